@@ -1,9 +1,10 @@
-"""The sources stage: raw files of every source, selected, packed in shards and listed with their hashes.
+"""The sources stage: raw files of every source, selected, packed or referred to in shards and listed with checksums.
 
 Parts of the artifact: `sources` (JSON: which sources serve, in place of which, at which version, under which licence),
-`raw/<source>/<nnn>` (a zip of raw files, about `shard_bytes` each: the partitions of curation) and `listing/<source>`
-(JSONL: every file with size, xxh3-128 and shard, or why it could not be read). The step is a leaf: the hash of these
-bytes is what the corpus depends on.
+`raw/<source>/<nnn>` (the partitions of curation, about `shard_bytes` each: a zip of small raw files, or a JSON list of
+references to large objects, which are read where they lie) and `listing/<source>` (JSONL: every file with bytes,
+checksum and shard, or why it could not be read). The step is a leaf: the hash of these bytes, checksums of what is
+referred to among them, is what the corpus depends on.
 """
 
 from __future__ import annotations
@@ -13,21 +14,34 @@ import json
 import logging
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
 from tasks.artifact import Artifact, Step, cache_folder
-from tasks.corpus import debian, folders, packages
+from tasks.corpus import blocklists, debian, evaluations, folders, packages
 from tasks.corpus.archives import File, Unreadable
-from tasks.corpus.sources import DebianSource, FolderSource, PythonSource, Source, SourcesConfig, WheelSource
+from tasks.corpus.sources import (
+    DebianSource,
+    FolderSource,
+    PythonSource,
+    Source,
+    SourcesConfig,
+    WheelSource,
+    matches,
+)
+from tasks.corpus.storage import Reference, Store, label
 from tasks.corpus.unavailable import UnavailableError
 from tasks.progress import Progress
 
 log = logging.getLogger(__name__)
+
+Item = File | Reference | Unreadable
+Known = AbstractSet[tuple[str, str, str]]
+"""What earlier snapshots list: (source, path, checksum), or the reason in its place for what could not be read."""
 
 
 class AcquireError(RuntimeError):
@@ -43,6 +57,8 @@ class Served:
     """What was found, with its version; never a path of this machine."""
     instead_of: str | None
     """The source it stands in for, where it is a fallback."""
+    objects: list[Reference | Unreadable] = field(default_factory=list, compare=False, repr=False)
+    """What lies in a folder source."""
 
     def record(self) -> dict[str, Any]:
         return {
@@ -52,28 +68,37 @@ class Served:
         }
 
 
-def acquire(step: Step, cache: Path | None = None, offline: bool = False) -> Artifact:
+def acquire(
+    step: Step, cache: Path | None = None, offline: bool = False, known: Iterable[tuple[str, str, str]] = ()
+) -> Artifact:
     """Fetch what the cache lacks (not when `offline`), pack every source and publish; resumes by source.
 
-    The cache is openk2's own where none is named; once it is filled no network is needed.
+    The cache is openk2's own where none is named; once it is filled no network is needed. Files in `known`, those that
+    earlier snapshots hold, are left out: the artifact holds what is new or has changed, which may be nothing.
 
     Raises AcquireError where a source and its fallbacks cannot be had, LicenceError where a licence is not as declared.
     """
     config = step.config
     assert isinstance(config, SourcesConfig)
-    cache = cache or cache_folder()
+    cache, earlier = cache or cache_folder(), frozenset(known)
     served = resolve(config, cache, offline)
-    known = step.part("sources")
-    records = [one.record() for one in served]
-    if known is None:
+    resolved = step.part("sources")
+    # What a record may hold shapes the documents: it belongs to what the corpus is made of.
+    records = [one.record() | {"record_bytes_max": config.record_bytes_max} for one in served]
+    if resolved is None:
         step.put("sources", ".json", lambda path: path.write_text(_json(records)), rows=len(records))
-    elif json.loads(step.path(known).read_text()) != records:
+    elif json.loads(step.path(resolved).read_text()) != records:
         raise AcquireError(f"the sources changed while they were being read: delete {step.uri} and run again")
     with Progress("sources", len(served), "sources") as progress:
         for one in served:
             if step.part(f"listing/{one.source.name}") is None:
-                _pack(step, config, one, cache)
+                _pack(step, config, one, cache, earlier)
             progress.advance(note=one.source.name)
+    try:
+        lists = evaluations.acquire(step, config.evaluations, cache, offline)
+        lists |= blocklists.acquire(step, config.blocklists)
+    except UnavailableError as error:
+        raise AcquireError(f"{error}; correct it, or leave it out") from error
     listings = step.recorded("listing")
     return step.publish(
         {
@@ -83,13 +108,16 @@ def acquire(step: Step, cache: Path | None = None, offline: bool = False) -> Art
             "unreadable": sum(part.statistics["unreadable"] for part in listings),
             "origins": {one.source.name: one.origin for one in served},
             "fallbacks": {one.source.name: one.instead_of for one in served if one.instead_of},
+            **lists,
         }
     )
 
 
 def fetch(config: SourcesConfig, cache: Path | None = None) -> dict[str, str]:
     """Fill the cache, so that no network is needed from then on. Returns what serves, by source name."""
-    return {one.source.name: one.origin for one in resolve(config, cache or cache_folder(), offline=False)}
+    cache = cache or cache_folder()
+    evaluations.fetch(config.evaluations, cache)
+    return {one.source.name: one.origin for one in resolve(config, cache, offline=False)}
 
 
 def resolve(config: SourcesConfig, cache: Path, offline: bool) -> list[Served]:
@@ -101,7 +129,7 @@ def resolve(config: SourcesConfig, cache: Path, offline: bool) -> list[Served]:
         if source.name in served:
             return
         try:
-            served[source.name] = Served(source, _origin(source, cache, offline), instead_of)
+            served[source.name] = _served(source, cache, offline, instead_of)
         except UnavailableError as error:
             if not source.fallback:
                 raise AcquireError(
@@ -116,105 +144,152 @@ def resolve(config: SourcesConfig, cache: Path, offline: bool) -> list[Served]:
     return list(served.values())
 
 
-def _origin(source: Source, cache: Path, offline: bool) -> str:
+def _served(source: Source, cache: Path, offline: bool, instead_of: str | None) -> Served:
     """What serves `source`, with its version; fetches it where that takes the network. Raises UnavailableError."""
+    if isinstance(source, FolderSource):
+        return Served(source, "folder", instead_of, list(Store(source).objects()))
     if isinstance(source, DebianSource):
         if offline and debian.cached(source, cache) is None:
             raise UnavailableError(f"Debian package '{source.package}' is not in {cache} and this run is offline")
-        return f"Debian package {source.package} {debian.version(debian.fetch(source, cache))}"
-    if isinstance(source, WheelSource):
+        origin = f"Debian package {source.package} {debian.version(debian.fetch(source, cache))}"
+    elif isinstance(source, WheelSource):
         if offline and packages.wheel_cached(source, cache) is None:
             raise UnavailableError(f"wheel {source.requirement} is not in {cache} and this run is offline")
-        return f"wheel {packages.fetch_wheel(source, cache).name}"
-    if isinstance(source, PythonSource):
-        return packages.module_version(source)
-    next(folders.files(source, 0), None)
-    return "folder"
+        origin = f"wheel {packages.fetch_wheel(source, cache).name}"
+    else:
+        assert isinstance(source, PythonSource)
+        origin = packages.module_version(source)
+    return Served(source, origin, instead_of)
 
 
-def _files(source: Source, cache: Path, limit: int) -> Iterator[File | Unreadable]:
-    if isinstance(source, DebianSource):
-        return debian.files(source, debian.fetch(source, cache), limit)
-    if isinstance(source, WheelSource):
-        return packages.wheel_files(packages.fetch_wheel(source, cache), limit)
-    if isinstance(source, PythonSource):
-        return packages.module_files(source, limit)
-    assert isinstance(source, FolderSource)
-    return folders.files(source, limit)
-
-
-def _pack(step: Step, config: SourcesConfig, one: Served, cache: Path) -> None:
+def listing(one: Served, config: SourcesConfig, cache: Path, known: Known = frozenset()) -> Iterator[Item]:
+    """Everything that a source (one of `resolve`) holds and its patterns and `bytes_max` take, in the order of reading:
+    small files with their bytes, the rest as references. Files in `known` are left out. Nothing is written."""
     name = one.source.name
-    listing: list[dict[str, Any]] = []
-    shard: list[File] = []
-    size = total = unreadable = shards = 0
 
-    def close() -> None:
-        nonlocal shard, size, shards
-        if shard:
-            held = shard
-            step.put(f"raw/{name}/{shards:03}", ".zip", lambda path: _write_zip(path, held), rows=len(held))
-            shard, size, shards = [], 0, shards + 1
+    def skip(path: str, checksum: str) -> bool:
+        return (name, path, checksum) in known
 
-    for found in _selected(one.source, _files(one.source, cache, config.file_bytes_max)):
-        if isinstance(found, Unreadable):
-            listing.append({"path": found.path, "unreadable": found.reason})
-            unreadable += 1
-            continue
-        if shard and size + len(found.data) > config.shard_bytes:
-            close()
-        shard.append(found)
-        size += len(found.data)
-        total += len(found.data)
-        listing.append(
-            {
-                "path": found.path,
-                "bytes": len(found.data),
-                "xxh3": xxhash.xxh3_128_hexdigest(found.data),
-                "shard": shards,
-            }
-        )
-    close()
-    if not listing:
-        raise AcquireError(f"source '{name}' ({one.origin}) has no file that `include` and `exclude` let through")
-    # Written last: a source without a listing is packed again.
-    step.put(
-        f"listing/{name}",
-        ".jsonl",
-        lambda path: path.write_text("".join(f"{_json(row)}\n" for row in listing), encoding="utf-8"),
-        rows=len(listing),
-        statistics={"bytes": total, "unreadable": unreadable, "shards": shards},
-    )
+    for item in _selected(one.source, _items(one, config, cache, skip)):
+        if not (
+            skip(item.path, item.reason) if isinstance(item, Unreadable) else skip(label(item.path), checksum(item))
+        ):
+            yield item
 
 
-def _selected(source: Source, found: Iterable[File | Unreadable]) -> Iterator[File | Unreadable]:
+def checksum(item: File | Reference) -> str:
+    """What tells one content of a file from another: `xxh3:` and the hash of its bytes, or what its filesystem says."""
+    if isinstance(item, File) and not item.checksum:
+        return f"xxh3:{xxhash.xxh3_128_hexdigest(item.data)}"
+    return item.checksum
+
+
+def _items(one: Served, config: SourcesConfig, cache: Path, skip: folders.Skip) -> Iterator[Item]:
+    source, limit = one.source, config.record_bytes_max
+    if isinstance(source, FolderSource):
+        total = sum(_bytes(object) for object in one.objects)
+        with Progress(f"source {source.name}", total / 1e6, "MB") as progress:
+            for size, items in folders.files(source, one.objects, config.shard_bytes, limit, skip):
+                yield from items
+                progress.advance(size / 1e6)
+    elif isinstance(source, DebianSource):
+        yield from debian.files(source, debian.fetch(source, cache), limit)
+    elif isinstance(source, WheelSource):
+        yield from packages.wheel_files(packages.fetch_wheel(source, cache), limit)
+    else:
+        yield from packages.module_files(source, limit)
+
+
+class _Shards:
+    """The parts `raw/<source>/<nnn>` of one kind, each closed when the next item would make it too large."""
+
+    def __init__(self, step: Step, name: str, suffix: str, limit: int) -> None:
+        self.step, self.name, self.suffix, self.limit = step, name, suffix, limit
+        self.held: list[Any] = []
+        self.size = self.number = 0
+
+    def add(self, item: File | Reference, next_number: int) -> int:
+        """Put `item` in the open part, or in part `next_number` where it is the first; returns its part's number."""
+        if self.held and self.size + _bytes(item) > self.limit:
+            self.close()
+        if not self.held:
+            self.number = next_number
+        self.held.append(item)
+        self.size += _bytes(item)
+        return self.number
+
+    def close(self) -> None:
+        held, write = self.held, _write_zip if self.suffix == ".zip" else _write_references
+        if held:
+            key, statistics = f"raw/{self.name}/{self.number:03}", {"bytes": self.size}
+            self.step.put(key, self.suffix, lambda path: write(path, held), len(held), statistics)
+        self.held, self.size = [], 0
+
+
+def _pack(step: Step, config: SourcesConfig, one: Served, cache: Path, known: Known) -> None:
+    """Write `raw/<source>/...` and `listing/<source>`, which is recorded last: a source without one is packed again."""
+    name, counts = one.source.name, {"bytes": 0, "unreadable": 0, "shards": 0}
+    files, references = (_Shards(step, name, suffix, config.shard_bytes) for suffix in (".zip", ".json"))
+    rows = 0
+
+    def write(path: Path) -> None:
+        nonlocal rows
+        with path.open("w", encoding="utf-8") as lines:
+            for item in listing(one, config, cache, known):
+                rows += 1
+                lines.write(f"{_json(entry(item))}\n")
+        files.close()
+        references.close()
+        if not rows and not any(source == name for source, _, _ in known):
+            raise AcquireError(
+                f"source '{name}' ({one.origin}) has no file that `include` and `exclude` let through"
+                + (" and `bytes_max` has room for" if one.source.bytes_max else "")
+            )
+
+    def entry(item: Item) -> dict[str, Any]:
+        if isinstance(item, Unreadable):
+            counts["unreadable"] += 1
+            return {"path": item.path, "unreadable": item.reason}
+        shard = (files if isinstance(item, File) else references).add(item, counts["shards"])
+        counts["shards"] = max(counts["shards"], shard + 1)
+        counts["bytes"] += _bytes(item)
+        return {"path": label(item.path), "bytes": _bytes(item), "checksum": checksum(item), "shard": shard}
+
+    step.put(f"listing/{name}", ".jsonl", write, rows=lambda: rows, statistics=lambda: counts)
+
+
+def _selected(source: Source, found: Iterable[Item]) -> Iterator[Item]:
     """What the source's patterns take, in the order of reading; with `bytes_max` the files of the smallest path hashes
     whose sizes sum to no more, in the order of paths. Holds at most `bytes_max` and one file in memory."""
-    taken = (item for item in found if _matches(source, item.path))
+    # The patterns have been held against references already: those to archives stand for members.
+    taken = (item for item in found if isinstance(item, Reference) or matches(source, item.path))
     if source.bytes_max is None:
         yield from taken
         return
-    held: list[tuple[int, int, File]] = []
+    held: list[tuple[int, int, File | Reference]] = []
     total, cutoff = 0, 1 << 64
     for count, item in enumerate(taken):
         if isinstance(item, Unreadable):
             yield item
             continue
-        rank = xxhash.xxh3_64_intdigest(item.path.encode())
+        rank = xxhash.xxh3_64_intdigest(label(item.path).encode())
         if rank >= cutoff:
             continue
         heapq.heappush(held, (-rank, count, item))
-        total += len(item.data)
+        total += _bytes(item)
         while total > source.bytes_max:
             negative, _, dropped = heapq.heappop(held)
-            total, cutoff = total - len(dropped.data), -negative
+            total, cutoff = total - _bytes(dropped), -negative
     yield from sorted((item for _, _, item in held), key=lambda item: item.path)
 
 
-def _matches(source: Source, path: str) -> bool:
-    return any(fnmatchcase(path, pattern) for pattern in source.include) and not any(
-        fnmatchcase(path, pattern) for pattern in source.exclude
-    )
+def _bytes(item: Item) -> int:
+    return len(item.data) if isinstance(item, File) else item.bytes if isinstance(item, Reference) else 0
+
+
+def _write_references(path: Path, references: list[Reference]) -> None:
+    # ASCII: a path may hold bytes that are no UTF-8.
+    path.write_text(json.dumps([asdict(one) for one in references], indent=0), encoding="ascii")
 
 
 def _write_zip(path: Path, files: list[File]) -> None:

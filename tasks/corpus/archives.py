@@ -1,26 +1,31 @@
-"""Packed files: ar (.deb), tar, zip and single compressed files, read in memory with every defect named.
+"""Packed files (ar as in .deb, tar, zip), read as streams with every defect named.
 
 A truncated or damaged archive yields the members before the damage and then one `Unreadable`; nothing is lost silently
-and nothing is unpacked to disk. `limit` bounds what one member may expand to, so that a bomb costs no more than that.
+and nothing is unpacked to disk, so that a member's name, absolute or with `..`, is a label and no place.
 """
 
 from __future__ import annotations
 
-import bz2
 import io
-import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
-import pyarrow as pa
+from tasks.corpus.compression import DamagedError, blocks, guard, read_whole, reader, suffix_of
 
-COMPRESSED = (".gz", ".dz", ".xz", ".bz2", ".zst")
 PACKED = (".deb", ".zip", ".whl", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2", ".tar.zst")
-_BLOCK = 1 << 20
+# The directory of a zip is held in memory, some 500 bytes for every 50 in the file; a header of a tar likewise. Ours.
+ZIP_DIRECTORY_MAX, TAR_HEADER_MAX = 32_000_000, 1_000_000
+NAME_CHARS_MAX = 1_000
+# What the standard library's readers raise over bytes that are no such archive.
+_WRONG = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError,
+    OverflowError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,86 +34,167 @@ class File:
 
     path: str
     data: bytes
+    checksum: str = ""
+    """What its filesystem says of it, where that is known without its bytes; see `Reference`."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """One thing that could not be read, and why."""
+    """One thing that gave no text, and why."""
 
     path: str
     reason: str
+    kind: str = "unreadable"
+    """`unreadable` for what is damaged or out of reach. Anything else names a sound thing that is no document
+    (`http_status`, `media_type`, `no_reader`, `vendored`): such things are counted as rejected under this reason."""
 
 
-class DamagedError(ValueError):
-    """Bytes that end early, fail their checksum, are no such format, or expand past the limit."""
+@dataclass
+class Member:
+    """One file within an archive; its stream may be read until the next one is asked for."""
+
+    path: str
+    stream: io.BufferedIOBase
+    """Raises DamagedError where the member is cut or fails its checksum."""
 
 
 def packed(path: str) -> bool:
+    """Whether a file's name (without its compression suffix) is that of an archive."""
     return path.lower().endswith(PACKED)
 
 
-def decompress(path: str, data: bytes, limit: int) -> tuple[str, bytes]:
-    """`path` without its compression suffix and the bytes inside (at most `limit`); as they are where there is none.
+def members(path: str, file: io.BufferedIOBase, limit: int) -> Iterator[File | Unreadable]:
+    """The regular files of a packed file as `entries` gives them, each in memory; larger ones are named."""
+    for entry in entries(path, file):
+        if isinstance(entry, Unreadable):
+            yield entry
+            continue
+        try:
+            yield File(entry.path, read_whole(entry.stream, limit))
+        except DamagedError as error:
+            yield Unreadable(entry.path, str(error))
 
-    Raises DamagedError.
-    """
-    lower = path.lower()
-    suffix = next((suffix for suffix in COMPRESSED if lower.endswith(suffix)), "")
-    if not suffix:
-        return path, data
-    return path[: -len(suffix)], b"".join(_blocks(suffix, io.BytesIO(data), limit))
 
-
-def members(path: str, file: BinaryIO, limit: int) -> Iterator[File | Unreadable]:
+def entries(path: str, file: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
     """The regular files of a packed file, in stored order, under `path/`; links, devices and folders are passed over
-    (a link's target is a member of its own)."""
+    (a link's target is a member of its own). A zip needs a seekable file."""
     lower = path.lower()
     try:
         if lower.endswith((".zip", ".whl")):
-            yield from _zip(path, file, limit)
+            yield from _zip(path, file)
         elif lower.endswith(".deb"):
             name, stream = _deb_data(file)
-            yield from _tar(path, _decoded(name, stream), limit)
+            yield from _tar(path, reader(blocks(suffix_of(name), stream)))
         else:
-            name = ".gz" if lower.endswith(".tgz") else lower
-            yield from _tar(path, _decoded(name, file), limit)
-    except (DamagedError, tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+            suffix = ".gz" if lower.endswith(".tgz") else suffix_of(lower)
+            yield from _tar(path, reader(blocks(suffix, file)))
+    except (DamagedError, *_WRONG) as error:
         yield Unreadable(path, f"damaged archive: {str(error) or type(error).__name__}")
 
 
-def _zip(path: str, file: BinaryIO, limit: int) -> Iterator[File | Unreadable]:
+def _zip(path: str, file: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
+    size = file.seek(0, io.SEEK_END)
+    directory = _directory_bytes(file, size)
+    if directory > ZIP_DIRECTORY_MAX:
+        raise DamagedError(f"its directory takes {directory:,} bytes, over {ZIP_DIRECTORY_MAX:,}: too many members")
+    unfolded = 0
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
-            if info.is_dir():
+            if info.filename.endswith("/"):  # is_dir() of Python 3.11 fails where a damaged name is empty
                 continue
-            name = f"{path}/{info.filename}"
+            name = _label(path, info.filename)
             try:
-                with archive.open(info) as member:
-                    data = member.read(limit + 1)
-            except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+                member = _ZipMember(archive.open(info))
+            except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
                 yield Unreadable(name, f"damaged member: {str(error) or type(error).__name__}")
                 continue
-            yield Unreadable(name, f"larger than {limit:,} bytes") if len(data) > limit else File(name, data)
+            with member:
+                yield Member(name, io.BufferedReader(member))
+            unfolded += member.count
+            # Members that overlap unfold the same bytes again and again.
+            guard(unfolded, size)
 
 
-def _tar(path: str, stream: io.RawIOBase, limit: int) -> Iterator[File | Unreadable]:
+def _directory_bytes(file: io.BufferedIOBase, size: int) -> int:
+    """The size of a zip's central directory as its end record states it; 0 where there is no such record."""
+    file.seek(max(0, size - 65_557))
+    tail = file.read(65_557)
+    at = tail.rfind(b"PK\5\6")
+    if at < 0 or len(tail) < at + 22:
+        return 0
+    stated = int.from_bytes(tail[at + 12 : at + 16], "little")
+    wide = tail.rfind(b"PK\6\6")
+    return int.from_bytes(tail[wide + 40 : wide + 48], "little") if stated == 0xFFFFFFFF and wide >= 0 else stated
+
+
+class _ZipMember(io.RawIOBase):
+    """One member's bytes; what zipfile raises comes out as DamagedError."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.count = stream, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._stream.read(len(buffer))
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+            raise DamagedError(f"damaged member: {str(error) or type(error).__name__}") from error
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+_TAR_HEADERS = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE}
+
+
+class _Available:
+    """A stream that gives what is there: tarfile would lose what a buffer holds when the stream breaks."""
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self.read = stream.read1
+
+
+class _Header(tarfile.TarInfo):
+    """A tar header whose long names and attributes are bounded: tarfile reads those whole."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.size > TAR_HEADER_MAX and self.type in _TAR_HEADERS:
+            raise DamagedError(f"a header of {self.size:,} bytes, over {TAR_HEADER_MAX:,}")
+        return super()._proc_member(archive)  # type: ignore[misc]
+
+
+def _tar(path: str, stream: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
     # Read as a stream, so that a cut archive still gives what lies before the cut.
-    with tarfile.open(fileobj=io.BufferedReader(stream, _BLOCK), mode="r|", errors="surrogateescape") as archive:
-        for info in archive:
-            if not info.isfile():
-                continue
-            name = f"{path}/{info.name.removeprefix('./').encode('utf-8', 'replace').decode()}"
-            if info.size > limit:
-                yield Unreadable(name, f"larger than {limit:,} bytes")
-                continue
-            member = archive.extractfile(info)
-            data = member.read() if member is not None else b""
-            if len(data) != info.size:
-                raise DamagedError(f"ends within {name.removeprefix(path)[1:]}")
-            yield File(name, data)
+    available: Any = _Available(stream)
+    with tarfile.open(fileobj=available, mode="r|", errors="surrogateescape", tarinfo=_Header) as archive:
+        while (info := archive.next()) is not None:
+            archive.members = []  # type: ignore[attr-defined]  # else it would remember every member
+            file = archive.extractfile(info) if info.isfile() else None
+            if file is not None:
+                yield Member(_label(path, info.name), reader(_exactly(file, info.size)))
 
 
-def _deb_data(file: BinaryIO) -> tuple[str, BinaryIO]:
+def _exactly(file: Any, size: int) -> Iterator[bytes]:
+    """`size` bytes of `file`, DamagedError where it ends before."""
+    while size:
+        block = file.read(min(size, 1 << 18))
+        if not block:
+            raise DamagedError(f"ends {size:,} bytes early")
+        size -= len(block)
+        yield block
+
+
+def _label(path: str, name: str) -> str:
+    return f"{path}/{name.removeprefix('./').encode('utf-8', 'replace').decode()[:NAME_CHARS_MAX]}"
+
+
+def _deb_data(file: io.BufferedIOBase) -> tuple[str, io.BufferedIOBase]:
     """The member `data.tar*` of a Debian package: an `ar` file with 60-byte headers (deb(5))."""
     if file.read(8) != b"!<arch>\n":
         raise DamagedError("not a Debian package (no ar signature)")
@@ -116,117 +202,10 @@ def _deb_data(file: BinaryIO) -> tuple[str, BinaryIO]:
         if len(header) < 60 or header[58:] != b"`\n":
             raise DamagedError("an ar header is cut or wrong")
         name, size = header[:16].decode("ascii", "replace").strip().rstrip("/"), int(header[48:58])
+        if size < 0:
+            raise DamagedError("an ar header is wrong")
         if name.startswith("data.tar"):
-            data = file.read(size)
-            return name, io.BytesIO(data)
-        file.seek(size + size % 2, io.SEEK_CUR)
+            return name, reader(_exactly(file, size))
+        for _ in _exactly(file, size + size % 2):
+            pass
     raise DamagedError("has no data.tar member")
-
-
-def _decoded(name: str, stream: BinaryIO) -> io.RawIOBase:
-    suffix = next((suffix for suffix in COMPRESSED if name.endswith(suffix)), "")
-    return _Stream(_blocks(suffix, stream, None))
-
-
-def _blocks(suffix: str, stream: BinaryIO, limit: int | None) -> Iterator[bytes]:
-    """Decompressed blocks of `stream`; DamagedError where it ends before its end-of-stream mark or passes `limit`."""
-    total = 0
-    for block in _CODECS[suffix](stream):
-        total += len(block)
-        if limit is not None and total > limit:
-            raise DamagedError(f"larger than {limit:,} bytes once unpacked")
-        yield block
-
-
-def _plain(stream: BinaryIO) -> Iterator[bytes]:
-    while block := stream.read(_BLOCK):
-        yield block
-
-
-def _gzip(stream: BinaryIO) -> Iterator[bytes]:
-    decoder, data, within = zlib.decompressobj(31), b"", False
-    seen = False
-    while data := data or stream.read(_BLOCK):
-        if seen and not within and not data.strip(b"\0"):
-            data = b""  # zero padding after the last stream
-            continue
-        within = seen = True
-        try:
-            block = decoder.decompress(data, _BLOCK)
-        except zlib.error as error:
-            raise DamagedError(f"damaged gzip data: {error}") from error
-        yield block
-        data = decoder.unconsumed_tail
-        if decoder.eof:
-            decoder, data, within = zlib.decompressobj(31), decoder.unused_data, False
-    if within or not seen:
-        raise DamagedError("the gzip data end early")
-
-
-def _lzma(stream: BinaryIO) -> Iterator[bytes]:
-    return _streams(stream, lzma.LZMADecompressor, "xz")
-
-
-def _bzip(stream: BinaryIO) -> Iterator[bytes]:
-    return _streams(stream, bz2.BZ2Decompressor, "bzip2")
-
-
-def _streams(stream: BinaryIO, decoder_class: Any, label: str) -> Iterator[bytes]:
-    """Concatenated streams, decoded a block at a time so that a bomb never unfolds at once."""
-    decoder, data, within = decoder_class(), stream.read(_BLOCK), False
-    if not data:
-        raise DamagedError(f"the {label} data end early")
-    while data or within:
-        if not within and not data.strip(b"\0"):
-            return  # zero padding after the last stream
-        within = True
-        try:
-            block = decoder.decompress(data, _BLOCK)
-        except (lzma.LZMAError, OSError) as error:
-            raise DamagedError(f"damaged {label} data: {error}") from error
-        yield block
-        if decoder.eof:
-            data, within = decoder.unused_data or stream.read(_BLOCK), False
-            decoder = decoder_class()
-        elif decoder.needs_input:
-            data = stream.read(_BLOCK)
-            if not data:
-                raise DamagedError(f"the {label} data end early")
-        else:
-            data = b""
-
-
-def _zstd(stream: BinaryIO) -> Iterator[bytes]:
-    if not stream.read(1):
-        raise DamagedError("the zstd data end early")
-    stream.seek(-1, io.SEEK_CUR)
-    try:
-        with pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd") as decoded:
-            while block := decoded.read(_BLOCK):
-                yield block
-    except (OSError, pa.ArrowException) as error:
-        raise DamagedError(f"the zstd data are damaged or end early: {error}") from error
-
-
-_CODECS = {"": _plain, ".gz": _gzip, ".dz": _gzip, ".xz": _lzma, ".bz2": _bzip, ".zst": _zstd}
-
-
-class _Stream(io.RawIOBase):
-    """A readable file over an iterator of blocks."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._left = blocks, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        while not self._left:
-            block = next(self._blocks, None)
-            if block is None:
-                return 0
-            self._left = block
-        count = min(len(buffer), len(self._left))
-        buffer[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count

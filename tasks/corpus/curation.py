@@ -1,22 +1,28 @@
-"""The corpus stage: partitions refined in worker processes, duplicates found over all of them, documents written.
+"""The corpus stage: partitions refined by workers, duplicates found over all of them, documents written.
 
-Parts: `documents/<source>/<nnn>` and `rejected/<...>` (see `records`), and, of this step alone, `candidates/...` and
-`duplicates`, which an interrupted run continues from. In every report: read = documents + rejected + unreadable.
+    candidates, rejected, index  <- refine, a job per partition
+    removals, passages           <- find, over the indices of all partitions
+    documents, rejected/dedup    <- finish, a job per partition
+
+Published are `documents/<source>/<nnn>`, `rejected/<...>` (see `records`), `contamination/<...>` (what evaluation sets
+share with documents), `passages` (the most frequent that were removed), and `index/<...>` and `removals/<...>`, which
+a later snapshot is deduplicated against; `candidates/...` and `reduce/...` are this step's own. Each part that was
+finished is kept by an interrupted run. A later snapshot (`snapshots`) does all this for its own partitions and lists
+the parts of the version before beside them. In every report: read = documents + rejected + unreadable.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import resource
+import time
 from collections import Counter
-from collections.abc import Iterable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,281 +30,294 @@ import pyarrow.parquet as pq
 from tasks.artifact import Artifact, Part, Step
 from tasks.corpus import records
 from tasks.corpus.config import CorpusConfig
-from tasks.corpus.dedup import near_duplicates
-from tasks.corpus.partition import refine, sources_of
-from tasks.process import die_with_parent
+from tasks.corpus.dedup.find import MEMORY_BYTES, find
+from tasks.corpus.dedup.removals import apply
+from tasks.corpus.executor import Executor, Serial
+from tasks.corpus.licence import patterns
+from tasks.corpus.partition import partition_name, refine, sources_of
+from tasks.corpus.quality.tally import merged
 from tasks.progress import Progress
 
 log = logging.getLogger(__name__)
 
-DUPLICATES = pa.schema(
-    [
-        pa.field("partition", pa.string(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),  # exact_duplicate or near_duplicate
-        pa.field("survivor", pa.string(), nullable=False),  # its id
-        pa.field("similarity", pa.float64(), nullable=False),  # true Jaccard
-    ]
-)
+PUBLISHED = ("documents", "rejected", "contamination", "index", "removals", "passages")
 
 
 class CorpusError(RuntimeError):
-    """A corpus that would hold nothing, whose counts do not add up, or whose workers died."""
+    """A corpus that would hold nothing or whose counts do not add up."""
 
 
-def curate(step: Step, sources: Artifact, workers: int = 1) -> Artifact:
-    """Curate every shard of `sources` in `workers` processes and publish; the bytes do not depend on `workers`.
+def curate(
+    step: Step,
+    sources: Artifact,
+    executor: Executor | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+    price_per_hour: float = 0.0,
+) -> Artifact:
+    """Curate every partition of `sources` and publish; the bytes depend on neither executor nor memory. A step of a
+    later snapshot (its last input is the corpus before it) publishes what it adds beside what that one holds.
 
     Raises CorpusError where nothing is left.
     """
+    executor = executor or Serial()
+    versions = step.versions()
+    earlier = versions[-2].require() if len(versions) > 1 else None
     served = sources_of(sources.file("sources"))
-    shards = {part.key.removeprefix("raw/"): part for part in sources.parts("raw")}
-    _refine_all(step, sources, shards, served, workers)
-    candidates = {key: _part(step, f"candidates/{key}") for key in sorted(shards)}
-    if step.part("duplicates") is None:
-        _find_duplicates(step, candidates)
-    if step.part("rejected/acquired") is None:
-        _reject_unreadable(step, sources)
-    duplicates = pq.read_table(step.path(_part(step, "duplicates"))).to_pylist()
-    by_partition: dict[str, list[dict[str, Any]]] = {}
-    for row in duplicates:
-        by_partition.setdefault(row["partition"], []).append(row)
-    for key, part in candidates.items():
-        if step.part(f"documents/{key}") is None:
-            _write_documents(step, key, part, by_partition.get(key, []))
-    statistics = _statistics(step, candidates, duplicates, served)
-    if not statistics["documents"]:
-        raise CorpusError(
-            f"no document is left of {statistics['read']:,} that were read: "
-            f"the reasons were {statistics['rejected_by_reason']}"
-        )
-    return step.publish(statistics, keep="documents,rejected")
-
-
-def _refine_all(step: Step, sources: Artifact, shards: dict[str, Part], served: dict, workers: int) -> None:
-    left = [key for key in sorted(shards) if step.part(f"candidates/{key}") is None]
-    total = sum(part.bytes for part in shards.values())
-    first = total - sum(shards[key].bytes for key in left)
-
-    def job(key: str) -> tuple[Step, str, Path, dict[str, Any]]:
-        return step, key, sources.file(shards[key]), served[key.rpartition("/")[0]]["source"]
-
-    with Progress("corpus", total / 1e6, "MB", first / 1e6) as progress:
-        if workers == 1 or len(left) < 2:
-            for key in left:
-                refine(*job(key))
-                progress.advance(shards[key].bytes / 1e6, note=key)
-            return
-        # Spawned, not forked: the parent may run threads (Prefect's do).
-        spawn = get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(left)), mp_context=spawn, initializer=die_with_parent) as pool:
-            # Large shards first, so that no worker is left with one at the end.
-            order = sorted(left, key=lambda key: -shards[key].bytes)
-            waiting = {pool.submit(refine, *job(key)): key for key in order}
-            try:
-                while waiting:
-                    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        key = waiting.pop(future)
-                        future.result()
-                        progress.advance(shards[key].bytes / 1e6, note=key)
-            except BrokenProcessPool as error:
-                raise CorpusError(
-                    f"a worker process died while curating one of {', '.join(sorted(waiting.values())[:8])} (out of "
-                    "memory?): run the same command with fewer workers; finished shards are kept"
-                ) from error
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-
-
-def _find_duplicates(step: Step, candidates: dict[str, Part]) -> None:
-    """Write `duplicates`: which candidate rows another document stands for."""
-    config = step.config
-    assert isinstance(config, CorpusConfig)
-    places, ids, urls, sizes, signatures = [], [], [], [], []
-    for key, part in candidates.items():
-        table = pq.read_table(step.path(part), columns=["id", "url", "text", "signature"])
-        places += [(key, row) for row in range(table.num_rows)]
-        ids += table["id"].to_pylist()
-        urls += table["url"].to_pylist()
-        sizes += pc.utf8_length(table["text"]).to_pylist()
-        flat = table["signature"].combine_chunks().values if table.num_rows else pa.array([], pa.uint32())
-        signatures.append(flat.to_numpy().reshape(-1, config.near.permutations))
-    everything = np.concatenate(signatures) if signatures else np.empty((0, config.near.permutations), np.uint32)
-    found = []
-    # Exact: of equal texts the one of the smallest url stays.
-    order = sorted(range(len(ids)), key=lambda at: (ids[at], urls[at]))
-    unique: list[int] = []
-    for at in order:
-        if unique and ids[unique[-1]] == ids[at]:
-            found.append(_duplicate(places[at], "exact_duplicate", ids[at], 1.0))
-        else:
-            unique.append(at)
-
-    def texts(indices: list[int]) -> list[str]:
-        return _texts(step, candidates, [places[unique[index]] for index in indices])
-
-    near = near_duplicates(
-        [ids[at] for at in unique], [sizes[at] for at in unique], everything[unique], texts, config.near
+    partitions = {partition_name(part.key, len(versions) - 1): part for part in sources.parts("raw")}
+    keys = sorted(partitions)
+    _refine_all(step, sources, partitions, served, executor)
+    began = _cpu_seconds()
+    find(step, keys, executor, (earlier,) if earlier else (), memory_bytes)
+    reduced = _cpu_seconds() - began
+    _finish_all(step, keys, executor)
+    acquired = "rejected/acquired" + (f"/{len(versions) - 1}" if earlier else "")
+    if step.part(acquired) is None:
+        _reject_unreadable(step, acquired, sources)
+    read = _part(step, acquired).rows + sum(_part(step, f"candidates/{key}").statistics["read"] for key in keys)
+    statistics = _statistics(step, read, served, earlier) | {"rules": _tallies(step, keys, earlier)}
+    return step.publish(
+        statistics, _cost(step, keys, reduced, price_per_hour), keep=",".join(PUBLISHED), earlier=earlier
     )
-    found += [
-        _duplicate(places[unique[one.index]], "near_duplicate", ids[unique[one.survivor]], one.similarity)
-        for one in near
-    ]
-    found.sort(key=lambda row: (row["partition"], row["row"]))
-    log.info("%d of %d candidates are duplicates, %d of them near", len(found), len(ids), len(near))
-    table = records.table(found, DUPLICATES)
-    step.put("duplicates", ".parquet", lambda path: records.write(path, table), rows=len(found))
 
 
-def _duplicate(place: tuple[str, int], reason: str, survivor: str, similarity: float) -> dict[str, Any]:
-    return {
-        "partition": place[0],
-        "row": place[1],
-        "reason": reason,
-        "survivor": survivor,
-        "similarity": similarity,
-    }
+def _refine_all(
+    step: Step, sources: Artifact, partitions: dict[str, Part], served: dict[str, Any], executor: Executor
+) -> None:
+    def job(key: str) -> tuple[Any, ...]:
+        return step, key, sources, partitions[key], served[key.rpartition("/")[0]]
+
+    _work("corpus", step, "candidates", {key: part.bytes for key, part in partitions.items()}, executor, refine, job)
 
 
-def _texts(step: Step, candidates: dict[str, Part], places: list[tuple[str, int]]) -> list[str]:
-    """The texts at some places, reading each partition once."""
-    found: dict[tuple[str, int], str] = {}
-    for key in sorted({key for key, _ in places}):
-        rows = [row for wanted, row in places if wanted == key]
-        column = pq.read_table(step.path(candidates[key]), columns=["text"])["text"].take(rows)
-        found.update(zip(((key, row) for row in rows), column.to_pylist(), strict=True))
-    return [found[place] for place in places]
+def _finish_all(step: Step, keys: Sequence[str], executor: Executor) -> None:
+    sizes = {key: _part(step, f"candidates/{key}").bytes for key in keys}
+    _work("corpus documents", step, "documents", sizes, executor, finish, lambda key: (step, key))
 
 
-def _write_documents(step: Step, key: str, part: Part, duplicates: list[dict[str, Any]]) -> None:
-    """Write `rejected/dedup/<key>` and then `documents/<key>`."""
-    table = pq.read_table(step.path(part)).drop_columns(["signature"]).cast(records.DOCUMENT)
-    rows = np.array([duplicate["row"] for duplicate in duplicates], np.int64)
-    dropped = [
-        records.rejected(
-            row["source"],
-            row["url"],
-            "dedup",
-            duplicate["reason"],
-            f"{duplicate['survivor']} {duplicate['similarity']:.4f}",
-            row["text"],
-        )
-        for duplicate, row in zip(duplicates, table.take(rows).to_pylist(), strict=True)
-    ]
-    step.put(
-        f"rejected/dedup/{key}",
-        ".parquet",
-        lambda path: records.write(path, records.table(dropped, records.REJECTED)),
-        rows=len(dropped),
-        statistics={"by_reason": dict(sorted(Counter(row["reason"] for row in dropped).items()))},
-    )
-    kept = np.ones(table.num_rows, bool)
-    kept[rows] = False
-    final = table.filter(pa.array(kept))
-    step.put(
+def _work(
+    label: str,
+    step: Step,
+    group: str,
+    sizes: dict[str, int],
+    executor: Executor,
+    function: Callable[..., Any],
+    job: Callable[[str], tuple[Any, ...]],
+) -> None:
+    """One job for every partition that has no part in `group`, large ones first, so that no worker is left with one at
+    the end."""
+    left = sorted((key for key in sizes if step.part(f"{group}/{key}") is None), key=lambda key: (-sizes[key], key))
+    total = sum(sizes.values())
+    first = total - sum(sizes[key] for key in left)
+    with Progress(label, total / 1e6, "MB", first / 1e6) as progress:
+        for key, _ in executor.map(function, {key: job(key) for key in left}):
+            progress.advance(sizes[key] / 1e6, note=key)
+
+
+def finish(step: Step, key: str) -> Part:
+    """Write `rejected/dedup/<key>` and then `documents/<key>`, a batch of candidates at a time; returns the latter.
+
+    Raises CorpusError where a candidate would be lost.
+    """
+    began = time.process_time()
+    groups: dict[tuple[str, ...], list[int]] = {}
+    rejects = records.Rejects()
+    candidates = _part(step, f"candidates/{key}")
+
+    def everything(path: Path) -> None:
+        with records.Writer(path, records.DOCUMENT) as kept:
+            step.put(
+                f"rejected/dedup/{key}",
+                ".parquet",
+                lambda path: dropped(kept, path),
+                rows=lambda: rejects.rows,
+                statistics=rejects.record,
+            )
+        if kept.rows + rejects.rows != candidates.rows:
+            raise CorpusError(
+                f"of {candidates.rows} candidates in {key}, {kept.rows} were kept and {rejects.rows} dropped: "
+                "deduplication lost some, which is a defect of it: please report it"
+            )
+
+    def dropped(kept: records.Writer, path: Path) -> None:
+        with records.Writer(path, records.REJECTED, rejects.add) as rejected:
+            for documents, rows in _applied(step, key):
+                kept.add_table(documents)
+                rejected.extend(rows)
+                _count(documents, groups)
+
+    return step.put(
         f"documents/{key}",
         ".parquet",
-        lambda path: records.write(path, final),
-        rows=final.num_rows,
-        statistics={"groups": _counted(final)},
+        everything,
+        rows=lambda: sum(held[0] for held in groups.values()),
+        statistics=lambda: {
+            "groups": [[*group, *held] for group, held in sorted(groups.items())],
+            "cpu_seconds": round(time.process_time() - began, 3),
+        },
     )
 
 
-def _counted(table: pa.Table) -> list[list[Any]]:
-    """[source, domain, language, documents, bytes] of a table of documents."""
-    counts: dict[tuple[str, str, str], list[int]] = {}
-    columns = (table[name].to_pylist() for name in ("source", "domain", "language"))
-    sizes = pc.binary_length(table["text"]).to_pylist()
-    for *group, size in zip(*columns, sizes, strict=True):
-        held = counts.setdefault(tuple(group), [0, 0])
+def _applied(step: Step, key: str) -> Iterator[tuple[pa.Table, list[dict[str, Any]]]]:
+    """(documents, rejected rows) of every batch of a partition's candidates."""
+    removals = pq.read_table(step.path(_part(step, f"removals/{key}")))
+    rows, start = removals["row"], 0
+    for batch in records.batches(step.path(_part(step, f"candidates/{key}"))):
+        end = start + batch.num_rows
+        mine = removals.filter(pc.and_(pc.greater_equal(rows, start), pc.less(rows, end)))
+        mine = mine.set_column(0, removals.schema.field("row"), pc.subtract(mine["row"], start))
+        yield apply(batch, mine)
+        start = end
+
+
+def _count(documents: pa.Table, groups: dict[tuple[str, ...], list[int]]) -> None:
+    """Add documents and bytes of a table to their (source, domain, language, licence)."""
+    columns = (documents[name].to_pylist() for name in ("source", "domain", "language", "licence"))
+    for *group, size in zip(*columns, pc.binary_length(documents["text"]).to_pylist(), strict=True):
+        held = groups.setdefault(tuple(group), [0, 0])
         held[0] += 1
         held[1] += size
-    return [[*group, *held] for group, held in sorted(counts.items())]
 
 
-def _reject_unreadable(step: Step, sources: Artifact) -> None:
-    """Write `rejected/acquired`: what could not even be taken into the sources."""
-    rows = []
-    for part in sources.parts("listing"):
-        name = part.key.removeprefix("listing/")
-        with sources.file(part).open(encoding="utf-8") as lines:
-            for line in lines:
-                entry = json.loads(line)
-                if "unreadable" in entry:
-                    url = f"{name}:{entry['path']}"
-                    rows.append(records.rejected(name, url, records.READ, "unreadable", entry["unreadable"]))
-    table = records.table(rows, records.REJECTED)
-    step.put(
-        "rejected/acquired",
-        ".parquet",
-        lambda path: records.write(path, table),
-        rows=len(rows),
-        statistics={"by_reason": {"unreadable": len(rows)} if rows else {}},
-    )
+def _reject_unreadable(step: Step, key: str, sources: Artifact) -> None:
+    """Write the part `key`: what could not even be taken into the sources."""
+    rejects = records.Rejects()
+
+    def write(path: Path) -> None:
+        with records.Writer(path, records.REJECTED, rejects.add) as rejected:
+            for part in sources.parts("listing"):
+                name = part.key.removeprefix("listing/")
+                with sources.file(part).open(encoding="utf-8") as lines:
+                    for entry in map(json.loads, lines):
+                        if "unreadable" in entry:
+                            url, reason = f"{name}:{entry['path']}", entry["unreadable"]
+                            rejected.add(records.rejected(name, url, records.READ, "unreadable", reason))
+
+    step.put(key, ".parquet", write, rows=lambda: rejects.rows, statistics=rejects.record)
 
 
-def _statistics(step: Step, candidates: dict[str, Part], duplicates: list[dict], served: dict) -> dict[str, Any]:
-    by_domain: dict[str, dict[str, int]] = {}
-    by_language: dict[str, dict[str, int]] = {}
-    by_source = {
+def _statistics(step: Step, read: int, served: dict[str, Any], earlier: Artifact | None) -> dict[str, Any]:
+    """Of the whole corpus, with what each snapshot added under `snapshots`, oldest first.
+
+    Raises CorpusError where a document of the `read` ones is missing, or where there is none at all.
+    """
+    mine = [part for group in PUBLISHED for part in step.recorded(group)]
+    sources = {
         name: {
-            "documents": 0,
-            "bytes": 0,
-            "read": 0,
             "licence": record["source"]["licence"],
             "domain": record["source"]["domain"],
             "language": record["source"]["language"],
             "origin": record["origin"],
         }
-        for name, record in sorted(served.items())
+        for name, record in served.items()
     }
-    for part in step.recorded("documents"):
-        for source, domain, language, documents, size in part.statistics["groups"]:
-            for group in (
-                by_source[source],
-                by_domain.setdefault(domain, {"documents": 0, "bytes": 0}),
-                by_language.setdefault(language, {"documents": 0, "bytes": 0}),
-            ):
-                group["documents"] += documents
-                group["bytes"] += size
-    acquired = _part(step, "rejected/acquired").rows
-    for key, part in candidates.items():
-        by_source[key.rpartition("/")[0]]["read"] += part.statistics["read"]
-    for part in step.recorded("rejected/acquired"):
-        for row in pq.read_table(step.path(part), columns=["source"])["source"].to_pylist():
-            by_source[row]["read"] += 1
+    added = _summed(mine, sources)
+    if read != added["read"]:
+        raise CorpusError(
+            f"{read} documents were read but {added['documents']} kept, {added['rejected']} rejected and "
+            f"{added['unreadable']} unreadable: the counts must add up; delete {step.uri} and rerun"
+        )
+    history = []
+    if earlier is not None:
+        sources = earlier.statistics["by_source"] | sources
+        history = earlier.statistics["snapshots"]
+    whole = _summed([*mine, *(earlier.parts() if earlier else ())], sources)
+    if not whole["documents"]:
+        raise CorpusError(
+            f"no document is left of {whole['read']:,} that were read: the reasons were {whole['rejected_by_reason']}"
+        )
+    plain = ("documents", "bytes", "read", "rejected", "unreadable")
+    config = step.config
+    assert isinstance(config, CorpusConfig)
+    return whole | {
+        "snapshots": [*history, {name: added[name] for name in plain}],
+        # What the policy comes to: the gate asks it again by itself.
+        "licence_patterns": list(patterns(config.licences)),
+    }
+
+
+def _tallies(step: Step, keys: Sequence[str], earlier: Artifact | None) -> dict[str, Any]:
+    """How the rules judged the whole corpus. A partition's tallies are tens of kilobytes: they stay out of the
+    manifest, and one is held at a time."""
+    mine = (_part(step, f"candidates/{key}").statistics["rules"] for key in keys)
+    return merged(chain([earlier.statistics["rules"]] if earlier else [], mine))
+
+
+def _summed(parts: Sequence[Part], sources: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The statistics of published parts; `sources` says of each source what its documents have in common."""
+    counts = {"documents": 0, "bytes": 0}
+    by_source: dict[str, dict[str, Any]] = {name: sources[name] | counts | {"read": 0} for name in sorted(sources)}
+    by_domain: dict[str, dict[str, int]] = {}
+    by_language: dict[str, dict[str, int]] = {}
+    by_licence: dict[str, dict[str, int]] = {}
     reasons: Counter[str] = Counter()
-    for part in step.recorded("rejected"):
-        reasons.update(part.statistics["by_reason"])
-    del reasons["unreadable"]  # counted apart
-    statistics = {
-        "documents": sum(group["documents"] for group in by_domain.values()),
-        "bytes": sum(group["bytes"] for group in by_domain.values()),
-        "read": acquired + _sum(candidates.values(), "read"),
-        "rejected": _sum(candidates.values(), "rejected") + len(duplicates),
-        "unreadable": acquired + _sum(candidates.values(), "unreadable"),
+    masked: Counter[str] = Counter()
+    cuts: dict[str, Counter[str]] = {"passages": Counter(), "characters": Counter()}
+    rejected = unreadable = 0
+    for part in parts:
+        group = part.key.partition("/")[0]
+        if group == "documents":
+            for source, domain, language, licence, documents, size in part.statistics["groups"]:
+                by_source[source]["read"] += documents
+                for held in (
+                    by_source[source],
+                    by_domain.setdefault(domain, dict(counts)),
+                    by_language.setdefault(language, dict(counts)),
+                    by_licence.setdefault(licence, dict(counts)),
+                ):
+                    held["documents"] += documents
+                    held["bytes"] += size
+        elif group == "rejected":
+            unreadable += part.statistics["unreadable"]
+            rejected += part.rows - part.statistics["unreadable"]
+            reasons.update(part.statistics["by_reason"])
+            masked.update(part.statistics.get("masked", {}))
+            for source, count in part.statistics["by_source"].items():
+                by_source[source]["read"] += count
+        elif group == "removals":
+            cuts["passages"].update(part.statistics["spans"])
+            cuts["characters"].update(part.statistics["chars"])
+    documents = sum(held["documents"] for held in by_domain.values())
+    return {
+        "documents": documents,
+        "bytes": sum(held["bytes"] for held in by_domain.values()),
+        "read": documents + rejected + unreadable,
+        "rejected": rejected,
+        "unreadable": unreadable,
         "by_domain": dict(sorted(by_domain.items())),
         "by_source": by_source,
         "by_language": dict(sorted(by_language.items())),
+        "by_licence": dict(sorted(by_licence.items())),
         "rejected_by_reason": dict(sorted(reasons.items())),
-        "near_duplicates": sum(row["reason"] == "near_duplicate" for row in duplicates),
-        "exact_duplicates": sum(row["reason"] == "exact_duplicate" for row in duplicates),
+        "cut": {name: dict(sorted(found.items())) for name, found in cuts.items()},
+        "masked": dict(sorted(masked.items())),
+        "near_duplicates": reasons["near_duplicate"],
+        "exact_duplicates": reasons["exact_duplicate"],
     }
-    if statistics["read"] != statistics["documents"] + statistics["rejected"] + statistics["unreadable"]:
-        raise CorpusError(
-            f"{statistics['read']} documents were read but {statistics['documents']} kept, {statistics['rejected']} "
-            f"rejected and {statistics['unreadable']} unreadable: the counts must add up; delete {step.uri} and rerun"
-        )
-    return statistics
 
 
-def _sum(parts: Iterable[Part], name: str) -> int:
-    return sum(part.statistics[name] for part in parts)
+def _cost(step: Step, keys: Sequence[str], reduced: float, price_per_hour: float) -> dict[str, float]:
+    """CPU seconds of the partitions' jobs over all attempts and of the reduce side in this one (on this machine), and
+    money at the price of a machine whose CPU it is."""
+    parts = (_part(step, f"{group}/{key}") for group in ("candidates", "documents") for key in keys)
+    seconds = sum(part.statistics["cpu_seconds"] for part in parts)
+    return {
+        "cpu_seconds": round(seconds, 3),
+        "reduce_cpu_seconds": round(reduced, 3),
+        "money": round((seconds + reduced) / 3600 * price_per_hour, 6),
+    }
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of the workers that it has seen end."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _part(step: Step, key: str) -> Part:
     part = step.part(key)
-    assert part is not None, key
+    if part is None:
+        raise CorpusError(
+            f"a worker finished '{key}' but it does not lie in {step.uri}: the root must be a folder that every worker "
+            "shares, or an object store"
+        )
     return part

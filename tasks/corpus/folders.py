@@ -1,95 +1,85 @@
-"""A folder of your own text, local or on any fsspec filesystem; packed files are opened, loops and pipes are named."""
+"""A folder source as raw files: small loose ones and the members of small archives in memory, all else by reference."""
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO
-
-import fsspec
+import io
+from collections.abc import Callable, Iterator
 
 from tasks.corpus.archives import File, Unreadable, members, packed
-from tasks.corpus.sources import FolderSource
-from tasks.corpus.unavailable import UnavailableError
+from tasks.corpus.compression import suffix_of
+from tasks.corpus.extract.kinds import RECORDS, kind
+from tasks.corpus.sources import FolderSource, matches
+from tasks.corpus.storage import Reference, Store, label
+
+Skip = Callable[[str, str], bool]
+# Objects that are fetched together, and how many bytes of them: all lie in memory at once.
+BATCH, BATCH_BYTES = 64, 64_000_000
 
 
-def files(source: FolderSource, limit: int) -> Iterator[File | Unreadable]:
-    """Every file under the source's path in the order of paths; those of archives under `archive.tar/inner`.
+def files(
+    source: FolderSource, objects: list[Reference | Unreadable], pack_max: int, limit: int, skip: Skip
+) -> Iterator[tuple[int, list[File | Reference | Unreadable]]]:
+    """For every object, in order: its size, and what it holds for the corpus.
 
-    Raises UnavailableError where nothing lies at the path.
+    Record files (JSON lines, Parquet, WARC, WET) and whatever is larger than `pack_max` come as a reference with a
+    checksum, smaller files as their bytes, those of archives under `archive.tar/inner` and at most `limit` bytes each.
+    skip(path, checksum): whether an object is wanted by nobody; what the source's patterns refuse is left out too.
     """
-    remote = "://" in source.path and not source.path.startswith("file://")
-    return _remote(source, limit) if remote else _local(source, limit)
-
-
-def _local(source: FolderSource, limit: int) -> Iterator[File | Unreadable]:
-    root = Path(source.path.removeprefix("file://"))
-    if not root.exists():
-        raise UnavailableError(f"there is no file or folder {root}")
-    if root.is_file():
-        yield from _read(root, root.name, limit)
-        return
-    yield from _walk(root, "", limit, (os.path.realpath(root),))
-
-
-def _walk(folder: Path, prefix: str, limit: int, above: tuple[str, ...]) -> Iterator[File | Unreadable]:
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        yield Unreadable(prefix.rstrip("/") or ".", f"folder could not be listed: {error.strerror}")
-        return
-    for entry in entries:
-        # A name that is no UTF-8 stays recognisable in the records.
-        name = prefix + os.fsencode(entry.name).decode("utf-8", "replace")
-        path = folder / entry.name
-        try:
-            mode = path.stat().st_mode
-        except OSError as error:
-            yield Unreadable(name, "symbolic link to nowhere or to itself" if entry.is_symlink() else str(error))
-            continue
-        if stat.S_ISDIR(mode):
-            real = os.path.realpath(path)
-            if real in above:
-                yield Unreadable(name, "symbolic link loop: it leads to a folder above itself")
+    store = Store(source)
+    for some in _batches(objects, pack_max):
+        small = [one for one in some if isinstance(one, Reference) and _packed(one, source, pack_max)]
+        contents = store.contents([one for one in small if not (one.checksum and skip(label(one.path), one.checksum))])
+        for one in some:
+            if isinstance(one, Unreadable):
+                yield 0, [one] if matches(source, one.path) else []
+            elif not _packed(one, source, pack_max):
+                yield one.bytes, _referenced(store, one, source)
+            elif one.checksum and skip(label(one.path), one.checksum):
+                yield one.bytes, []
             else:
-                yield from _walk(path, f"{name}/", limit, (*above, real))
-        elif stat.S_ISREG(mode):
-            yield from _read(path, name, limit)
-        else:
-            yield Unreadable(name, "not a regular file (a pipe, socket or device)")
+                reference, data = next(contents)
+                yield one.bytes, _unpacked(reference, data, limit)
 
 
-def _read(path: Path, name: str, limit: int) -> Iterator[File | Unreadable]:
+def _batches(objects: list[Reference | Unreadable], pack_max: int) -> Iterator[list[Reference | Unreadable]]:
+    some: list[Reference | Unreadable] = []
+    size = 0
+    for one in objects:
+        # Larger ones are not fetched.
+        fetched = one.bytes if isinstance(one, Reference) and one.bytes <= pack_max else 0
+        if some and (len(some) == BATCH or size + fetched > BATCH_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(one)
+        size += fetched
+    if some:
+        yield some
+
+
+def _packed(one: Reference, source: FolderSource, pack_max: int) -> bool:
+    name = label(one.path)
+    name = name[: len(name) - len(suffix_of(name))] if not packed(name) else name
+    return one.bytes <= pack_max and kind(name, source.reading) not in RECORDS
+
+
+def _referenced(store: Store, one: Reference, source: FolderSource) -> list[File | Reference | Unreadable]:
+    # The patterns speak of an archive's members, which nobody knows yet.
+    if not packed(one.path) and not matches(source, label(one.path)):
+        return []
     try:
-        with path.open("rb") as file:
-            yield from _opened(name, file, path.stat().st_size, limit)
+        return [one if one.checksum else store.checksum(one.path)]
     except OSError as error:
-        yield Unreadable(name, error.strerror or type(error).__name__)
+        return [Unreadable(label(one.path), error.strerror or str(error) or type(error).__name__)]
 
 
-def _remote(source: FolderSource, limit: int) -> Iterator[File | Unreadable]:
-    try:
-        fs, root = fsspec.core.url_to_fs(source.path)
-        found = fs.find(root, detail=True)
-    except (OSError, ImportError, ValueError) as error:
-        raise UnavailableError(f"{source.path} could not be listed: {error}") from error
-    if not found:
-        raise UnavailableError(f"nothing lies at {source.path}")
-    for path in sorted(found):
-        name = path.removeprefix(root).lstrip("/") or path.rsplit("/", 1)[-1]
-        try:
-            with fs.open(path, "rb") as file:
-                yield from _opened(name, file, found[path].get("size") or 0, limit)
-        except OSError as error:
-            yield Unreadable(name, f"{type(error).__name__}: {error}")
-
-
-def _opened(name: str, file: BinaryIO, size: int, limit: int) -> Iterator[File | Unreadable]:
-    if packed(name):
-        yield from members(name, file, limit)
-    elif size > limit:
-        yield Unreadable(name, f"larger than {limit:,} bytes")
-    else:
-        yield File(name, file.read())
+def _unpacked(one: Reference, data: bytes | OSError, limit: int) -> list[File | Reference | Unreadable]:
+    path = label(one.path)
+    if isinstance(data, OSError):
+        return [Unreadable(path, data.strerror or str(data) or type(data).__name__)]
+    if len(data) != one.bytes:
+        return [Unreadable(path, "changed while it was being read")]
+    if packed(path):
+        return list(members(path, io.BytesIO(data), limit))
+    if len(data) > limit:
+        return [Unreadable(path, f"larger than {limit:,} bytes")]
+    return [File(path, data, one.checksum)]

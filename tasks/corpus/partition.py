@@ -1,141 +1,266 @@
-"""One partition, from raw files to candidate documents and rejects: what a worker process does."""
+"""One partition, from raw files to candidate documents and rejects: what a worker does, a batch of documents at a time.
+
+Memory holds one raw record, one batch of rows and the partition's index, whatever the partition's size.
+"""
 
 from __future__ import annotations
 
 import json
-import zipfile
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from tasks.artifact import Part, Step
-from tasks.corpus import records
-from tasks.corpus.archives import File, Unreadable
+from tasks.artifact import Artifact, Part, Step
+from tasks.corpus import licence, records
+from tasks.corpus.archives import Unreadable
 from tasks.corpus.config import CorpusConfig
+from tasks.corpus.dedup.index import IndexWriter
 from tasks.corpus.extract.passage import Passage
-from tasks.corpus.extract.reading import read
 from tasks.corpus.language import identify
-from tasks.corpus.licence import allowed
-from tasks.corpus.minhash import MinHash, Shingler
-from tasks.corpus.quality.rules import judge
+from tasks.corpus.quality.judge import judge
+from tasks.corpus.quality.tally import Tally
+from tasks.corpus.reading import passages
 from tasks.corpus.repair import repair
+from tasks.corpus.safety.config import SafetyConfig
+from tasks.corpus.safety.decontamination import HITS
+from tasks.corpus.safety.screen import Screen
 from tasks.corpus.sources import Source
 from tasks.corpus.split import split
 
-# Compressed members of a partition may expand to this many bytes each.
-EXPANDED_MAX = 256_000_000
+CONTAMINATION = pa.schema(
+    [pa.field("url", pa.string(), nullable=False), pa.field("source", pa.string(), nullable=False), *HITS]
+)
 SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 
 
-def refine(step: Step, key: str, archive: Path, source: dict[str, Any]) -> Part:
-    """Write `rejected/<key>` and then `candidates/<key>` for one shard of raw files; returns the latter's record.
+class DocumentError(RuntimeError):
+    """A defect of a rule or reader, met in one document; the message names file and record."""
 
-    The candidates' statistics count what was read: {"read", "unreadable", "rejected"}; read = rows + the other two.
+
+def refine(step: Step, key: str, sources: Artifact, raw: Part, served: dict[str, Any]) -> Part:
+    """Write `rejected/<key>`, `index/<key>`, `contamination/<key>` where there was any, and, last, `candidates/<key>`
+    for one part of `sources`; returns the last.
+
+    served: the record of the source that the part belongs to (`sources_of`). The candidates' statistics say how many
+    documents were `read`, as many as there are candidates and rejected rows, and how the `rules` judged them.
     """
     config = step.config
     assert isinstance(config, CorpusConfig)
-    kept, dropped = curate(archive, SOURCE.validate_python(source), config)
-    unreadable = sum(row["stage"] == records.READ for row in dropped)
-    step.put(
-        f"rejected/{key}",
-        ".parquet",
-        lambda path: records.write(path, records.table(dropped, records.REJECTED)),
-        rows=len(dropped),
-        statistics={"by_reason": dict(sorted(Counter(row["reason"] for row in dropped).items()))},
-    )
-    # Written last: a partition without candidates is done again.
+    began = time.process_time()
+    screen = _screen(config.safety, sources)
+    line = Line(SOURCE.validate_python(served["source"]), config, screen)
+    index, rejects = IndexWriter(config.dedup), records.Rejects()
+
+    def everything(path: Path) -> None:
+        with records.Writer(path, records.DOCUMENT, index.add) as kept:
+            step.put(
+                f"rejected/{key}",
+                ".parquet",
+                lambda path: stream(kept, path),
+                rows=lambda: rejects.rows,
+                statistics=lambda: {**rejects.record(), "masked": dict(sorted(line.masked.items()))},
+            )
+        step.put(f"index/{key}", ".index", index.write, rows=kept.rows)
+        if line.hits:
+            found = records.table(line.hits, CONTAMINATION)
+            step.put(f"contamination/{key}", ".parquet", lambda path: records.write(path, found), rows=len(line.hits))
+
+    def stream(kept: records.Writer, path: Path) -> None:
+        with records.Writer(path, records.REJECTED, rejects.add) as rejected:
+            for row in line.rows(passages(sources.file(raw), line.source, served["record_bytes_max"])):
+                (rejected if "stage" in row else kept).add(row)
+
+    # Recorded last: a partition without candidates is done again.
     return step.put(
         f"candidates/{key}",
         ".parquet",
-        lambda path: records.write(path, _signed(kept, config)),
-        rows=len(kept),
-        statistics={
-            "read": len(kept) + len(dropped),
-            "unreadable": unreadable,
-            "rejected": len(dropped) - unreadable,
+        everything,
+        rows=lambda: line.read - rejects.rows,
+        statistics=lambda: {
+            "read": line.read,
+            "cpu_seconds": round(time.process_time() - began, 3),
+            "rules": line.tally.record(),
         },
     )
 
 
-def curate(archive: Path, source: Source, config: CorpusConfig) -> tuple[list[dict], list[dict]]:
-    """(candidate rows without signatures, rejected rows) of one shard: every document that was read is in one."""
-    kept: list[dict] = []
-    dropped: list[dict] = []
-    with zipfile.ZipFile(archive) as shard:
-        for info in shard.infolist():
-            file = File(info.filename, shard.read(info))
-            try:
-                rows = list(documents(file, source, config))
-            except Exception as error:
-                error.add_note(f"while curating {file.path} of source '{source.name}'")
-                raise
-            for row in rows:
-                (dropped if "stage" in row else kept).append(row)
-    return kept, dropped
+@lru_cache(maxsize=1)
+def _screen(config: SafetyConfig, sources: Artifact) -> Screen:
+    """One for all partitions that a worker refines, and one look into the manifest of the sources."""
+    return Screen(config, sources.files("evaluations"), sources.files("blocklists"))
 
 
-def documents(file: File, source: Source, config: CorpusConfig) -> Iterator[dict]:
-    """The rows, candidate or rejected, of one raw file; at least one, so that no file is lost from the count."""
-    empty = True
-    for found in read(file, source, EXPANDED_MAX):
-        if isinstance(found, Unreadable):
-            empty = False
-            yield records.rejected(source.name, f"{source.name}:{found.path}", records.READ, "unreadable", found.reason)
-            continue
-        url = f"{source.name}:{file.path}" + (f"#{found.anchor}" if found.anchor else "")
-        pieces = split(repair(found.text, found.code), config.document_chars_max, found.code)
+@dataclass
+class Draft:
+    """One document on its way through the stages, which may change its text."""
+
+    path: str
+    """Its file's path within the source."""
+    text: str
+    url: str
+    passage: Passage
+    licence: str
+    language: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a document goes no further."""
+
+    stage: str
+    reason: str
+    value: object
+    limit: float | None = None
+    others: tuple[str, ...] = ()
+
+
+Stage = Callable[[Draft], Refusal | None]
+
+
+class Line:
+    """The stages that a source's documents pass, in order, and what they noted."""
+
+    def __init__(self, source: Source, config: CorpusConfig, screen: Screen) -> None:
+        self.source, self.config, self.screen = source, config, screen
+        # The length twice: rules, cuts and placeholders shorten a text.
+        self.stages: Sequence[Stage] = (
+            self._licence, self._address, self._length, self._language, self._rules, self._contamination,
+            self._personal_data, self._length,
+        )  # fmt: skip
+        self.read = 0
+        self.tally = Tally()
+        self.masked: Counter[str] = Counter()
+        self.hits: list[dict[str, Any]] = []
+
+    def rows(self, passages: Iterator[tuple[str, Passage | Unreadable]]) -> Iterator[dict[str, Any]]:
+        """One row, candidate or rejected, for every document of `passages` and for everything that held none.
+
+        Raises DocumentError where a stage fails on a document: that is a defect of the stage, never of the document.
+        """
+        place = "the first file"
+        try:
+            for path, found in passages:
+                if isinstance(found, Unreadable):
+                    place, rows = found.path, self._unreadable(found)
+                else:
+                    place, rows = self._url(path, found), self._documents(path, found)
+                for row in rows:
+                    self.read += 1
+                    yield row
+                place = f"what follows {place}"
+        except (OSError, MemoryError):
+            raise  # of the machine, not of a document
+        except Exception as error:
+            raise DocumentError(
+                f"curating {place} of source '{self.source.name}' failed with {type(error).__name__}: {error}; this is "
+                "a defect of a rule or reader: report it, and until it is mended leave the file out with the source's "
+                "`exclude`"
+            ) from error
+
+    def _unreadable(self, found: Unreadable) -> Iterator[dict[str, Any]]:
+        name = self.source.name
+        stage = records.READ if found.kind == "unreadable" else "extract"
+        yield records.rejected(name, f"{name}:{found.path}", stage, found.kind, found.reason)
+
+    def _documents(self, path: str, passage: Passage) -> Iterator[dict[str, Any]]:
+        """Repaired, cut, and each piece through the stages."""
+        url = self._url(path, passage)
+        pieces = split(repair(passage.text, passage.code), self.config.document_chars_max, passage.code)
+        if not pieces:
+            yield records.rejected(self.source.name, url, "extract", "empty", 0)
         for number, text in enumerate(pieces, start=1):
-            empty = False
             place = url if len(pieces) == 1 else f"{url}{'' if '#' in url else '#'}~{number}"
             cut = {"part": number, "parts": len(pieces)} if len(pieces) > 1 else {}
-            details = records.meta(title=found.title, **cut)
-            yield _judged(text, place, details, found, source, config)
-    if empty:
-        yield records.rejected(source.name, f"{source.name}:{file.path}", "extract", "empty", 0)
+            licence = passage.licence or self.source.licence
+            yield self._passed(Draft(path, text, place, passage, licence, self.source.language), cut)
+
+    def _url(self, path: str, passage: Passage) -> str:
+        return f"{self.source.name}:{path}" + (f"#{passage.anchor}" if passage.anchor else "")
+
+    def _passed(self, draft: Draft, cut: dict[str, int]) -> dict[str, Any]:
+        """The candidate row of a document, or the rejected row of the first stage that refuses it."""
+        source = self.source
+        for stage in self.stages:
+            if refusal := stage(draft):
+                return records.rejected(
+                    source.name, draft.url, refusal.stage, refusal.reason, refusal.value, draft.text,
+                    refusal.limit, refusal.others,
+                )  # fmt: skip
+        return {
+            "id": records.document_id(draft.text),
+            "text": draft.text,
+            "source": source.name,
+            "url": draft.url,
+            "domain": source.domain,
+            "language": draft.language,
+            "licence": draft.licence,
+            "meta": records.meta(title=draft.passage.title, url=draft.passage.url, **cut),
+        }
+
+    def _licence(self, draft: Draft) -> Refusal | None:
+        if draft.passage.code:
+            draft.licence = licence.effective(draft.licence, draft.text)
+        reason = licence.refusal(draft.licence, self.config.licences)
+        if reason is not None:
+            return Refusal("licence", reason, draft.licence)
+        draft.licence = licence.normalised(draft.licence)
+        return None
+
+    def _address(self, draft: Draft) -> Refusal | None:
+        found = self.screen.blocked(draft.url, draft.passage.url)
+        return Refusal("safety", *found) if found else None
+
+    def _length(self, draft: Draft) -> Refusal | None:
+        length, limit = len(draft.text), self.config.document_chars_min
+        return Refusal("quality", "too_short", length, limit) if length < limit else None
+
+    def _language(self, draft: Draft) -> Refusal | None:
+        # The words of a program are too few and too odd to tell a language by.
+        if not draft.passage.code:
+            draft.language = identify(draft.text, self.source.language)
+        if draft.language in self.config.languages:
+            return None
+        return Refusal("language", "language_not_kept", draft.language)
+
+    def _rules(self, draft: Draft) -> Refusal | None:
+        found = judge(draft.text, self.source.domain, draft.language, draft.passage.code, self.config, draft.path)
+        self.tally.add(found)
+        if found.reason is not None:
+            return Refusal("quality", found.reason, found.number, found.limit, found.others)
+        draft.text = found.text
+        return None
+
+    def _contamination(self, draft: Draft) -> Refusal | None:
+        found = self.screen.contaminated(draft.text)
+        if found:
+            reason, sentence, hits = found
+            self._note(draft, hits)
+            return Refusal("decontamination", reason, sentence)
+        draft.text, hits = self.screen.cleaned(draft.text)
+        self._note(draft, hits)
+        return None
+
+    def _note(self, draft: Draft, hits: list[dict[str, Any]]) -> None:
+        self.hits += [{"url": draft.url, "source": self.source.name, **hit} for hit in hits]
+
+    def _personal_data(self, draft: Draft) -> Refusal | None:
+        draft.text, counts = self.screen.scrub(draft.text, draft.passage.code)
+        self.masked.update(counts)
+        return None
 
 
-def _judged(text: str, url: str, details: str, passage: Passage, source: Source, config: CorpusConfig) -> dict:
-    """One document as a candidate row, or as a rejected row with the first reason against it."""
-
-    def drop(stage: str, reason: str, value: object) -> dict:
-        return records.rejected(source.name, url, stage, reason, value, text)
-
-    licence = passage.licence or source.licence
-    if not allowed(licence, config.licences):
-        return drop("licence", "licence_not_allowed", licence)
-    if len(text) < config.document_chars_min:
-        return drop("quality", "too_short", len(text))
-    # The words of a program are too few and too odd to tell a language by.
-    language = source.language if passage.code else identify(text, source.language)
-    if language not in config.languages:
-        return drop("language", "language_not_kept", language)
-    verdict = judge(text, source.domain, language, passage.code, config)
-    if verdict is not None:
-        return drop("quality", *verdict)
-    return {
-        "id": records.document_id(text),
-        "text": text,
-        "source": source.name,
-        "url": url,
-        "domain": source.domain,
-        "language": language,
-        "licence": licence,
-        "meta": details,
-    }
-
-
-def _signed(rows: list[dict], config: CorpusConfig) -> pa.Table:
-    """The rows as a table of candidates, with signatures."""
-    near = config.near
-    values, starts = Shingler(near.ngram).shingles([row["text"] for row in rows])
-    signatures = MinHash(near.permutations, near.seed).signatures(values, starts)
-    base = records.table(rows, records.DOCUMENT)
-    column = pa.FixedSizeListArray.from_arrays(pa.array(signatures.reshape(-1)), near.permutations)
-    return pa.Table.from_arrays([*base.columns, column], schema=records.candidate_schema(near.permutations))
+def partition_name(raw: str, snapshot: int) -> str:
+    """The partition of the part `raw/<source>/<nnn>` of a snapshot: `<source>/<nnn>`, from the second snapshot on
+    `<source>/s<snapshot>-<nnn>`."""
+    source, _, number = raw.removeprefix("raw/").rpartition("/")
+    return f"{source}/s{snapshot:03}-{number}" if snapshot else f"{source}/{number}"
 
 
 def sources_of(path: Path) -> dict[str, dict[str, Any]]:

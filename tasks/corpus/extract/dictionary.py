@@ -9,6 +9,7 @@ from tasks.corpus.extract.passage import Passage
 
 # Entries shorter than this are gathered with the ones after them; a longer one is a passage of its own. Ours.
 PASSAGE_CHARS = 600
+_BROKEN = re.compile(r"^(\S[^\n]{44,}[^\n\s])\n(?=[^\s\-*|#])", re.MULTILINE)
 _CROSS_REFERENCE = re.compile(r"\{([^{}\n]*(?:\n[^{}\n]*)?)\}")
 
 
@@ -39,5 +40,11 @@ def entries(text: str) -> list[tuple[str, str]]:
             found.append((line.strip(), []))
         elif found:
             found[-1][1].append(line)
-    bodies = ((word, dedent("\n".join(lines)).strip()) for word, lines in found)
+    bodies = ((word, _filled(dedent("\n".join(lines)).strip())) for word, lines in found)
     return [(word, _CROSS_REFERENCE.sub(r"\1", body)) for word, body in bodies if body]
+
+
+def _filled(body: str) -> str:
+    """`body` with the lines of a paragraph joined that were broken to fit a terminal: a line about as long as they get,
+    and one at the margin after it."""
+    return _BROKEN.sub(r"\1 ", body)

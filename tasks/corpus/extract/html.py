@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 from lxml import etree
 
-from tasks.corpus.extract.mathml import latex
+from tasks.corpus.extract.formulas import drawn, formula
 from tasks.corpus.extract.passage import ExtractionError, Passage
 from tasks.corpus.wordlist import words
 
@@ -23,9 +24,28 @@ DROPPED_ROLES = {"navigation", "search", "contentinfo", "complementary", "banner
 # Class or id tokens of navigation in the generators that technical documentation is made with.
 DROPPED_NAMES = words(
     "sphinxsidebar related headerlink navheader navfooter toc topnav sidebar breadcrumb breadcrumbs copiable-anchor "
-    "viewcode-link copybutton linenos lineno mw-editsection skip-link katex-html site-footer cookie-banner "
-    "mw-jump-link noprint"
+    "viewcode-link copybutton linenos lineno mw-editsection skip-link site-footer cookie-banner "
+    "mw-jump-link noprint catlinks printfooter"
 )
+# Parts of class and id names ("site-nav", "cookie_consent") of what surrounds the text of a page anywhere on the web.
+FURNITURE = words(
+    "nav navbar navbox navigation menu submenu sidebar breadcrumb breadcrumbs pagination pager cookie cookies gdpr "
+    "consent share sharing sharebar social comments commentlist disqus respond newsletter subscribe advert adverts ads "
+    "advertisement sponsored promo popup modal related recommended footer login signup searchbox searchform skip"
+)
+KEPT = {"h1", "pre", "math", "main", "article"}
+_PARTS = re.compile(r"[a-z]+")
+CONTAINERS = words("div section ul ol dl table p header")
+# Furniture holds less than this share of a page's text, and no heading of the page, program or formula. Ours.
+FURNITURE_SHARE = 0.4
+# Elements that look like furniture and hold too much: after so many the names of this page are believed no more, so
+# that a hostile page takes no quadratic time. Ours.
+FURNITURE_DOUBTS = 50
+_LANGUAGE = re.compile(
+    r"(?:\A|[\s;])(?:(?:language|lang|highlight-source|highlight|sourceCode|brush:)[-\s]*)([A-Za-z][A-Za-z0-9+#]{0,20})(?=[\s;]|\Z)"
+)
+_NAME = re.compile(r"[a-z][a-z0-9+#_-]{0,20}")
+_NO_LANGUAGE = words("default none text plain txt plaintext nohighlight notranslate")
 BLOCKS = words(
     "address article blockquote body center dd details div dl dt fieldset figcaption figure h1 h2 h3 h4 h5 h6 header "
     "hr li main ol p section summary table tbody tfoot thead tr ul caption"
@@ -37,6 +57,7 @@ _CJK_GAP = re.compile(
     r"(?<=[\u3001-\u303f\u4e00-\u9fff\uff00-\uffef]) ?\n ?(?=[\u3001-\u303f\u4e00-\u9fff\uff00-\uffef])"
 )
 _BREAK = "\u2028"
+_HIDDEN = re.compile(r"display\s*:\s*none", re.IGNORECASE)
 # A run of at least this many short blocks that are nearly all link is a menu. Ours.
 MENU_RUN, MENU_BLOCK_CHARS, MENU_LINK_SHARE = 4, 120, 0.8
 
@@ -63,7 +84,8 @@ def extract(text: str) -> list[Passage]:
     if root is None:
         return []
     title = "".join(root.xpath("string(//head/title)"))[:300]
-    blocks = _without_menus(_Walk().run(_main(root)))
+    main = _main(root)
+    blocks = _without_menus(_Walk(sum(map(len, main.itertext()))).run(main))
     joined = _join(blocks)
     return [Passage(joined, _SPACE.sub(" ", title).strip())] if joined else []
 
@@ -78,22 +100,23 @@ def _main(root: etree._Element) -> etree._Element:
 
 
 def _dropped(element: etree._Element, tag: str) -> bool:
+    """Whether an element is no part of the text by what it is or by a name that says so outright."""
     if tag in DROPPED:
         return not (tag == "script" and (element.get("type") or "").startswith("math/tex"))
     attributes = element.attrib
-    # A page header is navigation unless it holds the page's own heading.
-    if (tag == "header" or attributes.get("class") == "header") and next(element.iter("h1", "h2"), None) is None:
+    if tag == "mjx-math":
         return True
     if not attributes:
         return False
     if attributes.get("role") in DROPPED_ROLES or "hidden" in attributes:
         return True
-    names = f"{attributes.get('class', '')} {attributes.get('id', '')}"
-    return names != " " and not DROPPED_NAMES.isdisjoint(names.lower().split())
+    names = set(f"{attributes.get('class', '')} {attributes.get('id', '')}".lower().split())
+    return bool(names) and (not DROPPED_NAMES.isdisjoint(names) or drawn(element, names))
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, page_chars: int) -> None:
+        self.page_chars, self.doubts = page_chars, 0
         self.blocks: list[_Block] = []
         self.inline: list[str] = []
         self.linked = 0
@@ -130,21 +153,21 @@ class _Walk:
 
     def start(self, element: etree._Element, tag: str) -> bool:
         """Handle an opening tag; True where everything within has been dealt with."""
-        if _dropped(element, tag):
+        if _dropped(element, tag) or self.furniture(element, tag):
             return True
-        formula, display = _formula(element, tag)
-        if formula:
+        source, display = formula(element, tag)
+        if source:
             if display and not self.rows:
                 self.flush()
-                self.blocks.append(_Block(f"$$\n{formula}\n$$", "math", 0))
+                self.blocks.append(_Block(f"$$\n{source}\n$$", "math", 0))
             else:
-                self.say(f"${formula}$")
+                self.say(f"${source}$")
             return True
         if tag == "pre":
             code = "".join(_code(element)).strip("\n").replace("\xa0", " ").rstrip()
             self.flush()
             if code:
-                self.blocks.append(_Block(f"```\n{code}\n```", "code", 0))
+                self.blocks.append(_Block(f"```{_language(element)}\n{code}\n```", "code", 0))
             return True
         if tag in INLINE_CODE:
             code = _SPACE.sub(" ", "".join(element.itertext())).strip()
@@ -163,6 +186,31 @@ class _Walk:
             self.open_block(tag)
         if element.text:
             self.say(element.text)
+        return False
+
+    def furniture(self, element: etree._Element, tag: str) -> bool:
+        """Whether an element, by its looks, stands around the text; looks that what it holds belies count as doubts."""
+        if self.doubts > FURNITURE_DOUBTS:
+            return False
+        attributes = element.attrib
+        style, named = attributes.get("style", ""), f"{attributes.get('class', '')} {attributes.get('id', '')}"
+        if "none" in style and _HIDDEN.search(style):
+            return not self.holds(element, {"math"}, 1.0)  # MathML is hidden where a picture of it is shown
+        # A page header is navigation unless it holds the page's own heading.
+        if tag == "header" or named == "header ":
+            return not self.holds(element, {"h1", "h2"}, 1.0)
+        if tag not in CONTAINERS or named == " " or FURNITURE.isdisjoint(_PARTS.findall(named.lower())):
+            return False
+        return not self.holds(element, KEPT, FURNITURE_SHARE)
+
+    def holds(self, element: etree._Element, tags: set[str], share: float) -> bool:
+        """Whether one of `tags` or more than this share of the page's text lies within `element`."""
+        chars = 0
+        for inner in element.iter():
+            chars += len(inner.text or "") + (len(inner.tail or "") if inner is not element else 0)
+            if inner.tag in tags or chars > share * self.page_chars:
+                self.doubts += 1
+                return True
         return False
 
     def open_block(self, tag: str) -> None:
@@ -219,20 +267,15 @@ def _code(element: etree._Element) -> list[str]:
     return parts
 
 
-def _formula(element: etree._Element, tag: str) -> tuple[str, bool]:
-    """The LaTeX of an element that is a formula, and whether it stands on lines of its own; '' where it is none."""
-    if tag == "math" or tag.endswith("}math"):
-        return latex(element), element.get("display") == "block"
-    if tag == "script":
-        return (element.text or "").strip(), "mode=display" in (element.get("type") or "")
-    if tag == "img":
-        alt = (element.get("alt") or "").strip()
-        names = (element.get("class") or "").lower().split()
-        if alt and ("math" in names or "latex" in names or "tex" in names):
-            parent = element.getparent()
-            shown = parent is not None and parent.tag in ("div", "p") and "math" in (parent.get("class") or "").split()
-            return alt.strip("$").strip(), shown or "\\begin" in alt
-    return "", False
+def _language(element: etree._Element) -> str:
+    """The programming language that a `pre`, the `code` in it or what stands around it names, or ''."""
+    around = [element, *islice(element.iterchildren("code"), 1), *islice(element.iterancestors(), 2)]
+    for one in around:
+        found = _LANGUAGE.search((one.get("class") or "")[:300])
+        name = (found.group(1) if found else one.get("data-lang") or one.get("data-language") or "").lower()
+        if name:
+            return "" if name in _NO_LANGUAGE or not _NAME.fullmatch(name) else name
+    return ""
 
 
 def _without_menus(blocks: list[_Block]) -> list[_Block]:

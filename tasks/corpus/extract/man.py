@@ -7,13 +7,13 @@ import re
 from tasks.corpus.extract.passage import Passage
 from tasks.corpus.wordlist import words
 
-_FONT = re.compile(r"\\f(?:\[[^\]]*\]|\(..|.)|\\[,/&|^!:%]|\\s[+-]?\d+|\\m\[[^\]]*\]")
+_FONT = re.compile(r"\\f(?:\[[^\]]{0,60}\]|\(..|.)|\\[,/&|^!:%]|\\s[+-]?\d+|\\m\[[^\]]{0,60}\]")
 _NAMED = {
     "aq": "'", "dq": '"', "lq": "“", "rq": "”", "oq": "‘", "cq": "’", "em": "—", "en": "–", "bu": "•", "co": "©",
     "rs": "\\", "ha": "^", "ti": "~", "ga": "`", "pl": "+", "mi": "-", "eq": "=", "ge": ">=", "le": "<=", "->": "->",
     "Aq": "'",
 }  # fmt: skip
-_ESCAPE = re.compile(r"\\(?:\((..)|\[([^\]]+)\]|\*\((..)|\*\[([^\]]+)\]|(.))")
+_ESCAPE = re.compile(r"\\(?:\((..)|\[([^\]]{1,60})\]|\*\((..)|\*\[([^\]]{1,60})\]|(.))")
 _ALTERNATING = {"BR", "BI", "IR", "IB", "RB", "RI"}
 # Requests whose arguments are text to show, of man(7) and mdoc(7).
 _SHOWN = words("B I SB SM Nm Ar Fl Cm Op Pa Xr Dv Ev Er Em Sy Li Ql Dq Sq Pq Va Vt Ft Fn Fa In Nd Ic No Ad Ns")

@@ -19,6 +19,8 @@ class Passage:
     """Where within the file, or ''."""
     licence: str = ""
     """The record's own licence, or '' for the source's."""
+    url: str = ""
+    """Where on the web it was found (a WARC record's target, a record's `url`), or ''."""
     code: bool = False
     """True for program text: its lines are kept and code's own rules judge it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tasks.corpus.extract.passage import Passage
 
@@ -12,20 +13,16 @@ _PREAMBLE = re.compile(
 )
 _COMMENT = re.compile(r"(?<!\\)%.*?$\n?", re.MULTILINE)
 # Verbatim: LaTeX's environments and the \bprog ... @eprog of GP's manual.
-_VERBATIM = re.compile(
-    r"\\begin\{(verbatim|lstlisting|Verbatim|alltt)\*?\}(?:\[[^\]]*\])?\n?(.*?)\\end\{\1\*?\}"
-    r"|\\bprog\w*\*?\n?(.*?)[@\\]eprog\w*(?:\\noindent)?",
-    re.DOTALL,
-)
+_VERBATIM = re.compile(r"\\begin\{(verbatim|lstlisting|Verbatim|alltt)\*?\}(?:\[[^\]\n]{0,500}\])?\n?|\\bprog\w*\*?\n?")
 _HEADING = re.compile(r"\\(part|chapter|section|subsection|subsubsection|paragraph|subsec|subsubsec)\*?\s*\{")
 _LEVELS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsec": 3}
 _DROPPED = re.compile(
     r"\\(?:label|index|sidx|kbdsidx|tetsidx|synidx|sectype|varsidx|ref|cite|pageref|input|include|usepackage|"
     r"bibliography|bibliographystyle|pagestyle|vspace|hspace|def\\\w+|newcommand|let|advance|vskip|hskip|"
-    r"includegraphics)\*?(?:\[[^\]]*\])?(?:\{[^{}]*\})?"
+    r"includegraphics)\*?(?:\[[^\]]{0,500}\])?(?:\{[^{}]*\})?"
 )
 _ENVIRONMENT = re.compile(
-    r"\\(?:begin|end)\{(?:itemize|enumerate|document|center|quote|description|abstract|figure|table)\*?\}(?:\[[^\]]*\])?"
+    r"\\(?:begin|end)\{(?:itemize|enumerate|document|center|quote|description|abstract|figure|table)\*?\}(?:\[[^\]]{0,500}\])?"
 )
 _FONT = re.compile(
     r"\\(?:emph|textbf|textit|texttt|textrm|textsf|text|mbox|kbd|var|idx|typ|tet|teb|fl|b|bf|it|tt|sl|url|footnote|ref|link|key|"
@@ -34,12 +31,9 @@ _FONT = re.compile(
 # A C prototype in GP's manual: \fun{type}{name}{arguments}.
 _PROTOTYPE = re.compile(r"\\fun\s*\{([^{}]*)\}\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _OLD_FONT = re.compile(r"\{\\(?:it|bf|tt|em|sl|rm|sc)\s+([^{}]*)\}")
-_FORMULA = re.compile(
-    r"\$\$.*?\$\$|\$[^$]*?\$|\\\[.*?\\\]|\\\(.*?\\\)"
-    r"|\\begin\{(equation|align|gather|eqnarray|multline)\*?\}.*?\\end\{\1\*?\}",
-    re.DOTALL,
-)
-_ITEM = re.compile(r"^\s*\\(?:item|misctitle|bu)\b\s*", re.MULTILINE)
+_FORMULA = re.compile(r"\$\$?|\\\[|\\\(|\\begin\{(equation|align|gather|eqnarray|multline)\*?\}")
+_CLOSING = {"$$": r"\$\$", "$": r"\$", "\\[": r"\\\]", "\\(": r"\\\)"}
+_ITEM = re.compile(r"^[^\S\n]*\\(?:item|misctitle|bu)\b\s*", re.MULTILINE)
 _WORDS = {
     "dots": "...", "ldots": "...", "TeX": "TeX", "LaTeX": "LaTeX", "copyright": "©", "quad": " ", "qquad": " ",
     "S": "§", "smallskip": "", "medskip": "\n", "bigskip": "\n", "par": "\n\n", "noindent": "", "ss": "ß",
@@ -59,9 +53,9 @@ def extract(text: str) -> list[Passage]:
 
     body = text[begun.end() :] if begun else text
     body = body.replace(_MARK, "")
-    body = _VERBATIM.sub(lambda found: _fenced(found.group(2) or found.group(3) or "", keep), body)
+    body = _paired(body, _VERBATIM, _verbatim_end, lambda _, code: _fenced(code, keep))
     body = _COMMENT.sub("", body)
-    body = _FORMULA.sub(lambda found: keep(found.group()), body)
+    body = _paired(body, _FORMULA, _formula_end, lambda whole, _: keep(whole))
     body = _PROTOTYPE.sub(lambda found: keep(f"`{found.group(1)} {found.group(2)}({found.group(3)})`"), _headings(body))
     body = _ENVIRONMENT.sub("", _DROPPED.sub("", body))
     for _ in range(4):  # fonts nest
@@ -74,10 +68,43 @@ def extract(text: str) -> list[Passage]:
     body = _MACRO.sub(lambda found: _WORDS.get(found.group(1), ""), body)
     body = re.sub(r"[{}]", "", body)
     body = re.sub(rf"{_MARK}(\d+){_MARK}", lambda found: kept[int(found.group(1))], body)
-    body = re.sub(r"[ \t]+\n", "\n", body)
+    body = re.sub(r"(?<![ \t])[ \t]+\n", "\n", body)
     body = re.sub(r"\n{3,}", "\n\n", body).strip()
     title = next((line.lstrip("# ") for line in body.splitlines() if line.startswith("#")), "")
     return [Passage(body, title)] if body else []
+
+
+def _paired(
+    text: str,
+    opening: re.Pattern[str],
+    closing: Callable[[re.Match[str]], str],
+    replacement: Callable[[str, str], str],
+) -> str:
+    """`text` with replacement(whole, inside) for whatever stands between `opening` and the nearest closing(opening), a
+    pattern. One pass: a closing that is missing is looked for once and not at every opening."""
+    out: list[str] = []
+    missing: set[str] = set()
+    at = 0
+    while found := opening.search(text, at):
+        end = closing(found)
+        closed = None if end in missing else re.compile(end).search(text, found.end())
+        if closed is None:
+            missing.add(end)
+            out.append(text[at : found.end()])
+            at = found.end()
+        else:
+            whole, inside = text[found.start() : closed.end()], text[found.end() : closed.start()]
+            out += [text[at : found.start()], replacement(whole, inside)]
+            at = closed.end()
+    return "".join([*out, text[at:]])
+
+
+def _verbatim_end(opening: re.Match[str]) -> str:
+    return rf"\\end\{{{opening.group(1)}\*?\}}" if opening.group(1) else r"[@\\]eprog\w*(?:\\noindent)?"
+
+
+def _formula_end(opening: re.Match[str]) -> str:
+    return _CLOSING.get(opening.group()) or rf"\\end\{{{opening.group(1)}\*?\}}"
 
 
 def _fenced(code: str, keep) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import zipfile
@@ -15,31 +14,13 @@ from tasks.artifact import Artifact, Step
 from tasks.corpus.acquire import AcquireError, acquire, resolve
 from tasks.corpus.debian import LicenceError
 from tasks.corpus.sources import SourcesConfig
-
-SHARED = {"domain": "knowledge", "language": "en", "licence": "CC0-1.0"}
-
-
-def archives():
-    """The archive makers of the neighbouring test file."""
-    spec = importlib.util.spec_from_file_location("archives_for_tests", Path(__file__).with_name("test_archives.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def folder(path: Path | str, name: str = "own", **more) -> dict:
-    return {"name": name, "kind": "folder", "path": str(path), **SHARED, **more}
+from tests.raw import PACK, SHARED, ar, folder, step, tar
 
 
 def debian(**more) -> dict:
     return {
         "name": "deb", "kind": "debian", "package": "no-such-package-here", "evidence": "License: CC0", **SHARED, **more
     }  # fmt: skip
-
-
-def step(root: Path, *sources: dict, fallbacks: tuple[dict, ...] = (), **more) -> Step:
-    config = SourcesConfig(sources=sources, fallbacks=fallbacks, **more)
-    return Step("sources", config, str(root), code="code", leaf=True)
 
 
 def raw(artifact: Artifact) -> dict[str, bytes]:
@@ -55,15 +36,14 @@ def listing(artifact: Artifact, name: str) -> list[dict]:
 
 
 def put_deb(cache: Path, copyright_text: str, package: str = "no-such-package-here") -> None:
-    make = archives()
-    data = make.tar(
+    data = tar(
         {
             f"./usr/share/doc/{package}/copyright": copyright_text.encode(),
             "./usr/share/doc/a.html": b"<p>one</p>",
             "./usr/share/doc/b.png": b"\x89PNG",
         }
     )
-    deb = make.ar({"debian-binary": b"2.0\n", "data.tar.xz": make.PACK[".xz"](data)})
+    deb = ar({"debian-binary": b"2.0\n", "data.tar.xz": PACK[".xz"](data)})
     (cache / "debian").mkdir(parents=True, exist_ok=True)
     (cache / "debian" / f"{package}_1%3a2.0-1_all.deb").write_bytes(deb)
 
@@ -121,7 +101,7 @@ def test_links_in_a_loop_pipes_and_wrong_archives_are_named_and_the_rest_is_read
     (root / "c.tar.gz").write_bytes(b"\x1f\x8b broken")
     (root / "large.txt").write_bytes(b"x" * 1000)
     os.mkfifo(root / "pipe")
-    artifact = acquire(step(tmp_path / "data", folder(root), file_bytes_max=500), tmp_path)
+    artifact = acquire(step(tmp_path / "data", folder(root), record_bytes_max=500), tmp_path)
     assert raw(artifact) == {"a.txt": b"a", "deep/b.txt": b"b"}
     reasons = {row["path"]: row["unreadable"] for row in listing(artifact, "own") if "unreadable" in row}
     assert set(reasons) == {"deep/up", "nowhere", "self", "c.tar.gz", "large.txt", "pipe"}
@@ -182,14 +162,18 @@ def test_packing_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     def killed(self, key, *arguments, **options):
         if key == "raw/two/000":
             raise KeyboardInterrupt
+        return finished(self, key, *arguments, **options)
+
+    def finished(self, key, *arguments, **options):
+        part = put(self, key, *arguments, **options)
         puts.append(key)
-        return put(self, key, *arguments, **options)
+        return part
 
     monkeypatch.setattr(Step, "put", killed)
     with pytest.raises(KeyboardInterrupt):
         acquire(cut, tmp_path)
     assert cut.artifact() is None
-    monkeypatch.setattr(Step, "put", lambda self, key, *a, **o: (puts.append(key), put(self, key, *a, **o))[1])
+    monkeypatch.setattr(Step, "put", finished)
     assert acquire(cut, tmp_path).manifest["content"] == whole.manifest["content"]
     assert sorted(puts) == ["listing/one", "listing/two", "raw/one/000", "raw/two/000", "sources"]
 

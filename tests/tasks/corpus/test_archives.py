@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
-import lzma
+import struct
 import tarfile
+import tracemalloc
 import zipfile
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.corpus.archives import DamagedError, File, Unreadable, decompress, members
+from tasks.corpus import archives, compression, reading
+from tasks.corpus.archives import File, Unreadable, members
+from tasks.corpus.compression import DamagedError, decompressed, read_whole
+from tasks.corpus.sources import FolderSource
+from tests.raw import PACK, ar, folder, tar
 
 LIMIT = 1_000_000
 
 
-def zstd(data: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(data)
-    return sink.getvalue().to_pybytes()
-
-
-PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstd}
-
-
-def tar(files: dict[str, bytes], link: bool = False) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-        if link:
-            info = tarfile.TarInfo("./link")
-            info.type, info.linkname = tarfile.SYMTYPE, "a"
-            archive.addfile(info)
-    return out.getvalue()
-
-
-def ar(parts: dict[str, bytes]) -> bytes:
-    out = b"!<arch>\n"
-    for name, data in parts.items():
-        out += f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
-    return out
+def decompress(path: str, data: bytes, limit: int) -> tuple[str, bytes]:
+    inner, stream = decompressed(path, io.BytesIO(data))
+    return inner, read_whole(stream, limit)
 
 
 def read(path: str, data: bytes, limit: int = LIMIT) -> list[File | Unreadable]:
@@ -121,3 +98,91 @@ def test_a_damaged_member_of_a_zip_does_not_hide_the_others():
     assert "CRC" in found[0].reason
     assert found[1] == File("z.zip/b.txt", b"B" * 100)
     assert found[2].reason == "larger than 1,000 bytes"
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def test_a_bomb_of_members_that_share_their_bytes_stops(monkeypatch):
+    monkeypatch.setattr(compression, "EXPANSION_FREE", 5_000_000)
+    data = zipped({"a.txt": b"\0" * 900_000})
+    at, end = data.find(b"PK\1\2"), data.rfind(b"PK\5\6")
+    # One directory entry 400 times, each for the same bytes.
+    directory = data[at:end] * 400
+    record = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 400, 400, len(directory), at, 0)
+    found = read("z.zip", data[:at] + directory + record)
+    assert "a bomb" in found[-1].reason
+    assert len(found) < 40
+
+
+def test_a_member_that_is_larger_than_it_says_is_damaged_and_its_neighbour_is_read():
+    data = bytearray(zipped({"a.txt": b"A" * 5000, "b.txt": b"B" * 100}))
+    at = data.find(b"PK\1\2")
+    data[at + 24 : at + 28] = (10).to_bytes(4, "little")
+    found = read("z.zip", bytes(data))
+    assert [type(one) for one in found] == [Unreadable, File]
+
+
+def test_an_archive_of_too_many_members_is_named_before_it_fills_memory(monkeypatch):
+    monkeypatch.setattr(archives, "ZIP_DIRECTORY_MAX", 10_000)
+    (found,) = read("z.zip", zipped({f"{number}": b"x" for number in range(1000)}))
+    assert "too many members" in found.reason
+
+
+def test_a_tar_of_many_members_or_of_a_huge_name_takes_little_memory():
+    many = tar({f"{number}": b"" for number in range(50_000)})
+    tracemalloc.start()
+    count = sum(1 for _ in members("a.tar", io.BytesIO(many), LIMIT))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (count, peak < 5_000_000) == (50_000, True)
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 500_000_000
+    (found,) = read("a.tar", header.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20))
+    assert "a header of 500,000,000 bytes" in found.reason
+    header.size = 1
+    chain = (header.tobuf(tarfile.GNU_FORMAT) + b"x" + bytes(511)) * 5_000
+    assert all(isinstance(one, Unreadable) for one in read("a.tar", chain))
+
+
+@pytest.mark.parametrize("make", [zipped, tar])
+def test_paths_that_lead_out_are_names_and_no_places(make, tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path / "in")
+    suffix = "zip" if make is zipped else "tar"
+    found = read(f"a.{suffix}", make({"../../evil.txt": b"1", "/abs.txt": b"2", "x" * 5000: b"3"}))
+    assert [one.data for one in found] == [b"1", b"2", b"3"]
+    assert all(len(one.path) < 1100 for one in found)
+    assert list(tmp_path.rglob("*.txt")) == []
+
+
+def test_an_archive_within_an_archive_is_named_and_not_opened():
+    inner = zipped({"a.txt": b"deep"})
+    source = FolderSource(**folder("x"))
+    for item in members("z.zip", io.BytesIO(zipped({"b.zip": inner, "c.jsonl.gz.gz": b"x", "d.txt": b"D"})), LIMIT):
+        (found,) = reading.read(item, source, LIMIT)
+        if item.path.endswith("d.txt"):
+            assert found.text == "D"
+        else:
+            assert found.kind == "no_reader"
+
+
+@given(st.binary(max_size=2000), st.sampled_from(["a.zip", "a.tar", "a.deb", "a.tar.gz", "a.tar.zst"]))
+@settings(max_examples=100, deadline=None)
+def test_no_bytes_crash_an_archive_reader(data, name):
+    for head in (b"", b"!<arch>\n", b"PK\3\4", b"PK\5\6"):
+        assert all(isinstance(one, File | Unreadable) for one in read(name, head + data))
+
+
+@given(st.integers(0, 10_000), st.binary(min_size=1, max_size=4), st.sampled_from([zipped, tar]))
+@settings(max_examples=100, deadline=None)
+def test_no_damage_crashes_an_archive_reader(at, junk, make):
+    data = bytearray(make({f"{number}.txt": bytes([number]) * 200 for number in range(4)}))
+    at %= len(data)
+    data[at : at + len(junk)] = junk
+    assert all(isinstance(one, File | Unreadable) for one in read(f"a.{make.__name__.replace('ped', '')}", bytes(data)))

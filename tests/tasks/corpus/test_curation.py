@@ -12,32 +12,24 @@ import textwrap
 import time
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tasks.artifact import Artifact, Step
+from tasks.corpus import partition
 from tasks.corpus.acquire import acquire
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.curation import CorpusError, curate
+from tasks.corpus.executor import Executor, executor
 from tasks.corpus.records import DOCUMENT, REJECTED, document_id
-from tasks.corpus.wordlist import words
+from tasks.launch import Execution
+from tests.tasks.corpus.data import rows, sentences, stopped_at
 
-WORDS = sorted(
-    words("river harbour market valley forest temple garden engine bridge the of and that have with near under")
-)
 GERMAN = (
     "Dieses Handbuch erklärt, wie das System eingerichtet und gepflegt wird. Lesen Sie bitte zuerst die Hinweise zur "
     "Installation. Danach wählen Sie die Sprache und legen Benutzer an. Wenn etwas nicht gelingt, finden Sie "
     "am Ende jedes Kapitels eine Liste der häufigsten Fehler und ihrer Ursachen, die wir lange gesammelt haben."
 )
-
-
-def sentences(seed: int, count: int = 25) -> str:
-    import random
-
-    pick = random.Random(seed)
-    return "\n\n".join(" ".join(pick.choices(WORDS, k=14)).capitalize() + "." for _ in range(count))
 
 
 def write_input(root: Path) -> None:
@@ -54,7 +46,7 @@ def write_input(root: Path) -> None:
     (web / "empty.txt").write_text("")
     (web / "nul.txt").write_bytes(sentences(50).replace(" ", "\0 ", 3).encode())
     (web / "latin.txt").write_bytes((sentences(51) + " Voilà, déjà vu.").encode("latin-1"))
-    (web / "broken.txt").write_bytes((sentences(52) + " end").encode() + b"\xff\xfe")
+    (web / "broken.txt").write_bytes((sentences(52) + " end").encode() + b"\xff\xfe.")
     (web / "binary.txt").write_bytes(bytes(range(256)) * 20)
     (web / "cut.html.gz").write_bytes(gzip.compress(b"<p>text</p>" * 50)[:-9])
     (web / "line.txt").write_text("x" * 300_000)
@@ -78,13 +70,9 @@ def steps(root: Path, folder: Path, **more) -> tuple[Step, Step]:
     return sources, Step("corpus", CorpusConfig(**more), str(root), (sources,), code="b")
 
 
-def run(root: Path, folder: Path, workers: int = 1, **more) -> Artifact:
+def run(root: Path, folder: Path, workers: Executor | None = None, **more) -> Artifact:
     sources, corpus = steps(root, folder, **more)
     return curate(corpus, sources.artifact() or acquire(sources, root), workers)
-
-
-def rows(artifact: Artifact, group: str) -> list[dict]:
-    return pa.concat_tables([pq.read_table(path) for path in artifact.files(group)]).to_pylist()
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +127,7 @@ def test_each_defect_is_named_and_the_rest_is_processed(corpus):
     kept = {row["url"].removeprefix("web:"): row["text"] for row in rows(corpus, "documents")}
     assert "\0" not in kept["nul.txt"]
     assert "Voilà, déjà vu." in kept["latin.txt"]
-    assert kept["broken.txt"].endswith("end\ufffd\ufffd")
+    assert kept["broken.txt"].endswith("end\ufffd\ufffd.")
     assert "bad.jsonl#3" in kept
 
 
@@ -160,10 +148,26 @@ def test_a_licence_that_is_not_allowed_keeps_a_document_out(tmp_path, folder):
         run(tmp_path, folder, licences=("Apache-2.0",))
 
 
-def test_worker_processes_give_the_same_bytes(tmp_path, folder, corpus):
-    again = run(tmp_path, folder, workers=2)
+@pytest.mark.parametrize("name", ["processes", "dask"])
+def test_workers_give_the_same_bytes(tmp_path, folder, corpus, name):
+    with executor(Execution(executor=name, workers=2)) as workers:
+        again = run(tmp_path, folder, workers)
     assert again.manifest["content"] == corpus.manifest["content"]
     assert again.statistics == corpus.statistics
+    assert again.manifest["cost"]["cpu_seconds"] > 0
+
+
+def test_a_defect_of_a_rule_is_reported_with_file_and_record(tmp_path, folder, monkeypatch):
+    judge = partition.judge
+
+    def broken(text: str, *more):
+        if "function_2_3" in text:
+            raise ZeroDivisionError("division by zero")
+        return judge(text, *more)
+
+    monkeypatch.setattr(partition, "judge", broken)
+    with pytest.raises(partition.DocumentError, match=r"code:module2\.py .* ZeroDivisionError: division by zero"):
+        run(tmp_path, folder)
 
 
 def test_partitioning_does_not_change_what_survives(tmp_path, folder, corpus):
@@ -179,17 +183,12 @@ def test_partitioning_does_not_change_what_survives(tmp_path, folder, corpus):
     )
 
 
-@pytest.mark.parametrize("part", ["candidates/code/000", "rejected/web/001", "duplicates", "documents/web/000"])
+@pytest.mark.parametrize(
+    "part", ["candidates/code/000", "rejected/web/001", "index/web/000", "removals/web/001", "documents/web/000"]
+)
 def test_a_run_stopped_at_any_part_continues_to_the_same_bytes(tmp_path, folder, corpus, monkeypatch, part):
     put = Step.put
-
-    def stopped(self, key, *arguments, **options):
-        if key == part:
-            raise KeyboardInterrupt
-        return put(self, key, *arguments, **options)
-
-    monkeypatch.setattr(Step, "put", stopped)
-    with pytest.raises(KeyboardInterrupt):
+    with stopped_at(part):
         run(tmp_path, folder)
     done = {path.name for path in tmp_path.glob("corpus/*/records/*.json")}
     again: list[str] = []
@@ -208,7 +207,7 @@ def test_a_killed_process_continues_to_the_same_bytes(tmp_path, folder, corpus):
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         if __name__ == "__main__":
-            module.run(Path(sys.argv[2]), Path(sys.argv[3]), workers=1)
+            module.run(Path(sys.argv[2]), Path(sys.argv[3]))
     """)
     (tmp_path / "command.py").write_text(script)
     root = tmp_path / "data"

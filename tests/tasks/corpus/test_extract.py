@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import re
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +16,9 @@ from hypothesis import strategies as st
 
 from tasks.corpus.archives import File, Unreadable
 from tasks.corpus.extract import dictionary, html, man, plain, python, rst, tex
+from tasks.corpus.extract.kinds import EXTRACT
 from tasks.corpus.extract.passage import ExtractionError, Passage
-from tasks.corpus.extract.reading import read
+from tasks.corpus.reading import read
 from tasks.corpus.sources import FolderSource
 
 MATHML = """<math display="block"><mrow><msup><mi>x</mi><mn>2</mn></msup><mo>≤</mo>
@@ -46,6 +50,40 @@ def source(**more) -> FolderSource:
         ('<p>a</p><script type="math/tex; mode=display">\\sum_i i</script><p>b</p>', "a\n\n$$\n\\sum_i i\n$$\n\nb"),
         ('<div class="math">\\[ \\frac{a}{b} \\]</div>', "\\[ \\frac{a}{b} \\]"),
         ("<p>x<sup>2</sup> and a<sub>i</sub></p>", "x^2 and a_i"),
+        ("<p>in \\(a &lt; b\\) and $$c$$ too</p>", "in \\(a < b\\) and $$c$$ too"),
+        # KaTeX
+        (
+            '<p>so <span class="katex"><span class="katex-mathml"><math><semantics><mi>e</mi>'
+            '<annotation encoding="application/x-tex">e^x</annotation></semantics></math></span>'
+            '<span class="katex-html" aria-hidden="true">ex</span></span>.</p>',
+            "so $e^x$.",
+        ),
+        # MathJax 2: preview, picture, source
+        (
+            '<p>so <span class="MathJax_Preview">[math]</span><span class="MathJax" id="e1">drawn</span>'
+            '<script type="math/tex">\\beta</script>.</p>',
+            "so $\\beta$.",
+        ),
+        (
+            '<p>so <span class="MathJax" data-mathml="&lt;math&gt;&lt;mi&gt;γ&lt;/mi&gt;&lt;/math&gt;">d</span>.</p>',
+            "so $\\gamma$.",
+        ),
+        # MathJax 3
+        (
+            '<p>so <mjx-container><mjx-math aria-hidden="true">drawn</mjx-math><mjx-assistive-mml><math><mi>x</mi>'
+            "</math></mjx-assistive-mml></mjx-container>.</p>",
+            "so $x$.",
+        ),
+        # Wikipedia: hidden MathML and a picture, or the picture alone
+        (
+            '<p>so <span class="mwe-math-element"><span style="display: none;"><math alttext="{\\displaystyle x^2}">'
+            '<mi>x</mi></math></span><img class="mwe-math-fallback-image-inline" alt="{\\displaystyle x^2}">'
+            "</span>.</p>",
+            "so $x^2$.",
+        ),
+        ('<p>so <img class="mwe-math-fallback-image-inline" alt="{\\displaystyle x^2}">.</p>', "so $x^2$."),
+        ('<p>so <img src="https://s0.wp.com/latex.php?latex=a%2Bb&bg=fff" alt="">.</p>', "so $a+b$."),
+        ('<p>so <span class="math" data-latex="\\delta">δ</span>.</p>', "so $\\delta$."),
     ],
 )
 def test_formulas_survive_as_latex(markup, expected):
@@ -57,6 +95,84 @@ def test_code_keeps_its_lines_and_indentation():
     assert page(markup) == "```\ndef f(x):\n    return x < 1\n\n\n# end\n```"
     numbered = '<table><tr><td class="linenos"><pre>1\n2</pre></td><td><pre>a = 1\nb = 2</pre></td></tr></table>'
     assert page(numbered) == "```\na = 1\nb = 2\n```"
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        '<pre><code class="language-rust hljs">fn f() {}</code></pre>',
+        '<pre class="brush: rust; gutter: false">fn f() {}</pre>',
+        '<div class="highlight-rust notranslate"><div class="highlight"><pre>fn f() {}</pre></div></div>',
+        '<div class="highlight highlight-source-rust"><pre>fn f() {}</pre></div>',
+        '<pre class="sourceCode rust"><code>fn f() {}</code></pre>',
+        '<pre data-lang="rust">fn f() {}</pre>',
+    ],
+)
+def test_code_says_its_language_where_the_page_does(markup):
+    assert page(markup) == "```rust\nfn f() {}\n```"
+    assert page(markup.replace("rust", "text")) == "```\nfn f() {}\n```"
+
+
+STORY = "<p>" + "The river rose in the night and the lower fields were under water by the morning. " * 12 + "</p>"
+
+
+@pytest.mark.parametrize(
+    "furniture",
+    [
+        '<div class="cookie-consent-banner"><p>We value your privacy.</p><button>Accept</button></div>',
+        '<div id="share_buttons"><a href="#">Tweet</a> this</div>',
+        '<section class="post-comments"><h3>3 comments</h3><p>First!</p><p>Nice post.</p></section>',
+        '<ul class="breadcrumb"><li>Home</li><li>News</li></ul>',
+        '<div class="newsletter-signup"><p>Get our letter.</p></div>',
+        '<div class="related-posts"><h2>Read next</h2><p>Another story</p></div>',
+        '<div class="main-menu"><p>Home About</p></div>',
+        '<div style="display:none"><p>Loading</p></div>',
+        '<div role="navigation">Home</div><aside>Advert</aside><nav>Up</nav><footer>©</footer>',
+        '<header class="site"><a href="/">Logo</a> Daily News</header>',
+    ],
+)
+def test_what_stands_around_the_text_of_a_web_page_goes(furniture):
+    alone = page(f"<div><h1>Flood</h1>{STORY}</div>")
+    assert page(f"<div>{furniture}<h1>Flood</h1>{STORY}</div>") == alone
+    assert page(f"<div><h1>Flood</h1>{STORY}{furniture}</div>") == alone
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        f'<div class="page with-sidebar no-comments"><h1>T</h1>{STORY}</div>',
+        f'<div class="menu">{STORY}</div>',
+        '<div class="code-toolbar social"><pre>x = 1</pre></div>' + STORY,
+        '<div class="menu"><math><mi>x</mi></math></div>' + STORY,
+        f"<header><h1>Title</h1></header>{STORY}",
+    ],
+)
+def test_a_name_that_its_content_belies_is_not_believed(markup):
+    bare = re.sub(r' class="[^"]*"', "", markup)
+    assert page(markup) == page(bare)
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        '<div class="menu">' * 20_000 + "<h1>x</h1>",
+        "<header>" * 20_000 + "<h1>x</h1>",
+        '<b style="display:none">' * 20_000 + "<math>x</math>",
+        "<p>" + '<span class="katex-html">x</span>' * 30_000,
+        "<p>" + '<img class="math" alt="x">' * 30_000,
+        "<pre>" + "<code>x</code>" * 30_000,
+        "<p>" + '<span class="MathJax">x</span>' * 30_000,
+        "<ul>" + "<li><a href=x>y</a>" * 30_000,
+        "<table>" + "<tr><td>" * 20_000,
+        "<p>$$" + "\\[ " * 100_000,
+        '<div class="' + "menu-" * 200_000 + '">x</div>',
+    ],
+    ids=range(11),
+)
+def test_hostile_pages_take_linear_time(markup):
+    began = time.process_time()
+    html.extract(markup)
+    assert time.process_time() - began < 3
 
 
 def test_structure_becomes_markdown_and_navigation_is_dropped():
@@ -203,6 +319,10 @@ def test_dictionary_entries_gather_to_passages():
         "00-database-info\n\n   Info\n\nalpha\n\n   First {letter} of\n   Greek.\n\nbeta\n\n   " + "Long. " * 120 + "\n"
     )
     assert dictionary.entries("a\n\n   x {y\n   z}\n") == [("a", "x y\nz")]
+    broken = "   a sentence that was broken to fit into the width of\n   a terminal, and its end.\n   - an item\n"
+    assert dictionary.entries(f"a\n{broken}")[0][1] == (
+        "a sentence that was broken to fit into the width of a terminal, and its end.\n- an item"
+    )
     passages = dictionary.extract(text)
     assert [passage.title for passage in passages] == ["alpha"]
     assert passages[0].text.startswith("# alpha\n\nFirst letter of\nGreek.\n\n# beta")
@@ -261,3 +381,21 @@ def test_a_file_that_cannot_be_read_says_why(path, data, reason):
     assert isinstance(found, Unreadable)
     assert found.path == path
     assert reason in found.reason
+
+
+ENDLESS = [
+    "\\begin{verbatim}\n", "\\begin{verbatim}[", "\\bprog ", "\\[ ", "\\( ", "\\begin{equation}", "$ ", "$$", "{",
+    "\\section{", "\\emph{", "{\\it ", "\\documentclass\n", "%\n", "\\label[", "\\label{", "\\fun{a}", " ", "\n", "\t",
+    " \n", "\\f[", ".BR \"", "\\*[", "`a <", "*a", "..\n", "::\n\n  a\n", "=\n", "{a\n", "---\n", "# ", ":a:",
+    "=== ===\n", "charset=", "<", "&",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", sorted(EXTRACT))
+def test_no_endless_text_takes_more_than_linear_time(reader):
+    began = time.process_time()
+    for piece in ENDLESS:
+        with contextlib.suppress(ExtractionError):
+            EXTRACT[reader]((piece * 200_000)[:200_000])
+    # A quadratic pattern takes minutes for one of them.
+    assert time.process_time() - began < 20

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.corpus.encoding import NotTextError, decode
-from tasks.corpus.language import identify
+from tasks.corpus.language import Identified, identify, recognise
 from tasks.corpus.licence import allowed
 from tasks.corpus.repair import repair
 from tasks.corpus.split import split
@@ -37,7 +39,7 @@ def test_repair_mends_mojibake_and_keeps_what_is_right():
     assert repair("It\u00e2\u20ac\u2122s caf\u00c3\u00a9", False) == "It\u2019s café"
     assert repair("全角，“引号”：ＡＢＣ", False) == "全角，“引号”：ＡＢＣ"
     assert repair("e\u0301\0x\u200b\r\ny\x07", False) == "éx\ny"
-    assert repair("a\nWe use cookies to improve this site.\nNext page\nb", False) == "a\nb"
+    assert repair("a\n  Next page »\nThe next page\nCreated using Sphinx 5.\nb", False) == "a\nThe next page\nb"
     assert repair("x = 'We use cookies'  \n\n\n\n\ny\0", True) == "x = 'We use cookies'\n\n\ny"
 
 
@@ -65,6 +67,47 @@ def test_repair_settles(text, code):
 )
 def test_language(text, declared, language):
     assert identify(text, declared) == language
+
+
+def test_a_confidence_and_the_writing_of_chinese_come_with_the_language():
+    assert recognise(CHINESE, "en").writing == "Hans"
+    assert recognise("安裝手冊說明了如何設定系統與常用的指令，並且介紹它們的選項。", "zh").writing == "Hant"
+    assert recognise("x = 1", "en") == Identified("en", 0.0, "")
+    clear, mixed = recognise(GERMAN * 3, "en"), recognise(f"{GERMAN} {ENGLISH}", "en")
+    assert clear.language == "de"
+    assert 0 <= mixed.confidence < clear.confidence <= 1
+
+
+def test_a_close_second_stands_only_where_it_reads_like_english():
+    danish = "Programmet viser filernes navne og deres størrelse i den valgte mappe, og det stopper når listen er tom."
+    assert identify(danish, "en") != "en"
+    assert identify(f"{ENGLISH} ls cp mv rm", "en") == "en"
+
+
+@pytest.mark.parametrize(
+    "text", ["```x\n" * 200_000, "$$" * 500_000, "`" * 1_000_000, "http://" * 140_000, "的a" * 500_000]
+)
+def test_language_takes_linear_time_on_a_hostile_text(text):
+    begun = time.process_time()
+    identify(text, "en")
+    assert time.process_time() - begun < 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ã©" * 500_000,
+        "#- " * 330_000,
+        "\n" * 1_000_000,
+        "previous " * 100_000,
+        "a" + "\u0301" * 500_000,
+        "\x1b[" * 500_000,
+    ],
+)
+def test_repair_takes_linear_time_on_a_hostile_text(text):
+    begun = time.process_time()
+    repair(text, False)
+    assert time.process_time() - begun < 8
 
 
 @pytest.mark.parametrize(
@@ -110,3 +153,8 @@ def test_cutting_loses_nothing_but_white_space_and_respects_the_limit(parts, cod
     pieces = split(text, 250, code)
     assert all(0 < len(piece) <= 250 for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split())
+
+
+def test_fences_that_never_close_are_cut_in_linear_time():
+    text = "```a\n" * 200_000  # looked through to its end from each of them, this would take hours
+    assert "\n".join(split(text, 12_000)) == text.strip("\n")

@@ -1,0 +1,85 @@
+"""Block lists from files: acquired with the sources, compiled into parts `blocklists/<name>`.
+
+The corpus depends on the entries themselves: another day's list is another corpus. One entry to a line, `#` begins a
+comment; hosts files (`0.0.0.0 name`) and `||name^` are understood. Folders may be laid out as the UT1 lists are:
+`category/domains`, `category/urls`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from tasks.artifact import Step
+from tasks.corpus.safety.blocklist import compile_list
+from tasks.corpus.sources import BlocklistSource
+from tasks.corpus.unavailable import UnavailableError
+
+ENTRY_CHARS = 2048
+"""A longer line is no entry."""
+_HOSTS = re.compile(r"(?:0\.0\.0\.0|127\.0\.0\.1|::1?)\s+(\S+)")
+_KINDS = ("domains", "urls", "words")
+
+
+def acquire(step: Step, lists: tuple[BlocklistSource, ...]) -> dict[str, Any]:
+    """Write `blocklists/<name>` for every list that the step lacks; returns statistics: entries of each kind by list.
+
+    Raises UnavailableError where a list cannot be had.
+    """
+    for one in lists:
+        if step.part(f"blocklists/{one.name}") is None:
+            _put(step, one)
+    found = {part.key.removeprefix("blocklists/"): part.statistics for part in step.recorded("blocklists")}
+    return {"blocklists": found}
+
+
+def _put(step: Step, one: BlocklistSource) -> None:
+    counts: dict[str, int] = {}
+
+    def write(path: Path) -> None:
+        counts.update(compile_list(entries(one), path))
+
+    step.put(f"blocklists/{one.name}", ".list", write, lambda: sum(counts.values()), lambda: counts)
+
+
+def entries(one: BlocklistSource) -> Iterator[tuple[str, str, str]]:
+    """(kind, category, entry) of every line, in the order of files and lines."""
+    try:
+        fs, root = fsspec.core.url_to_fs(one.path)
+        files = sorted(fs.find(root))
+    except (OSError, ImportError, ValueError) as error:
+        raise UnavailableError(f"block list '{one.name}' at {one.path} could not be listed: {error}") from error
+    if not files:
+        raise UnavailableError(f"block list '{one.name}': nothing lies at {one.path}")
+    for file in files:
+        inner = file.removeprefix(root).strip("/")
+        category, _, name = inner.rpartition("/")
+        name = name or file.rsplit("/", 1)[-1]
+        kind = one.holds if one.holds != "auto" else next((kind for kind in _KINDS if name.startswith(kind)), "auto")
+        if one.categories and category.split("/")[-1] not in one.categories:
+            continue
+        try:
+            with fs.open(file, "rt", encoding="utf-8", errors="replace", compression="infer") as lines:
+                for line in lines:
+                    entry = _entry(line)
+                    if entry:
+                        yield _kind(entry) if kind == "auto" else kind, category or one.name, entry
+        except (OSError, EOFError, zlib.error) as error:
+            raise UnavailableError(f"block list '{one.name}': {file} could not be read: {error}") from error
+
+
+def _entry(line: str) -> str:
+    """What a line blocks, or '' where it is empty, a comment or no entry."""
+    text = line.partition("#")[0].strip() if line.lstrip().startswith("#") or " #" in line else line.strip()
+    found = _HOSTS.match(text)
+    text = (found[1] if found else text).removeprefix("||").removesuffix("^")
+    return text if len(text) <= ENTRY_CHARS and not text.startswith(("#", "!", "[")) else ""
+
+
+def _kind(entry: str) -> str:
+    return "urls" if "/" in entry.split("://", 1)[-1].rstrip("/") else "domains"

@@ -1,0 +1,60 @@
+"""Parquet: one row, one record, read a few rows at a time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.corpus.archives import Unreadable
+from tasks.corpus.compression import read_whole
+from tasks.corpus.extract.passage import ExtractionError, Passage
+from tasks.corpus.fields import Fields
+
+# Rows that are held at once, each up to the record limit. Ours.
+ROWS = 64
+
+
+def passages(path: str, stream: io.BufferedIOBase, fields: Fields, limit: int) -> Iterator[Passage | Unreadable]:
+    """Rows of `stream`; an Unreadable for each with a text of more than `limit` bytes. A stream that
+    cannot seek is read whole, if it is no larger than that.
+
+    Raises ExtractionError where it is not Parquet, has no such column or one that holds no text.
+    """
+    file: Any = stream if stream.seekable() else io.BytesIO(read_whole(stream, limit))
+    try:
+        # Memory follows the pages that are read, not the row groups.
+        table = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
+        names = _columns(table.schema_arrow, fields)
+        number = 0
+        for batch in table.iter_batches(batch_size=ROWS, columns=names, use_threads=False):
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for row in range(batch.num_rows):
+                number += 1
+                yield _row(path, {name: column[row] for name, column in columns.items()}, number, fields, limit)
+    except (pa.ArrowException, OSError) as error:
+        raise ExtractionError(f"not readable as Parquet: {error}") from error
+
+
+def _columns(schema: pa.Schema, fields: Fields) -> list[str]:
+    if schema.names.count(fields.text) != 1:
+        raise ExtractionError(f"no column '{fields.text}' among {', '.join(schema.names)[:200] or 'none'}")
+    kind = schema.field(fields.text).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise ExtractionError(f"column '{fields.text}' holds {kind}, no text: name another `text_field`")
+    return [fields.text, *(name for name in (fields.licence, fields.url) if name and schema.names.count(name) == 1)]
+
+
+def _row(path: str, row: dict[str, pa.Scalar], number: int, fields: Fields, limit: int) -> Passage | Unreadable:
+    try:
+        record = {name: value.as_py() for name, value in row.items()}
+    except UnicodeDecodeError as error:
+        return Unreadable(f"{path}#{number}", f"row {number} is not UTF-8: {error.reason}")
+    text = record[fields.text]
+    if isinstance(text, str) and len(text) > limit:
+        return Unreadable(f"{path}#{number}", f"row {number} is larger than {limit:,} bytes")
+    return fields.passage(record, str(number))

@@ -1,0 +1,12 @@
+"""Runs of five words come again: templates filled in, text that goes round in circles."""
+
+from tasks.corpus.quality.rule import Rule
+
+RULE = Rule(
+    name="gopher_repeated_5_grams",
+    why=__doc__,
+    source="Gopher (Rae et al., arXiv 2112.11446), A.1.1, table A1",
+    measure="repeated_5_grams",
+    refuses="above",
+    limit="repetition.repeated_5_grams_max",
+)

@@ -1,0 +1,165 @@
+"""From raw files to passages: one partition, one file, one record at a time.
+
+What is damaged or out of reach is an `Unreadable` that says what it was, and the rest is read. Memory is bounded by one
+record, never by a file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tasks.corpus import jsonl, parquet, warc
+from tasks.corpus.archives import File, Unreadable, entries, packed
+from tasks.corpus.compression import DamagedError, decompressed, read_whole
+from tasks.corpus.encoding import NotTextError, decode
+from tasks.corpus.extract.kinds import EXTRACT, RECORDS, kind, vendored
+from tasks.corpus.extract.passage import ExtractionError, Passage
+from tasks.corpus.fields import Fields
+from tasks.corpus.sources import RECORD_BYTES_MAX, FolderSource, Source, matches
+from tasks.corpus.storage import Reference, Store, label
+
+log = logging.getLogger(__name__)
+
+TITLE_CHARS_MAX, URL_CHARS_MAX = 300, 4_000
+
+
+def passages(
+    partition: Path, source: Source, record_bytes_max: int = RECORD_BYTES_MAX
+) -> Iterator[tuple[str, Passage | Unreadable]]:
+    """(path within the source, what was read there) of one part `raw/<source>/<nnn>`, at least one for every file: a
+    Passage without text where a file holds none.
+
+    partition: a zip of raw files, or a JSON list of references to objects that are read where they lie.
+    """
+    if partition.suffix == ".json":
+        assert isinstance(source, FolderSource)
+        store = Store(source)
+        for record in json.loads(partition.read_text(encoding="utf-8")):
+            yield from _referenced(store, Reference(**record), source, record_bytes_max)
+        return
+    with zipfile.ZipFile(partition) as shard:
+        for info in shard.infolist():
+            with shard.open(info) as raw:
+                yield from _placed(info.filename, io.BufferedReader(raw), source, record_bytes_max)  # type: ignore[type-var]
+
+
+def read(file: File, source: Source, limit: int) -> Iterator[Passage | Unreadable]:
+    """Everything that one raw file in memory holds, its records and what it unpacks to at most `limit` bytes each; a
+    defect ends it with an Unreadable that says what it was."""
+    yield from _read(file.path, io.BytesIO(file.data), source, limit)
+
+
+def _referenced(
+    store: Store, reference: Reference, source: Source, limit: int
+) -> Iterator[tuple[str, Passage | Unreadable]]:
+    path = label(reference.path)
+    try:
+        if not store.unchanged(reference):
+            yield path, Unreadable(path, "changed since it was listed: acquire the sources again")
+            return
+        with store.open(reference.path) as stream:
+            if not packed(path):
+                yield from _placed(path, stream, source, limit)
+                return
+            seekable = stream if stream.seekable() else io.BytesIO(read_whole(stream, limit))
+            empty = True
+            for entry in entries(path, seekable):
+                if isinstance(entry, Unreadable):
+                    empty = False
+                    yield path, entry
+                elif matches(source, entry.path):
+                    empty = False
+                    yield from _placed(entry.path, entry.stream, source, limit)
+            if empty:
+                yield path, Passage("")
+    except (OSError, DamagedError) as error:
+        yield path, Unreadable(path, f"{type(error).__name__}: {error}")
+
+
+def _placed(
+    path: str, stream: io.BufferedIOBase, source: Source, limit: int
+) -> Iterator[tuple[str, Passage | Unreadable]]:
+    empty = True
+    for found in _read(path, stream, source, limit):
+        empty = False
+        yield path, found
+    if empty:
+        yield path, Passage("")
+
+
+def _read(path: str, stream: io.BufferedIOBase, source: Source, limit: int) -> Iterator[Passage | Unreadable]:
+    try:
+        name, inner = decompressed(path, stream)
+        reading = kind(name, source.reading)
+        if reading is None:
+            yield _no_reader(path, name)
+        elif reading in RECORDS:
+            for found in _records(path, reading, inner, source, limit):
+                yield _clean(found) if isinstance(found, Passage) else found
+        elif reading == "code" and vendored(path):
+            yield Unreadable(path, "other people's code, by the folder that it lies in", "vendored")
+        else:
+            for passage in _extracted(reading, read_whole(inner, limit)):
+                yield _clean(passage)
+    except (DamagedError, NotTextError, ExtractionError) as error:
+        yield Unreadable(path, str(error))
+    except OSError as error:
+        yield Unreadable(path, f"{type(error).__name__}: {error}")
+
+
+def _no_reader(path: str, name: str) -> Unreadable:
+    if packed(name):
+        return Unreadable(path, "an archive within an archive or a compressed file is not opened", "no_reader")
+    suffix = name.rpartition(".")[2][:20]
+    return Unreadable(path, f"no reader for .{suffix} files: set the source's `reading` or exclude them", "no_reader")
+
+
+def _records(
+    path: str, reading: str, stream: io.BufferedIOBase, source: Source, limit: int
+) -> Iterator[Passage | Unreadable]:
+    if reading == "warc":
+        return warc.passages(
+            path, stream, limit, lambda body, is_html: _extracted("html" if is_html else "plain", body)
+        )
+    many = jsonl.passages if reading == "jsonl" else parquet.passages
+    return many(path, stream, Fields.of(source), limit)
+
+
+def _extracted(reading: str, data: bytes) -> list[Passage]:
+    """The passages of one document. Raises NotTextError or ExtractionError, whatever hostile bytes did to a parser."""
+    text = decode(data)
+    try:
+        return EXTRACT[reading](text)
+    except ExtractionError:
+        raise
+    except Exception as error:
+        log.warning("the %s extractor failed", reading, exc_info=error)
+        raise ExtractionError(f"the {reading} extractor failed: {type(error).__name__}: {str(error)[:120]}") from error
+
+
+def _clean(passage: Passage) -> Passage:
+    """The passage with what UTF-8 cannot hold replaced and with a title and an address of bounded length."""
+    return replace(
+        passage,
+        text=_encodable(passage.text),
+        title=_encodable(passage.title[:TITLE_CHARS_MAX]),
+        licence=_encodable(passage.licence[:TITLE_CHARS_MAX]),
+        url=_encodable(passage.url[:URL_CHARS_MAX]),
+    )
+
+
+def _encodable(text: str) -> str:
+    """`text` with lone surrogates, which JSON and Python literals can spell, as U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

@@ -1,0 +1,341 @@
+"""Files of a folder source where they lie, local or on any fsspec filesystem: listed, opened, told apart by checksum.
+
+No call waits for ever, a passing failure of the network is tried again where it stopped, and what a library raises
+comes out as OSError.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import fsspec
+import xxhash
+
+from tasks.corpus.archives import Unreadable
+from tasks.corpus.compression import BLOCK, DamagedError, decompressed
+from tasks.corpus.sources import FolderSource
+from tasks.corpus.unavailable import UnavailableError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CONNECT_SECONDS, READ_SECONDS = 20, 60
+WAITS = (0.5, 2.0, 8.0)
+"""Seconds before each further try after a passing failure."""
+REQUESTS = 16
+"""Requests at once where every object must be asked about, or fetched, by itself."""
+# Under which names fsspec's filesystems tell the content and the time of change of an object.
+TAGS = ("ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "Digest")
+CHANGED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "created")
+# Folders of version control: they hold no documents.
+HIDDEN = {".git", ".hg", ".svn"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One object of a source, read where it lies."""
+
+    path: str
+    """Below the source's path; a local name that is no UTF-8 has its bytes as lone surrogates (os.fsdecode)."""
+    bytes: int
+    checksum: str = ""
+    """`xxh3:` and the hash of its bytes for a local file, `etag:` or `info:` and what the filesystem says for a remote
+    one; '' for a local file that nobody has read yet."""
+
+
+class StorageError(OSError):
+    """What a storage library raised, in one line."""
+
+
+def label(path: str) -> str:
+    """`path` as records show it: what is no UTF-8 is replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+class Store:
+    """The place where a folder source lies."""
+
+    def __init__(self, source: FolderSource) -> None:
+        self.source = source
+        self.remote = "://" in source.path and not source.path.startswith("file://")
+        if self.remote:
+            self.fs, root = _filesystem(source.path)
+            self.root = root.rstrip("/")
+            self._is_file: bool | None = None
+            # What this process listed before may have changed since.
+            self.fs.invalidate_cache()
+        else:
+            self.local = Path(source.path.removeprefix("file://"))
+
+    def objects(self) -> Iterator[Reference | Unreadable]:
+        """Every file in the order of paths, the local ones without a checksum; what cannot be opened is named.
+
+        Raises UnavailableError where nothing lies at the source's path.
+        """
+        if self.source.listing is not None:
+            yield from self._asked(self._listed())
+        elif self.remote:
+            yield from self._found()
+        elif self.local.is_file():
+            yield Reference(self.local.name, self.local.stat().st_size)
+        elif self.local.exists():
+            yield from _walk(self.local, "", (os.path.realpath(self.local),))
+        else:
+            raise UnavailableError(f"there is no file or folder {self.local}")
+
+    def open(self, path: str) -> io.BufferedReader:
+        """The object at `path` as a stream; reading it raises OSError. Close it."""
+        if not self.remote:
+            return self._local(path).open("rb")
+        place = self._remote(path)
+        return io.BufferedReader(_Patient(lambda: self.fs.open(place, "rb")), BLOCK)
+
+    def checksum(self, path: str) -> Reference:
+        """The object at `path` as it is now. Raises OSError."""
+        if self.remote:
+            return _reference(path, _patient(lambda: self.fs.info(self._remote(path))))
+        hasher, size = xxhash.xxh3_128(), 0
+        with self._local(path).open("rb") as file:
+            while block := file.read(BLOCK):
+                hasher.update(block)
+                size += len(block)
+        return Reference(path, size, f"xxh3:{hasher.hexdigest()}")
+
+    def unchanged(self, reference: Reference) -> bool:
+        """Whether the object is still what was listed; reads all of a local one. Raises OSError."""
+        if not self.remote and self._local(reference.path).stat().st_size != reference.bytes:
+            return False
+        return self.checksum(reference.path) == reference
+
+    def contents(self, references: list[Reference]) -> Iterator[tuple[Reference, bytes | OSError]]:
+        """The bytes of some small objects, or why they could not be read, fetched several at once."""
+
+        def fetch(reference: Reference) -> bytes | OSError:
+            try:
+                with self.open(reference.path) as file:
+                    return file.read(reference.bytes + 1)
+            except OSError as error:
+                return error
+
+        if not self.remote:
+            yield from ((reference, fetch(reference)) for reference in references)
+            return
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            yield from zip(references, pool.map(fetch, references), strict=True)
+
+    def _local(self, path: str) -> Path:
+        return self.local / path if self.source.listing or not self.local.is_file() else self.local
+
+    def _remote(self, path: str) -> str:
+        # A path that names one object has no paths below it.
+        return self.root if self._single() else f"{self.root}/{path}"
+
+    def _single(self) -> bool:
+        if self.source.listing is not None or self.source.path.endswith("/"):
+            return False
+        if self._is_file is None:
+            try:
+                # Not `isfile`: it takes a failure for a no.
+                self._is_file = _patient(lambda: self.fs.info(self.root))["type"] == "file"
+            except FileNotFoundError:
+                self._is_file = False
+        return self._is_file
+
+    def _found(self) -> Iterator[Reference | Unreadable]:
+        try:
+            if self._single():
+                yield _reference(self.root.rsplit("/", 1)[-1], _patient(lambda: self.fs.info(self.root)))
+                return
+            found = _patient(lambda: self.fs.find(self.root, detail=True))
+        except (OSError, ValueError) as error:
+            raise UnavailableError(f"{self.source.path} could not be listed: {_said(error)}") from error
+        if not found:
+            raise UnavailableError(f"nothing lies at {self.source.path}")
+        whole, asked = [], []
+        for place in sorted(found):
+            path = place.removeprefix(self.root).lstrip("/")
+            if found[place].get("size") is None:
+                asked.append(path)
+            else:
+                whole.append(_reference(path, found[place]))
+        yield from whole
+        yield from self._asked(asked)
+
+    def _listed(self) -> list[str]:
+        """The paths that `listing` names, each once; whole addresses below `path` may stand there too."""
+        assert self.source.listing is not None
+        try:
+            fs, place = _filesystem(self.source.listing)
+            with io.BufferedReader(_Patient(lambda: fs.open(place, "rb"))) as file:
+                _, lines = decompressed(self.source.listing, file)
+                names = (line.decode("utf-8", "surrogateescape").strip() for line in lines)
+                paths = {name.removeprefix(self.source.path).lstrip("/") for name in names}
+        except (OSError, DamagedError) as error:
+            raise UnavailableError(f"the listing {self.source.listing} could not be read: {_said(error)}") from error
+        if not paths - {""}:
+            raise UnavailableError(f"the listing {self.source.listing} names no path")
+        return sorted(paths - {""})
+
+    def _asked(self, paths: list[str]) -> Iterator[Reference | Unreadable]:
+        """References to objects of which nothing is known but the path."""
+
+        def ask(path: str) -> Reference | Unreadable:
+            if "://" in path or ".." in path.split("/"):
+                return Unreadable(label(path), "the listing names it, but it does not lie below the source's path")
+            try:
+                if not self.remote:
+                    return Reference(path, self._local(path).stat().st_size)
+                return self.checksum(path)
+            except (OSError, ValueError) as error:
+                return Unreadable(label(path), _said(error))
+
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            # Some at a time: a pool takes on all of its work at once.
+            for start in range(0, len(paths), 1000):
+                yield from pool.map(ask, paths[start : start + 1000])
+
+
+def _walk(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[Reference | Unreadable]:
+    try:
+        found = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        yield Unreadable(label(prefix.rstrip("/")) or ".", f"folder could not be listed: {error.strerror}")
+        return
+    for entry in found:
+        path = prefix + entry.name
+        try:
+            status = entry.stat()
+        except OSError as error:
+            yield Unreadable(
+                label(path), "symbolic link to nowhere or to itself" if entry.is_symlink() else _said(error)
+            )
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            real = os.path.realpath(entry.path)
+            if real in above:
+                yield Unreadable(label(path), "symbolic link loop: it leads to a folder above itself")
+            elif entry.name not in HIDDEN:
+                yield from _walk(Path(entry.path), f"{path}/", (*above, real))
+        elif stat.S_ISREG(status.st_mode):
+            yield Reference(path, status.st_size)
+        else:
+            yield Unreadable(label(path), "not a regular file (a pipe, socket or device)")
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    """The filesystem of `url`, its calls bounded in time, and the path on it."""
+    protocol = url.partition("://")[0] if "://" in url else "file"
+    options: dict[str, Any] = {}
+    if protocol in ("http", "https"):
+        import aiohttp
+
+        # The whole of a large object may take hours; a silent server may not.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+        options = {"client_kwargs": {"timeout": timeout}}
+    elif protocol in ("s3", "s3a"):
+        options = {"config_kwargs": {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}}
+    try:
+        return fsspec.core.url_to_fs(url, **options)
+    except (ImportError, ValueError) as error:
+        raise UnavailableError(f"{url} cannot be opened: {error}") from error
+
+
+def _reference(path: str, info: dict[str, Any]) -> Reference:
+    """What a remote filesystem says about an object."""
+    tag = next((str(info[key]) for key in TAGS if info.get(key)), "")
+    changed = next((str(info[key]) for key in CHANGED if info.get(key)), "")
+    size = info.get("size")
+    if size is None:
+        raise StorageError(f"the server does not say how large {path} is")
+    return Reference(path, int(size), f"etag:{tag.strip(chr(34))}" if tag else f"info:{changed}")
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _patient(call: Callable[[], T]) -> T:
+    """The result of `call`, tried again after passing failures. Raises OSError, whatever the library raises."""
+    for wait in (*WAITS, None):
+        try:
+            return call()
+        except Exception as raised:
+            error = _meant(raised)
+            if wait is None or not _passing(error):
+                raise error if isinstance(error, OSError) else StorageError(_said(error)) from raised
+            log.warning("%s; trying again in %.1f s", _said(error), wait)
+            time.sleep(wait)
+    raise AssertionError
+
+
+def _meant(error: Exception) -> Exception:
+    """fsspec says of every answer but 200 that there is no such file: what the server said instead."""
+    status = getattr(error.__cause__, "status", None)
+    if isinstance(error.__cause__, Exception) and isinstance(status, int) and status not in (404, 410):
+        return error.__cause__
+    return error
+
+
+def _passing(error: Exception) -> bool:
+    """Whether the same call may work in a moment: a lost connection, a timeout, a server error."""
+    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+        return False
+    status = getattr(error, "status", None)
+    if isinstance(status, int):
+        return status >= 500 or status == 429
+    name = type(error).__name__
+    return isinstance(error, OSError) or any(
+        word in name for word in ("Timeout", "Connection", "Disconnect", "Payload")
+    )
+
+
+class _Patient(io.RawIOBase):
+    """A remote file that is opened again where it stopped."""
+
+    def __init__(self, opener: Callable[[], Any]) -> None:
+        self._opener, self._at = opener, 0
+        self._file = _patient(opener)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = _patient(lambda: self._file.seek(offset, whence))
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        def read() -> bytes:
+            if self._file is None:
+                self._file = self._opener()
+                if self._at:
+                    self._file.seek(self._at)
+            try:
+                return self._file.read(len(buffer))
+            except Exception:
+                self._file = None
+                raise
+
+        data = _patient(read)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()
