@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -54,9 +54,12 @@ class Prompt:
     seed: int
     session: str = ""
     """Prompts of one session share a long beginning: an engine keeps them where its prefix cache is. Not content."""
+    schema: str = ""
+    """JSON schema that the answer must follow, as JSON; the engine then draws no token that breaks it."""
 
     def key(self, engine: str, model: str) -> str:
-        """sha256 of everything that decides the answer: engine, model, messages, sampling, longest answer, seed."""
+        """sha256 of everything that decides the answer: engine, model, messages, sampling, longest answer, seed,
+        schema."""
         record = {
             "engine": engine,
             "model": model,
@@ -64,6 +67,7 @@ class Prompt:
             "sampling": self.sampling.model_dump(mode="json"),
             "max_tokens": self.max_tokens,
             "seed": self.seed,
+            "schema": self.schema,
         }
         return hashlib.sha256(json.dumps(record, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
@@ -81,6 +85,14 @@ class Completion:
     generated_tokens: int
     seconds: float
     """Wall seconds from request to answer, waiting for a free slot left out."""
+
+
+def response_format(schema: str) -> dict[str, Any]:
+    """The field of an OpenAI chat request that holds the answer to a JSON schema; empty where there is none."""
+    if not schema:
+        return {}
+    named = {"name": "answer", "strict": True, "schema": json.loads(schema)}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 class Engine(Protocol):

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from model.engines.engine import Completion, EngineError, Prompt, PromptRefused
+from model.engines.engine import Completion, EngineError, Prompt, PromptRefused, response_format
 from model.engines.packaged import packaged_file
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class LlamaCpp:
             "top_k": prompt.sampling.top_k,
             "min_p": 0.0,
             "cache_prompt": True,
+            **response_format(prompt.schema),
         }
         with self._slot(prompt.session) as server:
             began = time.monotonic()
@@ -144,6 +145,9 @@ def _server(path: Path, context: int) -> Any:
     params.warmup = False
     params.verbosity = -1
     try:
-        return xllamacpp.Server(params)
+        server = xllamacpp.Server(params)
     except RuntimeError as error:
         raise EngineError(f"llama.cpp could not load {path}: {error}") from error
+    # Its loop begins in a thread of its own; a server that ends before that waits for it for ever.
+    server.handle_completions({"prompt": "a", "n_predict": 1})
+    return server

@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from model.engines.engine import Completion, EngineError, Prompt, PromptRefused
+from model.engines.engine import Completion, EngineError, Prompt, PromptRefused, response_format
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class OpenAI:
             "seed": prompt.seed,
             "temperature": prompt.sampling.temperature,
             "top_p": prompt.sampling.top_p,
+            **response_format(prompt.schema),
         }
         if prompt.sampling.top_k:
             body["top_k"] = prompt.sampling.top_k

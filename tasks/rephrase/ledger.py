@@ -80,6 +80,8 @@ def statistics(counts: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("seconds_generating", "seconds_checking"):
         found[name] = round(counts.get(name, 0.0), 3)
     for name in ("by_style", "by_domain"):
-        found[name] = {key: dict(sorted(value.items())) for key, value in sorted(counts.get(name, {}).items())}
+        # a document without prose ends without an attempt
+        none = {"segments": 0, "accepted": 0}
+        found[name] = {key: dict(sorted((none | value).items())) for key, value in sorted(counts.get(name, {}).items())}
     found["rejected_by_check"] = dict(sorted(counts.get("rejected_by_check", {}).items()))
     return found

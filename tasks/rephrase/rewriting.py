@@ -21,9 +21,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model.engines.choice import open_engine
 from model.engines.engine import Completion, Engine, EngineError, Prompt
-from model.engines.llamacpp import LlamaCpp, packaged_gguf
-from model.engines.openai import OpenAI
+from model.engines.journal import Journal
 from tasks.artifact import Artifact, Part, Step
 from tasks.progress import Progress
 from tasks.rephrase.alignment import NAMES, Embedder
@@ -31,7 +31,6 @@ from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, draw, rewrite_document
 from tasks.rephrase.ledger import Ledger, add, statistics
 from tasks.rephrase.prompts import styles
-from tasks.rephrase.requests import Journal
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +93,9 @@ def build(step: Step, corpus: Artifact, engine_url: str | None = None, slots: in
     pending = [batch for batch in batches if not all(step.part(key) for key in _keys(batch))]
     if any(batch.ids for batch in pending):
         # Imported here: torch and transformers take seconds that a finished stage must not cost.
-        from tasks.rephrase.embedding import MiniLM
+        from model.engines.embedding import MiniLM
 
-        with open_engine(config, engine_url, slots) as engine:
+        with open_engine(config, engine_url, slots, "rephrase", "engine_url") as engine:
             _run(step, config, corpus, batches, pending, engine, MiniLM())
     else:
         for batch in pending:
@@ -115,23 +114,6 @@ def _known(config: RephraseConfig) -> None:
         )
     if config.rewrites > len(config.styles or fitting):
         raise ValueError("`rephrase.rewrites` asks for more rewrites of a document than there are styles to draw from")
-
-
-def open_engine(config: RephraseConfig, engine_url: str | None, slots: int) -> LlamaCpp | OpenAI:
-    """The engine that the configuration names; EngineError where the endpoint's URL is missing or unasked for."""
-    if config.engine == "endpoint":
-        if not engine_url:
-            raise EngineError(
-                "`rephrase.engine` is `endpoint` but `execution.engine_url` is not set: give the server's URL, such as "
-                "http://localhost:8000/v1, or set `rephrase.engine=embedded`"
-            )
-        return OpenAI(engine_url, config.model, slots=slots)
-    if engine_url:
-        raise EngineError(
-            "`execution.engine_url` is set but `rephrase.engine` is `embedded`: set `rephrase.engine=endpoint` and "
-            "`rephrase.model` to the model's name there (both are part of what the rewrites are)"
-        )
-    return LlamaCpp(packaged_gguf(config.model), sha256=config.model_sha256, slots=slots, context=config.context)
 
 
 def choose(config: RephraseConfig, corpus: Artifact) -> list[Batch]:

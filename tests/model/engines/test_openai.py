@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -104,6 +105,17 @@ def test_a_request_carries_what_decides_its_answer() -> None:
     assert sent["messages"] == [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello"}]
     assert (sent["model"], sent["seed"], sent["max_tokens"]) == ("tiny", 5, 16)
     assert (sent["temperature"], sent["top_p"], sent["top_k"]) == (0.7, 0.95, 40)
+
+
+def test_a_schema_goes_with_the_request_that_has_one_and_with_no_other() -> None:
+    schema = {"type": "object", "properties": {"coherence": {"enum": [0, 1]}}}
+    with serving(good) as server, engine(server) as some:
+        some.complete([replace(prompt(), schema=json.dumps(schema))])
+        some.complete([prompt()])
+    held, free = server.requests
+    assert held["response_format"]["type"] == "json_schema"
+    assert held["response_format"]["json_schema"]["schema"] == schema
+    assert "response_format" not in free
 
 
 def test_answers_come_in_order_and_no_more_requests_fly_than_allowed() -> None:
@@ -290,5 +302,6 @@ def test_the_key_of_a_request_is_all_that_decides_it_and_no_more() -> None:
         Prompt(base.messages, base.sampling, 17, 5).key("e", "m"),
         Prompt(base.messages, base.sampling, 16, 6).key("e", "m"),
         Prompt(base.messages[::-1], base.sampling, 16, 5).key("e", "m"),
+        Prompt(base.messages, base.sampling, 16, 5, schema="{}").key("e", "m"),
     ]
-    assert len({base.key("e", "m"), *others}) == 8
+    assert len({base.key("e", "m"), *others}) == 9

@@ -9,8 +9,8 @@ import pytest
 import xxhash
 
 from model.config import Config
+from model.engines.embedding import MiniLM
 from tasks.artifact import Artifact, Step
-from tasks.rephrase.embedding import MiniLM
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
 CODE = "```\n" + "x = 1\n" * 60 + "```\n"

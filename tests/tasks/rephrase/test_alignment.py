@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from model.engines.embedding import MiniLM
 from tasks.rephrase.alignment import NAMES, align
 from tasks.rephrase.checks import Pair
 from tasks.rephrase.config import AlignmentConfig
-from tasks.rephrase.embedding import MiniLM
 from tests.tasks.rephrase.pairs import CORRUPTIONS, EXTRA_NEGATIONS, PARAPHRASES
 
 CONFIG = AlignmentConfig()

@@ -10,12 +10,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from model.engines.choice import open_engine
+from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, EngineError, Message, Prompt, PromptRefused, Sampling
+from model.engines.journal import Journal
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
 from tasks.rephrase.config import RephraseConfig, SegmentsConfig
-from tasks.rephrase.embedding import MiniLM
-from tasks.rephrase.requests import Journal
 from tests.tasks.rephrase.conftest import CODE, row, sources, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
@@ -58,7 +59,7 @@ class Scripted:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, embedder: MiniLM, tmp_path: Path, corpus: Artifact):
-    monkeypatch.setattr("tasks.rephrase.embedding.MiniLM", lambda: embedder)
+    monkeypatch.setattr("model.engines.embedding.MiniLM", lambda: embedder)
 
     def go(engine: Scripted, config: RephraseConfig = CONFIG, root: str = "a", of: Artifact = corpus) -> Artifact:
         monkeypatch.setattr(rewriting, "open_engine", lambda *_: engine)
@@ -269,9 +270,9 @@ def test_a_journal_survives_a_cut_line_and_answers_again_without_the_engine(tmp_
 )
 def test_an_engine_that_cannot_be_had_is_one_sentence(change: dict, sentence: str) -> None:
     with pytest.raises(EngineError, match=sentence):
-        rewriting.open_engine(CONFIG.model_copy(update=change), None, 1)
+        open_engine(CONFIG.model_copy(update=change), None, 1, "rephrase", "engine_url")
     with pytest.raises(EngineError, match="set `rephrase"):
-        rewriting.open_engine(CONFIG, "http://localhost:1/v1", 1)
+        open_engine(CONFIG, "http://localhost:1/v1", 1, "rephrase", "engine_url")
 
 
 def test_styles_that_do_not_exist_are_refused(run) -> None:

@@ -24,7 +24,7 @@ TOKENS = 256
 
 def packaged_folder(distribution: str = DISTRIBUTION) -> Path:
     """The folder with config.json and model.safetensors of an installed distribution; the package is not imported."""
-    use = "the embeddings of the alignment check"
+    use = "sentence embeddings (alignment, semantic duplicates)"
     return packaged_file(distribution, "model.safetensors", use, f"`pip install {distribution}`").parent
 
 

@@ -1,8 +1,8 @@
 """The journal of answered requests: what a killed run need not ask again.
 
 One JSON line per answer, keyed by everything that decided it (`Prompt.key`). Appended as answers come in; a line that a
-kill cut short is not read. It lies in the step's workspace, is never part of an artifact, and goes when the part that
-used it has been written.
+kill cut short is not read. It is never part of an artifact: what makes one removes it when the part that used it has
+been written, or keeps it where asking again would cost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from model.engines.engine import Completion, Engine, Prompt
 
 
 class Journal:
-    """Answers of one batch of documents; safe to call from several threads."""
+    """Answers by request; safe to call from several threads of one process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Journal:
         self._lock = threading.Lock()
 
     def complete(self, engine: Engine, prompt: Prompt) -> Completion:
-        """The answer an earlier attempt was given, or the engine's, written down before it is returned."""
+        """The answer that was given before, or the engine's, written down before it is returned."""
         key = prompt.key(engine.name, engine.model)
         if key in self._answers:
             return self._answers[key]
