@@ -6,9 +6,9 @@ not the hash of its text, a held-out document in the training shards) has no thr
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from model.config import Config
 
@@ -41,9 +41,9 @@ class CorpusGate(Gate):
         default={"web": 0.02, "code": 0.02, "math": 0.02, "knowledge": 0.02}, min_length=1
     )
     """Least share of the bytes by domain. K2's corpus has these four domains (K2 report 2.2); a domain listed here
-    must be there, one that is not listed may not."""
+    must be there, one that is not listed may not. A preset that extends another drops one with `null`."""
     languages: dict[str, Share] = Field(default={"en": 0.3, "zh": 0.005}, min_length=1)
-    """Least share of the bytes by language; other languages may be there."""
+    """Least share of the bytes by language; other languages may be there. `null` drops one here too."""
     largest_source: Share = 0.8
     """Greatest share of the bytes that one source may have: beyond it the model learns that source's manner."""
     characters: Band = (1, 2_000_000)
@@ -58,6 +58,30 @@ class CorpusGate(Gate):
     run; nearly all means that an extractor broke."""
     unreadable: Share = 0.05
     """Greatest share of the records that could not be read."""
+    sample: int = Field(default=20_000, ge=1)
+    """About so many documents are looked at for what takes more than a column: near duplicates and personal data. Drawn
+    by hashes of their text, so that the same corpus gives the same sample; a smaller corpus is looked at whole."""
+    near_duplicates: Share = 0.01
+    """Greatest share of the sampled documents that have a near duplicate left, by exact similarity at the corpus's own
+    threshold. Not zero: deduplication proposes pairs by MinHash, which misses one in a hundred at the threshold
+    (`corpus.dedup.near.recall`), and what is cut out afterwards brings some closer."""
+    personal: Share = 0.005
+    """Greatest share of the sampled documents with an e-mail address or a key left, where the corpus replaces those.
+    Not zero: an address in a program may be code, and what is one is a matter of opinion at the edges."""
+
+    @field_validator("domains", "languages", mode="before")
+    @classmethod
+    def _without_dropped(cls, value: Any) -> Any:
+        # Presets are merged field by field: without a word for "not this one" an extending preset could only add.
+        return {name: floor for name, floor in value.items() if floor is not None} if isinstance(value, dict) else value
+
+    @field_validator("domains", "languages")
+    @classmethod
+    def _satisfiable(cls, value: dict[str, float]) -> dict[str, float]:
+        # Floats: shares such as 0.7, 0.2 and 0.1 add up to a little more than 1.
+        if (total := sum(value.values())) > 1 + 1e-9:
+            raise ValueError(f"the least shares add up to {total:.2f}, more than there is: lower them to 1 at most")
+        return value
 
 
 class RewritesGate(Gate):

@@ -8,13 +8,14 @@ import polars as pl
 import xxhash
 
 from expectations.config import CorpusGate
+from expectations.dataset import Dataset, keyed
+from expectations.promises import Promises
 from expectations.rules import Rule, Table, batches, shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tasks.artifact import Artifact
 
 # What people write where they do not know: as good as nothing for somebody who must decide whether to train on it.
 NO_LICENCE = ("", "unknown", "none", "n/a", "null", "?")
@@ -25,10 +26,12 @@ RECURATE = (
 )
 
 
-def tables(gate: CorpusGate, corpus: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
+def tables(gate: CorpusGate, corpus: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
     """The metrics of `corpus` with their rules. Reads every document once, in batches; `inputs` is not needed."""
-    files = [(part.key, part.rows, corpus.file(part)) for part in corpus.parts("documents")]
-    measured = [_measure(key, rows, path, gate) for key, rows, path in files]
+    rows = {part.key: part.rows for part in corpus.parts("documents")}
+    files = [(key, rows[key], path) for key, path in keyed(corpus, "documents")]
+    promises = Promises(gate, corpus.manifest, sum(rows.values()))
+    measured = [_measure(key, rows, path, gate, promises) for key, rows, path in files]
     per_file = pl.concat([file for file, _ in measured]) if measured else _measure_nothing()
     groups = pl.concat([group for _, group in measured]) if measured else _group(_facts(pl.DataFrame(), gate))
     documents = pl.scan_parquet([path for _, _, path in files]) if files else pl.LazyFrame(schema=_SCHEMA)
@@ -38,6 +41,7 @@ def tables(gate: CorpusGate, corpus: Artifact, inputs: Mapping[str, Artifact]) -
         _by(gate, groups, "language", gate.languages),
         _sources(gate, groups),
         _files(gate, per_file, documents),
+        *promises.tables(corpus.fingerprint, groups),
     ]
 
 
@@ -70,9 +74,15 @@ def _blank(column: str) -> pl.Expr:
     return pl.col(column).fill_null("").str.strip_chars() == ""
 
 
-def _measure(key: str, rows: int, path: Path, gate: CorpusGate) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _measure(
+    key: str, rows: int, path: Path, gate: CorpusGate, promises: Promises
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """One file's row of metrics, and its documents counted by what they are."""
-    facts = pl.concat([_facts(frame, gate) for frame in batches(path, COLUMNS)] or [_facts(pl.DataFrame(), gate)])
+    found = [_facts(pl.DataFrame(), gate)]
+    for frame in batches(path, COLUMNS):
+        promises.add(frame)
+        found.append(_facts(frame, gate))
+    facts = pl.concat(found)
     counted = ("wrong_id", "wrong_length", "no_licence", "no_origin", "damaged")
     row = {
         "file": key,
@@ -101,7 +111,7 @@ def _group(facts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _whole(
-    gate: CorpusGate, corpus: Artifact, per_file: pl.DataFrame, groups: pl.DataFrame, documents: pl.LazyFrame
+    gate: CorpusGate, corpus: Dataset, per_file: pl.DataFrame, groups: pl.DataFrame, documents: pl.LazyFrame
 ) -> Table:
     stated = corpus.statistics
     count = int(per_file["documents"].sum())
@@ -109,6 +119,9 @@ def _whole(
     rejected, unreadable = int(stated.get("rejected", 0)), int(stated.get("unreadable", 0))
     unique = documents.select(pl.col("id").n_unique()).collect(engine="streaming").item() if count else 0
     rejects = corpus.files("rejected")
+    unread = (
+        pl.scan_parquet(rejects).filter(pl.col("stage") == "read").select(pl.len()).collect().item() if rejects else 0
+    )
     unexplained = (
         pl.scan_parquet(rejects).filter(_blank("reason") | _blank("stage")) if rejects else pl.LazyFrame({"id": []})
     )
@@ -119,6 +132,7 @@ def _whole(
         "sources": groups["source"].n_unique(),
         "duplicate_ids": count - unique,
         "misstated": int(stated.get("documents", 0)) - count,
+        "unnamed": abs(unreadable - unread) + abs(rejected - (_rows(corpus, "rejected") - unread)),
         "unaccounted": read - count - rejected - unreadable,
         "rejected_share": rejected / max(read, 1),
         "unreadable_share": unreadable / max(read, 1),
@@ -176,6 +190,14 @@ def _whole(
             most=0,
         ),
         Rule(
+            "Everything that was rejected or could not be read is a row that names it",
+            "unnamed",
+            "a count without names cannot be looked into",
+            "find the stage that counts a drop without writing its row",
+            least=0,
+            most=0,
+        ),
+        Rule(
             "Every rejected document says at which stage and why",
             "unexplained",
             "a rule nobody can inspect cannot be corrected",
@@ -216,6 +238,10 @@ def _whole(
     return Table("whole", "the corpus as a whole", "corpus", pl.DataFrame([row]), rules)
 
 
+def _rows(corpus: Dataset, group: str) -> int:
+    return sum(part.rows for part in corpus.parts(group))
+
+
 def _by(gate: CorpusGate, groups: pl.DataFrame, key: str, floors: dict[str, float]) -> Table:
     frame = groups.group_by(key).agg(
         pl.col("documents").sum(), pl.col("bytes").sum(), median_characters=pl.col("characters").explode().median()
@@ -226,7 +252,7 @@ def _by(gate: CorpusGate, groups: pl.DataFrame, key: str, floors: dict[str, floa
             f"Every {key} that the recipe names is there",
             "documents",
             f"the model cannot learn a {key} it never sees",
-            f"check the sources of the missing {key}; lower or drop it under `gates.corpus.{key}s` if it is meant",
+            f"check the sources of the missing {key}; set it to null under `gates.corpus.{key}s` if it is meant",
             least=1,
             unit="documents",
         ),

@@ -10,20 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fsspec
 
 from expectations import corpus, rewrites, tokens
 from expectations.config import CorpusGate, Gate, RewritesGate, TokensGate
+from expectations.dataset import D, Dataset, Step
 from expectations.docs import index_page, offline
 from expectations.rules import Table
 from expectations.suite import Judgement, validate
 
-if TYPE_CHECKING:
-    from tasks.artifact import Artifact, Step
-
-Suite = Callable[[Any, "Artifact", Mapping[str, "Artifact"]], list[Table]]
+Suite = Callable[[Any, Dataset, Mapping[str, Dataset]], list[Table]]
 SUITES: dict[type[Gate], Suite] = {
     CorpusGate: corpus.tables,
     RewritesGate: rewrites.tables,
@@ -43,7 +41,7 @@ class GateFailed(RuntimeError):
         """Where the Data Docs lie."""
 
 
-def judge(step: Step, subject: Step) -> Artifact:
+def judge(step: Step[D], subject: Step[D]) -> D:
     """Judge the published artifact of `subject` by the thresholds in `step.config`, with the artifacts `subject` was
     made from at hand. Returns the gate's artifact (the one already published, where there is one); GateFailed with
     the reasons otherwise, NotReady where `subject` is not complete."""
@@ -52,7 +50,7 @@ def judge(step: Step, subject: Step) -> Artifact:
         return published
     suite = SUITES[type(step.config)]  # type: ignore[index]
     artifact = subject.require()
-    inputs = {source.name: source.require() for source in subject.inputs}
+    inputs: dict[str, Dataset] = {source.name: source.require() for source in subject.inputs}
     tables = suite(step.config, artifact, inputs)
     judgements, pages = validate(tables, run=step.fingerprint)
     statistics = _statistics(artifact, judgements)
@@ -74,7 +72,7 @@ def _writer(text: str) -> Callable[[Path], object]:
     return lambda path: path.write_text(text, encoding="utf-8")
 
 
-def _statistics(artifact: Artifact, judgements: Sequence[Judgement]) -> dict[str, Any]:
+def _statistics(artifact: Dataset, judgements: Sequence[Judgement]) -> dict[str, Any]:
     failed = [judgement for judgement in judgements if not judgement.success]
     return {
         "success": not failed,
@@ -85,7 +83,7 @@ def _statistics(artifact: Artifact, judgements: Sequence[Judgement]) -> dict[str
     }
 
 
-def _reason(step: Step, title: str, judgements: Sequence[Judgement], page: str) -> str:
+def _reason(step: Step[Any], title: str, judgements: Sequence[Judgement], page: str) -> str:
     failed = [judgement for judgement in judgements if not judgement.success]
     lines = [f"{step.name} stopped the run: {len(failed)} of {len(judgements)} expectations failed for {title}."]
     for number, judgement in enumerate(failed, 1):
@@ -101,7 +99,7 @@ def _reason(step: Step, title: str, judgements: Sequence[Judgement], page: str) 
 
 
 def _leave(
-    step: Step, title: str, judgements: Sequence[Judgement], tables: Sequence[Table], pages: Mapping[str, str]
+    step: Step[Any], title: str, judgements: Sequence[Judgement], tables: Sequence[Table], pages: Mapping[str, str]
 ) -> str:
     """Write the Data Docs of a failed gate where a person finds them; returns the address of the index."""
     links = {table.name: f"{table.name}.html" for table in tables}
@@ -115,7 +113,7 @@ def _leave(
     return f"{step.uri}/docs/index.html"
 
 
-def _sweep(step: Step) -> None:
+def _sweep(step: Step[Any]) -> None:
     """Remove the pages of an earlier failure of the same data under the same thresholds (altered files put right)."""
     fs, folder = fsspec.core.url_to_fs(f"{step.uri}/docs")
     if fs.exists(folder):

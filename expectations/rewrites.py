@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from expectations.config import RewritesGate
+from expectations.dataset import Dataset
 from expectations.rules import Rule, Table, batches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tasks.artifact import Artifact
 
 PLACE = ["source_id", "style", "index"]
 SEGMENT_COLUMNS = ("source_id", "style", "index", "source_text", "rewrite_text", "accepted", "reason")
@@ -22,7 +22,7 @@ LIST_MARKER = re.compile(r"^\s*\d{1,2}[.)]\s", re.MULTILINE)
 REWRITE_AGAIN = "look at `segments/` for what the engine wrote and which check refused it, then change model or prompt"
 
 
-def tables(gate: RewritesGate, rewrites: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
+def tables(gate: RewritesGate, rewrites: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
     """The metrics of `rewrites` with their rules; `inputs` must hold the corpus they were written from."""
     corpus = pl.scan_parquet(inputs["corpus"].files("documents"))
     documents = rewrites.files("rewrites")
@@ -73,7 +73,7 @@ def _facts(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _whole(
-    gate: RewritesGate, rewrites: Artifact, corpus: pl.LazyFrame, written: pl.LazyFrame, segments: pl.DataFrame
+    gate: RewritesGate, rewrites: Dataset, corpus: pl.LazyFrame, written: pl.LazyFrame, segments: pl.DataFrame
 ) -> Table:
     stated = rewrites.statistics
     accepted = segments.filter("accepted")

@@ -86,7 +86,8 @@ class Rule:
         if len(values) == 1:
             return said[0]
         if len(set(said)) == 1:
-            return f"none in {len(values)}" if said[0] == "none" else f"{said[0]} in each of {len(values)}"
+            which = f" ({', '.join(str(name) for name in names)})" if len(names) <= 6 else ""
+            return f"none in {len(values)}" if said[0] == "none" else f"{said[0]} in each of {len(values)}{which}"
         if len(values) <= 6:
             return ", ".join(f"{name} {text}" for name, text in zip(names, said, strict=True))
         low, high = values.index(min(values)), values.index(max(values))

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from expectations.config import TokensGate
+from expectations.dataset import Dataset, keyed
 from expectations.rules import Rule, Table
 from model.vocabulary import first_special_id
 
@@ -16,31 +17,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tasks.artifact import Artifact
 
 TOKEN = np.dtype("<u4")
 SPLITS = ("train", "heldout")
 AGAIN = "delete the tokens artifact and run its stage again"
 
 
-def tables(gate: TokensGate, tokens: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
+def tables(gate: TokensGate, tokens: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
     """The metrics of `tokens` with their rules. Reads every shard once, memory-mapped. `inputs` must hold the corpus
     and may hold the rewrites: an indexed document must be one of theirs."""
     vocabulary, end = int(tokens.statistics["vocabulary"]), int(tokens.statistics["end_of_document"])
-    index_files = {part.key: tokens.file(part) for part in tokens.parts("index")}
+    index_files = dict(keyed(tokens, "index"))
     rows, indices = [], []
-    for part in tokens.parts("shards"):
-        _, split, domain, _ = part.key.split("/")
-        path = index_files.get(part.key.replace("shards/", "index/", 1))
+    for key, file in keyed(tokens, "shards"):
+        _, split, domain, _ = key.split("/")
+        path = index_files.get(key.replace("shards/", "index/", 1))
         index = _index(path)
         rows.append(
             {
-                "shard": part.key.removeprefix("shards/"),
+                "shard": key.removeprefix("shards/"),
                 "split": split,
                 "domain": domain,
                 "indexed": int(path is not None),
             }
-            | _shard(tokens.file(part), index, vocabulary, end)
+            | _shard(file, index, vocabulary, end)
         )
         indices.append(index.with_columns(split=pl.lit(split), domain=pl.lit(domain)))
     shards = pl.DataFrame(rows, schema=_SHARDS)
@@ -112,7 +112,7 @@ def _shard(path: Path, index: pl.DataFrame, vocabulary: int, end: int) -> dict[s
 
 
 def _whole(
-    gate: TokensGate, tokens: Artifact, inputs: Mapping[str, Artifact], shards: pl.DataFrame, documents: pl.DataFrame
+    gate: TokensGate, tokens: Dataset, inputs: Mapping[str, Dataset], shards: pl.DataFrame, documents: pl.DataFrame
 ) -> Table:
     stated = tokens.statistics
     by_split = {split: shards.filter(pl.col("split") == split) for split in SPLITS}
@@ -217,7 +217,7 @@ def _whole(
     return Table("whole", "the shards as a whole", "tokens_artifact", pl.DataFrame([row]), rules)
 
 
-def _domains(gate: TokensGate, tokens: Artifact, shards: pl.DataFrame) -> Table:
+def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
     stated, stated_held = tokens.statistics.get("by_domain", {}), tokens.statistics.get("heldout", {})
     rows = []
     for domain in sorted(set(gate.bytes_per_token) | set(shards["domain"])):

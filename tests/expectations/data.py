@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import xxhash
+from pydantic import Field
 
 from expectations.config import CorpusGate, RewritesGate, TokensGate
 from expectations.gate import GateFailed
@@ -38,6 +39,17 @@ class Plain(Config):
 
     number: int = 0
     """Makes another identity."""
+
+
+class Promise(Config):
+    """What a corpus may promise in its configuration, as curation's own does."""
+
+    licences: tuple[str, ...] = ()
+    """Policy."""
+    dedup: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """`near`: threshold and ngram."""
+    safety: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
+    """`pii`: the kinds that are replaced."""
 
 
 def key(text: str) -> str:
@@ -72,7 +84,8 @@ def rejected() -> pl.DataFrame:
     row = dict(
         zip(columns, ("ab", "web-en", "https://example.org/x", "quality", "too_short", "12", "Hi."), strict=True)
     )
-    return pl.DataFrame([row | {"id": f"{number:032x}"} for number in range(12)])
+    unreadable = {"id": "f" * 32, "url": "https://example.org/cut.gz", "stage": "read", "reason": "unreadable"}
+    return pl.DataFrame([*(row | {"id": f"{number:032x}"} for number in range(12)), row | unreadable])
 
 
 def write(step: Step, tables: dict[str, pl.DataFrame], statistics: dict) -> Step:
@@ -85,22 +98,28 @@ def write(step: Step, tables: dict[str, pl.DataFrame], statistics: dict) -> Step
 Change = Callable[[pl.DataFrame], pl.DataFrame]
 
 
-def corpus(root: Path, change: Change | None = None, reject: Change | None = None, **stated: int) -> Step:
+def corpus(
+    root: Path,
+    change: Change | None = None,
+    reject: Change | None = None,
+    config: Config | None = None,
+    **stated: int,
+) -> Step:
     """A corpus of two files; `change` alters the documents and `reject` the rejects before they are written, `stated`
-    the statistics after they were counted."""
+    the statistics after they were counted. `config` holds what it promises."""
     frame, rejects = documents(), rejected()
     frame = change(frame) if change else frame
     rejects = reject(rejects) if reject else rejects
     statistics = {
         "documents": frame.height,
         "bytes": int(frame["text"].str.len_bytes().sum()),
-        "read": frame.height + rejects.height + 1,
-        "rejected": rejects.height,
+        "read": frame.height + rejects.height,
+        "rejected": rejects.height - 1,
         "unreadable": 1,
     } | stated
     half = frame.height // 2
     tables = {"documents/0": frame.head(half), "documents/1": frame.tail(frame.height - half), "rejected/0": rejects}
-    return write(Step("corpus", Plain(), str(root)), tables, statistics)
+    return write(Step("corpus", config or Plain(), str(root)), tables, statistics)
 
 
 def segments() -> pl.DataFrame:

@@ -76,8 +76,8 @@ def test_one_source_for_everything(tmp_path, blocked):
     [
         ({"documents": 49}, {"whole.misstated"}),
         ({"read": 70}, {"whole.unaccounted"}),
-        ({"rejected": 600, "read": 649}, {"whole.rejected_share"}),
-        ({"unreadable": 30, "read": 90}, {"whole.unreadable_share"}),
+        ({"rejected": 600, "read": 649}, {"whole.rejected_share", "whole.unnamed"}),
+        ({"unreadable": 30, "read": 90}, {"whole.unreadable_share", "whole.unnamed"}),
     ],
 )
 def test_statistics_that_do_not_add_up(tmp_path, blocked, stated, expected):

@@ -9,6 +9,7 @@ from expectations.config import CorpusGate, TokensGate
 from expectations.gate import GateFailed, judge
 from expectations.rules import Rule, Table, say
 from tasks.artifact import NotReady, Step
+from tasks.code import closure
 from tasks.gate import verdict
 from tests.expectations.data import CORPUS_GATE, TOKENS_GATE, corpus, tokens
 
@@ -116,6 +117,14 @@ def test_upside_down_band_is_refused():
         TokensGate(bytes_per_token={"web": (4.0, 2.0)})
 
 
+def test_rows_of_one_value_are_named_where_they_are_few():
+    rule = Rule("s", "x", "w", "r", least=1, unit="documents")
+    few = Table("t", "title", "k", pl.DataFrame({"k": ["web", "math"], "x": [0, 0]}), (rule,))
+    assert rule.observed(few) == "0 documents in each of 2 (web, math)"
+    many = Table("t", "title", "k", pl.DataFrame({"k": [f"k{n}" for n in range(7)], "x": [0] * 7}), (rule,))
+    assert rule.observed(many) == "0 documents in each of 7"
+
+
 def test_metric_without_a_value_is_an_error_not_a_pass():
     rule = Rule("s", "x", "w", "r", least=0)
     with pytest.raises(ValueError, match="empty values"):
@@ -137,3 +146,7 @@ def test_metric_without_a_value_is_an_error_not_a_pass():
 )
 def test_numbers_read_as_people_write_them(value, unit, text):
     assert say(value, unit) == text
+
+
+def test_a_gate_knows_nothing_of_the_rooms_above_it():
+    assert {name.split(".")[0] for name in closure("expectations.gate")} == {"expectations", "model"}

@@ -4,8 +4,6 @@ import polars as pl
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-from prefect.testing.utilities import prefect_test_harness
 
 from expectations.gate import GateFailed
 from tasks.artifact import Step
@@ -13,15 +11,6 @@ from tasks.gate import gate
 from tests.expectations.data import CORPUS_GATE, corpus
 
 pytestmark = pytest.mark.prefect
-
-
-@pytest.fixture(scope="module")
-def server():
-    with (
-        prefect_test_harness(server_startup_timeout=120),
-        temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
-    ):
-        yield
 
 
 @flow
