@@ -24,7 +24,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -50,6 +50,7 @@ def digest(value: Any) -> str:
 
 
 def sha256_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -61,7 +62,8 @@ class Part:
     key: str
     """Its name within the artifact, such as `documents/web-0003`; `/` groups parts."""
     path: str
-    """Where it lies, relative to the artifact's uri; the name carries the start of its sha256."""
+    """Where it lies, relative to the artifact's uri; the name carries the start of its sha256. `../<fingerprint>/...`
+    where an earlier version of the artifact holds it."""
     sha256: str
     bytes: int
     rows: int
@@ -76,6 +78,10 @@ class Artifact:
     uri: str
     fingerprint: str
     statistics: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What worker processes are sent: the record itself, not the manifest that it may have read."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -153,6 +159,13 @@ class Step:
     def uri(self) -> str:
         return f"{self.root.rstrip('/')}/{self.name}/{self.fingerprint}"
 
+    def versions(self) -> list[Step]:
+        """The snapshots of this stage up to this one, oldest first: each has the one before for its last input."""
+        steps = [self]
+        while steps[0].inputs and steps[0].inputs[-1].name == self.name:
+            steps.insert(0, steps[0].inputs[-1])
+        return steps
+
     def artifact(self) -> Artifact | None:
         """The published artifact, or None while no manifest has been written."""
         record = _read_json(f"{self.uri}/{MANIFEST}")
@@ -174,7 +187,8 @@ class Step:
 
     def recorded(self, group: str = "") -> list[Part]:
         """Every part that has a record, in the order of keys, published or not."""
-        parts = [Part(**record["part"]) for record in self._records()]
+        parts = [Part(**record["part"]) for record in self._records(_flat(group))]
+        parts.sort(key=lambda part: part.key)
         return [part for part in parts if not group or part.key == group or part.key.startswith(f"{group}/")]
 
     def path(self, part: Part) -> Path:
@@ -229,20 +243,25 @@ class Step:
         return path
 
     def publish(
-        self, statistics: Mapping[str, Any], cost: Mapping[str, float] | None = None, keep: str = ""
+        self,
+        statistics: Mapping[str, Any],
+        cost: Mapping[str, float] | None = None,
+        keep: str = "",
+        earlier: Artifact | None = None,
     ) -> Artifact:
         """Write the manifest over the recorded parts (those of the groups named in `keep`, comma-separated, where
-        given), last and atomically."""
-        records = self._records()
+        given), last and atomically. The parts of `earlier`, a version of the same artifact, are listed too: they stay
+        where they lie. Raises ArtifactError where it is none or a part is in both."""
         groups = [group for group in keep.split(",") if group]
-        parts = [
-            record["part"]
-            for record in records
-            if not groups or any(record["part"]["key"].split("/")[0] == group for group in groups)
-        ]
+        parts = []
         attempts: dict[str, float] = {_attempt(): time.monotonic() - _BEGAN.setdefault(self.uri, time.monotonic())}
-        for record in records:
+        for record in self._records():
+            if not groups or record["part"]["key"].split("/")[0] in groups:
+                parts.append(record["part"])
             attempts[record["attempt"]] = max(attempts.get(record["attempt"], 0.0), record["elapsed"])
+        parts.sort(key=lambda part: part["key"])
+        if earlier is not None:
+            parts = self._with_earlier(parts, earlier)
         manifest = {
             "name": self.name,
             "fingerprint": self.fingerprint,
@@ -261,6 +280,16 @@ class Step:
         _write_json(f"{self.uri}/{MANIFEST}", manifest)
         return Artifact(self.name, self.uri, self.fingerprint, dict(statistics))
 
+    def _with_earlier(self, parts: list[dict[str, Any]], earlier: Artifact) -> list[dict[str, Any]]:
+        """`parts` and those of `earlier`, as seen from here, in the order of keys."""
+        if earlier.uri.rpartition("/")[0] != self.uri.rpartition("/")[0] or earlier.uri == self.uri:
+            raise ArtifactError(f"{earlier.uri} is no earlier version of {self.uri}: the two must lie side by side")
+        theirs = [asdict(part) | {"path": _beside(earlier, part)} for part in earlier.parts()]
+        twice = {part["key"] for part in parts}.intersection(part["key"] for part in theirs)
+        if twice:
+            raise ArtifactError(f"part '{min(twice)}' is in {self.uri} and in {earlier.uri}: give it another key")
+        return sorted([*parts, *theirs], key=lambda part: part["key"])
+
     def begin(self) -> Step:
         """Start this attempt's clock, and name the attempt before any worker process could name one of its own; called
         once by the stage's flow, returns the step."""
@@ -275,13 +304,14 @@ class Step:
             {"part": asdict(part), "attempt": _attempt(), "elapsed": round(elapsed, 3)},
         )
 
-    def _records(self) -> list[dict[str, Any]]:
+    def _records(self, start: str = "") -> Iterator[dict[str, Any]]:
+        """The records whose file names begin with `start`, one at a time: there are several for every partition."""
         fs, path = fsspec.core.url_to_fs(f"{self.uri}/records")
         if not fs.exists(path):
-            return []
-        names = sorted(name for name in fs.ls(path, detail=False) if str(name).endswith(".json"))
-        records = [json.loads(fs.cat_file(name)) for name in names]
-        return sorted(records, key=lambda record: record["part"]["key"])
+            return
+        for name in sorted(str(name) for name in fs.ls(path, detail=False)):
+            if name.endswith(".json") and Path(name).name.startswith(start):
+                yield json.loads(fs.cat_file(name))
 
 
 class NotReady(ArtifactError):
@@ -367,17 +397,34 @@ def _read_json(url: str) -> Any:
         raise ArtifactError(f"{url} is not valid JSON ({error}): it was altered; delete it and run again") from error
 
 
-def _checked(uri: str, part: Part) -> Path:
+def _beside(artifact: Artifact, part: Part) -> str:
+    """The path of a part as versions beside `artifact` list it."""
+    return part.path if part.path.startswith("../") else f"../{artifact.fingerprint}/{part.path}"
+
+
+def _holder(uri: str, part: Part) -> tuple[str, str]:
+    """(the uri of the version that holds a part of the artifact at `uri`, the part's path in there)."""
+    path = part.path
+    if path.startswith("../"):
+        fingerprint, _, path = path.removeprefix("../").partition("/")
+        uri = f"{uri.rpartition('/')[0]}/{fingerprint}"
+    if not path.startswith("parts/") or ".." in path.split("/") or uri.endswith("/.."):
+        raise ArtifactError(f"{uri} lists a part at '{part.path}', which is outside of it: its manifest was altered")
+    return uri, path
+
+
+def _checked(listed: str, part: Part) -> Path:
+    uri, place = _holder(listed, part)
     if _is_local(uri):
-        path = Path(uri.removeprefix("file://")) / part.path
+        path = Path(uri.removeprefix("file://")) / place
         if not path.exists():
             raise ArtifactError(f"{path} is listed but missing: delete {uri} and run its stage again")
     else:
-        path = cache_folder() / "parts" / part.sha256[:2] / f"{part.sha256}{Path(part.path).suffix}"
+        path = cache_folder() / "parts" / part.sha256[:2] / f"{part.sha256}{Path(place).suffix}"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-            fs, remote = fsspec.core.url_to_fs(f"{uri}/{part.path}")
+            fs, remote = fsspec.core.url_to_fs(f"{uri}/{place}")
             fs.get_file(remote, str(partial))
             partial.replace(path)
     key = (str(path), part.sha256, path.stat().st_mtime_ns)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from model.config import Config
 from tasks import process
@@ -38,6 +38,13 @@ class Execution(Config):
 
     workers: int = Field(default=2, ge=1)
     """CPU processes for data stages."""
+    executor: Literal["processes", "dask"] = "processes"
+    """Where the jobs of curation run: in processes of this machine or on a Dask cluster (the extra `dask`)."""
+    dask_address: str | None = None
+    """The scheduler's address, such as tls://host:8786; None starts a cluster of `workers` processes here."""
+    memory_bytes: int = Field(default=1 << 30, ge=64 << 20)
+    """Working memory that deduplication takes in each worker, on top of what Python and its libraries take: 64 MB at
+    least (`dedup.plan.MEMORY_MIN`), or it would find that out when everything is refined."""
     launcher: Literal["torchrun", "deepspeed"] = "torchrun"
     """What starts the ranks of a training stage."""
     processes: int = Field(default=1, ge=1)
@@ -50,8 +57,16 @@ class Execution(Config):
     """Where training runs; `auto` takes CUDA where there is one."""
     engine_url: str | None = None
     """An OpenAI-compatible endpoint for rewriting (such as vLLM's); None starts the embedded llama.cpp server."""
+    judge_url: str | None = None
+    """The same for the judge of a sample's quality (`scores.judge`), which may be another model."""
     price_per_hour: float = Field(default=0.0, ge=0)
     """Money per hour of the machine, for the cost column of the report."""
+
+    @model_validator(mode="after")
+    def _dask(self) -> Execution:
+        if self.dask_address is not None and self.executor != "dask":
+            raise ValueError("dask_address names a Dask scheduler but executor is 'processes': set executor to 'dask'")
+        return self
 
 
 class JobFailed(RuntimeError):

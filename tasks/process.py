@@ -4,6 +4,7 @@ two steps (SIGTERM, patience, SIGKILL)."""
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -38,6 +39,14 @@ def die_with_parent() -> None:
     """Ask the kernel to send this process SIGTERM when its parent dies (Linux; elsewhere nothing happens)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def die_with_pool() -> None:
+    """For worker processes of a pool: `die_with_parent`, also where the parent died while this one was starting."""
+    die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def stop(process: subprocess.Popen[bytes], grace: float = 60.0) -> int:

@@ -65,6 +65,16 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Excerpt:
+    """A document's text, with what matters in it marked."""
+
+    title: str
+    pieces: Sequence[tuple[str, bool]]
+    """The text in order, each piece with whether it is marked."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Code:
     """Text as it is."""
 
@@ -96,7 +106,7 @@ class Fold:
     blocks: Sequence[Block]
 
 
-Block = Prose | Headline | Table | Chart | Charts | Pair | Code | Graph | Problem | Fold
+Block = Prose | Headline | Table | Chart | Charts | Pair | Excerpt | Code | Graph | Problem | Fold
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,8 @@ class Section:
     blocks: Sequence[Block] = field(default_factory=tuple)
     waiting: str = ""
     """Why there is nothing yet, where there is nothing."""
+    group: str = ""
+    """A heading in the contents that sections in a row share."""
 
 
 @dataclass(frozen=True)

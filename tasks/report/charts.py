@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 from tasks.report import words
 
 WIDTH = 720
 POINTS = 360  # more than these are averaged: the eye sees no more, and the page stays small
-SERIES = ("accent", "web", "math", "code", "knowledge", "warm")
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,118 @@ def bars(rows: Sequence[tuple[str, float, str, str]], width: int = WIDTH) -> str
         out.append(f'<rect class="bar f-{colour}" x="{left:.1f}" y="{y + 5}" width="{length:.1f}" height="14" rx="2"/>')
         out.append(_text("value", left + length + 7, y + 16, text))
     return _svg(width, 24 * len(rows) + 4, out)
+
+
+def histogram(
+    edges: Sequence[float],
+    counts: Sequence[int],
+    x_label: str,
+    limit: float | None = None,
+    refused: str = "",
+    width: int = WIDTH,
+    height: int = 190,
+) -> str:
+    """Counts between edges as columns over the value's axis. `limit` is drawn as a line; columns on its `refused` side
+    (`above` or `below`) are warm, one that the line cuts is both. Heights grow with the square root of the count, so
+    that the few near a threshold are seen beside the many; the axis says the counts."""
+    if len(edges) != len(counts) + 1 or not counts:
+        raise ValueError(f"{len(counts)} counts need {len(counts) + 1} edges, not {len(edges)}")
+    marks = [limit] if limit is not None and math.isfinite(limit) else []
+    low, high = min([edges[0], *marks]), max([edges[-1], *marks])
+    high = high if high > low else low + 1.0
+    left, right, top, bottom = 46, 14, 20, 38
+    plot_w, plot_h = width - left - right, height - top - bottom
+    most = max(*counts, 1)
+
+    def px(x: float) -> float:
+        return left + (x - low) / (high - low) * plot_w
+
+    def tall(count: float) -> float:
+        return max(1.5, (count / most) ** 0.5 * plot_h) if count else 0.0
+
+    out = []
+    for tick in _count_ticks(most):
+        y = top + plot_h - tall(tick)
+        out += [_rule("grid", left, width - right, y), _text("tick", left - 7, y + 4, words.short(tick), "end")]
+    for (start, end), count in zip(pairwise(edges), counts, strict=True):
+        cuts = [start, *(mark for mark in marks if start < mark < end), end]
+        for a, b in pairwise(cuts):
+            over = any((a >= mark) if refused == "above" else (b <= mark and refused == "below") for mark in marks)
+            wide = max(px(b) - px(a) - (1 if len(cuts) == 2 else 0), 0.8)
+            out.append(
+                f'<rect class="f-{"warm" if over else "accent"}" x="{px(a):.1f}" '
+                f'y="{top + plot_h - tall(count):.1f}" width="{wide:.1f}" height="{tall(count):.1f}"/>'
+            )
+    for x in _ticks(low, high, int(max(2, plot_w // 76))):
+        out.append(_text("tick", px(x), height - bottom + 17, words.figure(x), "middle"))
+    out.append(_text("axis", left + plot_w / 2, height - 5, x_label, "middle"))
+    for mark in marks:
+        at, label = px(mark), f"limit {words.figure(mark)}"
+        fits = at + 6 + 6.4 * len(label) < width
+        out.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{top - 6}" y2="{top + plot_h}"/>')
+        out.append(_text("end t-warm", at + 6 if fits else at - 6, top - 7, label, "start" if fits else "end"))
+    return _svg(width, height, out)
+
+
+def _count_ticks(most: float) -> list[float]:
+    """Round counts up to `most` that stand well apart under a square root."""
+    power = 10 ** math.floor(math.log10(max(most, 1)))
+    step = next(factor * power for factor in (10, 5, 2, 1) if factor * power <= most)
+    return sorted({step, math.ceil(step / 5), math.ceil(step / 25)} - ({math.ceil(step / 25)} if step < 20 else set()))
+
+
+def stacked(
+    rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]], key: Sequence[tuple[str, str]], width: int = WIDTH
+) -> str:
+    """Bars of equal length cut into shares: rows of (label, [(share, colour)], what stands beside it) under a key of
+    (name, colour)."""
+    if not rows:
+        raise ValueError("no rows to draw")
+    left = 14 + max(len(label) for label, *_ in rows) * 6.6
+    right = 14 + max(len(text) for *_, text in rows) * 6.4
+    plot = width - left - right
+    out, x, row = [], left, 0
+    for name, colour in key:
+        wide = 26 + 6.6 * len(name)
+        if x + wide > width and x > left:
+            x, row = left, row + 1
+        out.append(f'<rect class="f-{colour}" x="{x:.1f}" y="{4 + 18 * row}" width="10" height="10" rx="2"/>')
+        out.append(_text("tick", x + 15, 13 + 18 * row, name))
+        x += wide
+    top = 18 * (row + 1) + 4
+    for place, (label, shares, text) in enumerate(rows):
+        y, at = top + place * 24, left
+        out.append(_text("label", left - 8, y + 16, label, "end"))
+        for share, colour in shares:
+            long = max(share, 0.0) * plot
+            out.append(f'<rect class="f-{colour}" x="{at:.1f}" y="{y + 5}" width="{long:.1f}" height="14"/>')
+            at += long
+        out.append(_text("value", left + plot + 7, y + 16, text))
+    return _svg(width, top + 24 * len(rows) + 4, out)
+
+
+def waterfall(rows: Sequence[tuple[str, float, float, str]], width: int = WIDTH) -> str:
+    """What is left after each step: rows of (label, left, lost, what stands beside it); the lost part stands at the end
+    of what is left, so that each row begins where the one above ended."""
+    if not rows:
+        raise ValueError("no rows to draw")
+    left = 14 + max(len(label) for label, *_ in rows) * 6.6
+    right = 14 + max(len(text) for *_, text in rows) * 6.4
+    top = max((kept + lost for _, kept, lost, _ in rows), default=0) or 1
+    plot = width - left - right
+    out = []
+    for place, (label, kept, lost, text) in enumerate(rows):
+        y = place * 26
+        end, gone = left + kept / top * plot, lost / top * plot
+        out.append(_text("label", left - 8, y + 17, label, "end"))
+        out.append(f'<rect class="f-accent" x="{left:.1f}" y="{y + 5}" width="{end - left:.1f}" height="16"/>')
+        if lost > 0:
+            out.append(
+                f'<rect class="f-warm" x="{end:.1f}" y="{y + 5}" width="{max(gone, 1.2):.1f}" height="16"/>'
+                f'<line class="grid" x1="{end:.1f}" x2="{end:.1f}" y1="{y + 21}" y2="{y + 31}"/>'
+            )
+        out.append(_text("value", left + plot + 7, y + 17, text))
+    return _svg(width, 26 * len(rows) + 4, out)
 
 
 def spans(rows: Sequence[tuple[str, float, float, float, str, str]], width: int = WIDTH) -> str:

@@ -20,6 +20,38 @@ def bars(
     return Chart(charts.bars(rows, width), caption, title, [(label, text) for label, _, text, _ in rows])
 
 
+def histogram(
+    edges: Sequence[float], counts: Sequence[int], x_label: str, caption: str, title: str = "", **options: Any
+) -> Chart:
+    """`charts.histogram`; in words the bins that hold something."""
+    data = [
+        (f"{words.figure(low)} to {words.figure(high)}", words.count(count))
+        for low, high, count in zip(edges, edges[1:], counts, strict=False)
+        if count
+    ]
+    return Chart(charts.histogram(edges, counts, x_label, **options), caption, title, data)
+
+
+def stacked(
+    rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]],
+    key: Sequence[tuple[str, str]],
+    caption: str,
+    title: str = "",
+) -> Chart:
+    """`charts.stacked`; in words the shares of each row by the names of the key."""
+    names = {colour: name for name, colour in key}
+    data = [
+        (label, ", ".join(f"{names.get(colour, colour)} {words.share(share)}" for share, colour in shares if share))
+        for label, shares, _ in rows
+    ]
+    return Chart(charts.stacked(rows, key), caption, title, data)
+
+
+def waterfall(rows: Sequence[tuple[str, float, float, str]], caption: str, title: str = "") -> Chart:
+    """`charts.waterfall` of rows of (label, left, lost, text)."""
+    return Chart(charts.waterfall(rows), caption, title, [(label, text) for label, *_, text in rows])
+
+
 def spans(rows: Sequence[tuple[str, float, float, float, str, str]], caption: str, title: str = "") -> Chart:
     """`charts.spans` of rows of (label, low, value, high, text, colour)."""
     data = [(label, f"{text} ({100 * low:.0f} to {100 * high:.0f})") for label, low, _, high, text, _ in rows]

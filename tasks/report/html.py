@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -13,6 +14,7 @@ from tasks.report.blocks import (
     Charts,
     Code,
     Document,
+    Excerpt,
     Fold,
     Graph,
     Headline,
@@ -27,29 +29,37 @@ from tasks.report.blocks import (
 
 @cache
 def style() -> str:
+    """The page's style sheet."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def page(document: Document) -> str:
     """The whole page."""
-    contents = "".join(
-        f'<li class="{"waiting" if section.waiting else ""}"><a href="#{section.key}">{escape(section.title)}</a></li>'
-        for section in document.sections
-    )
     body = "".join(_section(section) for section in document.sections)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(document.title)}</title>\n<style>\n{style()}</style></head>\n<body>"
-        f'<nav><p class="brand">openk2</p><ol>{contents}</ol></nav>\n<main>'
+        f'<nav><p class="brand">openk2</p><ol>{_contents(document.sections)}</ol></nav>\n<main>'
         f'<header><h1>{escape(document.title)}</h1><p class="subtitle">{_text(document.subtitle)}</p>'
         f'<p class="lead">{_text(document.lead)}</p>{_headline(document.headline)}</header>\n'
         f"{body}</main></body></html>\n"
     )
 
 
+def _contents(sections: Sequence[Section]) -> str:
+    lines, group = [], ""
+    for section in sections:
+        if section.group != group:
+            group = section.group
+            lines.append(f'<li class="group">{escape(group)}</li>')
+        kind = "waiting" if section.waiting else ""
+        lines.append(f'<li class="{kind}"><a href="#{escape(section.key)}">{escape(section.title)}</a></li>')
+    return "".join(lines)
+
+
 def _section(section: Section) -> str:
-    head = f'<section id="{section.key}"><h2>{escape(section.title)}</h2>'
+    head = f'<section id="{escape(section.key)}"><h2>{escape(section.title)}</h2>'
     if section.waiting:
         return f'{head}<p class="waiting">Not run yet. {_text(section.waiting)}</p></section>\n'
     summary = f'<p class="summary">{_text(section.summary)}</p>' if section.summary else ""
@@ -70,6 +80,10 @@ def _block(block: Block) -> str:
             return f'<div class="charts">{"".join(_chart(chart) for chart in charts)}</div>'
         case Pair():
             return _pair(block)
+        case Excerpt(title, pieces, note):
+            text = "".join(f"<mark>{escape(piece)}</mark>" if marked else escape(piece) for piece, marked in pieces)
+            under = f"<figcaption>{_text(note)}</figcaption>" if note else ""
+            return f'<figure class="excerpt"><h4>{_text(title)}</h4><blockquote>{text}</blockquote>{under}</figure>'
         case Code(text, caption):
             under = f"<figcaption>{_text(caption)}</figcaption>" if caption else ""
             return f'<figure class="code"><pre>{escape(text)}</pre>{under}</figure>'
@@ -129,5 +143,5 @@ def _text(text: str) -> str:
     if isinstance(text, Verbatim):
         return escape(text, quote=False)
     marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
-    marked = re.sub(r"\[([^\]]+)\]\(([\w./-]+)\)", r'<a href="\2">\1</a>', marked)
+    marked = re.sub(r"\[([^\]]+)\]\((#?[\w./-]+)\)", r'<a href="\2">\1</a>', marked)
     return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", marked)

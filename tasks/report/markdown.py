@@ -10,6 +10,7 @@ from tasks.report.blocks import (
     Charts,
     Code,
     Document,
+    Excerpt,
     Fold,
     Graph,
     Headline,
@@ -54,6 +55,9 @@ def _block(block: Block) -> list[str]:
         case Pair(titles, texts, note, _):
             quoted = [f"**{title}**\n\n> {_quote(text)}" for title, text in zip(titles, texts, strict=True)]
             return ["\n\n".join(quoted), *(["", note] if note else [])]
+        case Excerpt(title, pieces, note):
+            whole = _quote("".join(piece for piece, _ in pieces))
+            return [f"**{_cell(title)}**\n\n> {whole}", *(["", note] if note else [])]
         case Code(text, caption):
             fence = "`" * 3 if "```" not in text else "`" * 5
             return [fence, text, fence, *(["", caption] if caption else [])]

@@ -17,13 +17,14 @@ from tasks.code import code_hash
 from tasks.report import html, markdown, words
 from tasks.report.blocks import Document, Headline
 from tasks.report.book import Absent, Book, NotRun, column
-from tasks.report.chapters import corpus, gates, posttraining, pretraining, release, rewrites, run, tokens
+from tasks.report.chapters import corpus, gates, mix, posttraining, pretraining, release, rewrites, run, tokens
 from tasks.report.charts import smooth
 
 CHAPTERS = (
     corpus.CHAPTER,
     gates.CHAPTER,
     rewrites.CHAPTER,
+    mix.CHAPTER,
     tokens.CHAPTER,
     pretraining.CHAPTER,
     posttraining.DIALOGUES,

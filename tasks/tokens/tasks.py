@@ -17,6 +17,6 @@ def train_tokenizer(step: Step, corpus: Artifact) -> Artifact:
 
 
 @task(name="shards", retries=3, retry_delay_seconds=exponential_backoff(5), retry_condition_fn=passing)
-def write_shards(step: Step, corpus: Artifact, rewrites: Artifact, tokens: Artifact) -> Artifact:
-    """Tokenise corpus and rewrites into shards; batches that an earlier attempt finished are kept."""
-    return step.begin().artifact() or shards.build(step, corpus, rewrites, tokens)
+def write_shards(step: Step, corpus: Artifact, rewrites: Artifact, tokens: Artifact, mix: Artifact) -> Artifact:
+    """Tokenise corpus and rewrites into shards as the mix says; batches that an earlier attempt finished are kept."""
+    return step.begin().artifact() or shards.build(step, corpus, rewrites, tokens, mix)

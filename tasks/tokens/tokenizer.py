@@ -14,12 +14,12 @@ from functools import cache
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import xxhash
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as BPE
 
 from model.vocabulary import first_special_id, special_ids, token_name
 from tasks.artifact import Artifact, Step, sha256_file
+from tasks.draw import draw
 from tasks.progress import Progress
 from tasks.tokens.config import TokenizerConfig
 
@@ -254,11 +254,6 @@ def _draws(config: TokenizerConfig, corpus: Artifact) -> Iterator[tuple[str, flo
             columns = batch.to_pydict()
             for name, domain, text in zip(columns["id"], columns["domain"], columns["text"], strict=True):
                 yield domain, draw("tokenizer", config.seed, name), text
-
-
-def draw(purpose: str, seed: int, name: str) -> float:
-    """A number in [0, 1) that belongs to (purpose, seed, name): the same everywhere, independent between purposes."""
-    return xxhash.xxh3_64_intdigest(f"{purpose}\0{seed}\0{name}".encode()) / 2**64
 
 
 def _highest(kept: list[tuple[float, str]]) -> tuple[list[tuple[float, str]], int]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import errno
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,6 +168,63 @@ def test_worker_processes_belong_to_the_attempt_that_began(tmp_path, monkeypatch
     monkeypatch.delenv("OPENK2_ATTEMPT", raising=False)
     make(tmp_path).begin()
     assert os.environ["OPENK2_ATTEMPT"]
+
+
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_a_later_version_lists_the_parts_of_earlier_ones_without_copying_them(tmp_path, monkeypatch, kind):
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))
+    root = tmp_path if kind == "local" else f"memory://{tmp_path.name}-versions"
+    versions: list[Artifact] = []
+    for number in range(3):
+        step = make(root, config=Literals(size=number))
+        step.put(f"documents/{number}", ".txt", lambda path, number=number: path.write_text(f"text {number}"), rows=1)
+        versions.append(step.publish({}, earlier=versions[-1] if versions else None))
+    newest = versions[-1]
+    assert [part.key for part in newest.parts("documents")] == ["documents/0", "documents/1", "documents/2"]
+    assert [file.read_text() for file in newest.files()] == ["text 0", "text 1", "text 2"]
+    assert newest.file("documents/0").read_text() == "text 0"
+    assert [len(version.parts()) for version in versions] == [1, 2, 3]
+    fs, path = fsspec.core.url_to_fs(newest.uri)
+    assert len(fs.find(f"{path}/parts")) == 1
+
+
+def test_an_altered_part_of_an_earlier_version_is_refused_by_its_own_name(tmp_path):
+    first, second = make(tmp_path), make(tmp_path, config=Literals(size=2))
+    first.put("a", ".txt", lambda path: path.write_text("hello"))
+    later = second.publish({}, earlier=first.publish({}))
+    next(Path(first.uri).glob("parts/a.*")).write_text("hullo")
+    with pytest.raises(ArtifactError, match=rf"{first.fingerprint}.*was altered or cut; delete .*{first.fingerprint}"):
+        later.files()
+
+
+def test_what_is_no_earlier_version_is_refused(tmp_path):
+    first, second = make(tmp_path), make(tmp_path, config=Literals(size=2))
+    for step in (first, second):
+        step.put("a", ".txt", lambda path: path.write_text("hello"))
+    with pytest.raises(ArtifactError, match=r"'a' is in .* and in"):
+        second.publish({}, earlier=first.publish({}))
+    with pytest.raises(ArtifactError, match="side by side"):
+        second.publish({}, earlier=make(tmp_path, name="other").publish({}))
+    assert second.artifact() is None
+
+
+@pytest.mark.parametrize("path", ["../../secret", "/etc/hostname", "parts/../../secret", "../0123/../secret", "secret"])
+def test_a_manifest_cannot_point_outside(tmp_path, path):
+    step = make(tmp_path)
+    step.put("a", ".txt", lambda path: path.write_text("hello"))
+    artifact = step.publish({})
+    (tmp_path / "secret").write_text("hello")
+    part = dataclasses.replace(artifact.parts()[0], path=path)
+    with pytest.raises(ArtifactError, match="outside of it"):
+        artifact.file(part)
+
+
+def test_workers_are_sent_the_record_and_not_the_manifest(tmp_path):
+    artifact = make(tmp_path).publish({"documents": 3})
+    size = len(pickle.dumps(artifact))
+    assert artifact.manifest["statistics"] == {"documents": 3}
+    assert len(pickle.dumps(artifact)) == size
+    assert copy.copy(artifact) == artifact
 
 
 CHILD = """

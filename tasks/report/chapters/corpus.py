@@ -1,4 +1,4 @@
-"""What went into the corpus, what came out, and what was thrown away and why."""
+"""What went into the corpus, what came out, and and, from `dropped`, what was thrown away."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from tasks.report import figures, words
-from tasks.report.blocks import Block, Charts, Fold, Table, Verbatim
+from tasks.report import figures, rejects, words
+from tasks.report.blocks import Block, Charts, Fold, Table
 from tasks.report.book import Book
-from tasks.report.chapter import Chapter, everything
+from tasks.report.chapter import Chapter, everything, grid
+from tasks.report.chapters import dropped
+from tasks.report.chapters.dropped import head
 
 COLOURS = {"web": "web", "code": "code", "math": "math", "knowledge": "knowledge"}
+SAMPLE = 50_000  # documents whose length is looked at
 
 
 def colour(domain: str) -> str:
+    """The style sheet's name of a domain's colour."""
     return COLOURS.get(domain, "accent")
 
 
@@ -32,7 +36,7 @@ def _summary(book: Book) -> str:
     )
     if any(twice):
         text += f"; {words.count(twice[0])} of the rejected were exact and {words.count(twice[1])} near duplicates"
-    return text + "."
+    return f"{text}. `openk2 inspect` shows samples of every rule, those nearest to its threshold first."
 
 
 def _domains(book: Book) -> Iterable[Block]:
@@ -49,7 +53,7 @@ def _domains(book: Book) -> Iterable[Block]:
         )
         for name, entry in sorted(domains.items(), key=lambda item: -item[1]["bytes"])
     ]
-    yield figures.bars(rows, "Curated text by domain: bytes of UTF-8, their share, documents.", "By domain")
+    yield figures.bars(rows, "Curated text by domain: bytes of UTF-8, their share, documents.", "Text by domain")
 
 
 def _sources(book: Book) -> Iterable[Block]:
@@ -78,8 +82,8 @@ def _sources(book: Book) -> Iterable[Block]:
 def _kinds(book: Book) -> Iterable[Block]:
     """Text by language and by licence"""
     languages: dict[str, dict[str, int]] = book.statistic("corpus", "by_language")
-    licences: dict[str, dict[str, int]] = {}
-    for entry in book.statistic("corpus", "by_source").values():
+    licences: dict[str, dict[str, int]] = book.optional("corpus", "by_licence", default={})
+    for entry in book.statistic("corpus", "by_source").values() if not licences else ():
         group = licences.setdefault(str(entry.get("licence") or "unknown"), {"documents": 0, "bytes": 0})
         group["documents"] += entry["documents"]
         group["bytes"] += entry["bytes"]
@@ -100,43 +104,34 @@ def _kinds(book: Book) -> Iterable[Block]:
     yield Charts(drawn)
 
 
-def _rejects(book: Book) -> Iterable[Block]:
-    """What was rejected and why"""
-    reasons: dict[str, int] = book.statistic("corpus", "rejected_by_reason")
-    if not reasons:
+def _lengths(book: Book) -> Iterable[Block]:
+    """How long the kept documents are"""
+    bins, seen = rejects.lengths(book.stage("corpus"), SAMPLE)
+    if not seen:
         return
-    total = max(sum(reasons.values()), 1)
-    ordered = sorted(reasons.items(), key=lambda item: -item[1])
     rows = [
-        (words.name(name), value, f"{words.count(value)} · {words.share(value / total)}", "warm")
-        for name, value in ordered[:14]
+        (
+            f"{words.count(low)} to {words.count(high)}",
+            float(count),
+            f"{words.count(count)} · {words.share(count / seen)}",
+            "accent",
+        )
+        for low, high, count in bins
     ]
-    more = f" {len(ordered) - 14} rarer reasons are in the statistics below." if len(ordered) > 14 else ""
-    yield figures.bars(rows, f"Rejected documents by the rule that refused them.{more}", "Rejected, by reason")
-    sample = (
-        book.rows("corpus", "rejected")
-        .select("stage", "reason", "value", "source", "text_head")
-        .group_by("reason")
-        .head(2)
-        .sort("reason", "source", "text_head")
-        .head(40)
-        .collect()
-    )
-    shown = [
-        [row["stage"], words.name(row["reason"]), _head(row["value"], 24), row["source"], _head(row["text_head"])]
-        for row in sample.iter_rows(named=True)
-    ]
-    yield Fold(
-        "Samples of what was rejected, two for each reason",
-        [Table(("stage", "reason", "value", "source", "the text begins"), shown)],
-    )
+    whole = book.statistic("corpus", "documents")
+    of = "all documents" if seen >= whole else f"{words.count(seen)} of {words.count(whole)} documents"
+    yield figures.bars(rows, f"Kept documents by characters, in doublings: {of}.", "Length")
 
 
-def _head(text: str | None, most: int = 120) -> Verbatim:
-    return Verbatim(" ".join((text or "").split())[:most])
+def _snapshots(book: Book) -> Iterable[Block]:
+    """The snapshots that it was made from"""
+    snapshots = book.optional("corpus", "snapshots", default={})
+    records = dict(enumerate(snapshots)) if isinstance(snapshots, list) else snapshots
+    if len(records) > 1 and all(isinstance(entry, dict) for entry in records.values()):
+        yield grid({str(name): entry for name, entry in records.items()}, "snapshot")
 
 
-def _sizes(book: Book) -> Iterable[Block]:
+def _documents(book: Book) -> Iterable[Block]:
     """A few documents as they were kept"""
     sample = (
         book.rows("corpus", "documents")
@@ -146,7 +141,7 @@ def _sizes(book: Book) -> Iterable[Block]:
         .sort("domain", "id")
         .collect()
     )
-    rows = [[row["domain"], row["source"], f"`{row['id'][:12]}`", _head(row["head"])] for row in sample.to_dicts()]
+    rows = [[row["domain"], row["source"], f"`{row['id'][:12]}`", head(row["head"])] for row in sample.to_dicts()]
     yield Fold(
         "Two documents of each domain",
         [Table(("domain", "source", "id", "the text begins"), rows, "`openk2 lineage ID` tells where one comes from.")],
@@ -158,5 +153,20 @@ CHAPTER = Chapter(
     "Corpus",
     ("corpus",),
     _summary,
-    (_domains, _sources, _kinds, _rejects, _sizes, everything("sources"), everything("corpus")),
+    (
+        dropped.flow,
+        _domains,
+        _sources,
+        _kinds,
+        _lengths,
+        dropped.reasons,
+        dropped.personal,
+        dropped.contamination,
+        dropped.duplicates,
+        dropped.unreadable,
+        _snapshots,
+        _documents,
+        everything("sources"),
+        everything("corpus"),
+    ),
 )

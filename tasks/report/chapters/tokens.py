@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Fold, Table
@@ -24,7 +25,20 @@ def _summary(book: Book) -> str:
     return (
         f"{words.short(s['tokens'])} training tokens in a vocabulary of {words.count(s['vocabulary'])};{ratio} "
         f"{words.short(held)} tokens are held out by document, so that nothing of them is trained on, not even in "
-        f"other words." + (f" {words.short(rewritten)} of the training tokens are rewrites." if rewritten else "")
+        f"other words."
+        + (f" {words.short(rewritten)} of the training tokens are rewrites." if rewritten else "")
+        + _mixed(s)
+    )
+
+
+def _mixed(s: dict[str, Any]) -> str:
+    """What the mix did to the documents, where it did anything."""
+    copies, documents, left_out = s.get("copies", s["documents"]), s["documents"], s.get("left_out", 0)
+    if copies == documents and not left_out:
+        return ""
+    return (
+        f" By the mix {words.count(documents)} documents stand there {words.count(copies)} times in all, and "
+        f"{words.count(left_out)} were left out."
     )
 
 
@@ -67,12 +81,14 @@ def _shards(book: Book) -> Iterable[Block]:
                 name,
                 str(entry.get("licence") or "unknown"),
                 words.count(entry["documents"]),
+                words.count(entry.get("copies", entry["documents"])),
                 words.count(entry["tokens"]),
             ]
             for name, entry in sorted(sources.items(), key=lambda item: -item[1]["tokens"])
         ]
         yield Fold(
-            "Training tokens by source and licence", [Table(("source", "licence", "#documents", "#tokens"), rows)]
+            "Training tokens by source and licence",
+            [Table(("source", "licence", "#documents", "#copies", "#tokens"), rows)],
         )
 
 

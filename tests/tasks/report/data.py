@@ -19,10 +19,12 @@ ORDER = (
     ("sources", ()),
     ("corpus", ("sources",)),
     ("corpus-gate", ("corpus",)),
+    ("scores", ("corpus",)),
     ("rewrites", ("corpus",)),
     ("rewrites-gate", ("rewrites",)),
     ("tokenizer", ("corpus",)),
-    ("tokens", ("corpus", "rewrites", "tokenizer")),
+    ("mix", ("corpus", "scores", "rewrites", "tokenizer")),
+    ("tokens", ("corpus", "rewrites", "tokenizer", "mix")),
     ("tokens-gate", ("tokens",)),
     ("base", ("tokens", "tokenizer")),
     ("dialogues", ("tokenizer",)),
@@ -111,7 +113,30 @@ def corpus() -> dict[str, Any]:
         "rejected_by_reason": reasons,
         "near_duplicates": 611,
         "exact_duplicates": 290,
+        "masked": {"EMAIL": 412, "KEY": 3},
+        "rules": {
+            f"{route}/{name}": record | {"route": route} for route in ("prose", "other") for name, record in RULES
+        },
     }
+
+
+RULES = [
+    (
+        name,
+        {
+            "rule": name,
+            "unit": "document",
+            "judged": 9000,
+            "failed": failed,
+            "only": failed // 3,
+            "limit": limit,
+            "direction": direction,
+            "edges": [limit * bin / 4 for bin in range(9)],
+            "counts": [0, 100, 900, 4000, 3000, 600, 250, 100, 50],
+        },
+    )
+    for name, failed, limit, direction in (("symbol_share", 140, 0.1, "above"), ("repeated_lines", 480, 0.3, "above"))
+]
 
 
 def corpus_parts() -> dict[str, Any]:
@@ -131,12 +156,42 @@ def corpus_parts() -> dict[str, Any]:
         for domain in DOMAINS
         for n in range(4)
     ]
+    stages = {"near_duplicate": "dedup", "exact_duplicate": "dedup", "language": "language"}
+    survivor = documents[0]["id"]
     rejected = [
-        {"stage": "quality", "reason": reason, "value": "0.4", "source": "foldoc", "text_head": f"{reason} text {n}"}
+        {
+            "id": f"{n:032x}",
+            "stage": stages.get(reason, "quality"),
+            "reason": reason,
+            "value": f"{survivor} 0.8{n}" if reason in ("near_duplicate", "exact_duplicate") else "0.4",
+            "number": None if reason in stages else 0.4,
+            "limit": None if reason in stages else 0.3,
+            "others": "",
+            "source": "foldoc",
+            "url": f"foldoc:{reason}#{n}",
+            "text_head": f"{reason} text {n}",
+        }
         for reason in corpus()["rejected_by_reason"]
         for n in range(3)
     ]
-    return {"documents/0": (".parquet", pl.DataFrame(documents)), "rejected/0": (".parquet", pl.DataFrame(rejected))}
+    unread = {"stage": "read", "reason": "unreadable", "value": "gzip ends too early", "number": None, "limit": None}
+    rejected += [rejected[0] | unread | {"url": f"sympy:cut-{n}.gz", "source": "sympy"} for n in range(3)]
+    hit = {
+        "url": "stdlib:heapq.py",
+        "source": "stdlib",
+        "set": "humaneval",
+        "item": "HumanEval/12",
+        "words": 31,
+        "share": 0.62,
+        "begin": 100,
+        "end": 290,
+        "passage": "return the longest one, <b>or the first</b>",
+    }
+    return {
+        "documents/0": (".parquet", pl.DataFrame(documents)),
+        "rejected/0": (".parquet", pl.DataFrame(rejected)),
+        "contamination/0": (".parquet", pl.DataFrame([hit])),
+    }
 
 
 def expectation(sentence: str, expected: str, observed: str, success: bool = True) -> dict[str, Any]:
@@ -444,8 +499,64 @@ def release() -> dict[str, Any]:
     }
 
 
+def scores() -> dict[str, Any]:
+    ngram = {"ngrams": ["<b>theorem</b>"], "weight": 4.1, "effect": 0.02, "positives": 0.3, "negatives": 0.01}
+    graded = {"documents": 40, "spearman": 0.41, "coherence": 0.3, "informativeness": None, "education": 0.5}
+    return {
+        "documents": 21_000,
+        "auc": 0.93,
+        "average_precision": 0.91,
+        "calibration_error": 0.031,
+        "reliability": [{"said": (n + 0.5) / 10, "so": (n + 0.4) / 10, "examples": 90} for n in range(10)],
+        "examples": {name: {"positives": 900, "negatives": 700} for name in ("calibration", "heldout", "train")},
+        "telling": {"positive": [ngram], "negative": [ngram | {"weight": -3.0}]},
+        "by_bucket": {name: {"documents": 7000, "bytes": 20_000_000} for name in ("high", "low", "medium")},
+        "histograms": {source: [n * n for n in range(20)] for source in corpus()["by_source"]},
+        "judge": {
+            "asked": 44,
+            "graded": 40,
+            "refused": 1,
+            "unparsable": 3,
+            "tokens_prompt": 9000,
+            "tokens_generated": 900,
+            "means": {"coherence": 3.1, "education": 2.2, "informativeness": 2.9},
+            "itself": {"documents": 4, "same": 0.75, "distance": 0.25, "spearman": None},
+            "classifier": graded,
+        },
+    }
+
+
+def mix() -> dict[str, Any]:
+    group = {"documents": 5000, "bytes": 9_000_000, "available": 3_000_000, "asked": 0.25, "epochs": 1.1}
+    return {
+        "tokens": 13_200_000,
+        "available": 12_000_000,
+        "epochs_most": 1.5,
+        "left_out": 12,
+        "groups": 4,
+        "auc": 0.93,
+        "by_domain": {name: group | {"tokens": 3_300_000, "share": 0.25} for name in DOMAINS},
+        "by_source": {"sympy": group | {"tokens": 3_300_000, "share": 0.25}},
+        "by_bucket": {"high": group | {"tokens": 3_300_000, "share": 0.25}},
+    }
+
+
+def mix_parts() -> dict[str, Any]:
+    rows = [
+        {
+            **{"domain": domain, "source": f"{domain}-source", "language": "en", "licence": "MIT", "bucket": "high"},
+            **{"documents": 5000, "bytes": 9_000_000, "available": 3e6, "asked": 0.25, "epochs": 1.1, "tokens": 3.3e6},
+            **{"share": 0.25, "reason": f"Read 1.1 times: {domain} is asked for <25>% of the tokens."},
+        }
+        for domain in DOMAINS
+    ]
+    return {"table": (".parquet", pl.DataFrame(rows))}
+
+
 STATISTICS = {
     "corpus": corpus,
+    "scores": scores,
+    "mix": mix,
     "corpus-gate": gate,
     "rewrites": rewrites,
     "rewrites-gate": gate,
@@ -462,6 +573,7 @@ STATISTICS = {
 }
 PARTS = {
     "corpus": corpus_parts,
+    "mix": mix_parts,
     "corpus-gate": lambda: {"docs/index": (".html", "<p>docs</p>")},
     "rewrites": rewrites_parts,
     "base": lambda: {"metrics": (".jsonl", base_metrics())},

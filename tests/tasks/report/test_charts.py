@@ -109,3 +109,60 @@ def test_durations(value, text):
 )
 def test_short_numbers(value, text):
     assert words.short(value) == text
+
+
+def rectangles(svg: str, colour: str) -> list[tuple[float, float, float, float]]:
+    found = re.findall(rf'<rect class="f-{colour}" x="([^"]*)" y="([^"]*)" width="([^"]*)" height="([^"]*)"', svg)
+    return [tuple(map(float, one)) for one in found]
+
+
+@given(
+    st.lists(st.integers(0, 10**12), min_size=1, max_size=40),
+    st.floats(-1e6, 1e6),
+    st.floats(1e-6, 1e6),
+    st.one_of(st.none(), st.floats(-1e7, 1e7), st.just(math.nan)),
+    st.sampled_from(["above", "below", ""]),
+)
+def test_any_histogram_is_well_formed_and_inside_its_frame(counts, low, width, limit, refused):
+    edges = [low + width * at for at in range(len(counts) + 1)]
+    svg = charts.histogram(edges, counts, "value & <b>", limit, refused)
+    ET.fromstring(svg)
+    for x, y, wide, tall in (*rectangles(svg, "accent"), *rectangles(svg, "warm")):
+        assert -0.2 <= x <= 720.2
+        assert x + wide <= 722
+        assert 0 <= y <= 190
+        assert 0 <= tall <= 190
+
+
+def test_histogram_paints_the_refused_side():
+    svg = charts.histogram([0, 1, 2, 3, 4], [5, 5, 5, 5], "x", limit=3.0, refused="above")
+    assert len(rectangles(svg, "warm")) == 1
+    assert len(rectangles(svg, "accent")) == 3
+    assert len(rectangles(charts.histogram([0, 1, 2], [5, 5], "x", 0.5, "below"), "warm")) == 1, "a bin is cut"
+    assert not rectangles(charts.histogram([0, 1, 2], [5, 5], "x"), "warm")
+
+
+def test_histogram_heights_grow_with_the_square_root():
+    heights = [tall for *_, tall in rectangles(charts.histogram([0, 1, 2, 3], [100, 25, 0], "x"), "accent")]
+    assert heights[0] == pytest.approx(2 * heights[1], rel=0.01)
+    assert heights[2] == 0
+
+
+def test_histogram_wants_an_edge_more_than_counts():
+    with pytest.raises(ValueError, match="3 counts need 4 edges"):
+        charts.histogram([0, 1, 2], [1, 2, 3], "x")
+
+
+def test_stacked_shares_fill_the_bar():
+    svg = charts.stacked([("a", [(0.75, "accent"), (0.25, "warm")], "75 %")], [("kept", "accent"), ("lost", "warm")])
+    (_, kept), (_, lost) = rectangles(svg, "accent"), rectangles(svg, "warm")
+    assert kept[2] == pytest.approx(3 * lost[2], rel=0.01)
+    assert kept[0] + kept[2] == pytest.approx(lost[0], abs=0.2)
+
+
+def test_waterfall_begins_each_row_where_the_one_above_ended():
+    svg = charts.waterfall([("read", 10, 0, "10"), ("quality", 6, 4, "-4"), ("dedup", 5, 1, "-1")])
+    kept, lost = rectangles(svg, "accent"), rectangles(svg, "warm")
+    assert [round(one[2] / kept[0][2], 2) for one in kept] == [1, 0.6, 0.5]
+    assert lost[0][0] + lost[0][2] == pytest.approx(kept[0][0] + kept[0][2], abs=0.2)
+    assert lost[1][0] + lost[1][2] == pytest.approx(lost[0][0], abs=0.2)

@@ -90,7 +90,7 @@ def test_what_has_not_run_is_said_and_the_rest_is_there(tmp_path, until):
     for chapter in CHAPTERS:
         if chapter.stages and not set(chapter.stages) & set(done):
             assert f"\n## {chapter.title}\n\n*Not run yet.*" in text
-    assert f"{len(done)} of 15 steps complete" in page
+    assert f"{len(done)} of {len(names)} steps complete" in page
     assert "could not be made" not in page
 
 
@@ -153,7 +153,7 @@ def test_written_as_an_artifact_with_a_copy_for_people(tmp_path):
     artifact = publish_report(found, str(tmp_path))
     assert artifact.file("page").read_bytes() == path.read_bytes()
     assert artifact.file("markdown").read_text(encoding="utf-8").startswith("# ")
-    assert artifact.statistics["complete"] == 15
+    assert artifact.statistics["complete"] == len(data.ORDER)
 
 
 def test_same_manifests_same_page(tmp_path):
@@ -177,3 +177,14 @@ def test_markup_in_data_stays_text(tmp_path, monkeypatch):
     assert "<script>" not in text
     assert re.search(r"\\\[click\\\]", row)
     assert len(re.findall(r"(?<!\\)\|", row)) == 6, "a cell must not open another"
+
+
+def test_the_mix_shows_its_reasons_and_how_far_the_scores_can_be_believed(whole):
+    page, text = whole
+    section = text.split("\n## Quality and mix\n")[1].split("\n## ")[0]
+    assert "**0.930**" in section
+    assert "math is asked for" in section
+    assert "3 answers without grades" in section
+    assert "undefined (too few, or all the same)" in section
+    assert "&lt;b&gt;theorem" in page
+    assert "<b>theorem" not in page

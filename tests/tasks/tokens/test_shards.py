@@ -114,6 +114,7 @@ def test_statistics_are_those_of_the_bytes(tokens: Artifact) -> None:
             assert stated[domain] == {
                 "tokens": count,
                 "documents": len(rows),
+                "copies": len(rows),
                 "bytes": size,
                 "bytes_per_token": round(size / count, 4),
             }

@@ -1,0 +1,10 @@
+"""Draws by hash: the same everywhere, whatever the order, the partitions or the workers."""
+
+from __future__ import annotations
+
+import xxhash
+
+
+def draw(purpose: str, seed: int, name: str) -> float:
+    """A number in [0, 1) that belongs to (purpose, seed, name): the same everywhere, independent between purposes."""
+    return xxhash.xxh3_64_intdigest(f"{purpose}\0{seed}\0{name}".encode()) / 2**64

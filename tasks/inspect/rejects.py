@@ -1,0 +1,237 @@
+"""The rejected rows of a corpus, streamed: those nearest to their rule's threshold, whatever the size of the table.
+
+Two passes: the first reads the narrow columns, one row group at a time, and keeps the best rows of each reason by
+place; the second fetches the texts of those alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from tasks.artifact import Artifact
+
+NARROW = ("id", "source", "stage", "reason", "value", "number", "limit")
+_ORDER = ["distance", "id", "part", "group", "row"]
+# "<survivor's id> <similarity>", as deduplication writes it
+_SIMILARITY = r"^[0-9a-f]{32} ([01](?:\.\d+)?)"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows are asked for; empty means any."""
+
+    reason: str = ""
+    stage: str = ""
+    source: str = ""
+    language: str = ""
+    languages: Mapping[str, str] = field(default_factory=dict)
+    """The declared language of every source: a reject has no language of its own, but for those that were dropped for
+    it."""
+
+    def keeps(self) -> pl.Expr:
+        """Whether a rejected row is selected."""
+        wanted = pl.lit(True)
+        for column in ("reason", "stage", "source"):
+            if value := getattr(self, column):
+                wanted &= pl.col(column) == value
+        if self.language:
+            declared = pl.col("source").replace_strict(dict(self.languages), default="", return_dtype=pl.String)
+            own = pl.when(pl.col("stage") == "language").then(pl.col("value")).otherwise(declared)
+            wanted &= own == self.language
+        return wanted
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One document to look at: a rejected row, or a kept document held against the same rule."""
+
+    id: str
+    source: str
+    url: str
+    stage: str
+    reason: str
+    value: str
+    number: float | None
+    limit: float | None
+    others: tuple[str, ...]
+    head: str
+    distance: float | None
+    """|number - limit| relative to the limit; None where there is no number or no limit."""
+
+    @property
+    def survivor(self) -> str:
+        """The id of the document that stands for it, where it is a duplicate."""
+        first = self.value.partition(" ")[0]
+        return first if self.stage == "dedup" and len(first) == 32 else ""
+
+
+class Histogram:
+    """Counts of numbers in at most `most` bins of equal width, a power of two that the numbers' range decides: the
+    same whatever the order in which they come."""
+
+    def __init__(self, most: int = 48) -> None:
+        self.most = most
+        self.power = -24
+        self.counts: dict[int, int] = {}
+
+    def add(self, numbers: pl.Series) -> None:
+        """Count finite numbers; others are no numbers of a rule."""
+        finite = numbers.drop_nulls().cast(pl.Float64)
+        finite = finite.filter(finite.is_finite() & (finite.abs() < 1e15))
+        if finite.is_empty():
+            return
+        finite = (finite * 0.0).zip_with(finite.abs() < 2.0**-40, finite)  # what halving would lose is nothing
+        low, high = (float(value) for value in (finite.min(), finite.max()))  # type: ignore[arg-type]
+        # before counting, so that no number needs more bins than an integer can name
+        while max(abs(low), abs(high)) / 2.0**self.power > 2.0**52 or (high - low) / 2.0**self.power >= self.most:
+            self._widen()
+        bins = (finite / 2.0**self.power).floor().cast(pl.Int64).value_counts()
+        for number, count in bins.iter_rows():
+            self.counts[number] = self.counts.get(number, 0) + count
+        while max(self.counts) - min(self.counts) >= self.most:
+            self._widen()
+
+    def _widen(self) -> None:
+        self.power += 1
+        wider: dict[int, int] = {}
+        for number, count in self.counts.items():
+            wider[number // 2] = wider.get(number // 2, 0) + count
+        self.counts = wider
+
+    def bins(self) -> tuple[list[float], list[int]]:
+        """(edges, counts), one more edge than counts; empty where nothing was counted."""
+        if not self.counts:
+            return [], []
+        span = range(min(self.counts), max(self.counts) + 1)
+        width = 2.0**self.power
+        return [number * width for number in (*span, span.stop)], [self.counts.get(number, 0) for number in span]
+
+
+@dataclass
+class Tally:
+    """What one pass over the rejected rows found."""
+
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Rows by (stage, reason)."""
+    numbers: dict[tuple[str, str], Histogram] = field(default_factory=dict)
+    limits: dict[tuple[str, str], float] = field(default_factory=dict)
+    """The first limit seen of each."""
+    nearest: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
+    """The rows nearest to their threshold, nearest first; those without a number in the order of their ids, which is
+    as good as chance."""
+
+
+def survey(artifact: Artifact, selection: Selection, count: int, limits: Mapping[str, float] | None = None) -> Tally:
+    """Count the selected rows and fetch the `count` nearest of every reason. `limits` serve where a row has none (an
+    older corpus). Memory is bounded by a row group and `count` rows a reason."""
+    tally = Tally()
+    best: pl.DataFrame | None = None
+    files = artifact.files("rejected")
+    for part, group, frame in _groups(files):
+        frame = _measured(frame.filter(selection.keeps()), dict(limits or {}))
+        if frame.is_empty():
+            continue
+        for (stage, reason), rows in frame.group_by("stage", "reason", maintain_order=True):
+            key = (str(stage), str(reason))
+            tally.counts[key] = tally.counts.get(key, 0) + rows.height
+            tally.numbers.setdefault(key, Histogram()).add(rows["number"])
+            known = rows["limit"].drop_nulls()
+            if len(known):
+                tally.limits.setdefault(key, float(known[0]))
+        if not count:
+            continue
+        placed = frame.drop("value").with_columns(part=pl.lit(part, pl.Int64), group=pl.lit(group, pl.Int64))
+        both = placed if best is None else pl.concat([best, placed])
+        best = (
+            both.sort(_ORDER, nulls_last=True)
+            .group_by("stage", "reason", maintain_order=True)
+            .head(count)
+            .select(both.columns)
+        )
+    if best is not None:
+        for reject in _fetch(files, best):
+            tally.nearest.setdefault((reject.stage, reject.reason), []).append(reject)
+    tally.counts = dict(sorted(tally.counts.items()))
+    return tally
+
+
+def _groups(files: Sequence[Path]) -> Iterator[tuple[int, int, pl.DataFrame]]:
+    """(file, row group, its narrow columns with `row`), one row group in memory at a time."""
+    for part, path in enumerate(files):
+        with pq.ParquetFile(path) as file:
+            columns = [name for name in NARROW if name in file.schema_arrow.names]
+            for group in range(file.num_row_groups):
+                frame = pl.DataFrame(file.read_row_group(group, columns=columns))
+                missing = {name: pl.Float64 for name in ("number", "limit") if name not in columns}
+                yield (
+                    part,
+                    group,
+                    frame.with_columns(
+                        *(pl.lit(None, dtype).alias(name) for name, dtype in missing.items()),
+                        row=pl.int_range(pl.len(), dtype=pl.Int64),
+                    ).select(*NARROW, "row"),
+                )
+
+
+def _measured(frame: pl.DataFrame, limits: dict[str, float]) -> pl.DataFrame:
+    """Numbers and limits filled in where an older corpus left them out, and the distance between them."""
+    similarity = pl.when(pl.col("stage") == "dedup").then(pl.col("value").str.extract(_SIMILARITY))
+    filled = frame.with_columns(
+        number=pl.coalesce("number", similarity.cast(pl.Float64, strict=False)),
+        limit=pl.coalesce("limit", pl.col("reason").replace_strict(limits, default=None, return_dtype=pl.Float64)),
+    )
+    gap = (pl.col("number") - pl.col("limit")).abs()
+    scale = pl.when(pl.col("limit") == 0).then(1.0).otherwise(pl.col("limit").abs())
+    return filled.with_columns(distance=(gap / scale).fill_nan(None))
+
+
+def _fetch(files: Sequence[Path], best: pl.DataFrame) -> list[Sample]:
+    """The rows at the places of `best`, in its order."""
+    found: dict[tuple[int, int, int], dict[str, Any]] = {}
+    for (part, group), places in best.group_by("part", "group", maintain_order=True):
+        rows = places["row"].to_list()
+        with pq.ParquetFile(files[int(part)]) as file:  # type: ignore[call-overload]
+            table = file.read_row_group(int(group)).take(rows)  # type: ignore[call-overload]
+        for row, record in zip(rows, table.to_pylist(), strict=True):
+            found[part, group, row] = record  # type: ignore[index]
+    rejects = []
+    for place in best.iter_rows(named=True):
+        record = found[place["part"], place["group"], place["row"]]
+        others = tuple(name for name in (record.get("others") or "").split(",") if name)
+        names = ("id", "source", "url", "stage", "reason", "value")
+        texts = {name: str(record.get(name) or "") for name in names}
+        rejects.append(
+            Sample(
+                **texts,
+                number=place["number"],
+                limit=place["limit"],
+                others=others,
+                head=str(record.get("text_head") or ""),
+                distance=place["distance"],
+            )
+        )
+    return rejects
+
+
+def heads(artifact: Artifact, ids: Sequence[str], characters: int) -> dict[str, tuple[str, str]]:
+    """(text's beginning, url) of documents by id, for the survivors of duplicates; ids that are not there are left
+    out. Reads the ids of all documents and the texts of those row groups that have one."""
+    wanted, found = sorted(set(ids)), {}
+    for path in artifact.files("documents") if wanted else []:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                column = pl.DataFrame(file.read_row_group(group, columns=["id"]))["id"]
+                rows = column.is_in(wanted).arg_true().to_list()
+                if rows:
+                    table = file.read_row_group(group, columns=["id", "text", "url"]).take(rows)
+                    for row in table.to_pylist():
+                        found[row["id"]] = (row["text"][:characters], row["url"])
+        if len(found) == len(wanted):
+            break
+    return found

@@ -1,0 +1,42 @@
+"""Hostile text made fit to look at: what a terminal or a browser would obey is shown instead."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Controls, formats (bidirectional overrides, zero-width characters, tags), surrogates, private use, unassigned, and the
+# separators that break lines where no newline stands.
+_SHOWN_BY_NUMBER = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_KEPT = "\n"
+_TAB = "→   "
+
+
+def visible(text: str) -> str:
+    """`text` with every invisible character spelled out: control characters as their pictures (an escape is `␛`),
+    others as `⟨U+202E⟩`, tabs as arrows. Newlines stay. What is left can move no cursor, set no colour or title and
+    turn no line around."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def flat(text: str, most: int = 0) -> str:
+    """The same on one line, white space run together, cut to `most` characters where given."""
+    line = visible(" ".join(text.split()))
+    return line if not most or len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _shown(character: str) -> str:
+    if character in _KEPT:
+        return character
+    if character == "\t":
+        return _TAB
+    number = ord(character)
+    if number < 0x20:
+        return chr(0x2400 + number)
+    if number == 0x7F:
+        return "␡"
+    # variation selectors are marks by category, and a way to hide bytes in a text
+    if unicodedata.category(character) in _SHOWN_BY_NUMBER or 0xE0100 <= number <= 0xE01EF:
+        return f"⟨U+{number:04X}⟩"
+    return character
