@@ -23,7 +23,9 @@ app = typer.Typer(
     name="openk2",
     help="The Kimi K2 recipe as software: raw documents in, a served agentic model out.\n\n"
     "Start with `openk2 run`: it takes some minutes on two cores and ends with a page to read, data/report.html. "
-    "Running it again does only what is missing or stale.",
+    "Running it again does only what is missing or stale.\n\n"
+    "To look closer: `openk2 status` (what is done), `openk2 inspect` (what curation dropped, and why), "
+    "`openk2 lineage ID` (where a document came from). `openk2 COMMAND --help` says more, with examples.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -50,38 +52,54 @@ def _request(preset: PresetName, root: str, preset_file: str | None, overrides: 
 
 @app.command()
 def run(
+    stage: Annotated[
+        str | None,
+        typer.Argument(
+            help="One stage: corpus, refresh, rephrase, tokens, pretrain, posttrain, release or report. All where none "
+            "is named."
+        ),
+    ] = None,
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
-    only: Annotated[
-        str | None, typer.Option("--only", help="One stage: corpus, rephrase, tokens, pretrain, posttrain, ...")
-    ] = None,
 ) -> None:
     """Run the recipe: every stage that is missing or stale, in order, to the report.
 
     What is done is skipped; a run that was killed goes on where it was. The same inputs, seed and preset give the same
     bytes. Ctrl-C writes a checkpoint first.
 
-    Examples: `openk2 run`, `openk2 run --preset test --root /tmp/try`, `openk2 run --only pretrain --set
-    pretrain.seed=1`.
+    `openk2 run refresh` is not part of the recipe: it lists the sources again and curates what is new into a new
+    version of the corpus.
+
+    Examples:
+
+    - `openk2 run`: all of it, on two cores.
+
+    - `openk2 run --preset test --root try`: the smallest recipe, in a folder of its own.
+
+    - `openk2 run corpus --preset library`: sources, curation, gate and scores of 150 MB of text.
+
+    - `openk2 run corpus --set execution.executor=dask --set execution.workers=8`: the same bytes from a Dask cluster.
+
+    - `openk2 run tokens --set mix.epochs=2`: another mix, from the corpus that is there.
     """
     from flows.dag import dag
 
     request = _request(preset, root, preset_file, overrides)
     plan = dag(request)
-    if only is None and plan.done() and (page := _page(root)).exists():
+    if stage is None and plan.done() and (page := _page(root)).exists():
         out.print(f"Everything is up to date: nothing to do. The report: [bold]{page}[/bold]")
         return
     began = time.monotonic()
     with _alone(root):
-        result = _run(request, only)
+        result = _run(request, stage)
     out.print(f"Done in {clock(time.monotonic() - began)}: [bold]{result.name}[/bold] {result.uri}")
     if (page := _page(root)).exists():
         out.print(f"The report: [bold]{page}[/bold]")
 
 
-def _run(request: Request, only: str | None):
+def _run(request: Request, stage: str | None):
     """Run the root flow, or one stage's, against a Prefect API."""
     from flows.server import api
     from flows.terminal import shown
@@ -92,10 +110,10 @@ def _run(request: Request, only: str | None):
 
         from flows.stages import STAGES
 
-        name = only or "recipe"
+        name = stage or "recipe"
         if name not in STAGES:
             raise typer.BadParameter(
-                f"there is no stage '{name}': choose one of {', '.join(STAGES)}", param_hint="--only"
+                f"there is no stage '{name}': choose one of {', '.join(STAGES)}", param_hint="STAGE"
             )
         # A subflow's heartbeat thread costs a second at its end, and here nobody watches for zombies.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
@@ -152,6 +170,61 @@ def lineage(
     from flows.lineage import render, trace
 
     out.print(render(trace(_request(preset, root, preset_file, overrides), identifier)))
+
+
+@app.command()
+def inspect(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A rule, such as `near_duplicate`; all where none is named. `corpus RULE` says it in full."
+        ),
+    ] = None,
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    stage: Annotated[
+        str,
+        typer.Option(
+            "--stage",
+            help="Only this stage: read, extract, licence, safety, language, quality, decontamination or dedup.",
+        ),
+    ] = "",
+    source: Annotated[str, typer.Option("--source", help="Only documents of this source.")] = "",
+    language: Annotated[str, typer.Option("--language", help="Only documents of this language (`zh`).")] = "",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Samples of each rule.")] = 5,
+    kept: Annotated[bool, typer.Option("--kept", help="Kept documents nearest to the threshold instead.")] = False,
+    uri: Annotated[
+        str, typer.Option("--uri", help="Another published corpus, such as data/corpus/0123456789abcdef.")
+    ] = "",
+    html: Annotated[
+        bool, typer.Option("--html", help="Write a page instead: `--html [PATH.html]`, {root}/inspect.html by default.")
+    ] = False,
+) -> None:
+    """What curation dropped, by rule: how much, and samples, those nearest to the threshold first.
+
+    Without a rule: every rule, how many documents it judged and dropped, how many it alone dropped (what the rule
+    costs), and how its measure is distributed on either side of the limit. With a rule: why it is there, where its
+    threshold is from, which field sets it, and samples.
+
+    Examples:
+
+    - `openk2 inspect`: every rule.
+
+    - `openk2 inspect too_short --source foldoc`: what one rule dropped of one source.
+
+    - `openk2 inspect near_duplicate -n 10`: ten pairs, side by side.
+
+    - `openk2 inspect gopher_stop_words --kept`: what that rule only just let through.
+
+    - `openk2 inspect --html rules.html --stage quality`: a page of it.
+    """
+    from flows.inspection import Wanted, show
+
+    wanted = Wanted(tuple(what or ()), stage, source, language, count, uri, html, kept)
+    if written := show(_request(preset, root, preset_file, overrides), wanted, out):
+        out.print(f"The page: [bold]{written}[/bold]")
 
 
 @app.command()

@@ -6,7 +6,9 @@ all read this one table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 from flows.preset import Preset, load_preset
 from flows.request import Request
@@ -21,9 +23,11 @@ class Dag:
     sources: Step
     corpus: Step
     corpus_gate: Step
+    scores: Step
     rewrites: Step
     rewrites_gate: Step
     tokenizer: Step
+    mix: Step
     tokens: Step
     tokens_gate: Step
     base: Step
@@ -35,7 +39,20 @@ class Dag:
     evaluation: Step
 
     def steps(self) -> list[Step]:
+        """Every step, in the order of the recipe."""
         return [getattr(self, field.name) for field in fields(self)]
+
+    def curated(self) -> bool:
+        """Whether the corpus has been published and its gate let it through."""
+        try:
+            return self.corpus.artifact() is not None and self.corpus_gate.artifact() is not None
+        except NotReady:
+            return False
+
+    def earlier(self) -> list[Step]:
+        """Sources and corpora of the snapshots before the newest, oldest first."""
+        pairs = zip(self.sources.versions(), self.corpus.versions(), strict=True)
+        return [step for pair in list(pairs)[:-1] for step in pair]
 
     def done(self) -> bool:
         """Whether every step has been published."""
@@ -45,6 +62,36 @@ class Dag:
             return False
 
 
+def snapshots(sources: Callable[..., Step], pinned: int | None) -> Step:
+    """The newest published snapshot of the sources (the first, published or not, where there is none), or the `pinned`
+    one; `sources` makes the step that follows another. Raises NotReady where the pinned one does not exist."""
+    newest = sources()
+    while pinned is None or len(newest.versions()) <= pinned:
+        try:
+            following = sources(newest)
+            exists = following.artifact() is not None
+        except NotReady:
+            exists = False  # the first has not been fetched: nothing follows it
+        if not exists:
+            break
+        newest = following
+    if pinned and len(newest.versions()) <= pinned:
+        raise NotReady(
+            f"sources.snapshot is {pinned} but the newest snapshot is {len(newest.versions()) - 1}: "
+            "name one of those, or null for the newest"
+        )
+    return newest
+
+
+def next_snapshot(plan: Dag, preset: Preset) -> Step:
+    """The sources of the snapshot that follows the newest. Raises NotReady where the preset pins another."""
+    if preset.sources.snapshot is not None:
+        raise NotReady(
+            f"sources.snapshot pins the corpus to snapshot {preset.sources.snapshot}: set it to null to refresh"
+        )
+    return replace(plan.sources, inputs=(plan.sources,))
+
+
 def dag(request: Request, preset: Preset | None = None) -> Dag:
     """The recipe's steps for `request`."""
     p = preset or load_preset(request)
@@ -52,11 +99,16 @@ def dag(request: Request, preset: Preset | None = None) -> Dag:
     def step(name, config, code, *inputs, leaf=False):
         return Step(name, config, request.root, inputs, code_hash(*code.split()), leaf)
 
-    sources = step("sources", p.sources, "tasks.corpus.acquire", leaf=True)
-    corpus = step("corpus", p.corpus, "tasks.corpus.curation", sources)
+    sources = snapshots(partial(step, "sources", p.sources, "tasks.corpus.acquire", leaf=True), p.sources.snapshot)
+    corpus: Step | None = None
+    for snapshot in sources.versions():
+        corpus = step("corpus", p.corpus, "tasks.corpus.curation", snapshot, *([corpus] if corpus else []))
+    assert corpus is not None
+    scores = step("scores", p.scores, "tasks.corpus.scoring.scores", corpus)
     rewrites = step("rewrites", p.rephrase, "tasks.rephrase.rewriting", corpus)
     tokenizer = step("tokenizer", p.tokenizer, "tasks.tokens.tokenizer", corpus)
-    tokens = step("tokens", p.tokens, "tasks.tokens.shards", corpus, rewrites, tokenizer)
+    mix = step("mix", p.mix, "tasks.corpus.mix.mixing", corpus, scores, rewrites, tokenizer)
+    tokens = step("tokens", p.tokens, "tasks.tokens.shards", corpus, rewrites, tokenizer, mix)
     base = step("base", p.pretrain, "training.pretrain", tokens, tokenizer)
     dialogues = step("dialogues", p.dialogues, "tasks.agentic.dialogues", tokenizer)
     sft = step("sft", p.sft, "training.sft", base, dialogues, tokenizer)
@@ -72,9 +124,11 @@ def dag(request: Request, preset: Preset | None = None) -> Dag:
         sources=sources,
         corpus=corpus,
         corpus_gate=step("corpus-gate", p.gates.corpus, gate, corpus),
+        scores=scores,
         rewrites=rewrites,
         rewrites_gate=step("rewrites-gate", p.gates.rewrites, gate, rewrites),
         tokenizer=tokenizer,
+        mix=mix,
         tokens=tokens,
         tokens_gate=step("tokens-gate", p.gates.tokens, gate, tokens),
         base=base,

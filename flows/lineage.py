@@ -76,7 +76,7 @@ class Trace:
     identifier: str
     token: Token | None = None
     span: dict[str, Any] | None = None
-    """Where the document lies in the shards: split, domain, shard, start, end."""
+    """Where the document lies in the shards: split, domain, shard, start, end of the first of its `copies`."""
     rewrite: dict[str, Any] | None = None
     """Its row, where the document is a rewrite."""
     segments: list[dict[str, Any]] = field(default_factory=list)
@@ -173,12 +173,16 @@ def _rows(artifact: Artifact, group: str, column: str, start: str) -> Iterator[t
 def _span(tokens: Artifact | None, name: str) -> dict[str, Any] | None:
     if tokens is None:
         return None
+    found: dict[str, Any] | None = None
     for part in tokens.parts("index"):
         for _, row in _rows_of(tokens.file(part), name):
-            _, split, domain, number = part.key.split("/")
-            shard = f"shards/{split}/{domain}/{number}"
-            return {"split": split, "domain": domain, "shard": shard, "start": row["start"], "end": row["end"]}
-    return None
+            if found is None:
+                _, split, domain, number = part.key.split("/")
+                shard = f"shards/{split}/{domain}/{number}"
+                found = {"split": split, "domain": domain, "shard": shard, "start": row["start"], "end": row["end"]}
+                found["copies"] = 0
+            found["copies"] += 1
+    return found
 
 
 def _rows_of(path: Path, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -294,9 +298,10 @@ def render(found: Trace) -> Tree:
             place.add(Text(f"rewritten as {row['id']} ({row['style']})"))
     if found.span:
         span = found.span
-        tree.add(Text(f"{span['shard']}: tokens {span['start']:,} to {span['end']:,} ({span['split']})"))
+        copies = f", the first of {span['copies']} copies" if span["copies"] > 1 else ""
+        tree.add(Text(f"{span['shard']}: tokens {span['start']:,} to {span['end']:,} ({span['split']}{copies})"))
     else:
-        tree.add(Text("not tokenised", style="dim"))
+        tree.add(Text("not tokenised, or left out by the mix", style="dim"))
     tree.add(Text(_read(found)))
     return tree
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError, model_validator
@@ -14,6 +14,9 @@ from model.config import Config
 from model.vocabulary import BOS, EOS, PADDING, special_ids
 from tasks.agentic.config import DialoguesConfig
 from tasks.corpus.config import CorpusConfig, SourcesConfig
+from tasks.corpus.mix.config import MixConfig
+from tasks.corpus.scoring.config import ScoresConfig
+from tasks.corpus.sources import Domain
 from tasks.evaluate.config import EvaluateConfig, ReleaseConfig
 from tasks.launch import Execution
 from tasks.rephrase.config import RephraseConfig
@@ -41,10 +44,14 @@ class Preset(Config):
     """Curation: extraction, quality rules, deduplication."""
     gates: GatesConfig
     """What must hold at each dataset boundary before the next stage may read."""
+    scores: ScoresConfig = ScoresConfig()
+    """The quality of every document: a classifier, and a judge of a sample."""
     rephrase: RephraseConfig
     """Rewriting and its alignment check."""
     tokenizer: TokenizerConfig
     """The byte-level BPE."""
+    mix: MixConfig = MixConfig()
+    """How often each part of the corpus is read: shares, weights, epochs, budget."""
     tokens: TokensConfig
     """Sharding and the held-out split."""
     pretrain: PretrainConfig
@@ -63,6 +70,14 @@ class Preset(Config):
     """What is measured on the released model."""
     execution: Execution
     """Workers, launcher, processes, devices, engines: how it runs, never what it is."""
+
+    @model_validator(mode="after")
+    def _known_domains(self) -> Preset:
+        known = get_args(Domain)
+        for name in self.gates.corpus.domains:
+            if name not in known:
+                raise ValueError(f"gates.corpus.domains has {name!r}, which is no domain: they are {', '.join(known)}")
+        return self
 
     @model_validator(mode="after")
     def _one_vocabulary(self) -> Preset:
@@ -94,6 +109,7 @@ def load_preset(request: Request) -> Preset:
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         what = f"field '{where}'" if where else "the preset as a whole"
         said = "there is no such field" if first["type"] == "extra_forbidden" else first["msg"]
+        said = said.removeprefix("Value error, ")
         raise PresetError(f"{path}: {what}: {said}{more}; got {first.get('input')!r:.80}") from error
 
 
@@ -107,13 +123,18 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
         raise PresetError(f"there is no preset file {path}: the presets that come with openk2 are {known}") from None
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise PresetError(f"{path} could not be read as YAML: {error}") from error
+        said = str(error)
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+            # PyYAML's own text is a drawing over several lines.
+            mark = error.problem_mark
+            said = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+        raise PresetError(f"{path} could not be read as YAML: {said}") from error
     if not isinstance(literals, dict):
         raise PresetError(f"{path} must hold a mapping of stages to their fields")
     base = literals.pop("extends", None)
     if base is None:
         return literals
-    beside = path.with_name(f"{base}.yaml")
+    beside = path.parent / f"{base}.yaml"
     return _merge(_layers(beside if beside.exists() else FOLDER / f"{base}.yaml", (*seen, path)), literals)
 
 

@@ -10,10 +10,13 @@ from model.config import Config
 
 
 class PresetName(StrEnum):
-    """The presets that come with openk2 (`flows/presets/*.yaml`)."""
+    """The presets that come with openk2 (`flows/presets/*.yaml`): `test` is the smallest whole recipe, `laptop` the one
+    for two cores, `library` is laptop's with a corpus of over 150 MB, `gpu` and `node` are drafts for one GPU and for
+    eight, `k2` is the report's own."""
 
     test = "test"
     laptop = "laptop"
+    library = "library"
     gpu = "gpu"
     node = "node"
     k2 = "k2"
@@ -23,7 +26,8 @@ class Request(Config):
     """Which recipe to run, and where its artifacts lie."""
 
     preset: PresetName = PresetName.laptop
-    """The recipe's size: `laptop` takes minutes on two cores, `k2` is the report's own."""
+    """The recipe's size: `laptop` takes minutes on two cores, `library` curates a corpus of over 150 MB, `k2` is the
+    report's own."""
     root: str = "data"
     """Where artifacts are kept: a folder, or any fsspec URL such as s3://bucket/openk2."""
     preset_file: str | None = None

@@ -1,4 +1,4 @@
-"""Every flow by its name: what `openk2 run --only` and the deployments offer."""
+"""Every flow by its name: what `openk2 run STAGE` and the deployments offer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from flows.corpus import corpus
 from flows.posttrain import posttrain
 from flows.pretrain import pretrain
 from flows.recipe import recipe
+from flows.refresh import refresh
 from flows.release import release
 from flows.rephrase import rephrase
 from flows.report import report
@@ -14,6 +15,7 @@ from flows.tokens import tokens
 STAGES = {
     "recipe": recipe,
     "corpus": corpus,
+    "refresh": refresh,
     "rephrase": rephrase,
     "tokens": tokens,
     "pretrain": pretrain,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import fsspec
@@ -26,11 +26,17 @@ class Line:
 
 
 def survey(dag: Dag) -> list[Line]:
-    """One line per step, in the order in which they run."""
-    return [_line(step) for step in dag.steps()]
+    """One line per step, in the order in which they run; snapshots before the newest first."""
+    return [_line(step) for step in (*dag.earlier(), *dag.steps())]
 
 
 def _line(step: Step) -> Line:
+    line = _state(step)
+    snapshot = len(step.versions()) - 1
+    return replace(line, name=f"{step.name}@{snapshot}") if snapshot else line
+
+
+def _state(step: Step) -> Line:
     try:
         fingerprint, artifact = step.fingerprint, step.artifact()
     except NotReady as reason:

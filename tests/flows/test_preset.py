@@ -53,6 +53,10 @@ def test_the_laptop_model_has_the_size_it_says():
         (["description.x=1"], "is a value"),
         (["pretrain.model.vocab_size=4096"], "vocab"),
         (["execution.launcher=mpirun"], "execution.launcher"),
+        (["execution.memory_bytes=1000000"], "execution.memory_bytes"),
+        (["mix.licences=['@free']"], "mix.licences"),
+        (["gates.corpus.domains.wbe=0.1"], "gates.corpus.domains has 'wbe'"),
+        (["gates.corpus.domains.web=0.99"], r"gates\.corpus\.domains': the least shares add up to 1\.20"),
     ],
 )
 def test_what_cannot_be_is_refused_by_field(overrides, said):
@@ -74,6 +78,19 @@ def test_a_preset_of_ones_own_extends_another(tmp_path):
     assert preset.tokens == load_preset(Request()).tokens
 
 
+def test_a_preset_of_ones_own_drops_what_the_gate_need_not_find(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "extends: test\ngates: {corpus: {domains: {web: null, code: null, math: null}, languages: {zh: null}}}\n"
+    )
+    gate = load_preset(Request(preset_file=str(mine))).gates.corpus
+    assert gate.domains == {"knowledge": 0.02}
+    assert gate.languages == {"en": 0.3}
+    mine.write_text("extends: test\ngates: {corpus: {languages: {en: null, zh: null}}}\n")
+    with pytest.raises(PresetError, match=r"gates\.corpus\.languages"):
+        load_preset(Request(preset_file=str(mine)))
+
+
 def test_extends_finds_the_presets_that_come_with_openk2(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text("extends: test\npretrain: {seed: 3}\n")
@@ -90,7 +107,7 @@ def test_a_preset_that_extends_itself_is_refused(tmp_path):
 def test_a_file_that_is_no_yaml_is_refused(tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [1\n")
-    with pytest.raises(PresetError, match=r"broken\.yaml could not be read"):
+    with pytest.raises(PresetError, match=r"broken\.yaml could not be read as YAML: line 2, column 1: [^\n]*$"):
         load_preset(Request(preset_file=str(broken)))
 
 
@@ -114,10 +131,13 @@ def test_nothing_downstream_has_an_identity_before_the_sources_are_fetched(tmp_p
     assert not plan.done()
 
 
-def test_help_loads_nothing_heavy():
-    heavy = "torch polars pyarrow prefect great_expectations transformers deepspeed pandas numpy".split()
+@pytest.mark.parametrize("module", ["flows.cli", "flows.dag"])
+def test_neither_help_nor_a_preset_loads_anything_heavy(module):
+    heavy = (
+        "torch polars pyarrow prefect great_expectations transformers deepspeed pandas numpy numba distributed".split()
+    )
     told = subprocess.run(
-        [sys.executable, "-c", f"import sys, flows.cli; print([m for m in {heavy!r} if m in sys.modules])"],
+        [sys.executable, "-c", f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"],
         cwd=HOUSE,
         capture_output=True,
         text=True,

@@ -115,7 +115,9 @@ def test_killed_at_many_points_it_ends_with_the_same_bytes(straight, tmp_path):
     moments = {
         "sources": begun(root, "sources/*/records/*.json"),
         "corpus": begun(root, "corpus/*/records/candidates*.json"),
+        "scores": begun(root, "scores/*/records/*.json"),
         "rewrites": begun(root, "rewrites/*/work/requests/*"),
+        "mix": begun(root, "mix/*/records/*.json"),
         "tokens": begun(root, "tokens/*/records/*.json"),
         "pretraining": reached(root, "base", 12),
         "long context": reached(root, "base", 57),

@@ -1,0 +1,141 @@
+"""`openk2 inspect`: which dataset and which rule are meant, found, and shown in the terminal or written as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fsspec
+from rich.console import Console
+
+from flows.dag import dag
+from flows.request import Request
+from tasks.artifact import Artifact
+
+if TYPE_CHECKING:
+    from tasks.inspect.rejects import Selection
+
+DATASETS = ("corpus",)
+"""What can be inspected; the first is meant where none is named. A dataset is a room's word, never a rule's."""
+
+
+class InspectError(ValueError):
+    """A dataset, a rule or a stage that is not there; the message lists what is."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to look at."""
+
+    words: tuple[str, ...] = ()
+    """`[DATASET] [RULE] [PATH.html]`, the last only with `html`."""
+    stage: str = ""
+    source: str = ""
+    language: str = ""
+    count: int = 5
+    uri: str = ""
+    """A published artifact other than the preset's own."""
+    html: bool = False
+    """Write a page instead of printing."""
+    kept: bool = False
+    """Kept documents nearest to the threshold instead of dropped ones."""
+
+    @property
+    def dataset(self) -> str:
+        """Which of DATASETS is meant."""
+        return next((word for word in self.words[:1] if word in DATASETS), DATASETS[0])
+
+    @property
+    def path(self) -> str:
+        """Where the page goes; empty for its usual place."""
+        return next((word for word in self.words[-1:] if self.html and word.endswith(".html")), "")
+
+    @property
+    def rule(self) -> str:
+        """The rule that is named, or ''. Raises InspectError where there are several."""
+        rest = self.words[1:] if self.words and self.words[0] in DATASETS else self.words
+        rest = rest[:-1] if self.path else rest
+        if len(rest) > 1:
+            raise InspectError(f"'{' '.join(rest)}' is more than one rule: say `openk2 inspect [DATASET] [RULE]`")
+        return rest[0] if rest else ""
+
+
+def show(request: Request, wanted: Wanted, console: Console) -> str | None:
+    """Print the overview, or one rule's samples; or write the page (to `{root}/inspect.html` where no path is given)
+    and return where it lies."""
+    from tasks.inspect import overview, terminal
+    from tasks.inspect.rejects import Selection, heads
+
+    artifact = _artifact(request, wanted)
+    _known(artifact, wanted)
+    selection = Selection(
+        wanted.rule, wanted.stage, wanted.source, wanted.language, overview.declared_languages(artifact)
+    )
+    if wanted.kept:
+        _kept(artifact, selection, wanted, console)
+        return None
+    if wanted.html:
+        from tasks.inspect.page import build
+
+        target = wanted.path or f"{request.root.rstrip('/')}/inspect.html"
+        return _write(target, build(artifact, selection, wanted.count))
+    found = overview.inspect(artifact, selection, wanted.count if wanted.rule else 0)
+    if not wanted.rule:
+        terminal.print_all(console, terminal.overview(found))
+        return None
+    rule = found.rule(wanted.rule)
+    if rule is None:
+        raise InspectError(_unknown(artifact, wanted))
+    samples = found.tally.nearest.get((rule.stage, rule.name), [])
+    survivors = heads(artifact, [reject.survivor for reject in samples if reject.survivor], terminal.HEAD)
+    terminal.print_all(console, terminal.rule_page(found, rule, survivors))
+    return None
+
+
+def _kept(artifact: Artifact, selection: Selection, wanted: Wanted, console: Console) -> None:
+    from tasks.inspect import kept, terminal
+
+    if not wanted.rule or wanted.html:
+        raise InspectError("--kept shows the kept documents nearest to one rule: `openk2 inspect RULE --kept`")
+    samples, judged = kept.nearest(artifact, wanted.rule, selection, wanted.count)
+    terminal.print_all(console, terminal.kept_page(wanted.rule, samples, judged))
+
+
+def _artifact(request: Request, wanted: Wanted) -> Artifact:
+    if wanted.uri:
+        return Artifact.load(wanted.uri.rstrip("/"))
+    return getattr(dag(request), wanted.dataset).require()
+
+
+def _known(artifact: Artifact, wanted: Wanted) -> None:
+    """Refuse a source or a stage that nothing has, rather than show nothing of it."""
+    from tasks.report.rejects import STAGES
+
+    sources = artifact.statistics.get("by_source", {})
+    if wanted.source and sources and wanted.source not in sources:
+        raise InspectError(f"there is no source '{wanted.source}'{_near(wanted.source, list(sources))}")
+    if wanted.stage and wanted.stage not in STAGES:
+        raise InspectError(f"there is no stage '{wanted.stage}': choose one of {', '.join(STAGES)}")
+
+
+def _unknown(artifact: Artifact, wanted: Wanted) -> str:
+    names = sorted({*artifact.statistics.get("rejected_by_reason", {}), *artifact.statistics.get("rules", {})})
+    if wanted.rule in names:
+        return f"'{wanted.rule}' dropped nothing of what was asked for: leave out --source, --stage or --language"
+    return f"no rule of this {wanted.dataset} is called '{wanted.rule}'{_near(wanted.rule, names)}"
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    close = get_close_matches(name, names, 3) or sorted(names)[:8]
+    return f": did you mean {', '.join(close)}?" if close else ""
+
+
+def _write(target: str, page: str) -> str:
+    if "://" not in target:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+    fs, path = fsspec.core.url_to_fs(target)
+    fs.pipe_file(path, page.encode())
+    return target

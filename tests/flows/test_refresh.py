@@ -1,0 +1,75 @@
+"""The refresh flow: what is new becomes the next version, which everything downstream then reads; a pin holds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.dag import Dag, dag
+from flows.refresh import refresh
+from flows.request import Request
+from flows.status import survey
+from tasks.artifact import NotReady
+from tasks.progress import Tick, listen
+from tests.tasks.corpus.data import sentences
+
+pytestmark = pytest.mark.prefect
+PRESET = """
+extends: test
+sources:
+  sources:
+    - {{name: web, kind: folder, path: {folder}, domain: web, language: en, licence: MIT}}
+  fallbacks: []
+"""
+GATES = [
+    "gates.corpus.domains={web: 0.5}", "gates.corpus.languages={en: 0.5}", "gates.corpus.largest_source=1",
+    "gates.corpus.documents=1", "gates.corpus.bytes=1", "gates.corpus.sources=1", "execution.workers=1",
+]  # fmt: skip
+
+
+def write(folder: Path, *seeds: int) -> None:
+    folder.mkdir(exist_ok=True)
+    for seed in seeds:
+        (folder / f"page{seed}.txt").write_text(sentences(seed, 12))
+
+
+def names(plan: Dag) -> list[str]:
+    return [line.name for line in survey(plan)][:5]
+
+
+def test_a_refresh_makes_the_version_that_everything_reads_from_then_on(server, tmp_path):
+    folder, preset = tmp_path / "in", tmp_path / "mine.yaml"
+    preset.write_text(PRESET.format(folder=folder))
+
+    def request(*more: str) -> Request:
+        return Request(preset_file=str(preset), root=str(tmp_path / "data"), overrides=[*GATES, *more])
+
+    write(folder, *range(8))
+    first = refresh(request())  # nothing was there: the corpus itself
+    assert dag(request()).corpus.artifact() == first
+    tokens = dag(request()).tokens.fingerprint
+    told: list[Tick] = []
+    with listen(told.append):
+        assert refresh(request()) == first
+    assert "nothing is new or changed since snapshot 0" in [tick.note for tick in told if tick.label == "refresh"]
+    assert names(dag(request()))[:2] == ["sources", "corpus"]
+
+    write(folder, *range(6, 12))
+    second = refresh(request())
+    plan = dag(request())
+    assert plan.corpus.artifact() == second != first
+    assert plan.corpus_gate.artifact() is not None
+    assert plan.tokens.fingerprint != tokens
+    assert second.statistics["documents"] == 12
+    assert [entry["documents"] for entry in second.statistics["snapshots"]] == [8, 4]
+    assert names(plan) == ["sources", "corpus", "sources@1", "corpus@1", "corpus-gate"]
+
+    pinned = dag(request("sources.snapshot=0"))
+    assert pinned.corpus.artifact() == first
+    assert pinned.tokens.fingerprint == tokens
+    with pytest.raises(NotReady, match=r"sources\.snapshot is 2 but the newest snapshot is 1"):
+        dag(request("sources.snapshot=2"))
+    with pytest.raises(NotReady, match="pins the corpus to snapshot 0: set it to null to refresh"):
+        refresh(request("sources.snapshot=0"))
+    assert dag(request("sources.snapshot=1")).corpus.artifact() == second
