@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from model.engines.embedding import MiniLM
-from tasks.rephrase.alignment import NAMES, align
-from tasks.rephrase.checks import Pair
+from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.stack import NAMES, align
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import CORRUPTIONS, EXTRA_NEGATIONS, PARAPHRASES
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rephrase import checks
-from tasks.rephrase.checks import Pair, clean
+from tasks.rephrase.alignment import answer, entities, formulas, literals, negations, numbers, stack
+from tasks.rephrase.alignment.answer import clean
+from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import CORRUPTIONS, EXTRA_NEGATIONS, PARAPHRASES
 
@@ -15,7 +16,7 @@ CONFIG = AlignmentConfig()
 
 
 def failed(pair: Pair) -> list[str]:
-    return [verdict.check for check in checks.CHECKS if not (verdict := check(pair, CONFIG)).passed]
+    return [verdict.check for check in stack.CHECKS if not (verdict := check(pair, CONFIG)).passed]
 
 
 @pytest.mark.parametrize("number", range(len(PARAPHRASES)))
@@ -40,8 +41,8 @@ def test_a_copy_is_no_rewrite(number: int) -> None:
 
 def test_copies_count_whatever_the_case_and_the_line_breaks() -> None:
     source = PARAPHRASES[0][0]
-    assert checks.copy_share(source, source.upper().replace(" ", "\n")) == 1.0
-    assert checks.copy_share(source, PARAPHRASES[0][1]) < 0.3
+    assert answer.copy_share(source, source.upper().replace(" ", "\n")) == 1.0
+    assert answer.copy_share(source, PARAPHRASES[0][1]) < 0.3
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_refusals_and_talk_about_the_task(answer: str) -> None:
 
 def test_a_source_that_speaks_of_refusals_may_be_rewritten() -> None:
     source = "The chatbot answers: I'm sorry, I cannot help. As an AI it has limits."
-    assert checks.refusal(Pair(source, source), CONFIG).passed
+    assert answer.refusal(Pair(source, source), CONFIG).passed
 
 
 @pytest.mark.parametrize(
@@ -78,26 +79,26 @@ def test_loops(loop: str) -> None:
 
 def test_a_source_that_repeats_itself_may_do_so_again() -> None:
     chant = "Row, row, row your boat, gently down the stream. " * 3
-    assert checks.repetition(Pair(chant, chant), CONFIG).passed
+    assert answer.repetition(Pair(chant, chant), CONFIG).passed
 
 
 def test_empty_and_cut_answers() -> None:
     source = PARAPHRASES[0][0]
-    assert not checks.finished(Pair(source, "  \n"), CONFIG).passed
-    assert not checks.finished(Pair(source, PARAPHRASES[0][1], finish="length"), CONFIG).passed
+    assert not answer.finished(Pair(source, "  \n"), CONFIG).passed
+    assert not answer.finished(Pair(source, PARAPHRASES[0][1], finish="length"), CONFIG).passed
 
 
 def test_length_band_and_the_styles_own() -> None:
     pair = Pair("a" * 100, "b" * 200)
-    assert not checks.length(pair, CONFIG).passed
-    assert checks.length(Pair("a" * 100, "b" * 200, length=(0.5, 2.2)), CONFIG).passed
-    assert checks.length(pair, CONFIG).score == 2.0
+    assert not answer.length(pair, CONFIG).passed
+    assert answer.length(Pair("a" * 100, "b" * 200, length=(0.5, 2.2)), CONFIG).passed
+    assert answer.length(pair, CONFIG).score == 2.0
 
 
 def test_seam() -> None:
     before = PARAPHRASES[1][1]
-    assert not checks.seam(Pair("New text.", before, before=before), CONFIG).passed
-    assert checks.seam(Pair("New text.", PARAPHRASES[0][1], before=before), CONFIG).passed
+    assert not answer.seam(Pair("New text.", before, before=before), CONFIG).passed
+    assert answer.seam(Pair("New text.", PARAPHRASES[0][1], before=before), CONFIG).passed
 
 
 def test_language() -> None:
@@ -107,10 +108,10 @@ def test_language() -> None:
         "Meist reicht er von seiner Vereinbarung bis ans Ende des kleinsten umgebenden Blocks, wie ALGOL 60 es 1958 "
         "eingeführt hat."
     )
-    assert not checks.language(Pair(english, chinese), CONFIG).passed
-    assert not checks.language(Pair(chinese, english), CONFIG).passed
-    assert not checks.language(Pair(english, german), CONFIG).passed
-    assert checks.language(Pair(chinese, PARAPHRASES[7][1]), CONFIG).passed
+    assert not answer.language(Pair(english, chinese), CONFIG).passed
+    assert not answer.language(Pair(chinese, english), CONFIG).passed
+    assert not answer.language(Pair(english, german), CONFIG).passed
+    assert answer.language(Pair(chinese, PARAPHRASES[7][1]), CONFIG).passed
 
 
 @pytest.mark.parametrize(
@@ -128,23 +129,23 @@ def test_language() -> None:
     ],
 )
 def test_numbers(source: str, rewrite: str, passes: bool) -> None:
-    assert checks.numbers(Pair(source, rewrite), CONFIG).passed is passes
+    assert numbers.numbers(Pair(source, rewrite), CONFIG).passed is passes
 
 
 @given(st.integers(10, 10**9), st.integers(10, 10**9))
 def test_any_other_number_is_refused(one: int, other: int) -> None:
-    verdict = checks.numbers(Pair(f"There were {one:,} of them.", f"One counted {other} of them."), CONFIG)
+    verdict = numbers.numbers(Pair(f"There were {one:,} of them.", f"One counted {other} of them."), CONFIG)
     assert verdict.passed == (one == other)
 
 
 def test_formulas() -> None:
     source = "For $x > 0$ we have \\[ f(x) = x^2 + 1 \\] and E = mc^2 holds."
-    assert checks.formulas(Pair(source, "If $x>0$ then $f(x) = x^2+1$, and E = mc^2 is true."), CONFIG).passed
-    assert not checks.formulas(Pair(source, "If $x>0$ then $f(x) = x^3+1$, and E = mc^2."), CONFIG).passed
-    assert not checks.formulas(Pair(source, "If $x>0$ then $f(x) = x^2+1$, and E = mc^3."), CONFIG).passed
+    assert formulas.formulas(Pair(source, "If $x>0$ then $f(x) = x^2+1$, and E = mc^2 is true."), CONFIG).passed
+    assert not formulas.formulas(Pair(source, "If $x>0$ then $f(x) = x^3+1$, and E = mc^2."), CONFIG).passed
+    assert not formulas.formulas(Pair(source, "If $x>0$ then $f(x) = x^2+1$, and E = mc^3."), CONFIG).passed
     more = Pair(source, "If $x>0$ then $f(x) = x^2+1$, so $f(x) > 1$, and E = mc^2.")
-    assert not checks.formulas(more, CONFIG).passed
-    assert checks.formulas(Pair(more.source, more.rewrite, adds=True), CONFIG).passed
+    assert not formulas.formulas(more, CONFIG).passed
+    assert formulas.formulas(Pair(more.source, more.rewrite, adds=True), CONFIG).passed
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_formulas() -> None:
     ],
 )
 def test_code(source: str, rewrite: str, passes: bool) -> None:
-    assert checks.code(Pair(source, rewrite), CONFIG).passed is passes
+    assert literals.code(Pair(source, rewrite), CONFIG).passed is passes
 
 
 @pytest.mark.parametrize(
@@ -176,25 +177,25 @@ def test_code(source: str, rewrite: str, passes: bool) -> None:
 def test_negations(source: str, rewrite: str, passes: bool) -> None:
     if "别" in rewrite:
         rewrite = rewrite.replace("有别", "有区别")
-    assert checks.negations(Pair(source, rewrite), CONFIG).passed is passes
+    assert negations.negations(Pair(source, rewrite), CONFIG).passed is passes
 
 
 def test_opposites() -> None:
     source = "The pressure increases before the valve opens."
-    assert checks.opposites(Pair(source, "Before the valve opens, pressure increases."), CONFIG).passed
-    verdict = checks.opposites(Pair(source, "The pressure decreases before the valve opens."), CONFIG)
+    assert negations.opposites(Pair(source, "Before the valve opens, pressure increases."), CONFIG).passed
+    verdict = negations.opposites(Pair(source, "The pressure decreases before the valve opens."), CONFIG)
     assert not verdict.passed
     assert "increases" in verdict.why
-    assert not checks.opposites(Pair("重启之前保存。", "重启之后保存。"), CONFIG).passed
+    assert not negations.opposites(Pair("重启之前保存。", "重启之后保存。"), CONFIG).passed
 
 
 def test_entities_are_lenient_with_paraphrases_and_strict_with_inventions() -> None:
     source = "In 1991 Linus Torvalds, a student in Helsinki, wrote the Linux kernel. It used Minix's file system."
     good = "The kernel called Linux was written in 1991 by Linus Torvalds, who studied in Helsinki, with Minix's files."
-    assert checks.entities(Pair(source, good), CONFIG).passed
-    assert not checks.entities(Pair(source, good.replace("Helsinki", "Stockholm")), CONFIG).passed
-    assert not checks.entities(Pair(source, "A student wrote a kernel in 1991."), CONFIG).passed
-    assert checks.entities(Pair("the unix shell", "The UNIX shell is what it is."), CONFIG).passed
+    assert entities.entities(Pair(source, good), CONFIG).passed
+    assert not entities.entities(Pair(source, good.replace("Helsinki", "Stockholm")), CONFIG).passed
+    assert not entities.entities(Pair(source, "A student wrote a kernel in 1991."), CONFIG).passed
+    assert entities.entities(Pair("the unix shell", "The UNIX shell is what it is."), CONFIG).passed
 
 
 @pytest.mark.parametrize(
@@ -214,6 +215,6 @@ def test_announcements_and_quotes_come_off(answer: str, text: str) -> None:
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_no_text_breaks_a_check(source: str, rewrite: str) -> None:
-    for check in checks.CHECKS:
-        verdict = check(Pair(source, clean(rewrite)), CONFIG)
+    for check in stack.CHECKS:
+        verdict = check(Pair(source, answer.clean(rewrite)), CONFIG)
         assert verdict.passed == (verdict.why == "")

@@ -1,0 +1,95 @@
+"""What every check of a rewritten segment takes and gives, and the few things that several of them read in a text.
+
+A check is a pure function of a `Pair` and the thresholds; it returns a `Verdict`: a score (1 is best unless said
+otherwise), whether it passes, and in words why not. The order in which they run is in stack.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasks.rephrase.config import AlignmentConfig
+
+WORDS = Path(__file__).with_name("words.yaml")
+
+HAN = re.compile(r"[㐀-鿿豈-﫿]")
+
+WORD = re.compile(r"[㐀-鿿豈-﫿぀-ヿ]|[^\W\d_]+(?:['’][^\W\d_]+)?|\d+(?:[.,]\d+)*")
+
+FORMULA = re.compile(
+    r"\$\$(.+?)\$\$|(?<![\\$])\$(?!\s)((?:\\.|[^$\n\\])+?)(?<!\s)\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]"
+    r"|\\begin\{([A-Za-z]+\*?)\}(.*?)\\end\{\5\}",
+    re.S,
+)
+
+CODE = re.compile(r"(`{1,2})(?!`)([^\n]+?)(?<!`)\1(?!`)")
+
+URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'）】]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source segment and its rewrite, with what the style allows."""
+
+    source: str
+    rewrite: str
+    finish: str = "stop"
+    length: tuple[float, float] | None = None
+    """The style's own length band."""
+    adds: bool = False
+    """Whether the style may add formulas."""
+    before: str = ""
+    """The rewritten segment before this one."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one check says of one pair."""
+
+    check: str
+    score: float
+    passed: bool
+    why: str = ""
+    """Why it did not pass, for a person; empty where it did."""
+
+
+Check = Callable[[Pair, AlignmentConfig], Verdict]
+
+
+def words(text: str) -> list[str]:
+    """Words, numbers and single CJK characters."""
+    return WORD.findall(text)
+
+
+def verdict(check: str, score: float, passed: bool, why: str) -> Verdict:
+    return Verdict(check, score, passed, "" if passed else why)
+
+
+def sets(check: str, before: set[str], after: set[str], lost: list[str], invented: list[str]) -> Verdict:
+    score = 1 - (len(lost) + len(invented)) / max(len(before | after), 1)
+    return verdict(check, score, not lost and not invented, difference(lost, invented))
+
+
+def difference(lost: list[str], invented: list[str]) -> str:
+    parts = [
+        f"{verb} {', '.join(f'{item:.40}' for item in items[:4])}"
+        for verb, items in (("lost", lost), ("invented", invented))
+        if items
+    ]
+    return "; ".join(parts)
+
+
+@cache
+def lists() -> dict[str, Any]:
+    lists = yaml.safe_load(WORDS.read_text(encoding="utf-8"))
+    for name in ("en", "zh"):
+        lists["negations"][name] = frozenset(lists["negations"][name])
+    lists["capitals"] = frozenset(lists["capitals"])
+    return lists

@@ -1,0 +1,79 @@
+"""The alignment check: is a rewritten segment a rewriting of its source, and faithful to it?
+
+Checks run from cheap to dear and stop at the first that fails: what costs an embedding is asked only of texts that no
+regular expression could refuse. Embeddings alone would be worthless here: they put a swapped number (0.94) and a
+negation (0.95) above a true paraphrase (0.94).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tasks.rephrase.alignment.answer import copied, finished, language, length, refusal, repetition, seam
+from tasks.rephrase.alignment.entities import entities
+from tasks.rephrase.alignment.formulas import formulas
+from tasks.rephrase.alignment.literals import code
+from tasks.rephrase.alignment.meaning import Embedder, meaning
+from tasks.rephrase.alignment.negations import negations, opposites
+from tasks.rephrase.alignment.numbers import numbers
+from tasks.rephrase.alignment.pair import Check, Pair, Verdict
+from tasks.rephrase.config import AlignmentConfig
+
+CHECKS: tuple[Check, ...] = (
+    finished,
+    length,
+    refusal,
+    repetition,
+    copied,
+    seam,
+    language,
+    numbers,
+    formulas,
+    code,
+    negations,
+    opposites,
+    entities,
+)
+
+DEAR = ("cosine", "coverage")
+NAMES = tuple(check.__name__ for check in CHECKS) + DEAR
+"""Every check, in the order in which they run."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The verdicts on one pair; `reason` and `why` are those of the first that failed."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def accepted(self) -> bool:
+        return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def reason(self) -> str:
+        """The first check that failed, or nothing."""
+        return next((verdict.check for verdict in self.verdicts if not verdict.passed), "")
+
+    @property
+    def why(self) -> str:
+        return next((verdict.why for verdict in self.verdicts if not verdict.passed), "")
+
+    def scores(self) -> dict[str, float | None]:
+        """Every check's score, None for those that were not reached."""
+        found = {verdict.check: round(verdict.score, 4) for verdict in self.verdicts}
+        return {name: found.get(name) for name in NAMES}
+
+
+def align(pair: Pair, config: AlignmentConfig, embedder: Embedder, *, every: bool = False) -> Alignment:
+    """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted."""
+    verdicts: list[Verdict] = []
+    for check in CHECKS:
+        verdicts.append(check(pair, config))
+        if not (verdicts[-1].passed or every):
+            return Alignment(tuple(verdicts))
+    for verdict in meaning(pair, config, embedder):
+        verdicts.append(verdict)
+        if not (verdict.passed or every):
+            break
+    return Alignment(tuple(verdicts))
