@@ -227,6 +227,43 @@ def inspect(
         out.print(f"The page: [bold]{written}[/bold]")
 
 
+@app.command(name="calibrate-alignment")
+def calibrate_alignment(
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pairs", help="Pairs of your own: JSONL, a path, glob or URL. Repeatable; else the shipped ones."
+        ),
+    ] = None,
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    kinds: Annotated[
+        list[str] | None, typer.Option("--kind", help="Only this kind of corruption, such as `negation`. Repeatable.")
+    ] = None,
+    each: Annotated[int, typer.Option("--each", min=1, max=20, help="Corruptions of each kind made of one pair.")] = 1,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Measure so many pairs only; 0 for all.")] = 0,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes; 0 for as many as cores.")] = 0,
+    failures: Annotated[
+        str, typer.Option("--failures", help="Show what goes wrong of a kind, to be read (`true`: refused rewrites).")
+    ] = "",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many of them.")] = 10,
+    half: Annotated[
+        str, typer.Option("--half", help="Of which half; who improves a check reads `tune` only.")
+    ] = "tune",
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 where a promise does not hold on the test half.")
+    ] = False,
+) -> None:
+    """How well the alignment check tells a faithful rewrite from a corrupted one."""
+    from flows.calibration import Wanted, calibrate
+
+    wanted = Wanted(tuple(pairs or ()), tuple(kinds or ()), each, sample, workers, failures, count, half, check)
+    if not calibrate(_request(preset, root, preset_file, overrides), wanted, out):
+        raise typer.Exit(1)
+
+
 @app.command()
 def generate(
     prompt: Annotated[str, typer.Argument(help="What to say to the model, or the text to go on with (--raw).")],

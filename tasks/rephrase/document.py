@@ -16,9 +16,9 @@ import xxhash
 
 from model.engines.engine import Completion, Engine, Prompt, PromptRefused
 from tasks.rephrase.alignment.answer import clean
-from tasks.rephrase.alignment.meaning import Embedder
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.stack import NAMES, align
+from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
 from tasks.rephrase.prompts import Style, Turn, messages, prompt_hash

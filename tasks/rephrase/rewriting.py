@@ -26,8 +26,8 @@ from model.engines.engine import Completion, Engine, EngineError, Prompt
 from model.engines.journal import Journal
 from tasks.artifact import Artifact, Part, Step
 from tasks.progress import Progress
-from tasks.rephrase.alignment.meaning import Embedder
 from tasks.rephrase.alignment.stack import NAMES
+from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, draw, rewrite_document
 from tasks.rephrase.ledger import Ledger, add, statistics

@@ -92,10 +92,19 @@ def segment(text: str, tokens: int = 256) -> list[Segment]:
 
 def sentences(text: str) -> list[str]:
     """The sentences of `text`, stripped; a protected span is never divided."""
+    return [text[begin:end] for begin, end in sentence_spans(text)]
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Begin and end of every sentence of `text`, blanks around it left out."""
     spans = _merge(_blocks(text) + [match.span() for match in INLINE.finditer(text)])
     cuts = [0, *sorted(cut for cut, kind in _cuts(text, spans).items() if STRENGTH[kind] >= 2 and kind != "line")]
-    found = [text[begin:end].strip() for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
-    return [sentence for sentence in found if sentence]
+    found = []
+    for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
+        piece = text[begin:end]
+        if piece.strip():
+            found.append((begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())))
+    return found
 
 
 def _blocks(text: str) -> list[tuple[int, int]]:

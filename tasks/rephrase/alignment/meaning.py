@@ -1,46 +1,42 @@
-"""The dear checks: what sentence embeddings say of two texts, and which sentence was dropped or added."""
+"""What the vectors say of two texts as a whole, and which sentence was dropped or added."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import numpy as np
 
-from tasks.rephrase.alignment.pair import Pair, Verdict
+from tasks.rephrase.alignment.pair import Verdict
+from tasks.rephrase.alignment.words import Match, Side
 from tasks.rephrase.config import AlignmentConfig
-from tasks.rephrase.segments import sentences
 
 SHORTEST = 20
 """Characters below which a sentence (a heading, a label) is not asked to be covered."""
 
 
-class Embedder(Protocol):
-    """Unit vectors of texts."""
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """[len(texts), dimension] float32, rows of length 1."""
-        ...
-
-
-def meaning(pair: Pair, config: AlignmentConfig, embedder: Embedder) -> tuple[Verdict, Verdict]:
-    """Cosine of the two texts, and the smallest over their sentences of the greatest cosine on the other side."""
-    old = [text for text in sentences(pair.source) if len(text) >= SHORTEST] or [pair.source]
-    new = [text for text in sentences(pair.rewrite) if len(text) >= SHORTEST] or [pair.rewrite]
-    vectors = embedder.embed([pair.source, pair.rewrite, *old, *new])
-    whole = float(vectors[0] @ vectors[1])
-    cosine = Verdict(
-        "cosine",
-        whole,
-        whole >= config.cosine,
-        "" if whole >= config.cosine else f"cosine {whole:.2f} to its source; {config.cosine:g} is wanted",
+def cosine(match: Match, config: AlignmentConfig) -> Verdict:
+    """The two texts speak of the same."""
+    whole = float(match.source.vector_D @ match.rewrite.vector_D)
+    passed = whole >= config.cosine
+    return Verdict(
+        "cosine", whole, passed, "" if passed else f"cosine {whole:.2f} to its source; {config.cosine:g} is wanted"
     )
-    similar = vectors[2 : 2 + len(old)] @ vectors[2 + len(old) :].T
-    # A sentence may be spread over several or drawn into one: the other text as a whole can cover it too.
-    kept = np.maximum(similar.max(axis=1), vectors[2 : 2 + len(old)] @ vectors[1])
-    backed = np.maximum(similar.max(axis=0), vectors[2 + len(old) :] @ vectors[0])
-    least = float(min(kept.min(), backed.min()))
-    dropped = kept.min() <= backed.min()
-    sentence = old[int(kept.argmin())] if dropped else new[int(backed.argmin())]
-    why = f"{'dropped' if dropped else 'added'} '{sentence[:80]}'"
-    return cosine, Verdict("coverage", least, least >= config.coverage, "" if least >= config.coverage else why)
+
+
+def coverage(match: Match, config: AlignmentConfig) -> Verdict:
+    """The words of every sentence have their like on the other side."""
+    kept = _found(match.source, match.partners[1])
+    backed = _found(match.rewrite, match.back[1])
+    least = float(min(kept.min(initial=1), backed.min(initial=1)))
+    if least >= config.coverage:
+        return Verdict("coverage", least, True)
+    if kept.min(initial=1) <= backed.min(initial=1):
+        return Verdict("coverage", least, False, f"dropped '{match.source.sentence(int(kept.argmin()))[:80]}'")
+    return Verdict("coverage", least, False, f"added '{match.rewrite.sentence(int(backed.argmin()))[:80]}'")
+
+
+def _found(side: Side, near_W: np.ndarray) -> np.ndarray:
+    """[sentences of side]: mean cosine of its longer words to their nearest on the other side; 1 for what is short."""
+    found = []
+    for index, (begin, end) in enumerate(side.sentences):
+        places = [place for place in side.among(index) if len(side.words[place].text) > 3]
+        found.append(float(near_W[places].mean()) if places and end - begin >= SHORTEST else 1.0)
+    return np.array(found)

@@ -13,10 +13,11 @@ from tasks.rephrase.alignment.answer import copied, finished, language, length, 
 from tasks.rephrase.alignment.entities import entities
 from tasks.rephrase.alignment.formulas import formulas
 from tasks.rephrase.alignment.literals import code
-from tasks.rephrase.alignment.meaning import Embedder, meaning
+from tasks.rephrase.alignment.meaning import cosine, coverage
 from tasks.rephrase.alignment.negations import negations, opposites
 from tasks.rephrase.alignment.numbers import numbers
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict
+from tasks.rephrase.alignment.words import Dear, Embedder, Match
 from tasks.rephrase.config import AlignmentConfig
 
 CHECKS: tuple[Check, ...] = (
@@ -35,8 +36,10 @@ CHECKS: tuple[Check, ...] = (
     entities,
 )
 
-DEAR = ("cosine", "coverage")
-NAMES = tuple(check.__name__ for check in CHECKS) + DEAR
+DEAR: tuple[Dear, ...] = (cosine, coverage)
+"""Those that read both texts with the network, after all others."""
+
+NAMES = tuple(check.__name__ for check in (*CHECKS, *DEAR))
 """Every check, in the order in which they run."""
 
 
@@ -72,8 +75,9 @@ def align(pair: Pair, config: AlignmentConfig, embedder: Embedder, *, every: boo
         verdicts.append(check(pair, config))
         if not (verdicts[-1].passed or every):
             return Alignment(tuple(verdicts))
-    for verdict in meaning(pair, config, embedder):
-        verdicts.append(verdict)
-        if not (verdict.passed or every):
+    match = Match(pair, embedder)
+    for dear in DEAR:
+        verdicts.append(dear(match, config))
+        if not (verdicts[-1].passed or every):
             break
     return Alignment(tuple(verdicts))

@@ -1,0 +1,148 @@
+"""Which word of a rewriting stands for which word of its source, by the states that the network gives them in context.
+
+One forward pass over each text gives everything: the vectors of the text, of its sentences and of its words. What the
+dear checks take is a `Match`, which computes these once and only when they are asked for.
+
+Legend: W words of a side, O words of the source, N words of the rewrite, D dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tasks.rephrase.alignment.pair import WORD, Pair, Verdict
+from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.segments import sentence_spans
+
+if TYPE_CHECKING:
+    from model.engines.embedding import States
+
+
+class Embedder(Protocol):
+    """A network that reads a text token by token."""
+
+    def states(self, text: str) -> States:
+        """The states of every token; the same for the same text, whatever was read before."""
+        ...
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word, a number or a single CJK character at `text[start:end]`."""
+
+    text: str
+    start: int
+    end: int
+    sentence: int
+    """Index of its sentence."""
+
+    @property
+    def lower(self) -> str:
+        return self.text.lower().replace("’", "'")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two texts, read."""
+
+    text: str
+    words: tuple[Word, ...]
+    sentences: tuple[tuple[int, int], ...]
+    """Begin and end of every sentence, blanks around it left out."""
+    words_WD: np.ndarray
+    """Rows of length 1, one a word."""
+    sentences_SD: np.ndarray
+    """Rows of length 1, one a sentence, read in its context."""
+    vector_D: np.ndarray
+
+    def sentence(self, index: int) -> str:
+        begin, end = self.sentences[index]
+        return self.text[begin:end]
+
+    def among(self, index: int) -> list[int]:
+        """The words of a sentence."""
+        return [place for place, word in enumerate(self.words) if word.sentence == index]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A pair and, word by word, how near the two texts are."""
+
+    pair: Pair
+    embedder: Embedder
+
+    @cached_property
+    def source(self) -> Side:
+        return read(self.pair.source, self.embedder)
+
+    @cached_property
+    def rewrite(self) -> Side:
+        return read(self.pair.rewrite, self.embedder)
+
+    @cached_property
+    def near_ON(self) -> np.ndarray:
+        """Cosine of every word of the source with every word of the rewrite. The same word in the same role has about
+        0.8 to 1, a synonym 0.5 to 0.8, words that have nothing to do with one another under 0.4."""
+        return self.source.words_WD @ self.rewrite.words_WD.T
+
+    @cached_property
+    def partners(self) -> tuple[np.ndarray, np.ndarray]:
+        """For every word of the source its nearest word of the rewrite (-1 where the rewrite has none), and how near
+        that is."""
+        return _best(self.near_ON)
+
+    @cached_property
+    def back(self) -> tuple[np.ndarray, np.ndarray]:
+        """For every word of the rewrite its nearest word of the source, and how near that is."""
+        return _best(self.near_ON.T)
+
+    def mutual(self) -> list[tuple[int, int, float]]:
+        """(word of the source, word of the rewrite, cosine) where each is the other's nearest."""
+        there, near = self.partners
+        home, _ = self.back
+        return [(old, int(new), float(near[old])) for old, new in enumerate(there) if new >= 0 and home[new] == old]
+
+
+Dear = Callable[[Match, AlignmentConfig], Verdict]
+"""A check that needs the network's word: as pure as the others."""
+
+
+def read(text: str, embedder: Embedder) -> Side:
+    """The words and sentences of `text` with their vectors."""
+    states = embedder.states(text)
+    spans = sentence_spans(text)
+    ends = [end for _, end in spans]
+    words: list[Word] = []
+    rows: list[np.ndarray] = []
+    starts_S, ends_S = states.spans_S2[:, 0], states.spans_S2[:, 1]
+    for found in WORD.finditer(text):
+        first, last = np.searchsorted(ends_S, found.start(), "right"), np.searchsorted(starts_S, found.end(), "left")
+        # A word of characters that the tokenizer throws away (marks without a letter) has no state and is no word.
+        if first < last:
+            sentence = min(int(np.searchsorted(ends, found.start(), "right")), len(spans) - 1)
+            words.append(Word(found.group(), found.start(), found.end(), sentence))
+            rows.append(states.words_SD[first:last].mean(axis=0))
+    passages: list[np.ndarray] = []
+    for begin, end in spans:
+        first, last = np.searchsorted(ends_S, begin, "right"), np.searchsorted(starts_S, end, "left")
+        passages.append(states.hidden_SD[first:last].mean(axis=0) if first < last else np.zeros_like(states.vector_D))
+    width = states.vector_D.shape[0]
+    return Side(text, tuple(words), tuple(spans), _unit(rows, width), _unit(passages, width), states.vector_D)
+
+
+def _unit(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
+    if not rows:
+        return np.zeros((0, width), dtype=np.float32)
+    matrix = np.stack(rows)
+    return matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-9)
+
+
+def _best(near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if not near.shape[1]:
+        return np.full(near.shape[0], -1), np.zeros(near.shape[0], dtype=np.float32)
+    return near.argmax(axis=1), near.max(axis=1)

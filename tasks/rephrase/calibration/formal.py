@@ -1,0 +1,156 @@
+"""Formulas and code changed in one sign, letter or digit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from tasks.rephrase.alignment.pair import CODE, FORMULA, URL
+from tasks.rephrase.calibration.edits import (
+    Change,
+    Pool,
+    Span,
+    Text,
+    draw,
+    lists,
+    literal_spans,
+    outside,
+    pick,
+    replaced,
+)
+
+PLAIN = re.compile(
+    r"(?<![\w`/$])[A-Za-z]\w{0,2}(?:\([a-z]\))?(?:\^\d)?\s*(?:[=<>≤≥≈]|<=|>=)\s*[\w.()^*/+−-]+(?:\s*[-+*/^=<>≤≥≈−]\s*[\w.()^]+)*"
+)
+COMMAND = re.compile(r"\\[A-Za-z]+")
+OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+PATH = re.compile(r"(?<![\w/:])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/?")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def formula(text: Text, pool: Pool) -> Iterator[Change]:
+    """One operator, relation, exponent, index, coefficient, function or variable of one formula becomes another."""
+    body = text.rewrite
+    whole = re.sub(r"\s", "", text.source)
+    for start, end in formula_spans(body):
+        inside = body[start:end]
+        # A step that the rewriter added has nothing to be held against.
+        if text.adds and re.sub(r"\s", "", inside) not in whole:
+            continue
+        for span, new in _slips(inside, text.id, start):
+            changed = inside[: span[0]] + new + inside[span[1] :]
+            if re.sub(r"\s", "", changed) != re.sub(r"\s", "", inside):
+                at = (start + span[0], start + span[1])
+                yield Change(((*at, new),), f"'{inside}' became '{changed}'")
+
+
+def code(text: Text, pool: Pool) -> Iterator[Change]:
+    """An option, identifier, path, URL or number in code becomes another."""
+    body = text.rewrite
+    for match in CODE.finditer(body):
+        inside, start = match.group(2), match.start(2)
+        if inside not in text.source:
+            continue
+        for span, new in _misnamed(inside, text.id, start, pool):
+            yield replaced(body, (start + span[0], start + span[1]), new)
+    code_spans = sorted(match.span() for match in CODE.finditer(body))
+    for match in URL.finditer(body):
+        if outside(code_spans, *match.span()) and match.group().rstrip(".,") in text.source:
+            words = [
+                m
+                for m in re.finditer(r"[A-Za-z0-9]{3,}", match.group())
+                if m.group() not in ("https", "http", "www", "ftp")
+            ]
+            for word in words:
+                new = _renamed(word.group(), text.id, word.start())
+                yield replaced(body, (match.start() + word.start(), match.start() + word.end()), new)
+
+
+def formula_spans(body: str) -> list[Span]:
+    """Formulas, delimiters left out, and plain equations outside code."""
+    found: list[Span] = []
+    for match in FORMULA.finditer(body):
+        group = 6 if match.group(5) else next(number for number in range(1, 5) if match.group(number) is not None)
+        found.append(match.span(group))
+    blocked = literal_spans(body)
+    return found + [match.span() for match in PLAIN.finditer(body) if outside(blocked, *match.span())]
+
+
+def _slips(inside: str, *parts: object) -> Iterator[tuple[Span, str]]:
+    for old, options in lists()["formula"].items():
+        for match in re.finditer(old, inside):
+            yield match.span(), pick(options, *parts, match.start())
+    for match in re.finditer(r"\d+", inside):
+        yield match.span(), _digit(match.group(), *parts, match.start())
+    commands = [match.span() for match in COMMAND.finditer(inside)]
+    braces = [
+        match.span(1) for match in re.finditer(r"\\(?:text|mathrm|operatorname|begin|end|mathbb)\{([^}]*)\}", inside)
+    ]
+    letters = sorted({match.group() for match in re.finditer(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", inside)})
+    for match in re.finditer(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", inside):
+        if outside(sorted(commands + braces), *match.span()) and not (
+            len(inside) > 1 and inside[match.start() : match.start() + 2] == "d "
+        ):
+            near = [letter for letter in lists()["letters"] if match.group() in letter]
+            options = [letter for group in near for letter in group if letter != match.group()]
+            options = [letter for letter in letters if letter != match.group()] or options
+            if options:
+                yield match.span(), pick(options, *parts, match.start())
+
+
+def _misnamed(inside: str, identity: str, start: int, pool: Pool) -> Iterator[tuple[Span, str]]:
+    for match in OPTION.finditer(inside):
+        offered = [o for o in pool.literals.get(literal_shape(match.group()), ()) if o not in inside]
+        yield match.span(), pick(offered, identity, start) if offered else _renamed(match.group(), identity, start)
+    for match in re.finditer(r"(?<![\w.-])\d+(?![\w])", inside):
+        yield match.span(), _digit(match.group(), identity, start + match.start())
+    options = [match.span() for match in OPTION.finditer(inside)]
+    for match in NAME.finditer(inside):
+        if len(match.group()) >= 3 and outside(options, *match.span()):
+            yield match.span(), _renamed(match.group(), identity, start + match.start())
+
+
+def literal_shape(literal: str) -> str:
+    """What an option can be replaced by."""
+    return "option" if literal.startswith("--") else "flag"
+
+
+def offer(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Options of the code spans of many texts, by shape."""
+    found: dict[str, set[str]] = {}
+    for text in texts:
+        for match in CODE.finditer(text):
+            for option in OPTION.findall(match.group(2)):
+                found.setdefault(literal_shape(option), set()).add(option)
+    return {kind: sorted(members) for kind, members in sorted(found.items())}
+
+
+def _renamed(name: str, *parts: object) -> str:
+    """Another name that looks like it: a piece swapped for one of the list, or a letter doubled or dropped."""
+    pieces = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^A-Za-z0-9]+", name)
+    for place in sorted(range(len(pieces)), key=lambda place: draw(*parts, name, place)):
+        for group in lists()["pieces"]:
+            if pieces[place].lower() in group:
+                new = pick([piece for piece in group if piece != pieces[place].lower()], *parts, name)
+                old = pieces[place]
+                pieces[place] = (
+                    new.upper() if old.isupper() and len(old) > 1 else new.capitalize() if old[0].isupper() else new
+                )
+                return "".join(pieces)
+    letters = [place for place in range(1, len(name)) if name[place].isalpha()]
+    if not letters:
+        return name + "2"
+    place = letters[draw(*parts, name, "letter") % len(letters)]
+    if len(name) > 4 and draw(*parts, name, "drop") % 2:
+        return name[:place] + name[place + 1 :]
+    if name[place].isupper() or draw(*parts, name, "suffix") % 2:
+        return name + ("S" if name.isupper() else "s") if not name.lower().endswith("s") else name[:-1]
+    return name[:place] + name[place] * 2 + name[place + 1 :]
+
+
+def _digit(number: str, *parts: object) -> str:
+    place = draw(*parts, number) % len(number)
+    if len(number) > 1 and place == 0:
+        place = len(number) - 1
+    new = (int(number[place]) + 1 + draw(*parts, number, "by") % 8) % 10
+    return number[:place] + str(new) + number[place + 1 :]

@@ -1,0 +1,126 @@
+"""Every check asked about every case, in as many processes as there are cores; nothing stops at the first refusal."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.process import die_with_pool
+from tasks.progress import Progress
+from tasks.rephrase.alignment.meaning import Embedder
+from tasks.rephrase.alignment.pair import Pair, Verdict
+from tasks.rephrase.alignment.stack import align
+from tasks.rephrase.calibration.cases import REAL, Case, Document
+from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.prompts import styles
+
+BATCH = 4
+"""Documents that a worker takes at once."""
+
+SELF = frozenset({"copied"})
+"""Checks that cannot be asked of a segment beside itself."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A case and what every check said of it."""
+
+    case: Case
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def refused_by(self) -> tuple[str, ...]:
+        return tuple(verdict.check for verdict in self.verdicts if not verdict.passed)
+
+    @property
+    def accepted(self) -> bool:
+        return all(verdict.passed for verdict in self.verdicts)
+
+    def score(self, check: str) -> float | None:
+        return next((verdict.score for verdict in self.verdicts if verdict.check == check), None)
+
+
+class Remembering:
+    """An embedder that embeds a text once: a corruption leaves most sentences of its pair as they are."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._known: dict[str, np.ndarray] = {}
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """[len(texts), dimension] float32, rows of length 1."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            self._known.update(zip(new, self._embedder.embed(new), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
+def judge(document: Document, config: AlignmentConfig, embedder: Embedder) -> list[Result]:
+    """What every check says of the cases of one document."""
+    remembering = Remembering(embedder)
+    results = []
+    for case in document:
+        if case.style == REAL:
+            pair = Pair(case.source, case.rewrite)
+            verdicts = align(pair, config, remembering, every=True).verdicts
+            verdicts = tuple(verdict for verdict in verdicts if verdict.check not in SELF)
+        else:
+            style = styles()[case.style]
+            pair = Pair(case.source, case.rewrite, length=style.length, adds=style.adds)
+            verdicts = align(pair, config, remembering, every=True).verdicts
+        results.append(Result(case, verdicts))
+    return results
+
+
+def measure(documents: Sequence[Document], config: AlignmentConfig, workers: int) -> list[Result]:
+    """The results of all cases, in their order."""
+    results: list[Result] = []
+    with Progress("calibrate", total=sum(map(len, documents)), unit="cases") as progress:
+        for some in _judged(list(documents), config, workers):
+            results += some
+            progress.advance(len(some))
+    return results
+
+
+def _judged(documents: list[Document], config: AlignmentConfig, workers: int) -> Iterator[list[Result]]:
+    if workers < 2 or len(documents) <= BATCH:
+        # Imported here: torch takes seconds that `--help` must not cost.
+        from model.engines.embedding import MiniLM
+
+        embedder = MiniLM()
+        for document in documents:
+            yield judge(document, config, embedder)
+        return
+    jobs = [documents[first : first + BATCH] for first in range(0, len(documents), BATCH)]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=spawn, initializer=_begin) as pool:
+        try:
+            yield from pool.map(_work, jobs, [config] * len(jobs))
+        except BrokenProcessPool:
+            raise RuntimeError(
+                "a calibration worker died, most likely for want of memory: use fewer --workers"
+            ) from None
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+_embedder: Embedder | None = None
+
+
+def _begin() -> None:
+    global _embedder
+    die_with_pool()
+    from model.engines.embedding import MiniLM
+
+    _embedder = MiniLM()
+
+
+def _work(documents: list[Document], config: AlignmentConfig) -> list[Result]:
+    assert _embedder is not None
+    return [result for document in documents for result in judge(document, config, _embedder)]
