@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tasks.process import die_with_pool
 from tasks.progress import Progress
-from tasks.rephrase.alignment.meaning import Embedder
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.alignment.stack import align
+from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.calibration.cases import REAL, Case, Document
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.prompts import styles
+
+if TYPE_CHECKING:
+    from model.engines.embedding import States
 
 BATCH = 4
 """Documents that a worker takes at once."""
@@ -46,18 +48,17 @@ class Result:
 
 
 class Remembering:
-    """An embedder that embeds a text once: a corruption leaves most sentences of its pair as they are."""
+    """A network that reads a text once: every case of a document has the same source."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._known: dict[str, np.ndarray] = {}
+        self._known: dict[str, States] = {}
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """[len(texts), dimension] float32, rows of length 1."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            self._known.update(zip(new, self._embedder.embed(new), strict=True))
-        return np.stack([self._known[text] for text in texts])
+    def states(self, text: str) -> States:
+        """The states of every token."""
+        if text not in self._known:
+            self._known[text] = self._embedder.states(text)
+        return self._known[text]
 
 
 def judge(document: Document, config: AlignmentConfig, embedder: Embedder) -> list[Result]:
