@@ -12,10 +12,15 @@ from tasks.rephrase.calibration.edits import HAN, Change, Pool, Text, draw, list
 from tasks.rephrase.segments import sentences
 
 LEADING = re.compile(
-    r"(?:[-*+>#|]|\d+[.)]|\*\*)|(?:it|its|this|that|these|those|they|their|he|she|his|her|we|you|i|such|both|here|there|then|so"
-    r"|but|and|also|however|thus|hence|therefore|instead|yet|or|nor|finally|the (?:latter|former|same))\b|[他她它这那此其]|但|而|因此|所以|不过",
+    r"[-*+>#|]|\d+[.)]|(?:it|its|this|that|these|those|they|their|he|she|his|her|we|you|i|such|both|here|there|then|so"
+    r"|but|and|also|however|thus|hence|therefore|instead|yet|or|nor|finally|the (?:latter|former|same))\b"
+    r"|[他她它这那此其]|但|而|因此|所以|不过",
     re.I,
 )
+"""Beginnings that only make sense where a sentence stood."""
+
+
+OPENING = re.compile(r"[\"“‘(]?[A-ZÀ-Þ㐀-鿿]")
 
 
 def dropped_sentence(text: Text, pool: Pool) -> Iterator[Change]:
@@ -67,6 +72,7 @@ def offer(texts: Iterable[tuple[str, str, str, str]]) -> dict[str, list[tuple[st
                 and "\n" not in sentence
                 and _states(sentence)
                 and not LEADING.match(sentence)
+                and OPENING.match(sentence)
             ):
                 found.setdefault(f"{domain} {language}", []).append((identity, sentence))
     return {key: sorted(set(some)) for key, some in sorted(found.items())}

@@ -33,7 +33,7 @@ KINDS: Mapping[str, Callable[[Text, Pool], Iterator[Change]]] = {
 }
 """Every kind of corruption, in the order of the tables."""
 
-ORDERED = ("added_sentence",)
+ORDERED = ("added_sentence", "relation")
 """Kinds whose own order counts; the places of the others are drawn."""
 
 

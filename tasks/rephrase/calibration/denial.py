@@ -23,7 +23,7 @@ DENIES = re.compile(r"\b(?:not|no|never|cannot|none|nor|neither|without|nothing|
 AUXILIARY = re.compile(
     r"(?<=[\w`$\")”’] )(?<!what )(?<!that )(?<!as )(?<!whether )(?<!if )"
     r"(is|are|was|were|can|could|will|would|should|must)"
-    r"(?= (?!not\b|never\b|no\b|only\b|also\b|still\b|what\b|that\b|to\b|then\b)[\w`$(])"
+    r"(?= (?!not\b|never\b|no\b|concerned\b|only\b|also\b|still\b|what\b|that\b|to\b|then\b)[\w`$(])"
 )
 PERFECT = re.compile(r"(?<=\w )(has|have|had)(?= (?!not\b)(?:been|become|made|shown|taken|\w{3,}ed)\b)")
 CHINESE_VERB = re.compile(
@@ -49,6 +49,9 @@ def _removed(body: str) -> Iterator[Change]:
             if not replacement and body[span[1] : span[1] + 1] == " ":
                 span = (span[0], span[1] + 1)
             yield replaced(body, span, cased(replacement, match.group()) if replacement else "")
+    for match in re.finditer(r"\b([Nn])either\b([^.;]{1,80}?)\bnor\b", body):
+        both = "Both" if match[1] == "N" else "both"
+        yield replaced(body, match.span(), f"{both}{match[2]}and")
     for match in re.finditer(r"\b(does|do|did) not (\w+)", body):
         plain = {"does": _third(match[2]), "do": match[2], "did": f"did {match[2]}"}[match[1]]
         if match[2] not in ("only", "just", "always", "necessarily"):
@@ -102,5 +105,6 @@ def _forms() -> dict[str, tuple[str, str]]:
 @cache
 def _verbs() -> re.Pattern[str]:
     return re.compile(
-        rf"(?<=[a-z)`$] )(?<!to )(?<!which )(?<!that )(?<!what )({'|'.join(sorted(_forms()))})(?= [\w`$(])"
+        r"(?<=[a-z)`$] )(?<!to )(?<!which )(?<!that )(?<!what )(?<!by )(?<!where )"
+        rf"({'|'.join(sorted(_forms()))})(?= [\w`$(])"
     )

@@ -105,8 +105,8 @@ def outside(spans: Sequence[Span], start: int, end: int) -> bool:
 
 def sentence_at(text: str, place: int) -> str:
     """The sentence around `place`, roughly: to the nearest full stop or line break on either side."""
-    begin = max((match.end() for match in re.finditer(r"[.!?。！？]\s+|[。！？\n]", text[:place])), default=0)
-    end = re.search(r"[.!?](?=\s|$)|[。！？\n]", text[place:])
+    begin = max((match.end() for match in re.finditer(r"[.!?][*_\"'”’)]*\s+|[。！？\n]", text[:place])), default=0)
+    end = re.search(r"[.!?](?=[*_\"'”’)]*(?:\s|$))|[。！？\n]", text[place:])
     return text[begin : place + end.end() if end else len(text)]
 
 

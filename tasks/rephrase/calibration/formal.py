@@ -20,8 +20,11 @@ from tasks.rephrase.calibration.edits import (
 )
 
 PLAIN = re.compile(
-    r"(?<![\w`/$])[A-Za-z]\w{0,2}(?:\([a-z]\))?(?:\^\d)?\s*(?:[=<>≤≥≈]|<=|>=)\s*[\w.()^*/+−-]+(?:\s*[-+*/^=<>≤≥≈−]\s*[\w.()^]+)*"
+    r"(?<![\w`/$])[A-Za-z]\w{0,2}(?:\([a-z]\))?(?:\^\d)?\s*(?:[=<>≤≥≈]|<=|>=)\s*[\w.()^*/+−-]*[\w)]"
+    r"(?:\s*[-+*/^=<>≤≥≈−]\s*[\w.()^]*[\w)])*"
 )
+SUPERSCRIPTS, SUBSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
+SCRIPT = re.compile(rf"[A-Za-z0-9)]+([{SUPERSCRIPTS}{SUBSCRIPTS}])")
 COMMAND = re.compile(r"\\[A-Za-z]+")
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 PATH = re.compile(r"(?<![\w/:])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/?")
@@ -43,6 +46,12 @@ def formula(text: Text, pool: Pool) -> Iterator[Change]:
                 at = (start + span[0], start + span[1])
                 yield Change(((*at, new),), f"'{inside}' became '{changed}'")
 
+    for match in SCRIPT.finditer(body):
+        if outside(literal_spans(body), *match.span()) and match.group() in text.source:
+            digits = SUPERSCRIPTS if match[1] in SUPERSCRIPTS else SUBSCRIPTS
+            new = pick([digit for digit in digits[2:] if digit != match[1]], text.id, match.start())
+            yield Change(((*match.span(1), new),), f"'{match[1]}' became '{new}' in '{match.group()}'")
+
 
 def code(text: Text, pool: Pool) -> Iterator[Change]:
     """An option, identifier, path, URL or number in code becomes another."""
@@ -51,7 +60,7 @@ def code(text: Text, pool: Pool) -> Iterator[Change]:
         inside, start = match.group(2), match.start(2)
         if inside not in text.source:
             continue
-        for span, new in _misnamed(inside, text.id, start, pool):
+        for span, new in _misnamed(inside, text, start, pool):
             yield replaced(body, (start + span[0], start + span[1]), new)
     code_spans = sorted(match.span() for match in CODE.finditer(body))
     for match in URL.finditer(body):
@@ -80,6 +89,9 @@ def _slips(inside: str, *parts: object) -> Iterator[tuple[Span, str]]:
     for old, options in lists()["formula"].items():
         for match in re.finditer(old, inside):
             yield match.span(), pick(options, *parts, match.start())
+    for match in re.finditer(r"\\frac(\{[^{}]+\})(\{[^{}]+\})", inside):
+        if match[1] != match[2]:
+            yield (match.start(1), match.end(2)), match[2] + match[1]
     for match in re.finditer(r"\d+", inside):
         yield match.span(), _digit(match.group(), *parts, match.start())
     commands = [match.span() for match in COMMAND.finditer(inside)]
@@ -98,30 +110,38 @@ def _slips(inside: str, *parts: object) -> Iterator[tuple[Span, str]]:
                 yield match.span(), pick(options, *parts, match.start())
 
 
-def _misnamed(inside: str, identity: str, start: int, pool: Pool) -> Iterator[tuple[Span, str]]:
-    for match in OPTION.finditer(inside):
-        offered = [o for o in pool.literals.get(literal_shape(match.group()), ()) if o not in inside]
-        yield match.span(), pick(offered, identity, start) if offered else _renamed(match.group(), identity, start)
-    for match in re.finditer(r"(?<![\w.-])\d+(?![\w])", inside):
-        yield match.span(), _digit(match.group(), identity, start + match.start())
+def _misnamed(inside: str, text: Text, start: int, pool: Pool) -> Iterator[tuple[Span, str]]:
     options = [match.span() for match in OPTION.finditer(inside)]
-    for match in NAME.finditer(inside):
-        if len(match.group()) >= 3 and outside(options, *match.span()):
-            yield match.span(), _renamed(match.group(), identity, start + match.start())
+    words = [m.span() for m in NAME.finditer(inside) if len(m.group()) >= 3 and outside(options, *m.span())]
+    for span in [*options, *words]:
+        old = inside[slice(*span)]
+        offered = [
+            o for o in pool.literals.get(literal_shape(old), ()) if o not in text.source and o not in text.rewrite
+        ]
+        # Half of them slips of the pen, half of them names that another text has.
+        slip = not offered or (span in words and draw(text.id, start, span) % 2)
+        yield span, _renamed(old, text.id, start + span[0]) if slip else pick(offered, text.id, start, span)
+    for match in re.finditer(r"(?<![\w.-])\d+(?![\w])", inside):
+        yield match.span(), _digit(match.group(), text.id, start + match.start())
 
 
 def literal_shape(literal: str) -> str:
-    """What an option can be replaced by."""
-    return "option" if literal.startswith("--") else "flag"
+    """What a piece of code can be replaced by."""
+    if literal.startswith("-"):
+        return "option" if literal.startswith("--") else "flag"
+    if "_" in literal:
+        return "snake" if literal.islower() else "SNAKE"
+    return "UPPER" if literal.isupper() else "lower" if literal.islower() else "Camel"
 
 
 def offer(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Options of the code spans of many texts, by shape."""
+    """Options and identifiers of the code spans of many texts, by shape."""
     found: dict[str, set[str]] = {}
     for text in texts:
         for match in CODE.finditer(text):
-            for option in OPTION.findall(match.group(2)):
-                found.setdefault(literal_shape(option), set()).add(option)
+            inside = match.group(2)
+            for literal in [*OPTION.findall(inside), *(word for word in NAME.findall(inside) if len(word) >= 3)]:
+                found.setdefault(literal_shape(literal), set()).add(literal)
     return {kind: sorted(members) for kind, members in sorted(found.items())}
 
 

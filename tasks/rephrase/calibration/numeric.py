@@ -59,16 +59,16 @@ def number_swap(text: Text, pool: Pool) -> Iterator[Change]:
 
 
 def unit_swap(text: Text, pool: Pool) -> Iterator[Change]:
-    """A unit behind a number becomes another of its kind: km, m; °C, °F; million, billion."""
+    """A unit behind a number becomes another of its kind and about its size: km, m; °C, °F; million, billion."""
     body = text.rewrite
     blocked = literal_spans(body)
     for match in _units().finditer(body):
         span: Span = match.span("unit")
         if outside(blocked, *match.span()):
             group = next(group for group in lists()["units"] if match["unit"] in group)
-            same = set(next((s for s in lists()["same_units"] if match["unit"] in s), ()))
-            options = [unit for unit in group if unit != match["unit"] and unit not in same]
-            yield replaced(body, span, pick(options, text.id, span[0]))
+            place = group.index(match["unit"])
+            near = [unit for unit in group[max(0, place - 2) : place + 3] if unit != match["unit"]]
+            yield replaced(body, span, pick(near, text.id, span[0]))
 
 
 def another(number: str, *parts: object) -> str:
@@ -86,9 +86,10 @@ def _changed(digits: str, decade: bool, bits: int) -> str:
     places = [place for place, sign in enumerate(digits) if sign.isdigit()]
     if decade:
         places = places[:-1]
-    # The first digit of a long number stays: a plausible slip, and the harder one to see.
-    if len(places) > 1:
-        places = places[1:] if len(digits) > 1 and digits[0] != "0" else places
+    if re.fullmatch(r"1[0-9]{3}|20[0-9]{2}", digits):
+        places = places[2:]  # a year stays in its century
+    elif len(places) > 1 and digits[0] != "0":
+        places = places[1:]  # the first digit of a long number stays: a plausible slip, and the harder one to see
     if not decade and len(digits) in (2, 4) and digits.isdigit() and bits % 4 == 0 and digits[-1] != digits[-2]:
         turned = digits[:-2] + digits[-1] + digits[-2]
         return turned if turned[0] != "0" else digits
@@ -127,5 +128,5 @@ def _units() -> re.Pattern[str]:
     latin = "|".join(re.escape(unit) for unit in units if unit.isascii() or not re.match(r"[㐀-鿿]", unit))
     han = "|".join(unit for unit in units if re.match(r"[㐀-鿿]", unit))
     return re.compile(
-        rf"(?:\d|\b(?:{'|'.join(lists()['cardinals'])}))[ \u00a0-]?(?P<unit>(?:{latin})(?![\w])|(?:{han}))"
+        rf"(?:\d|\b(?:{'|'.join(lists()['cardinals'])}))(?!s\b)[ \u00a0-]?(?P<unit>(?:{latin})(?![\w/])|(?:{han}))"
     )
