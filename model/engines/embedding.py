@@ -34,7 +34,9 @@ class States:
     """What the network makes of one text, token by token."""
 
     spans_S2: np.ndarray
-    """int32: first and last-but-one character of every token."""
+    """int32: begin and end of every token, in characters."""
+    ids_S: np.ndarray
+    """int32: the tokens. The vocabulary is in the order of frequency from its first word on."""
     words_SD: np.ndarray
     """float32: states for comparing words; not of length 1."""
     hidden_SD: np.ndarray
@@ -95,6 +97,7 @@ class MiniLM:
                 torch.set_num_threads(threads)
         return States(
             np.array(tokens.offsets, dtype=np.int32).reshape(-1, 2),
+            np.array(ids, dtype=np.int32),
             np.concatenate(words),
             np.concatenate(hidden),
             torch.nn.functional.normalize(total, dim=0).numpy(),

@@ -48,9 +48,9 @@ class AlignmentConfig(Config):
     """Smallest share of the source's names that the rewrite keeps."""
     cosine: float = Field(default=0.75, ge=-1, le=1)
     """Smallest cosine of the two texts' embeddings."""
-    coverage: float = Field(default=0.6, ge=-1, le=1)
-    """Smallest mean cosine of a sentence's words to the nearest words of the other side, both ways: below it a sentence
-    was dropped or added."""
+    coverage: Share = 0.5
+    """Smallest chance that every sentence of either text has its content in the other (tasks/rephrase/alignment/
+    coverage.py): below it a sentence was dropped or added."""
 
     @model_validator(mode="after")
     def _band(self) -> AlignmentConfig:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tasks.rephrase.alignment.answer import copied, finished, language, length, refusal, repetition, seam
+from tasks.rephrase.alignment.coverage import coverage
 from tasks.rephrase.alignment.entities import entities
 from tasks.rephrase.alignment.formulas import formulas
 from tasks.rephrase.alignment.literals import code
-from tasks.rephrase.alignment.meaning import cosine, coverage
+from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.negations import negations, opposites
 from tasks.rephrase.alignment.numbers import numbers
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict

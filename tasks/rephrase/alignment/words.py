@@ -8,6 +8,7 @@ Legend: W words of a side, O words of the source, N words of the rewrite, D dime
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,12 @@ from tasks.rephrase.segments import sentence_spans
 
 if TYPE_CHECKING:
     from model.engines.embedding import States
+
+
+FIRST = 1995
+"""The last entry of MiniLM's vocabulary before its words (special tokens and single characters come first)."""
+COMMON, RARE = 105, 4005
+"""Places in the vocabulary up to which a word says nothing, and from which on it says all it can."""
 
 
 class Embedder(Protocol):
@@ -40,6 +47,8 @@ class Word:
     end: int
     sentence: int
     """Index of its sentence."""
+    weight: float
+    """How much it says, from 0 (the hundred commonest words of the language) to 1 (the rare ones)."""
 
     @property
     def lower(self) -> str:
@@ -125,7 +134,8 @@ def read(text: str, embedder: Embedder) -> Side:
         # A word of characters that the tokenizer throws away (marks without a letter) has no state and is no word.
         if first < last:
             sentence = min(int(np.searchsorted(ends, found.start(), "right")), len(spans) - 1)
-            words.append(Word(found.group(), found.start(), found.end(), sentence))
+            weight = _weight(states.ids_S[first:last])
+            words.append(Word(found.group(), found.start(), found.end(), sentence, weight))
             rows.append(states.words_SD[first:last].mean(axis=0))
     passages: list[np.ndarray] = []
     for begin, end in spans:
@@ -133,6 +143,15 @@ def read(text: str, embedder: Embedder) -> Side:
         passages.append(states.hidden_SD[first:last].mean(axis=0) if first < last else np.zeros_like(states.vector_D))
     width = states.vector_D.shape[0]
     return Side(text, tuple(words), tuple(spans), _unit(rows, width), _unit(passages, width), states.vector_D)
+
+
+def _weight(ids: np.ndarray) -> float:
+    """How much a word of these tokens says. The vocabulary is in the order of frequency, so the place of a word in it
+    stands for its frequency; a word of several tokens is a rare one."""
+    if len(ids) > 1:
+        return 1.0
+    place = max(int(ids[0]) - FIRST, 1)
+    return min(max((math.log(place) - math.log(COMMON)) / (math.log(RARE) - math.log(COMMON)), 0.0), 1.0)
 
 
 def _unit(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
