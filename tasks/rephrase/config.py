@@ -42,8 +42,11 @@ class AlignmentConfig(Config):
     seam: Share = 0.3
     """Greatest share of the rewrite's words that stand in runs of six or more taken from the rewritten segment before
     it: above it the text was said twice."""
-    numbers: float = Field(default=0.6, gt=0)
-    """How much more of its words a number must share with another's place than with its own to count as exchanged."""
+    exchanged: float = Field(default=0.6, gt=0)
+    """Two numbers changed places when they share so much more with each other's neighbouring words than with their own
+    (a word right beside both counts about 1)."""
+    moved: float = Field(default=0.15, gt=0)
+    """The same for a number that is said once less while another is said once more."""
     negations: int = Field(default=0, ge=0)
     """Greatest difference in the number of negations."""
     entities: Share = 0.75

@@ -44,7 +44,7 @@ def exchanged(
     alike = {(one, other): _overlap(old[one], new[other], spread) for one in shared for other in shared}
     for place, one in enumerate(shared):
         for other in shared[place + 1 :]:
-            if mine[one].kind != mine[other].kind or _dimension(mine[one]) != _dimension(mine[other]):
+            if _class(mine[one]) != _class(mine[other]):
                 continue
             straight = alike[one, one] + alike[other, other]
             crossed = alike[one, other] + alike[other, one]
@@ -52,13 +52,42 @@ def exchanged(
                 yield mine[one], theirs[other]
 
 
+def moved(
+    pair: Pair, before: Sequence[Quantity], after: Sequence[Quantity], least: float
+) -> Iterator[tuple[Quantity, Quantity]]:
+    """(what it was, what it is): a number said less often than in the source whose words another now stands among that
+    is said more often, by at least `least` in likeness."""
+    mine, theirs = Counter(q.value for q in before), Counter(q.value for q in after)
+    fewer = [q for q in before if mine[q.value] > theirs[q.value] and q.kind not in ("said", "month")]
+    more = [q for q in after if 0 < mine[q.value] < theirs[q.value] and q.kind not in ("said", "month")]
+    for other in more if fewer else ():
+        words = _around(pair.rewrite, other.start, other.end)
+        own = max(_overlap(_around(pair.source, q.start, q.end), words, {}) for q in before if q.value == other.value)
+        for one in fewer:
+            if one.kind == other.kind and one.value != other.value:
+                if _overlap(_around(pair.source, one.start, one.end), words, {}) - own >= least:
+                    yield one, other
+
+
+def same_noun(pair: Pair, one: Quantity, other: Quantity) -> bool:
+    """Whether the same word follows both, at most one other word between."""
+    return bool(_noun(pair.source, one.end) & _noun(pair.rewrite, other.end))
+
+
+@lru_cache(maxsize=1024)
+def _noun(text: str, end: int) -> frozenset[str]:
+    return frozenset(word for word, distance in _walk(text, end, True) if distance <= 2)
+
+
 def _single(found: Sequence[Quantity]) -> dict[object, Quantity]:
     counts = Counter(quantity.value for quantity in found if quantity.kind != "said")
-    return {quantity.value: quantity for quantity in found if counts[quantity.value] == 1 and quantity.kind != "said"}
+    return {quantity.value: quantity for quantity in found if counts[quantity.value] == 1 and quantity.kind != "said" and quantity.value != 1}
 
 
-def _dimension(quantity: Quantity) -> str:
-    return quantity.unit.dimension if quantity.unit else ""
+def _class(quantity: Quantity) -> tuple[object, ...]:
+    """What could be mistaken for one another: two lengths, two years, two small counts."""
+    year = isinstance(quantity.value, Fraction) and 1000 <= quantity.value <= 2100
+    return quantity.kind, quantity.unit.dimension if quantity.unit else "", year, quantity.fact
 
 
 @lru_cache(maxsize=4096)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
-from tasks.rephrase.alignment.neighbours import exchanged, likeness
+from tasks.rephrase.alignment.neighbours import exchanged, likeness, moved, same_noun
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
-from tasks.rephrase.alignment.quantities import Quantity, Value, prose, quantities
-from tasks.rephrase.alignment.units import Unit
+from tasks.rephrase.alignment.quantities import MARKER, Quantity, Value, quantities
+from tasks.rephrase.alignment.units import Unit, mentioned
 from tasks.rephrase.config import AlignmentConfig
 
 ANYWHERE = re.compile(r"\d+(?:[.,]\d+)*")
@@ -19,42 +20,82 @@ ANYWHERE = re.compile(r"\d+(?:[.,]\d+)*")
 class Stated:
     """The quantities of a text, to ask whether one is among them."""
 
-    def __init__(self, found: Iterable[Quantity], elsewhere: Iterable[Value] = ()) -> None:
-        self.bare: set[Value] = set(elsewhere)
-        self.values: dict[Value, set[str]] = {}
-        self.bases: set[tuple[str, Fraction]] = set()
+    def __init__(self, text: str, found: Sequence[Quantity]) -> None:
+        self.text = text
+        self.bare: Counter[Value] = Counter()
+        self.said: set[Value] = set()
+        self.counts: set[Value] = set()
+        self.bases: set[tuple[str, Value]] = set()
+        self.units: dict[Value, list[Unit]] = {}
+        self.sizes = {unit.size for quantity in found for _, unit in quantity.meanings if unit}
+        self._elsewhere: set[Value] | None = None
+        self._spans = [(quantity.start, quantity.end) for quantity in found]
         for quantity in found:
-            self.add(quantity)
+            for value, unit in quantity.meanings:
+                if unit is not None:
+                    self.units.setdefault(value, []).append(unit)
+                    self.bases.add((unit.dimension, _base(value, unit)))
+                elif quantity.kind == "said":
+                    self.said.add(value)
+                elif not quantity.fact and not quantity.digits and quantity.kind == "cardinal":
+                    self.counts.add(value)
+                else:
+                    self.bare[value] += 1
 
-    def add(self, quantity: Quantity) -> None:
-        for value, unit in quantity.meanings:
-            if unit is None:
-                self.bare.add(value)
-            else:
-                self.values.setdefault(value, set()).add(unit.dimension)
-                if isinstance(value, Fraction):
-                    self.bases.add((unit.dimension, value * unit.factor))
-
-    def __contains__(self, quantity: object) -> bool:
-        assert isinstance(quantity, Quantity)
-        return any(self.holds(value, unit) for value, unit in quantity.meanings)
-
-    def holds(self, value: Value, unit: Unit | None) -> bool:
-        """The value with that unit, one that is the same after conversion, or one whose unit is not said."""
-        if value in self.bare:
+    def has(self, quantity: Quantity, own: Stated) -> bool:
+        """Whether `quantity` of the text `own` stands here in one of its meanings."""
+        if any(self._holds(value, unit, own) for value, unit in quantity.meanings):
             return True
+        # What stands in code or a formula is only asked for numbers that are no quantity here.
+        value = quantity.value
+        return value not in self.units and value not in self.bare and value not in self.counts and value in self.elsewhere
+
+    def names(self, unit: Unit) -> bool:
+        """Whether the unit stands anywhere in the text."""
+        return unit.size in self.sizes or mentioned(self.text, unit)
+
+    def _holds(self, value: Value, unit: Unit | None, own: Stated) -> bool:
         if unit is None:
-            return value in self.values or ("ratio", value) in self.bases
-        if isinstance(value, Fraction):
-            base = value * unit.factor
-            if (unit.dimension, base) in self.bases or (unit.dimension == "ratio" and base in self.bare):
+            return (
+                value in self.bare
+                or value in self.said
+                or value in self.counts
+                or ("ratio", value) in self.bases
+                or value in self.units
+                or (100 in own.bare and ("ratio", value / 100 if isinstance(value, Fraction) else value) in self.bases)
+            )
+        if (unit.dimension, _base(value, unit)) in self.bases:
+            return True
+        if unit.dimension == "ratio" and (_base(value, unit) in self.bare or (value in self.bare and 100 in self.bare)):
+            return True
+        for other in self.units.get(value, ()):
+            # `100 km` of what was `100 km/h`: the hour may be said elsewhere.
+            if other.size == (unit.above or unit).size or unit.size == (other.above or other).size:
                 return True
-        # `100 km` of what was `100 km/h`: the hour may be said elsewhere.
-        return any(
-            one.startswith(f"{other}/") or other.startswith(f"{one}/")
-            for one in self.values.get(value, ())
-            for other in (unit.dimension,)
-        )
+        # A number without a unit may stand for it, if it is not already there for one without a unit in the other text
+        # and the unit is not new to this text.
+        return self.bare[value] > own.bare[value] and self.names(unit)
+
+    @property
+    def elsewhere(self) -> set[Value]:
+        """Numbers in formulas, code and names."""
+        if self._elsewhere is None:
+            self._elsewhere = set(_elsewhere(self.text, self._spans))
+        return self._elsewhere
+
+
+def _base(value: Value, unit: Unit) -> Value:
+    return value if isinstance(value, str) else value * unit.factor
+
+
+def _elsewhere(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[Value]:
+    numbered = {place for match in MARKER.finditer(text) for place in range(*match.span())}
+    for match in ANYWHERE.finditer(text):
+        if match.start() in numbered or len(match.group()) > 20:
+            continue
+        if not any(start <= match.start() < end for start, end in spans):
+            plain = re.sub(r",(?=\d{3})", "", match.group()).replace(",", ".")
+            yield Fraction(plain) if plain.count(".") < 2 else plain
 
 
 def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
@@ -63,62 +104,70 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
     A style that adds steps may add small numbers. A count such as `two of them` may come or go, but not become another.
     """
     before, after = quantities(pair.source), quantities(pair.rewrite)
-    old, new = Stated(before, _anywhere(pair.source, before)), Stated(after, _anywhere(pair.rewrite, after))
-    lost = [quantity for quantity in before if quantity.fact and quantity not in new]
-    invented = [quantity for quantity in after if quantity.fact and quantity not in old]
+    old, new = Stated(pair.source, before), Stated(pair.rewrite, after)
+    lost = [quantity for quantity in before if quantity.fact and not new.has(quantity, old)]
+    invented = [quantity for quantity in after if quantity.fact and not old.has(quantity, new)]
+    invented += [one for one in after if _single(one) and not old.has(one, new)]
     lost, invented = _without_derived(lost, invented, before, after)
     if pair.adds and not lost:
         invented = [quantity for quantity in invented if quantity.unit is not None]
     if not lost and not invented:
-        lost, invented = _counts(before, after, old, new)
+        lost, invented = _counts(pair, before, after, old, new)
     total = max(len({q.value for q in (*before, *after)}), 1)
     score = max(0.0, 1 - (len(lost) + len(invented)) / total)
     if lost or invented:
         return Verdict("numbers", score, False, _why(pair, lost, invented))
-    for one, other in exchanged(pair, before, after, config.numbers):
-        return Verdict("numbers", score - 2 / total, False, f"'{one.text}' and '{other.text}' changed places")
+    for one, other in moved(pair, before, after, config.moved):
+        return Verdict("numbers", score - 1 / total, False, f"{_shown(one)} became {_shown(other)}")
+    for one, other in exchanged(pair, before, after, config.exchanged):
+        return Verdict("numbers", score - 2 / total, False, f"{_shown(one)} and {_shown(other)} changed places")
     return Verdict("numbers", 1.0, True)
-
-
-def _anywhere(text: str, found: Sequence[Quantity]) -> set[Value]:
-    """Numbers in formulas, code, names: nothing is lost that stands in one of those."""
-    bare = prose(text)
-    if len(bare.strip()) == len(text.strip()) and "-" not in text:
-        return set()
-    spans = [(quantity.start, quantity.end) for quantity in found]
-    values: set[Value] = set()
-    for match in ANYWHERE.finditer(text):
-        if any(start <= match.start() < end for start, end in spans) or len(match.group()) > 20:
-            continue
-        # A list's own numbering says nothing.
-        if bare[match.start()] == " " and re.match(r"[ \t]*(?:[-*+#>]+ ?)*(?:\*\*)?$", text[text.rfind("\n", 0, match.start()) + 1 : match.start()]):
-            continue
-        plain = re.sub(r",(?=\d{3})", "", match.group()).replace(",", ".")
-        values.update({Fraction(plain)} if plain.count(".") < 2 else {plain})
-    return values
 
 
 def _without_derived(
     lost: list[Quantity], invented: list[Quantity], before: Sequence[Quantity], after: Sequence[Quantity]
 ) -> tuple[list[Quantity], list[Quantity]]:
-    """Without what can be worked out: `two years later` after 2014 is 2016."""
-    for wrong, others, known, there in ((invented, lost, before, after), (lost, invented, after, before)):
-        for year in list(wrong):
-            if not _year(year):
+    """Without what can be worked out: `two years later` after 2014 is 2016, 1325 is of the 14th century."""
+    for wrong, others, known in ((invented, lost, before), (lost, invented, after)):
+        years = {quantity.value for quantity in known if _year(quantity)}
+        for quantity in list(wrong):
+            if _year(quantity) and any(_year(other) for other in others):
                 continue
-            years = [quantity.value for quantity in known if _year(quantity) and quantity.value != year.value]
-            for span in known:
-                if _span(span) and any(_apart(year, then, span) for then in years):
-                    wrong.remove(year)
-                    if span in others:
-                        others.remove(span)
-                    break
+            if _year(quantity):
+                span = next((span for span in known if _span(span) and any(_apart(quantity, y, span) for y in years)), None)
+                found = span is not None
+                if span in others:
+                    others.remove(span)
+            else:
+                found = (
+                    (_span(quantity) and any(_apart(_at(quantity, one), other, quantity) for one in years for other in years))
+                    or _period(quantity, years)
+                    or (quantity.value == 100 and any(unit.dimension == "ratio" for one in known for _, unit in one.meanings if unit))
+                    or (quantity.kind == "year" and any(one.kind == "said" and one.unit and one.unit.name == "decade" for one in known))
+                )
+                rest = next((one for one in others if _rest(one, quantity)), None)
+                if rest is not None:
+                    others.remove(rest)
+                    found = True
+            if found:
+                wrong.remove(quantity)
     return lost, invented
+
+
+def _single(quantity: Quantity) -> bool:
+    """A 1 in digits, or with a unit that takes no article by habit."""
+    if quantity.value != 1 or quantity.kind != "cardinal":
+        return False
+    return quantity.digits if quantity.unit is None else quantity.unit.dimension not in ("time", "years")
 
 
 def _year(quantity: Quantity) -> bool:
     return (
-        quantity.digits and isinstance(quantity.value, Fraction) and 1000 <= quantity.value <= 2100 and quantity.unit is None
+        quantity.digits
+        and isinstance(quantity.value, Fraction)
+        and quantity.value.denominator == 1
+        and 1000 <= quantity.value <= 2100
+        and quantity.unit is None
     )
 
 
@@ -126,27 +175,45 @@ def _span(quantity: Quantity) -> bool:
     return quantity.unit is not None and quantity.unit.dimension == "years" and isinstance(quantity.value, Fraction)
 
 
+def _at(span: Quantity, year: Value) -> Quantity:
+    return replace(span, value=year, unit=None)
+
+
 def _apart(year: Quantity, then: Value, span: Quantity) -> bool:
-    assert isinstance(year.value, Fraction) and isinstance(then, Fraction) and isinstance(span.value, Fraction) and span.unit
-    return abs(year.value - then) * 12 == span.value * span.unit.factor
+    if isinstance(year.value, str) or isinstance(then, str) or isinstance(span.value, str) or span.unit is None:
+        return False
+    months, wanted = (year.value - then) * 12, span.value * span.unit.factor
+    return months == wanted if span.kind == "said" else abs(months) == wanted
+
+
+def _period(quantity: Quantity, years: set[Value]) -> bool:
+    """Whether it is the century of one of the years."""
+    if isinstance(quantity.value, str) or quantity.unit is None or quantity.unit.name != "century":
+        return False
+    return quantity.kind == "ordinal" and any(not isinstance(y, str) and -(-y // 100) == quantity.value for y in years)
+
+
+def _rest(one: Quantity, other: Quantity) -> bool:
+    """`Shrunk to a tenth` is shrunk by nine tenths."""
+    parts = one.kind == other.kind == "part" and not (one.digits or other.digits)
+    return parts and isinstance(one.value, Fraction) and isinstance(other.value, Fraction) and one.value + other.value == 1
 
 
 def _counts(
-    before: Sequence[Quantity], after: Sequence[Quantity], old: Stated, new: Stated
+    pair: Pair, before: Sequence[Quantity], after: Sequence[Quantity], old: Stated, new: Stated
 ) -> tuple[list[Quantity], list[Quantity]]:
     """Small counts and ordinals that became others; one that only comes or goes sums something up."""
+    fewer = Counter(q.value for q in before) - Counter(q.value for q in after)
     for kinds in (("cardinal", "part"), ("ordinal",), ("month",)):
-        mine = [quantity for quantity in before if quantity.kind in kinds and not quantity.fact and quantity.value != 1]
-        theirs = [quantity for quantity in after if quantity.kind in kinds and not quantity.fact and quantity.value != 1]
-        invented = [quantity for quantity in theirs if quantity not in old]
-        if not invented:
-            continue
-        lost = [quantity for quantity in mine if quantity not in new]
-        if not lost:
-            fewer = Counter(q.value for q in before) - Counter(q.value for q in after)
-            lost = [quantity for quantity in mine if quantity.value in fewer]
-        if lost:
-            return lost[:1], invented[:1]
+        mine = [quantity for quantity in before if quantity.kind in kinds]
+        theirs = [quantity for quantity in after if quantity.kind in kinds and not quantity.fact]
+        for other in (quantity for quantity in theirs if quantity.value != 1 and not old.has(quantity, new)):
+            gone = [one for one in mine if one.value != 1 and not new.has(one, old)]
+            gone = gone or [one for one in mine if one.value in fewer and (one.value != 1 or one.digits)]
+            # `Five full twists` of what were two full twists.
+            gone = gone or [one for one in mine if one.value != other.value and same_noun(pair, one, other)]
+            if gone:
+                return [max(gone, key=lambda one: likeness(pair, one, other))], [other]
     return [], []
 
 

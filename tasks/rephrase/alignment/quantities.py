@@ -11,7 +11,7 @@ from typing import Literal
 
 from tasks.rephrase.alignment import hanzi
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL
-from tasks.rephrase.alignment.units import SUPERSCRIPTS, Unit, lists, unit_at, unit_before
+from tasks.rephrase.alignment.units import SUPERSCRIPTS, Unit, lists, named, unit_at, unit_before
 
 Value = Fraction | str
 """A number, or the text itself of what is too long to be one."""
@@ -37,9 +37,10 @@ POWER = re.compile(
 TEN_TO = re.compile(r"10(?:\^\{?(?P<power>[-−]?\d{1,3})\}?|(?P<raised>[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+))")
 CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-4])[:：](?P<minute>[0-5]\d)(?![\d:])")
 HALF_DAY = re.compile(rf"{BLANK}?(?P<half>[ap])\.?m\b\.?", re.I)
+RATE = re.compile(r"(?i)\b(?:one|1) (?:in|out of|of|per) (?:every )?(?:a )?$")
 GLYPHS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅛": (1, 8), "⅕": (1, 5), "⅖": (2, 5)}
 PARTS = {"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4}
-RULER = re.compile(r"(?<=[a-zé] )(?P<roman>X{0,3}(?:IX|IV|V?I{0,3}))(?![\w.’'-])")
+RULER = re.compile(r"(?<=[a-zé] )(?P<roman>X{0,3}(?:IX|IV|V?I{0,3}))(?![\w-]|\.\w)")
 ROMAN = {"I": 1, "V": 5, "X": 10}
 LONGEST = 24
 """Digits of a number that is computed with; a longer one is compared as text."""
@@ -69,7 +70,7 @@ class Quantity:
         if self.kind in ("said", "month") or self.value == 1:
             return False
         if self.digits:
-            return self.value != 0
+            return self.value != 0 or self.unit is not None
         if self.kind == "part":
             return self.value != Fraction(1, 2)
         return self.unit is not None or isinstance(self.value, str) or self.value > 12
@@ -107,11 +108,19 @@ def _number_or_blanks(match: re.Match[str]) -> str:
     return " " * len(match.group())
 
 
+NEXT_YEAR = re.compile(
+    r"(?i)\b(?:next|following|previous|preceding) year\b|\byear (?:later|after|before|earlier|previously)\b"
+    r"|\b(?:that|this|following|next|previous|preceding|same) decade\b"
+    r"|次年|翌年|第二年|来年|前一年|上一年|一年[前后之以]"
+)
+
+
 def _all(text: str) -> Iterator[Quantity]:
-    taken = []
-    for quantity in _in_digits(text):
-        taken.append((quantity.start, quantity.end))
-        yield quantity
+    yield from _in_digits(text)
+    for match in NEXT_YEAR.finditer(text):
+        unit = named("decade" if match.group().endswith("decade") else "year")
+        back = re.search(r"(?i)previous|preceding|before|earlier|[前上]", match.group())
+        yield Quantity(Fraction(-1 if back else 1), unit, "said", False, *match.span(), ((Fraction(1), unit),), match.group())
     yield from _in_words(text)
     yield from _in_hanzi(text)
     for match in RULER.finditer(text):
@@ -190,6 +199,8 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
     elif match["decade"]:
         if len(match["digits"]) in (2, 4) and match["digits"].endswith("0"):
             kind = "year"
+            if len(match["digits"]) == 4 and match["digits"].endswith("00") and isinstance(value, Fraction):
+                other = [(value / 100 + 1, named("century"))]
         elif match["decade"] == "s":
             end -= 1
     elif (glyph := GLYPHS.get(text[end : end + 1])) and isinstance(value, Fraction):
@@ -225,7 +236,7 @@ def _finish(
     money = unit_before(text, start)
     if money:
         start -= 1
-    if isinstance(value, Fraction) and kind == "cardinal":
+    if isinstance(value, Fraction) and kind in ("cardinal", "part"):
         while scale := _scale().match(text, end):
             value, end = value * _scales()[scale[1].lower()], scale.end()
         if money and (short := re.compile(r" ?(k|mn?|bn|tn)\b", re.I).match(text, end)):
@@ -241,6 +252,8 @@ def _finish(
         half = re.compile(r" and a half\b").match(text, end)
         if half and isinstance(value, Fraction):
             value, end = value + Fraction(1, 2), half.end()
+    if isinstance(value, Fraction) and value > 0 and unit is None and (rate := RATE.search(text[max(0, start - 20) : start])):
+        other = [*other, (1 / value, None)]
     if kind == "cardinal" and (off := re.compile(r"(?: degrees?)? below (?:zero|freezing)\b").match(text, end)):
         value, end = (-value if isinstance(value, Fraction) else value), off.end()
     if kind == "cardinal" and isinstance(value, Fraction) and (half_day := HALF_DAY.match(text, end)) and 0 < value <= 12:
@@ -263,8 +276,8 @@ def _unit_after(text: str, end: int, value: Value, digits: bool, written: str) -
     name = text[end:stop].strip(" -\u2011\u00a0\u2009\u202f\n")
     if name == "年" and digits and len(written) in (3, 4) and "," not in written:
         return None  # a year
-    if name in ("日", "分", "位", "节", "度", "周", "天") and name != "度" and name not in ("分", "天"):
-        return None  # 10月1日, 三位, 第三节
+    if name in ("位", "节") or (name == "日" and re.search(r"月[\d一二三四五六七八九十]*$", text[max(0, end - 5) : end])):
+        return None  # 三位, 第三节, 10月1日
     if not digits and len(name) == 1 and name.isascii() and name.isalpha():
         return None  # `a`, `m`: symbols go with digits
     if not digits and text[end : end + 1] == "-" and name in ("second", "seconds"):
@@ -482,8 +495,8 @@ def _in_hanzi(text: str) -> Iterator[Quantity]:
         unit = unit_at(text, match.end())
         if unit and match.group()[0] == "每":
             yield Quantity(Fraction(1), unit[0], "said", False, match.start(), unit[1], ((Fraction(1), None),), text[match.start() : unit[1]])
-    for match in re.finditer(r"[双倍都只单仅]", text):
-        yield Quantity(Fraction(2 if match.group() in "双倍都" else 1), None, "said", False, *match.span(), (), match.group())
+    for match in re.finditer(r"[双倍只单仅]", text):
+        yield Quantity(Fraction(2 if match.group() in "双倍" else 1), None, "said", False, *match.span(), (), match.group())
 
 
 def _either(written: str) -> Fraction | None:

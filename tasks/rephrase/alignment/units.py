@@ -13,6 +13,8 @@ import yaml
 
 WORDS = Path(__file__).with_name("numbers.yaml")
 
+_WORD = re.compile(r"[A-Za-zµμΩ°℃%]{3,}|[%$€£]")
+
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
@@ -25,7 +27,14 @@ class Unit:
     factor: Fraction
     """In the base unit of the dimension."""
     name: str
-    """As it was written."""
+    """What it is called; for a person."""
+    above: Unit | None = None
+    """In `km/h` the `km`."""
+
+    @property
+    def size(self) -> tuple[str, Fraction]:
+        """Two units are the same when this is."""
+        return self.dimension, self.factor
 
 
 @cache
@@ -47,7 +56,7 @@ def unit_at(text: str, place: int) -> tuple[Unit, int] | None:
     below = _below().match(text, end)
     if below is not None and (other := _one(below)) is not None:
         name = f"{unit.name}/{other.name}"
-        return Unit(f"{unit.dimension}/{other.dimension}", unit.factor / other.factor, name), below.end()
+        return Unit(f"{unit.dimension}/{other.dimension}", unit.factor / other.factor, name, unit), below.end()
     return unit, end
 
 
@@ -55,6 +64,19 @@ def unit_before(text: str, place: int) -> Unit | None:
     """A currency sign that ends at `place`."""
     found = _spelled().get(text[place - 1 : place]) if place and text[place - 1] in "$€£¥₹" else None
     return found
+
+
+def named(name: str) -> Unit:
+    """The unit of that name; KeyError where there is none."""
+    return _spelled()[name]
+
+
+def mentioned(text: str, unit: Unit) -> bool:
+    """Whether the unit is spelled out anywhere in `text`, with or without a number."""
+    return any(
+        found is not None and found.size == unit.size
+        for found in (_spelled().get(word) or _spelled().get(word.lower()) for word in [*_WORD.findall(text), *_han().findall(text)])
+    )
 
 
 def _one(match: re.Match[str]) -> Unit | None:
@@ -103,8 +125,8 @@ def _spelled() -> dict[str, Unit]:
     for spelling, meant in words["more_metric"].items():
         number, symbol = meant.split()
         found[spelling] = Unit(found[symbol].dimension, Fraction(number) * found[symbol].factor, spelling)
-    for wrong in ("hm", "dm", "ps", "fs", "hs", "ds", "cs", "Ts", "ks", "Ms", "Gs", "pm"):
-        found.pop(wrong, None) if wrong != "ps" else None
+    for wrong in ("hm", "fs", "hs", "ds", "cs", "Ts", "ks", "Ms", "Gs", "pm"):  # words, names or nothing
+        found.pop(wrong, None)
     return found
 
 
@@ -121,10 +143,16 @@ def _alternatives() -> str:
 
 
 @cache
+def _han() -> re.Pattern[str]:
+    han = sorted((u for u in _spelled() if "㐀" <= u[0] <= "鿿"), key=lambda u: (-len(u), u))
+    return re.compile("|".join(han))
+
+
+@cache
 def _pattern() -> re.Pattern[str]:
     power = r"(?P<power>[²³⁻]|\^[23]\b)?"
     return re.compile(
-        rf"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?(?P<han>平方|立方)?"
+        rf"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?个?(?P<han>平方|立方)?"
         rf"{_alternatives()}{power}"
     )
 
