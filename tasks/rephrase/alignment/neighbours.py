@@ -70,13 +70,19 @@ def moved(
 
 
 def same_noun(pair: Pair, one: Quantity, other: Quantity) -> bool:
-    """Whether the same word follows both, at most one other word between."""
-    return bool(_noun(pair.source, one.end) & _noun(pair.rewrite, other.end))
+    """Whether the same word follows both, at most one other word between in one of the two."""
+    mine, theirs = _noun(pair.source, one.end), _noun(pair.rewrite, other.end)
+    return any(distance + theirs.get(word, 9) <= 3 for word, distance in mine.items()) and not _labels(pair.source, one.start)
+
+
+def _labels(text: str, start: int) -> bool:
+    """Whether a number is a name's: Python 3, PEP 8."""
+    return re.search(r"[A-Z][\w+#]* $", text[max(0, start - 16) : start]) is not None
 
 
 @lru_cache(maxsize=1024)
-def _noun(text: str, end: int) -> frozenset[str]:
-    return frozenset(word for word, distance in _walk(text, end, True) if distance <= 2)
+def _noun(text: str, end: int) -> Mapping[str, float]:
+    return {word: distance for word, distance in _walk(text, end, True) if distance <= 2}
 
 
 def _single(found: Sequence[Quantity]) -> dict[object, Quantity]:

@@ -42,10 +42,13 @@ class Stated:
                 else:
                     self.bare[value] += 1
 
-    def has(self, quantity: Quantity, own: Stated) -> bool:
-        """Whether `quantity` of the text `own` stands here in one of its meanings."""
-        if any(self._holds(value, unit, own) for value, unit in quantity.meanings):
+    def has(self, quantity: Quantity, own: Stated, invented: bool = False) -> bool:
+        """Whether `quantity` of the text `own` stands here in one of its meanings; a unit that was left out is
+        forgiven, one that was `invented` is not."""
+        if any(self._holds(value, unit, own, invented) for value, unit in quantity.meanings):
             return True
+        if not quantity.fact:
+            return False
         # What stands in code or a formula is only asked for numbers that are no quantity here.
         value = quantity.value
         return value not in self.units and value not in self.bare and value not in self.counts and value in self.elsewhere
@@ -54,7 +57,7 @@ class Stated:
         """Whether the unit stands anywhere in the text."""
         return unit.size in self.sizes or mentioned(self.text, unit)
 
-    def _holds(self, value: Value, unit: Unit | None, own: Stated) -> bool:
+    def _holds(self, value: Value, unit: Unit | None, own: Stated, invented: bool) -> bool:
         if unit is None:
             return (
                 value in self.bare
@@ -74,7 +77,8 @@ class Stated:
                 return True
         # A number without a unit may stand for it, if it is not already there for one without a unit in the other text
         # and the unit is not new to this text.
-        return self.bare[value] > own.bare[value] and self.names(unit)
+        left_out = self.bare[value] > own.bare[value] or (value in self.counts and value not in own.counts)
+        return left_out and (not invented or self.names(unit))
 
     @property
     def elsewhere(self) -> set[Value]:
@@ -106,13 +110,13 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
     before, after = quantities(pair.source), quantities(pair.rewrite)
     old, new = Stated(pair.source, before), Stated(pair.rewrite, after)
     lost = [quantity for quantity in before if quantity.fact and not new.has(quantity, old)]
-    invented = [quantity for quantity in after if quantity.fact and not old.has(quantity, new)]
-    invented += [one for one in after if _single(one) and not old.has(one, new)]
+    invented = [quantity for quantity in after if quantity.fact and not old.has(quantity, new, True)]
+    invented += [one for one in after if _single(one) and not old.has(one, new, True)]
     lost, invented = _without_derived(lost, invented, before, after)
     if pair.adds and not lost:
         invented = [quantity for quantity in invented if quantity.unit is not None]
     if not lost and not invented:
-        lost, invented = _counts(pair, before, after, old, new)
+        lost, invented = _counts(pair, config, before, after, old, new)
     total = max(len({q.value for q in (*before, *after)}), 1)
     score = max(0.0, 1 - (len(lost) + len(invented)) / total)
     if lost or invented:
@@ -131,6 +135,10 @@ def _without_derived(
     for wrong, others, known in ((invented, lost, before), (lost, invented, after)):
         years = {quantity.value for quantity in known if _year(quantity)}
         for quantity in list(wrong):
+            if quantity.kind == "year":
+                if any(one.kind == "said" and one.unit and one.unit.name == "decade" for one in known):
+                    wrong.remove(quantity)
+                continue
             if _year(quantity) and any(_year(other) for other in others):
                 continue
             if _year(quantity):
@@ -143,7 +151,6 @@ def _without_derived(
                     (_span(quantity) and any(_apart(_at(quantity, one), other, quantity) for one in years for other in years))
                     or _period(quantity, years)
                     or (quantity.value == 100 and any(unit.dimension == "ratio" for one in known for _, unit in one.meanings if unit))
-                    or (quantity.kind == "year" and any(one.kind == "said" and one.unit and one.unit.name == "decade" for one in known))
                 )
                 rest = next((one for one in others if _rest(one, quantity)), None)
                 if rest is not None:
@@ -200,21 +207,43 @@ def _rest(one: Quantity, other: Quantity) -> bool:
 
 
 def _counts(
-    pair: Pair, before: Sequence[Quantity], after: Sequence[Quantity], old: Stated, new: Stated
+    pair: Pair,
+    config: AlignmentConfig,
+    before: Sequence[Quantity],
+    after: Sequence[Quantity],
+    old: Stated,
+    new: Stated,
 ) -> tuple[list[Quantity], list[Quantity]]:
     """Small counts and ordinals that became others; one that only comes or goes sums something up."""
-    fewer = Counter(q.value for q in before) - Counter(q.value for q in after)
-    for kinds in (("cardinal", "part"), ("ordinal",), ("month",)):
-        mine = [quantity for quantity in before if quantity.kind in kinds]
-        theirs = [quantity for quantity in after if quantity.kind in kinds and not quantity.fact]
-        for other in (quantity for quantity in theirs if quantity.value != 1 and not old.has(quantity, new)):
-            gone = [one for one in mine if one.value != 1 and not new.has(one, old)]
-            gone = gone or [one for one in mine if one.value in fewer and (one.value != 1 or one.digits)]
-            # `Five full twists` of what were two full twists.
-            gone = gone or [one for one in mine if one.value != other.value and same_noun(pair, one, other)]
-            if gone:
-                return [max(gone, key=lambda one: likeness(pair, one, other))], [other]
+    fewer = _times(before) - _times(after)
+    mine = [quantity for quantity in before if quantity.kind not in ("said", "month")]
+    months = [quantity for quantity in before if quantity.kind == "month"]
+    for other in after:
+        if other.fact or other.kind == "said" or other.value == 1 or old.has(other, new, True):
+            continue
+        if other.kind == "month":
+            gone = [one for one in months if not new.has(one, old)]
+        else:
+            gone = [one for one in mine if one.value != 1 and not one.fact and not new.has(one, old)]
+            if not pair.adds:
+                gone = gone or [
+                    one for one in mine if one.value in fewer and one.kind == other.kind and (one.value != 1 or one.digits)
+                ]
+                # `Five full twists` of what were two full twists.
+                gone = gone or [one for one in mine if one.value != other.value and same_noun(pair, one, other)]
+        if gone:
+            return [max(gone, key=lambda one: likeness(pair, one, other))], [other]
+        if other.kind == "cardinal" and not pair.adds and Fraction(config.counts) < _size(other.value):
+            return [], [other]
     return [], []
+
+
+def _times(found: Sequence[Quantity]) -> Counter[Value]:
+    return Counter(quantity.value for quantity in found if quantity.kind != "said")
+
+
+def _size(value: Value) -> Fraction:
+    return Fraction(0) if isinstance(value, str) else value
 
 
 def _why(pair: Pair, lost: list[Quantity], invented: list[Quantity]) -> str:

@@ -26,7 +26,7 @@ ENUMERATED = re.compile(r"(?<![\w)\]])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]")
 
 BLANK = r"[ \u00a0\u2009\u202f]"
 DIGITS = re.compile(
-    r"(?<![A-Za-z_0-9])(?<![A-Za-z0-9][_])(?<![0-9][.])"
+    r"(?<![A-Za-z_0-9])(?<![A-Za-z][/])(?<![0-9][.])"
     r"(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d{1,2}(?:,\d{2})+,\d{3}(?!\d)|\d{1,3}(?:[\u00a0\u2009\u202f']\d{3})+(?!\d)(?:[.,]\d+)?"
     r"|[1-9]\d{0,2}(?: \d{3})+(?!\d)(?:\.\d+)?|[1-9]\d{0,2}(?:\.\d{3}){2,}(?!\d)|\d+(?:\.\d+)+|\d+,\d+(?!\d|,)|\d+)"
     r"(?:(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<decade>['’]?s\b))?"
@@ -37,7 +37,7 @@ POWER = re.compile(
 TEN_TO = re.compile(r"10(?:\^\{?(?P<power>[-−]?\d{1,3})\}?|(?P<raised>[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+))")
 CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-4])[:：](?P<minute>[0-5]\d)(?![\d:])")
 HALF_DAY = re.compile(rf"{BLANK}?(?P<half>[ap])\.?m\b\.?", re.I)
-RATE = re.compile(r"(?i)\b(?:one|1) (?:in|out of|of|per) (?:every )?(?:a )?$")
+RATE = re.compile(r"(?i)\b(?:one|1)(?: [a-z]+)? (?:in|out of|of|per) (?:every )?(?:a )?$")
 GLYPHS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅛": (1, 8), "⅕": (1, 5), "⅖": (2, 5)}
 PARTS = {"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4}
 RULER = re.compile(r"(?<=[a-zé] )(?P<roman>X{0,3}(?:IX|IV|V?I{0,3}))(?![\w-]|\.\w)")
@@ -67,8 +67,10 @@ class Quantity:
     @property
     def fact(self) -> bool:
         """Whether it must be kept; a small count or a word such as `both` may come and go."""
-        if self.kind in ("said", "month") or self.value == 1:
+        if self.kind in ("said", "month"):
             return False
+        if self.value == 1:
+            return self.digits and any(unit and unit.dimension not in ("time", "years") for _, unit in self.meanings)
         if self.digits:
             return self.value != 0 or self.unit is not None
         if self.kind == "part":
@@ -263,8 +265,6 @@ def _finish(
         return None  # 3D, 5G
     if unit and unit.name == "year" and kind == "ordinal":
         unit = None
-    if isinstance(value, Fraction) and unit and unit.dimension == "pound" and unit.name == "pound":
-        other = [*other, (value, None)]
     return Quantity(value, unit, kind, digits, start, end, tuple(other), text[start:end].strip())
 
 
@@ -516,7 +516,7 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
     if match.group() in ("一", "万一", "千万", "百万", "万", "亿", "百", "千", "零", "一一"):
         return None
     after = text[end : end + 1]
-    if after == "几" or (match.group()[-1] in "十百" and after in "来") or match.group() + after in ("十分", "百姓", "百般", "千米"):
+    if after == "几" or (match.group()[-1] in "十百" and after in "来") or match.group() + after in ("十分", "百姓", "百般", "千米", "四周", "四处", "三角", "万分", "百科", "五金", "八卦"):
         return None
     counts = after in lists()["measures"] and bool(after)
     if len(match.group()) == 1 and not counts and not ordinal:
@@ -534,6 +534,7 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
 CONNECTOR = re.compile(
     r"\s?(?:[-–—~～至到或×x/、,]|to|and|or|and about|and some|by|versus|vs\.?|,? (?:and|or|to|then|but)|through|up to|rather than|as against)\s?(?:about |roughly |nearly |约|的|)?"
 )
+AND_SO = re.compile(r" (?:or|to|and|rather than|instead of|instead of every|to every|down to|up to) |[到至或]")
 PIECES = {"hour": "minute", "minute": "s", "foot": "inch", "year": "month", "day": "hour", "h": "min", "week": "day"}
 
 
@@ -556,6 +557,10 @@ def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
             if scale > 1:
                 meanings.append((one.value * scale, None))
         found[place] = replace(one, other=tuple(meanings))
+    for one, place in zip(found, range(1, len(found)), strict=False):
+        after = found[place]  # a year or two, from 15 minutes to 5
+        if one.unit and after.unit is None and after.kind == "cardinal" and AND_SO.fullmatch(text[one.end : after.start]):
+            found[place] = replace(after, other=(*after.other, (after.value, one.unit)))
     place = 0
     while place < len(found):
         one = found[place]

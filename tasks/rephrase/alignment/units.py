@@ -152,7 +152,7 @@ def _han() -> re.Pattern[str]:
 def _pattern() -> re.Pattern[str]:
     power = r"(?P<power>[²³⁻]|\^[23]\b)?"
     return re.compile(
-        rf"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?个?(?P<han>平方|立方)?"
+        rf"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?个?(?P<han>平方|立方)?"
         rf"{_alternatives()}{power}"
     )
 
