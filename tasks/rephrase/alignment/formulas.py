@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, difference
-from tasks.rephrase.alignment.tex import FUNCTIONS, RELATIONS, form, tokens
+from tasks.rephrase.alignment.tex import FUNCTIONS, form, tokens
 from tasks.rephrase.config import AlignmentConfig
 
 CHUNK = re.compile(r"[^\s㐀-鿿，。；：、！？“”]+")
@@ -21,6 +21,11 @@ COMPOUND = re.compile(rf"[{ALPHABET}\d_^*/+\-−–=<>≤≥≠≈·×()\[\]{{}}
 MATHS = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈±^*/×·√]|[+−]|(?<=[\w)\]'])\s*-\s*(?=[\w(])|[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]|\b[A-Za-z]\([^()\s]")
 RELATION = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈]")
 SEPARATOR = re.compile(r",\s*(?:\\ldots|\\dots|\.\.\.)?|\\\\|\\qquad|\\quad|\\text\{\s*(?:and|or|for|if|where|with)\s*\}|\\implies|\\iff|;")
+BULLET = re.compile(r"^[ \t]*(?:[-*+•>]|\d{1,2}[.)])[ \t]+")
+EQUALS = re.compile(r"(?<![<>!=])=(?![=>])|\\approx(?![a-z])|\\equiv(?![a-z])|≈|≡")
+MEASURED = re.compile(r"[-−+]?\d[\d.,]*\s?[A-Za-zµμ°Ω%]{1,3}(?:[/·*][A-Za-z]{1,3})*[²³]?")
+PROSE = re.compile(rf"(?<![\\\w^{{]){'(?!(?:' + '|'.join(sorted(FUNCTIONS)) + ')(?![A-Za-z]))'}[A-Za-z]{{2,}}(?![\w^(=+*/}}])")
+"""Words, which are no products of letters."""
 LONGEST_RUN = 24
 
 
@@ -49,7 +54,13 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
     if pair.adds and not lost:
         fewer = Counter(map(_key, before)) - Counter(map(_key, after))
         slips = [formula for formula in before if _key(formula) in fewer and len(formula.signs) > 1]
-        invented = [formula for formula in invented if any(_slip(one, formula) for one in slips)]
+        used = Counter(sign for formula in after for sign in formula.signs)
+        invented = [
+            formula
+            for formula in invented
+            # A letter on its own that no formula of either text has was another one.
+            if any(_slip(one, formula) for one in slips) or (_symbol(formula) and used[formula.signs[0]] == 1)
+        ]
     total = max(len({_key(formula) for formula in (*before, *after)}), 1)
     wrong = {_key(formula) for formula in (*lost, *invented)}
     why = _why(lost, invented)
@@ -79,6 +90,7 @@ class _Text:
     def __init__(self, text: str, formulas: tuple[Formula, ...]) -> None:
         self.forms = {_key(formula) for formula in formulas}
         self.streams = [_joined(formula.signs) for formula in formulas]
+        self.chains = [[form(side) for side in sides] for formula in formulas if len(sides := _sides(formula.text)) > 1]
         self.text = text
         self._whole = ""
 
@@ -91,11 +103,17 @@ class _Text:
         parts = [part for part in SEPARATOR.split(formula.text) if part.strip()]
         if len(parts) > 1:
             return all(form(part) in self.forms or self._has(tokens(part)) for part in parts)
-        sides = re.split(r"(?<![<>!=])=(?![=>])|\\approx|\\equiv", formula.text)
+        sides = _sides(formula.text)
         if len(sides) > 2:  # a = b = c of a = b and b = c
-            pairs = [f"{one}={other}" for one, other in zip(sides, sides[1:], strict=False)]
-            return all(form(one) in self.forms or self._has(tokens(one)) for one in pairs)
-        return False
+            return all(self._links(pair) for pair in zip(sides, sides[1:], strict=False))
+        return len(sides) == 2 and self._links((sides[0], sides[1]))
+
+    def _links(self, sides: tuple[str, str]) -> bool:
+        """Whether an equation, or a chain of them, leads from one side to the other."""
+        one, other = form(sides[0]), form(sides[1])
+        return any(
+            one in chain and other in chain[chain.index(one) + 1 :] for chain in self.chains
+        )
 
     def _has(self, signs: tuple[str, ...]) -> bool:
         """Whether the signs stand side by side in a formula or in the text at large."""
@@ -107,13 +125,22 @@ class _Text:
         return wanted in self._whole
 
 
+def _sides(formula: str) -> list[str]:
+    return [side for side in EQUALS.split(formula) if side.strip()]
+
+
 def tokens_of_text(text: str) -> tuple[str, ...]:
     """The signs of a whole text, as if it were one formula."""
-    return tuple(sign for line in re.split(r"\n|(?<=[.!?]) ", text) for sign in (*tokens(line[:4000]), "\n"))
+    lines = re.split(r"\n|(?<=[.!?]) ", PROSE.sub(" \u00a7 ", text))
+    return tuple(sign for line in lines for sign in (*tokens(line[:4000]), "\n"))
 
 
 def _joined(signs: tuple[str, ...]) -> str:
     return "\x1f" + "\x1f".join(signs) + "\x1f"
+
+
+def _symbol(formula: Formula) -> bool:
+    return len(formula.signs) == 1 and formula.signs[0].isalpha()
 
 
 def _slip(one: Formula, other: Formula) -> bool:
@@ -149,7 +176,7 @@ def _plain(text: str) -> Iterator[str]:
     """Runs of signs, numbers and single letters that make a formula."""
     run: list[str] = []
     for line in text.split("\n"):
-        for match in CHUNK.finditer(line):
+        for match in CHUNK.finditer(BULLET.sub("", line)):
             chunk = match.group().strip("*_\"“”").rstrip(".,;:?!*_\"”’")
             ended = len(chunk) < len(match.group().rstrip("*_")) and bool(re.search(r"[.,;:?!]", match.group()[-2:]))
             if chunk and len(run) < LONGEST_RUN and _mathy(chunk):
@@ -173,7 +200,7 @@ def _mathy(chunk: str) -> bool:
     # `km/h`, `pre-war`, `and/or` and `3-day` are words.
     if any(len(word) > 1 for word in words) and re.fullmatch(r"[(]?[A-Za-z\d.]+(?:[-–/][A-Za-z\d.]+)*[)]?", chunk):
         return False
-    return re.search(r"[\d_^*/+\-−–=<>≤≥≠≈·×(]", chunk) is not None
+    return re.search(r"[\d_^*/+\-−–=<>≤≥≠≈·×(⁰¹²³⁴-⁹₀-₉]", chunk) is not None
 
 
 def _run(chunks: list[str]) -> Iterator[str]:
@@ -184,6 +211,9 @@ def _run(chunks: list[str]) -> Iterator[str]:
         or (chunks[0] in ("a", "A", "I") and not OPERATOR.fullmatch((chunks[1:2] or ["x"])[0]))
     ):
         chunks = chunks[1:]
+    # `For n = 1 R returns NA`: a letter that follows without an operator is a word.
+    if len(chunks) > 3 and len(chunks[-1]) == 1 and chunks[-1].isalpha() and not OPERATOR.fullmatch(chunks[-2]):
+        chunks = chunks[:-1]
     if not chunks:
         return
     text = _balanced(" ".join(chunks))
@@ -191,6 +221,8 @@ def _run(chunks: list[str]) -> Iterator[str]:
         return
     if not RELATION.search(text) and not re.search(rf"[{ALPHABET}]", text):
         return  # 10 - 20, 3/4
+    if MEASURED.fullmatch(text):
+        return  # 343 m/s
     if re.fullmatch(rf"[{ALPHABET}\d.,]+(?:[/-][{ALPHABET}\d.,]+)+", text) and not re.search(r"\b[a-z][-/]\d|\d[-/][a-z]\b", text):
         return  # A/B, 5-6, I/O
     yield text
@@ -206,4 +238,3 @@ def _balanced(text: str) -> str:
     return text.strip()
 
 
-__all__ = ["RELATIONS", "Formula", "formulas", "found"]
