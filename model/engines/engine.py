@@ -52,6 +52,21 @@ class RequestLimits(Config):
     are still in flight."""
 
 
+class Price(Config):
+    """What an engine charges, in any currency, per million tokens. Execution, never identity."""
+
+    prompt: float = Field(default=0.0, ge=0)
+    """A prompt's tokens that no prefix cache had."""
+    cached: float = Field(default=0.0, ge=0)
+    """A prompt's tokens that the prefix cache had."""
+    generated: float = Field(default=0.0, ge=0)
+    """An answer's tokens."""
+
+    def of(self, prompt: float, cached: float, generated: float) -> float:
+        """What so many tokens cost, `cached` of those in `prompt` being the cache's."""
+        return ((prompt - cached) * self.prompt + cached * self.cached + generated * self.generated) / 1e6
+
+
 @dataclass(frozen=True)
 class Message:
     """One chat message."""
