@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from model.config import Config
 from model.engines.engine import Price, RequestLimits
 from tasks import process
-from tasks.artifact import Artifact, Step
+from tasks.artifact import Artifact, Step, cache_folder, is_local
 from tasks.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -84,6 +84,14 @@ class Execution(Config):
     def slots(self, engine: str) -> int:
         """Requests to keep in flight of an engine of this kind (`embedded`, `endpoint`)."""
         return self.engine_slots or (self.workers if engine == "embedded" else ENDPOINT_SLOTS)
+
+    def answers_folder(self, root: str) -> Path | None:
+        """Where engines' answers are kept for artifacts under `root`; None where they are not kept."""
+        if not self.answers_bytes:
+            return None
+        if self.answers is not None:
+            return Path(self.answers).expanduser()
+        return Path(root.removeprefix("file://")) / "answers" if is_local(root) else cache_folder() / "answers"
 
 
 class JobFailed(RuntimeError):

@@ -69,8 +69,8 @@ class Prediction:
     """`measured` or `assumed`: where the rates are from."""
 
     def sentence(self) -> str:
-        """`300 documents, 2,100 requests, 0.9M prompt tokens (0.6M cached), 0.3M generated, costing about 2.10, 25:00 at
-        the last measured rate`."""
+        """`300 documents, 2,100 requests, 0.9M prompt tokens (0.6M cached), 0.3M generated, costing about 2.10, 25:00
+        at the last measured rate`."""
         prompt, cached, generated = map(_short, (self.tokens_prompt, self.tokens_cached, self.tokens_generated))
         money = f", costing about {self.money:,.2f}" if self.money else ""
         rate = "at the last measured rate" if self.seconds is not None else "for a time that nobody has measured yet"
@@ -155,9 +155,18 @@ def shared(before: Sequence[Message], chat: Sequence[Message]) -> int:
             tokens += _weight(new.content)
             continue
         if old.role == new.role:
-            tokens += estimate_tokens(os.path.commonprefix([old.content, new.content]))
+            tokens += estimate_tokens(old.content[: _common(old.content, new.content)])
         break
     return tokens
+
+
+def _common(one: str, other: str) -> int:
+    """Length of the longest beginning that both have."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+    return low
 
 
 def answer_weight(style: Style, source: str) -> float:
