@@ -8,13 +8,11 @@ slots or on how often the run was killed.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -24,20 +22,21 @@ import pyarrow.parquet as pq
 from model.engines.choice import open_engine
 from model.engines.engine import Completion, Engine, EngineError, Prompt
 from model.engines.journal import Journal
-from tasks.artifact import Artifact, Part, Step
+from tasks.artifact import Artifact, Step
 from tasks.progress import Progress
+from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.alignment.words import Embedder
+from tasks.rephrase.choice import Batch, choose, drawable, manners
 from tasks.rephrase.config import RephraseConfig
-from tasks.rephrase.document import Job, Outcome, draw, rewrite_document
+from tasks.rephrase.document import Job, Outcome, rewrite_document
 from tasks.rephrase.ledger import Ledger, add, statistics
-from tasks.rephrase.prompts import styles
 
 log = logging.getLogger(__name__)
 
 COLUMNS = ("id", "text", "source", "url", "domain", "language", "licence", "meta")
 REWRITES = pa.schema(
-    [(name, pa.string()) for name in ("id", "source_id", "style", "text")]
+    [(name, pa.string()) for name in ("id", "source_id", "style", "perspective", "detail", "text")]
     + [(name, pa.string()) for name in ("source", "url", "domain", "language", "licence", "meta")]
     + [
         (
@@ -52,6 +51,8 @@ SEGMENTS = pa.schema(
     [
         ("source_id", pa.string()),
         ("style", pa.string()),
+        ("perspective", pa.string()),
+        ("detail", pa.string()),
         ("index", pa.int32()),
         ("attempt", pa.int32()),
         ("prompt_hash", pa.string()),
@@ -69,16 +70,13 @@ SEGMENTS = pa.schema(
         ("scores", pa.struct([(name, pa.float64()) for name in NAMES])),
     ]
 )
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Chosen documents of one part of the corpus, in the order in which they lie there."""
-
-    key: str
-    part: Part | None
-    """None only in the batch of a run that chose nothing."""
-    ids: tuple[str, ...]
+OUTCOMES = pa.schema(
+    [(name, pa.string()) for name in ("source_id", "style", "perspective", "detail", "domain", "language")]
+    + [("segments", pa.int32()), ("rewritten", pa.int32()), ("accepted", pa.bool_())]
+    + [("reason", pa.string()), ("why", pa.string())]
+    + [("scores", pa.struct([(name, pa.float64()) for name in whole.NAMES]))]
+)
+"""What became of every document that was tried, accepted or not: none is lost."""
 
 
 def build(step: Step, corpus: Artifact, engine_url: str | None = None, slots: int = 2) -> Artifact:
@@ -89,7 +87,7 @@ def build(step: Step, corpus: Artifact, engine_url: str | None = None, slots: in
     """
     config = step.config
     assert isinstance(config, RephraseConfig)
-    _known(config)
+    drawable(config)
     batches = choose(config, corpus)
     pending = [batch for batch in batches if not all(step.part(key) for key in _keys(batch))]
     if any(batch.ids for batch in pending):
@@ -104,76 +102,20 @@ def build(step: Step, corpus: Artifact, engine_url: str | None = None, slots: in
     counts: dict[str, Any] = {}
     for part in step.recorded("segments"):
         add(counts, part.statistics)
-    return step.publish(statistics(counts), keep="rewrites,segments")
+    return step.publish(statistics(counts), keep="rewrites,segments,outcomes")
 
 
-def _known(config: RephraseConfig) -> None:
-    fitting = {name for name, style in styles().items() if "knowledge" in style.domains}
-    if unknown := sorted(set(config.styles) - fitting):
-        raise ValueError(
-            f"`rephrase.styles` names {', '.join(unknown)}: for knowledge there are {', '.join(sorted(fitting))}"
-        )
-    if config.rewrites > len(config.styles or fitting):
-        raise ValueError("`rephrase.rewrites` asks for more rewrites of a document than there are styles to draw from")
-
-
-def choose(config: RephraseConfig, corpus: Artifact) -> list[Batch]:
-    """The documents to rewrite, in batches: for each domain those whose hash with the seed is smallest, so that the
-    choice depends neither on how the corpus is cut into parts nor on its order. Never empty: a run that chooses nothing
-    has one batch of nothing."""
-    parts = corpus.parts("documents")
-    chosen: set[tuple[int, str]] = set()
-    for domain, count in (("knowledge", config.documents), ("math", config.math_documents)):
-        ranked = (
-            (draw(config.seed, "choice", identity), identity, number)
-            for number, part in enumerate(parts)
-            for identity in _eligible(config, corpus, part, domain)
-        )
-        if count != 0:
-            best = ranked if count is None else heapq.nsmallest(count, ranked)
-            chosen |= {(number, identity) for _, identity, number in best}
-    batches = []
-    for number, part in enumerate(parts):
-        wanted = {identity for place, identity in chosen if place == number}
-        if wanted:
-            frame = pl.scan_parquet(corpus.file(part)).select("id").filter(pl.col("id").is_in(wanted)).collect()
-            ids = frame["id"].to_list()
-            for piece, first in enumerate(range(0, len(ids), config.part)):
-                batches.append(Batch(f"{number:05d}-{piece:03d}", part, tuple(ids[first : first + config.part])))
-    return batches or [Batch("00000-000", None, ())]
-
-
-def draw_styles(config: RephraseConfig, identity: str, domain: str) -> list[str]:
-    """The styles of one document, drawn by seed: `rewrites` of them for knowledge, one for mathematics."""
-    known = styles()
-    wanted = config.styles if config.styles and domain != "math" else known
-    fitting = [name for name in wanted if domain in known[name].domains]
-    ranked = sorted(fitting, key=lambda name: (draw(config.seed, "style", identity, name), name))
-    return ranked[: 1 if domain == "math" else config.rewrites]
-
-
-def _eligible(config: RephraseConfig, corpus: Artifact, part: Part, domain: str) -> list[str]:
-    least, most = config.characters
-    frame = pl.scan_parquet(corpus.file(part)).filter(
-        pl.col("domain") == domain,
-        pl.col("language").is_in(config.languages),
-        pl.col("text").str.len_chars().is_between(least, most),
-    )
-    return frame.select("id").collect()["id"].to_list()
-
-
-def _keys(batch: Batch) -> tuple[str, str]:
-    return f"rewrites/{batch.key}", f"segments/{batch.key}"
+def _keys(batch: Batch) -> tuple[str, str, str]:
+    return f"rewrites/{batch.key}", f"segments/{batch.key}", f"outcomes/{batch.key}"
 
 
 def _jobs(config: RephraseConfig, corpus: Artifact, batch: Batch) -> Iterator[Job]:
     if batch.part is None:
         return
-    known = styles()
     frame = pl.scan_parquet(corpus.file(batch.part)).select(COLUMNS).filter(pl.col("id").is_in(batch.ids)).collect()
     for document in frame.iter_rows(named=True):
-        for name in draw_styles(config, document["id"], document["domain"]):
-            yield Job(document, name, known[name])
+        for manner in manners(config, document["id"], document["domain"], document["language"]):
+            yield Job(document, manner.style, manner.composed, manner.perspective, manner.detail)
 
 
 def _run(
@@ -233,14 +175,15 @@ def _run(
 
 
 def _write(step: Step, batch: Batch, outcomes: list[Outcome]) -> None:
-    """The two parts of one batch, the rows in the order of the documents."""
+    """The three parts of one batch, the rows in the order of the documents."""
     total = Ledger()
     for outcome in outcomes:
         add(total.counts, outcome.ledger.counts)
     rows = [row for outcome in outcomes for row in outcome.rows]
     rewrites = [outcome.rewrite for outcome in outcomes if outcome.rewrite is not None]
-    rewrite_key, segment_key = _keys(batch)
+    rewrite_key, segment_key, outcome_key = _keys(batch)
     _put(step, segment_key, rows, SEGMENTS, total.counts)
+    _put(step, outcome_key, [outcome.verdict for outcome in outcomes], OUTCOMES, {})
     _put(step, rewrite_key, rewrites, REWRITES, {})
 
 
