@@ -16,7 +16,7 @@ from flows.request import Request
 from tasks.artifact import Artifact
 
 if TYPE_CHECKING:
-    from tasks.inspect.rejects import Selection
+    from tasks.inspect.corpus.rejects import Selection
 
 DATASETS = ("corpus",)
 """What can be inspected; the first is meant where none is named. A dataset is a room's word, never a rule's."""
@@ -66,8 +66,8 @@ class Wanted:
 def show(request: Request, wanted: Wanted, console: Console) -> str | None:
     """Print the overview, or one rule's samples; or write the page (to `{root}/inspect.html` where no path is given)
     and return where it lies."""
-    from tasks.inspect import overview, terminal
-    from tasks.inspect.rejects import Selection, heads
+    from tasks.inspect.corpus import overview, terminal
+    from tasks.inspect.corpus.rejects import Selection, heads
 
     artifact = _artifact(request, wanted)
     _known(artifact, wanted)
@@ -78,7 +78,7 @@ def show(request: Request, wanted: Wanted, console: Console) -> str | None:
         _kept(artifact, selection, wanted, console)
         return None
     if wanted.html:
-        from tasks.inspect.page import build
+        from tasks.inspect.corpus.page import build
 
         target = wanted.path or f"{request.root.rstrip('/')}/inspect.html"
         return _write(target, build(artifact, selection, wanted.count))
@@ -96,7 +96,7 @@ def show(request: Request, wanted: Wanted, console: Console) -> str | None:
 
 
 def _kept(artifact: Artifact, selection: Selection, wanted: Wanted, console: Console) -> None:
-    from tasks.inspect import kept, terminal
+    from tasks.inspect.corpus import kept, terminal
 
     if not wanted.rule or wanted.html:
         raise InspectError("--kept shows the kept documents nearest to one rule: `openk2 inspect RULE --kept`")

@@ -135,6 +135,7 @@ class _Writer:
         row: dict[str, Any] = {
             "source_id": identity,
             "style": job.name,
+            "domain": domain,
             "index": part.index,
             "attempt": attempt,
             "prompt_hash": prompt_hash(chat),

@@ -26,6 +26,7 @@ from model.engines.engine import Completion, Engine, EngineError, Prompt
 from model.engines.journal import Journal
 from tasks.artifact import Artifact, Part, Step
 from tasks.progress import Progress
+from tasks.rephrase.alignment.limits import thresholds
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.config import RephraseConfig
@@ -52,6 +53,7 @@ SEGMENTS = pa.schema(
     [
         ("source_id", pa.string()),
         ("style", pa.string()),
+        ("domain", pa.string()),
         ("index", pa.int32()),
         ("attempt", pa.int32()),
         ("prompt_hash", pa.string()),
@@ -104,7 +106,8 @@ def build(step: Step, corpus: Artifact, engine_url: str | None = None, slots: in
     counts: dict[str, Any] = {}
     for part in step.recorded("segments"):
         add(counts, part.statistics)
-    return step.publish(statistics(counts), keep="rewrites,segments")
+    limits = thresholds(config.alignment, styles())
+    return step.publish(statistics(counts) | {"thresholds": limits}, keep="rewrites,segments")
 
 
 def _known(config: RephraseConfig) -> None:

@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tasks.inspect.catalogue import explanation, stage_sentence
-from tasks.inspect.evidence import evidence, pieces
-from tasks.inspect.overview import Inspection, Route, Rule
-from tasks.inspect.rejects import Sample
+from tasks.inspect.corpus.catalogue import explanation, stage_sentence
+from tasks.inspect.corpus.evidence import evidence, pieces
+from tasks.inspect.corpus.overview import Inspection, Route, Rule
+from tasks.inspect.corpus.rejects import Sample
 from tasks.inspect.visible import flat, visible
 from tasks.report import words
 
