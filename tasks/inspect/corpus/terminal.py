@@ -12,18 +12,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tasks.inspect import terminal
 from tasks.inspect.corpus.catalogue import explanation, stage_sentence
 from tasks.inspect.corpus.evidence import evidence, pieces
 from tasks.inspect.corpus.overview import Inspection, Route, Rule
 from tasks.inspect.corpus.rejects import Sample
+from tasks.inspect.terminal import KEPT, REFUSED
 from tasks.inspect.visible import flat, visible
 from tasks.report import words
 
-BARS = "▁▂▃▄▅▆▇█"
 ROUTE = 7  # characters of a route's name in the overview
 SPARK = 13  # cells of a histogram in the overview
 HEAD = 420  # characters of a text that are shown
-REFUSED, KEPT, MARK = "red", "green", "black on yellow"
+MARK = "black on yellow"
 
 
 def overview(found: Inspection) -> Iterator[RenderableType]:
@@ -97,29 +98,10 @@ def _limit(value: float) -> str:
 
 
 def sparkline(route: Route, cells: int) -> Text:
-    """The histogram in a row of characters, the limit as a line at its place, the refused side red."""
-    line = Text()
-    if not route.counts or route.edges[-1] <= route.edges[0]:
-        return line
-    low, high = route.edges[0], route.edges[-1]
-    if route.limit is not None:
-        low, high = min(low, route.limit), max(high, route.limit)
-    cells = min(cells, len(route.counts))
-    heights = [0.0] * cells
-    for start, end, count in zip(route.edges, route.edges[1:], route.counts, strict=False):
-        place = ((start + end) / 2 - low) / (high - low)
-        heights[min(int(place * cells), cells - 1)] += count
-    top = max(heights) or 1.0
-    mark = None if route.limit is None else round((route.limit - low) / (high - low) * cells)
-    for cell, height in enumerate(heights):
-        if cell == mark:
-            line.append("│", style="bold yellow")
-        side = "" if mark is None else REFUSED if (cell >= mark) == (route.direction == "above") else KEPT
-        level = 0 if not height else max(1, round((height / top) ** 0.5 * len(BARS)))
-        line.append(BARS[level - 1] if level else " ", style=side)
-    if mark == cells:
-        line.append("│", style="bold yellow")
-    return line
+    """A route's histogram."""
+    above = route.direction == "above"
+    least, most = (None, route.limit) if above else (route.limit, None)
+    return terminal.sparkline(route.edges, route.counts, least, most, cells)
 
 
 def rule_page(found: Inspection, rule: Rule, survivors: dict[str, tuple[str, str]]) -> Iterator[RenderableType]:
@@ -228,9 +210,3 @@ def _side_by_side(reject: Sample, text: str, url: str) -> Table:
     table.add_column(Text(f"kept: {flat(url)}", overflow="fold"), ratio=1, overflow="fold")
     table.add_row(Text(_tight(visible(reject.head[:HEAD]))), Text(_tight(visible(text[:HEAD]))))
     return table
-
-
-def print_all(console, blocks: Sequence[RenderableType] | Iterator[RenderableType]) -> None:
-    """Print blocks as they are: nothing in them is markup."""
-    for block in blocks:
-        console.print(block, markup=False, highlight=False, emoji=False)
