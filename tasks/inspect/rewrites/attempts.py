@@ -304,9 +304,10 @@ def attempt(row: Mapping[str, Any]) -> Attempt:
     """A row of `segments/`."""
     texts = ("source_id", "style", "domain", "prompt_hash", "engine", "model", "reason", "why", "finish")
     numbers = ("index", "attempt", "seed", "prompt_tokens", "generated_tokens")
+    values: dict[str, Any] = {name: str(row.get(name) or "") for name in texts}
+    values |= {name: int(row.get(name) or 0) for name in numbers}
     return Attempt(
-        **{name: str(row.get(name) or "") for name in texts},
-        **{name: int(row.get(name) or 0) for name in numbers},  # type: ignore[arg-type]
+        **values,
         source=str(row.get("source_text") or ""),
         rewrite=str(row.get("rewrite_text") or ""),
         accepted=bool(row.get("accepted")),

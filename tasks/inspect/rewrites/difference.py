@@ -68,13 +68,18 @@ def difference(source: str, rewrite: str, why: str = "") -> Difference:
     old, new = _tokens(source), _tokens(rewrite)
     negated = _negations(old) != _negations(new)
     sides = []
-    for text, tokens, other, kind in ((source, old, new, "lost"), (rewrite, new, old, "new")):
+    pairs: tuple[tuple[str, list[_Token], list[_Token], Kind], ...] = (
+        (source, old, new, "lost"),
+        (rewrite, new, old, "new"),
+    )
+    for text, tokens, other, kind in pairs:
         forms = {token.form for token in other}
         runs = _copied([token.word for token in tokens], [token.word for token in other])
         # A word among copied ones is copied; whether it stands on the other side is asked first.
         marks = [_mark(token, forms, copied, kind, negated) for token, copied in zip(tokens, runs, strict=True)]
+        named = _named(text, why, kind)
         for number, token in enumerate(tokens):
-            if any(start < token.end and token.start < end for start, end in _named(text, why, kind)):
+            if any(start < token.end and token.start < end for start, end in named):
                 marks[number] = (kind, "named")
         sides.append(tuple(_pieces(text, tokens, marks)))
     return Difference(sides[0], sides[1])

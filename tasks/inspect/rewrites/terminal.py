@@ -253,8 +253,8 @@ def verdicts(one: Attempt, limits: Limits) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = [("scores", Columns(chips, padding=(0, 2)))] if chips else []
     rows += [(title, Text(", ".join(names))) for title, names in (("passed", plainly), ("not reached", ahead)) if names]
     grid = Table.grid(padding=(0, 1))
-    for title, said in rows:
-        grid.add_row(Text(title, style="dim"), said, style="" if title == "scores" else "dim")
+    for title, block in rows:
+        grid.add_row(Text(title, style="dim"), block, style="" if title == "scores" else "dim")
     return Padding(grid, (0, 0, 0, 2))
 
 

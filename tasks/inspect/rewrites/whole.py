@@ -56,8 +56,8 @@ def documents(artifact: Artifact, identifier: str, style: str = "") -> list[Whol
     if not attempts and not made:
         made = list(_rows(artifact.files("rewrites"), "id", start))
         for name, own in sorted({(str(row["source_id"]), str(row["style"])) for row in made}):
-            rows = _rows(artifact.files("segments"), "source_id", name)
-            attempts += [one for one in map(attempt, rows) if one.style == own]
+            tried = map(attempt, _rows(artifact.files("segments"), "source_id", name))
+            attempts += [one for one in tried if one.style == own]
     names = sorted({one.source_id for one in attempts} | {str(row["source_id"]) for row in made})
     if not start or not names:
         raise UnknownDocument(
@@ -72,9 +72,9 @@ def documents(artifact: Artifact, identifier: str, style: str = "") -> list[Whol
     if style and style not in styles:
         raise UnknownDocument(f"{names[0]} was rewritten as {', '.join(styles)}, not as '{style}'")
     found = []
-    for name in [style] if style else styles:
-        own = [one for one in attempts if one.style == name]
-        found.append(_whole(names[0], name, own, rows.get(name), text))
+    for manner in [style] if style else styles:
+        same = [one for one in attempts if one.style == manner]
+        found.append(_whole(names[0], manner, same, rows.get(manner), text))
     return found
 
 
