@@ -189,6 +189,7 @@ class _Writer:
         longest = int(self._stretch() * estimate_tokens(part.text)) + MARGIN
         row: dict[str, Any] = {
             **_named(job),
+            "domain": domain,
             "index": part.index,
             "attempt": attempt,
             "prompt_hash": prompt_hash(chat),

@@ -31,6 +31,7 @@ from model.engines.engine import Completion, Engine, EngineError, Message, Price
 from tasks.artifact import Artifact, Step
 from tasks.progress import Progress
 from tasks.rephrase.alignment import whole
+from tasks.rephrase.alignment.limits import thresholds
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.choice import Batch, choose, drawable, manners
@@ -38,6 +39,7 @@ from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, draw, rewrite_document
 from tasks.rephrase.ledger import Ledger, add
 from tasks.rephrase.prediction import SAMPLE, Prediction, Rates, answer_weight, known_rates, predict, shared, weigh
+from tasks.rephrase.prompts import styles
 from tasks.rephrase.run import Run
 from tasks.rephrase.segments import estimate_tokens
 
@@ -62,6 +64,7 @@ SEGMENTS = pa.schema(
         ("style", pa.string()),
         ("perspective", pa.string()),
         ("detail", pa.string()),
+        ("domain", pa.string()),
         ("index", pa.int32()),
         ("attempt", pa.int32()),
         ("prompt_hash", pa.string()),
@@ -131,7 +134,7 @@ def build(
     else:
         for batch in pending:
             _write(step, batch, [])
-    artifact = run.publish(engine, answers, {})
+    artifact = run.publish(engine, answers, {"thresholds": thresholds(config.alignment, styles())})
     shutil.rmtree(run.folder / "answers", ignore_errors=True)
     return artifact
 

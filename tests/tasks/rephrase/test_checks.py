@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.rephrase.alignment import answer, entities, formulas, joints, literals, negations, numbers, stack, talk
-from tasks.rephrase.alignment.talk import clean
 from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.talk import clean
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import CORRUPTIONS, EXTRA_NEGATIONS, PARAPHRASES
 

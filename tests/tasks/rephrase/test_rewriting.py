@@ -238,7 +238,9 @@ def test_documents_and_styles_are_chosen_by_seed_and_domain(corpus: Artifact) ->
     assert len({frozenset(chosen(documents=2, math_documents=0, seed=seed)) for seed in range(12)}) > 2
     assert chosen(documents=None, math_documents=None, languages=("zh",)) == {sources()[6]["id"]}
     assert chosen(documents=None, math_documents=0, characters=(1, 2)) == set()
-    drawn = {tuple((drawn.style for drawn in choice.manners(CONFIG, str(number), "knowledge", "en"))) for number in range(60)}
+    drawn = {
+        tuple(drawn.style for drawn in choice.manners(CONFIG, str(number), "knowledge", "en")) for number in range(60)
+    }
     assert len(drawn) >= 8
     two = choice.manners(CONFIG.model_copy(update={"rewrites": 2}), "x", "knowledge", "en")
     assert len({drawn.style for drawn in two}) == 2
