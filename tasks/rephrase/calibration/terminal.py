@@ -41,7 +41,7 @@ def overview(found: Outcome, half: str) -> Iterator[RenderableType]:
     if half in found.groups:
         figures = found.groups[half]
         yield ""
-        yield f"[bold]Each check[/bold] on the {half} half: per cent that it refuses"
+        yield f"[bold]Each check[/bold] on the {half} half: per cent refused (stack*: where true passes)"
         yield checks(figures)
         yield ""
         yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
@@ -91,7 +91,7 @@ def checks(found: Figures) -> Table:
             check.check, *cells, _percent(check.precision), *(_percent(share) for share in check.rejects.values())
         )
     clean = [_percent(share) for share in found.clean.values()]
-    table.add_row("stack, where true passes", "", "", "", *clean, style="bold")
+    table.add_row("stack*", "", "", "", *clean, style="bold")
     return table
 
 
@@ -182,10 +182,11 @@ def _percent(share: Share, wrong: bool = False) -> Text:
     if not share.count:
         return Text("·" if share.of else "", style="dim")
     value = 100 * share.count / share.of
-    return Text(f"{value:.1f}", style=("red" if value > 1 else "yellow") if wrong else "")
+    told = f"{value:.1f}" if wrong or value < 9.95 else f"{value:.0f}"
+    return Text(told, style=("red" if value > 1 else "yellow") if wrong else "")
 
 
 def _area(area: float | None) -> Text:
     if area is None:
         return Text("")
-    return Text(f"{area:.3f}", style="dim" if abs(area - 0.5) < 0.02 else "")
+    return Text(f"{area:.2f}", style="dim" if abs(area - 0.5) < 0.02 else "")

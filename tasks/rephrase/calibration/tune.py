@@ -83,8 +83,8 @@ def tune(results: Sequence[Result], config: AlignmentConfig, budget: float = 0.0
     found = []
     for threshold in THRESHOLDS:
         scores = _scores(results, threshold)
-        if not scores("tune", True):
-            continue
+        if len(set(scores("tune", True))) < 2:
+            continue  # nothing of the set reaches it
         configured = threshold.value(config)
         chosen = choose(scores("tune", True), threshold.side, budget)
         before, after = (
