@@ -29,7 +29,7 @@ TARGET_TRUE = 0.9
 ALL = "all"
 """Every kind of corruption together."""
 
-LOWER_IS_BETTER = frozenset({"repetition", "copied", "seam"})
+LOWER_IS_BETTER = frozenset({"repetition", "copied", "seam", "ahead"})
 """Checks whose score is best at 0."""
 
 Z = 1.959964

@@ -28,8 +28,9 @@ SHORT = {
 """Kinds as heads of narrow columns."""
 
 
-def overview(found: Outcome, half: str) -> Iterator[RenderableType]:
-    """All tables: the stack on both halves and on real text, the checks on one half, thresholds, groups."""
+def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[RenderableType]:
+    """All tables: the stack on both halves and on real text, the checks on one half, thresholds, groups. Not `whole`:
+    cases were asked up to their first refusal, which says nothing of single checks."""
     pairs = len({result.case.id for result in found.results})
     yield f"{pairs} pairs, {len(found.results)} cases" + (
         f"; {len({result.case.id for result in found.real})} segments of {found.corpus}, {len(found.real)} cases"
@@ -37,18 +38,14 @@ def overview(found: Outcome, half: str) -> Iterator[RenderableType]:
         else "; no corpus is published, so no real text was asked"
     )
     yield ""
-    yield stack(found.groups)
+    yield stack(found.groups, whole)
     if half in found.groups:
         figures = found.groups[half]
-        yield ""
-        yield f"[bold]Each check[/bold] on the {half} half: per cent refused (stack*: where true passes)"
-        yield checks(figures)
-        yield ""
-        yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
-        yield areas(figures)
+        if whole:
+            yield from _single(figures, half)
         yield ""
         yield groups(figures)
-    if found.tuned:
+    if found.tuned and whole:
         yield ""
         yield f"[bold]Thresholds[/bold] that refuse at most {100 * found.budget:g} % of the tune half's true pairs"
         yield thresholds(found)
@@ -59,7 +56,16 @@ def overview(found: Outcome, half: str) -> Iterator[RenderableType]:
         yield Text("Every promise holds on the test half.", style="green")
 
 
-def stack(groups: dict[str, Figures]) -> Table:
+def _single(figures: Figures, half: str) -> Iterator[RenderableType]:
+    yield ""
+    yield f"[bold]Each check[/bold] on the {half} half: per cent refused (stack*: where the true rewrite passes)"
+    yield checks(figures)
+    yield ""
+    yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
+    yield areas(figures)
+
+
+def stack(groups: dict[str, Figures], whole: bool = True) -> Table:
     """Acceptance of true pairs and recall of each kind, a column a half, beside what is promised."""
     table = Table(box=None, pad_edge=False)
     table.add_column("the whole stack", no_wrap=True)
@@ -73,8 +79,9 @@ def stack(groups: dict[str, Figures]) -> Table:
         shares = [found.recall.get(kind, Share(0, 0)) for found in groups.values()]
         _row(table, f"{kind} refused", TARGETS.get(kind), shares)
     _row(table, "refused that is corrupted", None, [found.precision for found in groups.values()])
-    cells = [cell for found in groups.values() for cell in (_area(found.auc[ALL]), "", "")]
-    table.add_row("AUC", "", *cells)
+    if whole:
+        cells = [cell for found in groups.values() for cell in (_area(found.auc[ALL]), "", "")]
+        table.add_row("AUC", "", *cells)
     return table
 
 

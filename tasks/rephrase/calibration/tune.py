@@ -52,6 +52,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
     Threshold("copied", "copied", "most"),
     Threshold("repeated", "repetition", "most"),
     Threshold("seam", "seam", "most"),
+    Threshold("ahead", "ahead", "most"),
     Threshold("entities", "entities", "least"),
     Threshold("cosine", "cosine", "least"),
     Threshold("coverage", "coverage", "least"),
@@ -63,6 +64,10 @@ UNTUNED: dict[str, str] = {
     "counts": "a count: which numbers are looked at",
     "exchanged": "held against each two numbers, not against the check's score",
     "moved": "held against each number, not against the check's score",
+    "echoes": "held against whole documents",
+    "displaced": "held against whole documents",
+    "foreign": "held against translations alone",
+    "sentencewise": "held against translations alone",
 }
 """Numbers of AlignmentConfig that are no threshold of a score, and why."""
 

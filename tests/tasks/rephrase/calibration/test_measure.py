@@ -34,6 +34,14 @@ def test_every_check_is_asked_of_every_case(results: list[Result]):
         assert result.accepted == (not result.refused_by)
 
 
+def test_up_to_the_first_refusal_the_stack_says_the_same(results: list[Result], embedder):
+    few = [r for document in of_pairs(FEW[:4]) for r in judge(document, AlignmentConfig(), embedder, every=False)]
+    known = {result.case: result for result in results}
+    for result in few:
+        assert result.accepted == known[result.case].accepted
+        assert result.refused_by == known[result.case].refused_by[:1]
+
+
 def test_a_corruption_borrows_from_its_own_half_alone():
     pairs = load()[::6]
     tune = [pair for pair in pairs if pair.half == "tune"]
@@ -44,8 +52,8 @@ def test_a_corruption_borrows_from_its_own_half_alone():
 
 def test_processes_change_nothing():
     documents = of_pairs(FEW, ("negation", "number_swap"))
-    one = measure(documents, AlignmentConfig(), 1, cheap=True)
-    two = measure(documents, AlignmentConfig(), 2, cheap=True)
+    one = measure(documents, AlignmentConfig(), 1, "cheap")
+    two = measure(documents, AlignmentConfig(), 2, "cheap")
     assert one == two
     assert {len(result.verdicts) for result in one} == {len(CHECKS)}
 
@@ -97,7 +105,7 @@ def test_segments_of_a_corpus_beside_themselves(tmp_path: Path):
     for case in cases:
         assert case.style == REAL
         assert case.faithful == (case.source == case.rewrite)
-    for result in measure(documents, AlignmentConfig(), 1, cheap=True):
+    for result in measure(documents, AlignmentConfig(), 1, "cheap"):
         assert "copied" not in {verdict.check for verdict in result.verdicts}
 
 
@@ -107,12 +115,13 @@ def test_segments_of_a_corpus_beside_themselves(tmp_path: Path):
         (["--kind", "colour"], "no kind 'colour'"),
         (["--failures", "nothing"], "no kind 'nothing'"),
         (["--failures", "true", "--half", "both"], "no half 'both'"),
+        (["--quick", "--json", "/tmp/never.json"], "leave it out"),
         (["--pairs", "/nowhere.jsonl"], "cannot be read"),
         (["--set", "rephrase.alignment.cosine=7"], "cosine"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(arguments: list[str], told: str):
-    found = CliRunner().invoke(app, ["calibrate-alignment", "--cheap", *arguments])
+    found = CliRunner().invoke(app, ["calibrate-alignment", *arguments])
     assert found.exit_code != 0
     assert told in str(found.exception)
 
