@@ -95,6 +95,16 @@ class CheckFigures:
     auc: dict[str, float | None]
     """Kind -> area under the curve of its score; under ALL for every kind together."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether it refuses nothing at all."""
+        return not self.precision.of
+
+    @property
+    def tells(self) -> bool:
+        """Whether its score tells anything apart."""
+        return any(area is not None and abs(area - 0.5) >= 0.02 for area in self.auc.values())
+
 
 @dataclass(frozen=True)
 class Figures:

@@ -60,6 +60,8 @@ def _single(figures: Figures, half: str) -> Iterator[RenderableType]:
     yield ""
     yield f"[bold]Each check[/bold] on the {half} half: per cent refused (stack*: where the true rewrite passes)"
     yield checks(figures)
+    if idle := [check.check for check in figures.checks if check.idle]:
+        yield f"[dim]nothing refused by {', '.join(idle)}[/dim]"
     yield ""
     yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
     yield areas(figures)
@@ -93,6 +95,8 @@ def checks(found: Figures) -> Table:
     for name in ("true", "alone", "prec.", *(SHORT.get(kind, kind) for kind in found.recall)):
         table.add_column(name, justify="right", no_wrap=True)
     for check in found.checks:
+        if check.idle:
+            continue
         cells = [_percent(check.rejects_true, wrong=True), _percent(check.alone_true, wrong=True)]
         table.add_row(
             check.check, *cells, _percent(check.precision), *(_percent(share) for share in check.rejects.values())
@@ -110,7 +114,7 @@ def areas(found: Figures) -> Table:
     for kind in found.recall:
         table.add_column(SHORT.get(kind, kind), justify="right")
     for check in found.checks:
-        if any(area is not None and abs(area - 0.5) >= 0.02 for area in check.auc.values()):
+        if check.tells:
             table.add_row(check.check, _area(check.auc[ALL]), *(_area(check.auc[kind]) for kind in found.recall))
     table.add_row("stack", _area(found.auc[ALL]), *(_area(found.auc[kind]) for kind in found.recall), style="bold")
     return table
