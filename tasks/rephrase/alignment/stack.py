@@ -7,19 +7,27 @@ negation (0.95) above a true paraphrase (0.94).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from model.engines.engine import Completion
 from tasks.rephrase.alignment.answer import copied, finished, language, length, refusal, repetition, seam
 from tasks.rephrase.alignment.coverage import coverage
 from tasks.rephrase.alignment.entities import entities
 from tasks.rephrase.alignment.formulas import formulas
 from tasks.rephrase.alignment.literals import code
+from tasks.rephrase.alignment.margin import margin
 from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.negations import negations, opposites
 from tasks.rephrase.alignment.numbers import numbers
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict
 from tasks.rephrase.alignment.words import Dear, Embedder, Match
 from tasks.rephrase.config import AlignmentConfig
+
+if TYPE_CHECKING:
+    from tasks.rephrase.alignment.judge import Judge
+    from tasks.rephrase.alignment.nli import NLI
 
 CHECKS: tuple[Check, ...] = (
     finished,
@@ -44,11 +52,20 @@ NAMES = tuple(check.__name__ for check in (*CHECKS, *DEAR))
 """Every check, in the order in which they run."""
 
 
+OPTIONAL = ("nli", "judge")
+RECORDED = (*NAMES, *OPTIONAL)
+"""Every score that a record of a segment has."""
+
+
 @dataclass(frozen=True)
 class Alignment:
     """The verdicts on one pair; `reason` and `why` are those of the first that failed."""
 
     verdicts: tuple[Verdict, ...]
+    margin: float | None = None
+    """How near the pair came to a refusal (margin.py)."""
+    judged: Completion | None = None
+    """What the judge's answer cost, where it was asked."""
 
     @property
     def accepted(self) -> bool:
@@ -66,19 +83,41 @@ class Alignment:
     def scores(self) -> dict[str, float | None]:
         """Every check's score, None for those that were not reached."""
         found = {verdict.check: round(verdict.score, 4) for verdict in self.verdicts}
-        return {name: found.get(name) for name in NAMES}
+        return {name: found.get(name) for name in RECORDED}
 
 
-def align(pair: Pair, config: AlignmentConfig, embedder: Embedder, *, every: bool = False) -> Alignment:
-    """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted."""
+def align(
+    pair: Pair,
+    config: AlignmentConfig,
+    embedder: Embedder,
+    *,
+    every: bool = False,
+    nli: NLI | None = None,
+    judge: Judge | None = None,
+) -> Alignment:
+    """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted. `nli`
+    and `judge` are asked last, where there are such, and the judge only of accepted pairs in its grey zone."""
     verdicts: list[Verdict] = []
+    judged: Completion | None = None
+    for verdict in _verdicts(pair, config, embedder, nli):
+        verdicts.append(verdict)
+        if not (verdict.passed or every):
+            break
+    near = margin(pair, verdicts, config)
+    if judge is not None and judge.wants(near) and all(verdict.passed for verdict in verdicts):
+        verdict, judged = judge.check(pair)
+        verdicts.append(verdict)
+    return Alignment(tuple(verdicts), near, judged)
+
+
+def _verdicts(pair: Pair, config: AlignmentConfig, embedder: Embedder, nli: NLI | None) -> Iterator[Verdict]:
+    """One after another, so that nothing dear is computed of what a cheap check refused."""
     for check in CHECKS:
-        verdicts.append(check(pair, config))
-        if not (verdicts[-1].passed or every):
-            return Alignment(tuple(verdicts))
+        yield check(pair, config)
     match = Match(pair, embedder)
     for dear in DEAR:
-        verdicts.append(dear(match, config))
-        if not (verdicts[-1].passed or every):
-            break
-    return Alignment(tuple(verdicts))
+        verdict = dear(match, config)
+        if verdict is not None:
+            yield verdict
+    if nli is not None:
+        yield nli.check(match)

@@ -117,8 +117,8 @@ class Match:
         return [(old, int(new), float(near[old])) for old, new in enumerate(there) if new >= 0 and home[new] == old]
 
 
-Dear = Callable[[Match, AlignmentConfig], Verdict]
-"""A check that needs the network's word: as pure as the others."""
+Dear = Callable[[Match, AlignmentConfig], Verdict | None]
+"""A check that needs the network's word: as pure as the others. None where the network cannot read the pair."""
 
 
 def read(text: str, embedder: Embedder) -> Side:
