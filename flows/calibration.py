@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fsspec
 from rich.console import Console
 
 from flows.request import Request
 
 if TYPE_CHECKING:
-    from tasks.rephrase.calibration.measure import Result
+    from flows.preset import Preset
+    from tasks.rephrase.calibration.cases import Document
     from tasks.rephrase.calibration.pairs import TruePair
 
 
 class CalibrationError(ValueError):
-    """A kind or an option that is not there; the message lists what is."""
+    """A kind or a half that is not there; the message lists what is."""
 
 
 @dataclass(frozen=True)
@@ -32,54 +35,81 @@ class Wanted:
     """Corruptions of each kind made of one pair."""
     sample: int = 0
     """Measure so many pairs, chosen by a hash of their ids; 0 for all."""
+    corpus: int = 24
+    """Documents of the preset's corpus whose segments are measured too, where it is published; 0 for none."""
+    budget: float = 0.01
+    """Share of true pairs that one threshold may refuse."""
     workers: int = 0
     """Processes; 0 for as many as there are cores."""
+    cheap: bool = False
+    """Leave out the checks that read the texts with the network."""
     failures: str = ""
     """Show what goes wrong of this kind instead of the tables."""
     count: int = 10
     """How many of them."""
     half: str = "tune"
     """Of which half."""
+    html: str = ""
+    """Write a page there."""
+    json: str = ""
+    """Write the figures there as data."""
+    markdown: str = ""
+    """Write the tables there as markdown."""
     check: bool = False
     """Whether a broken promise is a failure."""
 
 
 def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
-    """Measure and show. False where a promise does not hold on the test half and `wanted.check` asks for it."""
+    """Measure, show, write. False where a promise does not hold on the test half and `wanted.check` asks for it."""
     from flows.preset import load_preset
     from flows.terminal import shown
-    from tasks.rephrase.calibration import terminal
-    from tasks.rephrase.calibration.cases import TRUE, of_pairs
-    from tasks.rephrase.calibration.corruptions import KINDS
-    from tasks.rephrase.calibration.figures import figures
+    from tasks.rephrase.calibration import outcome, report, terminal
+    from tasks.rephrase.calibration.cases import of_pairs
     from tasks.rephrase.calibration.measure import measure
     from tasks.rephrase.calibration.pairs import load
 
-    if unknown := sorted({*wanted.kinds, *filter(None, [wanted.failures])} - {*KINDS, TRUE}):
-        raise CalibrationError(f"there is no kind '{unknown[0]}': choose {TRUE} or one of {', '.join(KINDS)}")
+    kinds = _known(wanted)
     pairs = _sampled(load(wanted.pairs), wanted.sample)
-    kinds = wanted.kinds or tuple(KINDS)
+    preset = load_preset(request)
+    config = preset.rephrase.alignment
+    workers = wanted.workers or len(os.sched_getaffinity(0))
     if wanted.failures:
-        pairs = [pair for pair in pairs if pair.half == wanted.half]
-        kinds = tuple(kind for kind in (wanted.failures,) if kind != TRUE)
-    config = load_preset(request).rephrase.alignment
-    documents = of_pairs(pairs, kinds, wanted.each)
-    with shown(console):
-        results = measure(documents, config, wanted.workers or len(os.sched_getaffinity(0)))
-    if wanted.failures:
+        documents = of_pairs(pairs, kinds, wanted.each, (wanted.half,))
+        with shown(console):
+            results = measure(documents, config, workers, wanted.cheap)
         for block in terminal.failures(results, wanted.failures, wanted.count):
             console.print(block)
         return True
-    halves = {name: figures(some) for name in ("tune", "test") if (some := _of(results, name))}
-    console.print(terminal.stack(halves), "")
-    if found := halves.get(wanted.half):
-        console.print(f"{wanted.half} half, per cent refused by each check", terminal.checks(found), "")
-        console.print(terminal.areas(found), "")
-        console.print(terminal.groups(found), "")
-    broken = halves["test"].broken() if "test" in halves else []
-    for sentence in broken:
-        console.print(f"[red]broken on the test half[/red]: {sentence}")
-    return not (wanted.check and broken)
+    documents = of_pairs(pairs, kinds, wanted.each)
+    name, real = _corpus(request, preset, wanted, kinds)
+    with shown(console):
+        results = measure([*documents, *real], config, workers, wanted.cheap)
+    count = sum(map(len, documents))
+    found = outcome.outcome(config, results[:count], results[count:], name, wanted.budget)
+    for block in terminal.overview(found, wanted.half):
+        console.print(block)
+    for target, text in (
+        (wanted.html, lambda: report.page(found)),
+        (wanted.markdown, lambda: report.markdown(found)),
+        (wanted.json, lambda: json.dumps(outcome.data(found), ensure_ascii=False, indent=1) + "\n"),
+    ):
+        if target:
+            _write(target, text())
+            console.print(f"Written: [bold]{target}[/bold]")
+    return not (wanted.check and found.broken)
+
+
+def _known(wanted: Wanted) -> tuple[str, ...]:
+    """The kinds to make. Raises CalibrationError where there is no such kind or half."""
+    from tasks.rephrase.calibration.cases import TRUE
+    from tasks.rephrase.calibration.corruptions import KINDS
+
+    if unknown := sorted({*wanted.kinds, *filter(None, [wanted.failures])} - {*KINDS, TRUE}):
+        raise CalibrationError(f"there is no kind '{unknown[0]}': choose {TRUE} or one of {', '.join(KINDS)}")
+    if wanted.half not in ("tune", "test"):
+        raise CalibrationError(f"there is no half '{wanted.half}': choose tune or test")
+    kinds = (wanted.failures,) if wanted.failures else wanted.kinds or tuple(KINDS)
+    return tuple(kind for kind in KINDS if kind in kinds)
 
 
 def _sampled(pairs: list[TruePair], count: int) -> list[TruePair]:
@@ -91,5 +121,27 @@ def _sampled(pairs: list[TruePair], count: int) -> list[TruePair]:
     return sorted(chosen, key=lambda pair: pair.id)
 
 
-def _of(results: Sequence[Result], half: str) -> list[Result]:
-    return [result for result in results if result.case.half == half]
+def _corpus(request: Request, preset: Preset, wanted: Wanted, kinds: tuple[str, ...]) -> tuple[str, list[Document]]:
+    """The cases of real text, none where the preset's corpus is not published."""
+    from flows.dag import dag
+    from tasks.artifact import NotReady
+    from tasks.rephrase.calibration.cases import of_corpus
+
+    if not wanted.corpus:
+        return "", []
+    try:
+        artifact = dag(request, preset).corpus.artifact()
+    except NotReady:
+        artifact = None
+    if artifact is None:
+        return "", []
+    rephrase = preset.rephrase
+    found = of_corpus(artifact, wanted.corpus, rephrase.seed, rephrase.segments.tokens, kinds, wanted.each)
+    return f"{artifact.name} {artifact.fingerprint}", found
+
+
+def _write(target: str, text: str) -> None:
+    if "://" not in target:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+    fs, path = fsspec.core.url_to_fs(target)
+    fs.pipe_file(path, text.encode())

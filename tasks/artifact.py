@@ -237,7 +237,7 @@ class Step:
     def workspace(self) -> Path:
         """A local folder of this step for processes that keep state of their own (training): survives a kill,
         never read by others."""
-        root = Path(self.uri.removeprefix("file://")) if _is_local(self.uri) else cache_folder() / digest(self.uri)[:16]
+        root = Path(self.uri.removeprefix("file://")) if is_local(self.uri) else cache_folder() / digest(self.uri)[:16]
         path = root / "work"
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -343,7 +343,8 @@ def _flat(key: str) -> str:
     return key.replace("/", "--")
 
 
-def _is_local(uri: str) -> bool:
+def is_local(uri: str) -> bool:
+    """Whether `uri` is a folder of this machine."""
     return "://" not in uri or uri.startswith("file://")
 
 
@@ -356,7 +357,7 @@ def cache_folder() -> Path:
 @contextmanager
 def _scratch(uri: str) -> Iterator[Path]:
     """A scratch folder on the artifact's own disk (so that moving in is a rename), removed on the way out."""
-    parent = Path(uri.removeprefix("file://")) / "scratch" if _is_local(uri) else None
+    parent = Path(uri.removeprefix("file://")) / "scratch" if is_local(uri) else None
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=parent))
@@ -369,7 +370,7 @@ def _scratch(uri: str) -> Iterator[Path]:
 def _move_in(local: Path, url: str) -> None:
     with local.open("rb") as file:
         os.fsync(file.fileno())
-    if _is_local(url):
+    if is_local(url):
         target = Path(url.removeprefix("file://"))
         target.parent.mkdir(parents=True, exist_ok=True)
         local.replace(target)
@@ -415,7 +416,7 @@ def _holder(uri: str, part: Part) -> tuple[str, str]:
 
 def _checked(listed: str, part: Part) -> Path:
     uri, place = _holder(listed, part)
-    if _is_local(uri):
+    if is_local(uri):
         path = Path(uri.removeprefix("file://")) / place
         if not path.exists():
             raise ArtifactError(f"{path} is listed but missing: delete {uri} and run its stage again")

@@ -23,13 +23,15 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from model.config import Config
+from model.engines.engine import Price, RequestLimits
 from tasks import process
-from tasks.artifact import Artifact, Step
+from tasks.artifact import Artifact, Step, cache_folder, is_local
 from tasks.progress import Progress
 
 log = logging.getLogger(__name__)
 
 POLL = 0.25  # seconds between two looks at a job's progress
+ENDPOINT_SLOTS = 64
 GRACE = 120.0  # seconds a job gets to write its checkpoint after SIGTERM
 
 
@@ -59,6 +61,17 @@ class Execution(Config):
     """An OpenAI-compatible endpoint for rewriting (such as vLLM's); None starts the embedded llama.cpp server."""
     judge_url: str | None = None
     """The same for the judge of a sample's quality (`scores.judge`), which may be another model."""
+    engine_slots: int | None = Field(default=None, ge=1)
+    """Requests in flight of a stage that asks an engine; None: `workers` for the embedded one, 64 for an endpoint."""
+    engine_requests: RequestLimits = RequestLimits()
+    """How long engines are waited for, and how often they are asked again."""
+    engine_price: Price = Price()
+    """What the rewriting engine charges per million tokens: for the prediction and the ledger."""
+    answers: str | None = None
+    """Folder of the engines' answers, shared by all configurations, so that nothing is asked twice; None: `answers`
+    under the artifacts' root (in the cache where that is remote). On a disk of this machine."""
+    answers_bytes: int = Field(default=8 << 30, ge=0)
+    """Size above which the answers longest unused are forgotten; 0 keeps answers only until their stage is done."""
     price_per_hour: float = Field(default=0.0, ge=0)
     """Money per hour of the machine, for the cost column of the report."""
 
@@ -67,6 +80,18 @@ class Execution(Config):
         if self.dask_address is not None and self.executor != "dask":
             raise ValueError("dask_address names a Dask scheduler but executor is 'processes': set executor to 'dask'")
         return self
+
+    def slots(self, engine: str) -> int:
+        """Requests to keep in flight of an engine of this kind (`embedded`, `endpoint`)."""
+        return self.engine_slots or (self.workers if engine == "embedded" else ENDPOINT_SLOTS)
+
+    def answers_folder(self, root: str) -> Path | None:
+        """Where engines' answers are kept for artifacts under `root`; None where they are not kept."""
+        if not self.answers_bytes:
+            return None
+        if self.answers is not None:
+            return Path(self.answers).expanduser()
+        return Path(root.removeprefix("file://")) / "answers" if is_local(root) else cache_folder() / "answers"
 
 
 class JobFailed(RuntimeError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from model.config import Config
-from model.engines.engine import EngineError
+from model.engines.engine import EngineError, RequestLimits
 
 if TYPE_CHECKING:
     from model.engines.llamacpp import LlamaCpp
@@ -28,7 +28,9 @@ class EngineConfig(Config):
     """Tokens of the engine's context: prompt and answer together. `embedded` only."""
 
 
-def open_engine(config: EngineConfig, url: str | None, slots: int, stage: str, url_field: str) -> LlamaCpp | OpenAI:
+def open_engine(
+    config: EngineConfig, url: str | None, slots: int, stage: str, url_field: str, limits: RequestLimits | None = None
+) -> LlamaCpp | OpenAI:
     """The engine that the configuration of `stage` names; `url` is what stands in `execution.<url_field>`. Raises
     EngineError where the endpoint's URL is missing or unasked for."""
     # Imported here: configurations are read where no engine is ever opened.
@@ -41,10 +43,11 @@ def open_engine(config: EngineConfig, url: str | None, slots: int, stage: str, u
                 f"`{stage}.engine` is `endpoint` but `execution.{url_field}` is not set: give the server's URL, such "
                 f"as http://localhost:8000/v1, or set `{stage}.engine=embedded`"
             )
-        return OpenAI(url, config.model, slots=slots)
+        return OpenAI(url, config.model, slots=slots, limits=limits)
     if url:
         raise EngineError(
             f"`execution.{url_field}` is set but `{stage}.engine` is `embedded`: set `{stage}.engine=endpoint` and "
             f"`{stage}.model` to the model's name there (both are part of what the answers are)"
         )
-    return LlamaCpp(packaged_gguf(config.model), sha256=config.model_sha256, slots=slots, context=config.context)
+    path = packaged_gguf(config.model)
+    return LlamaCpp(path, sha256=config.model_sha256, slots=slots, context=config.context, limits=limits)

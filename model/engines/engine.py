@@ -13,7 +13,7 @@ from pydantic import Field
 from model.config import Config
 
 Role = Literal["system", "user", "assistant"]
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "filtered"]
 
 
 class EngineError(RuntimeError):
@@ -33,6 +33,38 @@ class Sampling(Config):
     """Nucleus sampling."""
     top_k: int = Field(default=40, ge=0)
     """Candidates kept at each token; 0 keeps all. Endpoints that do not know it ignore it."""
+
+
+class RequestLimits(Config):
+    """How long an engine is waited for and how often it is asked again. Execution, never identity."""
+
+    connect_seconds: float = Field(default=10.0, gt=0)
+    """Longest wait for a connection to an endpoint."""
+    answer_seconds: float = Field(default=600.0, gt=0)
+    """Longest time for one whole answer, sending and reading included; what takes longer is cut off."""
+    attempts: int = Field(default=4, ge=1)
+    """Failures of one request (a time-out counts twice) after which its prompt is given up, where the engine answers
+    others. Lost connections and "too busy" do not count."""
+    backoff_seconds: float = Field(default=1.0, gt=0)
+    """Longest pause before the second attempt; doubled each time up to a minute, and drawn evenly below that."""
+    patience_seconds: float = Field(default=300.0, gt=0)
+    """How long nothing but failures is borne before the stage stops; `answer_seconds` where that is more and requests
+    are still in flight."""
+
+
+class Price(Config):
+    """What an engine charges, in any currency, per million tokens. Execution, never identity."""
+
+    prompt: float = Field(default=0.0, ge=0)
+    """A prompt's tokens that no prefix cache had."""
+    cached: float = Field(default=0.0, ge=0)
+    """A prompt's tokens that the prefix cache had."""
+    generated: float = Field(default=0.0, ge=0)
+    """An answer's tokens."""
+
+    def of(self, prompt: float, cached: float, generated: float) -> float:
+        """What so many tokens cost, `cached` of those in `prompt` being the cache's."""
+        return ((prompt - cached) * self.prompt + cached * self.cached + generated * self.generated) / 1e6
 
 
 @dataclass(frozen=True)
@@ -78,13 +110,29 @@ class Completion:
 
     text: str
     finish: Finish
-    """`length` where `max_tokens` or the context ended it."""
+    """`length` where `max_tokens` or the context ended it, `filtered` where the endpoint's content filter did."""
     prompt_tokens: int
     cached_tokens: int
     """How many of `prompt_tokens` the prefix cache had."""
     generated_tokens: int
     seconds: float
     """Wall seconds from request to answer, waiting for a free slot left out."""
+    estimated: bool = False
+    """Whether the engine told no usage, so that the tokens are estimates (`estimate`)."""
+
+
+def estimate(text: str) -> int:
+    """About how many tokens `text` has, for an engine that does not say: four bytes to a token."""
+    return -(-len(text.encode()) // 4)
+
+
+def sound(text: str) -> str:
+    """`text` without halves of surrogate pairs, which JSON can spell and no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def response_format(schema: str) -> dict[str, Any]:

@@ -1,38 +1,61 @@
 """Any OpenAI-compatible endpoint (vLLM, SGLang, llama-server, a cloud) as an engine, through httpx.
 
-Bounded: at most `slots` requests in flight, each with a time limit. Patient: 408, 409, 425, 429 and 5xx, lost
-connections and answers that are no JSON are tried again after a growing pause with jitter, or after the pause the
-server asked for. Then it gives up with one clear sentence.
+One event loop in a thread of its own carries every request, so that some hundreds in flight cost little and closing the
+engine ends them at once. Bounded: `slots` requests in flight over all replicas, fewer where a replica says it is busy
+(replicas.py); each answer in time and in bytes. Patient: what may pass is tried again after a jittered pause. A prompt
+that fails while others are answered is given up; an endpoint that answers nobody ends the stage in one sentence.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import random
 import threading
-import time
-import zlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from email.utils import parsedate_to_datetime
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 import httpx
 
-from model.engines.engine import Completion, EngineError, Prompt, PromptRefused, response_format
+from model.engines.engine import (
+    Completion,
+    EngineError,
+    Message,
+    Prompt,
+    PromptRefused,
+    RequestLimits,
+    Sampling,
+    response_format,
+)
+from model.engines.replicas import Replica, Replicas
+from model.engines.reply import KEY_VARIABLE, Busy, Failed, read
 
 log = logging.getLogger(__name__)
 
-PASSING = {408, 409, 425, 429}
+MOST_BYTES = 8 << 20
+"""Longest reply read: an answer of some 100,000 tokens with room for what servers add."""
 LONGEST_PAUSE = 60.0
-KEY_VARIABLE = "OPENK2_ENGINE_KEY"
-"""Environment variable with the endpoint's key; a key is no configuration and is never recorded."""
+TELL = 30.0
+"""Seconds between two warnings in the log."""
+UNHEARD = 20
+"""Refusals, with no answer before them, after which the set-up is at fault and not the prompts."""
+PROBE = Prompt((Message("user", "Say yes."),), Sampling(temperature=0.0), 1, 0)
+"""What tells an endpoint that answers nobody from a prompt that nobody can answer."""
+
+
+T = TypeVar("T")
+CLOSED = "the engine was closed while a request was in flight"
 
 
 class OpenAI:
     """A model behind one or several replicas of an OpenAI-compatible endpoint."""
+
+    name = "openai"
 
     def __init__(
         self,
@@ -40,48 +63,44 @@ class OpenAI:
         model: str,
         *,
         slots: int = 64,
-        timeout: float = 300.0,
-        attempts: int = 6,
-        backoff: float = 1.0,
-        sleep: Callable[[float], None] = time.sleep,
+        limits: RequestLimits | None = None,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
-        """`urls`: one base URL such as http://host:8000/v1, or several (a list, or separated by commas): a session
-        keeps to its replica. `timeout`: seconds one request may take as a whole. `backoff`: seconds before the second
-        attempt; doubled each time, up to a minute."""
-        self.urls = [url.strip().rstrip("/") for url in (urls.split(",") if isinstance(urls, str) else urls)]
-        if not all(url.startswith(("http://", "https://")) for url in self.urls):
+        """`urls`: one base URL such as http://host:8000/v1, or several replicas (a list, or separated by commas).
+        Raises EngineError for what is no URL."""
+        several = urls.split(",") if isinstance(urls, str) else urls
+        self.urls = [url.strip().rstrip("/") for url in several if url.strip()]
+        if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
             raise EngineError(f"an endpoint begins with http:// or https://, as in http://host:8000/v1; got {urls!r}")
-        self.model, self.slots = model, slots
-        self.name = "openai"
-        self.timeout, self.attempts, self.backoff, self._sleep = timeout, attempts, backoff, sleep
-        self._gate = threading.BoundedSemaphore(slots)
-        self._client: httpx.Client | None = None
+        self.model, self.slots, self.limits = model, slots, limits or RequestLimits()
+        self.most_bytes = most_bytes
+        self._line: _Line | None = None
 
     def __enter__(self) -> OpenAI:
-        key = os.environ.get(KEY_VARIABLE, "")
-        self._client = httpx.Client(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            limits=httpx.Limits(max_connections=self.slots, max_keepalive_connections=self.slots),
-            timeout=httpx.Timeout(self.timeout, connect=min(10.0, self.timeout), pool=None),
-        )
+        self._line = _Line(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        """Ends what is in flight: whoever waits for it gets an EngineError."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        if self._client is None:
+        line = self._line
+        if line is None:
             raise EngineError("the engine is not open: use it as `with OpenAI(...) as engine:`")
-        if len(prompts) == 1:
-            return [self._one(prompts[0])]
-        with ThreadPoolExecutor(min(self.slots, max(len(prompts), 1))) as pool:
-            return list(pool.map(self._one, prompts))
+        futures = [line.submit(prompt, self._body(prompt)) for prompt in prompts]
+        try:
+            return [future.result() for future in futures]
+        except CancelledError:
+            raise EngineError(CLOSED) from None
+        finally:
+            for future in futures:
+                future.cancel()
 
-    def _one(self, prompt: Prompt) -> Completion:
-        url = f"{self.urls[zlib.crc32(prompt.session.encode()) % len(self.urls)]}/chat/completions"
-        body = {
+    def _body(self, prompt: Prompt) -> bytes:
+        body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": message.role, "content": message.content} for message in prompt.messages],
             "max_tokens": prompt.max_tokens,
@@ -92,89 +111,229 @@ class OpenAI:
         }
         if prompt.sampling.top_k:
             body["top_k"] = prompt.sampling.top_k
-        trouble, asked = "", 0.0
-        for attempt in range(self.attempts):
-            if attempt:
-                pause = self._pause(asked, attempt)
-                log.warning("%s: %s; attempt %d of %d in %.1f s", url, trouble, attempt + 1, self.attempts, pause)
-                self._sleep(pause)
-            with self._gate:
-                began = time.monotonic()
+        return json.dumps(body).encode()
+
+
+class _Line:
+    """The open connection: an event loop, its client, and what is known of the replicas."""
+
+    def __init__(self, engine: OpenAI) -> None:
+        self.engine, self.limits = engine, engine.limits
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
+        self._thread.start()
+        self._broken: EngineError | None = None
+        self._answered = self._refused = 0
+        self._told = float("-inf")
+        self._troubled: float | None = None  # since when there have been nothing but failures
+        self._run(self._open()).result()
+
+    def submit(self, prompt: Prompt, body: bytes) -> Future[Completion]:
+        return self._run(self._answer(prompt, body))
+
+    def close(self) -> None:
+        self._run(self._close()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # the loop was closed this very moment
+            work.close()
+            raise EngineError(CLOSED) from None
+
+    async def _open(self) -> None:
+        # One client for each request in flight: a pool of some hundred connections is searched at every request.
+        self._idle: list[httpx.AsyncClient] = []
+        secure = any(url.startswith("https://") for url in self.engine.urls)
+        self._trust = httpx.create_ssl_context() if secure else False  # made once: it takes a while
+        self._replicas = Replicas(self.engine.urls, self.engine.slots, self.limits.backoff_seconds, self._loop.time)
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client nobody else uses; kept for the next request unless this one fails."""
+        client = self._idle.pop() if self._idle else self._new_client()
+        try:
+            yield client
+        except BaseException:
+            await asyncio.shield(client.aclose())
+            raise
+        self._idle.append(client)
+
+    def _new_client(self) -> httpx.AsyncClient:
+        key = os.environ.get(KEY_VARIABLE, "")
+        # What a server compresses could be gigabytes once read: it is asked not to, and not believed if it does.
+        headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
+        return httpx.AsyncClient(
+            headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
+            timeout=httpx.Timeout(None, connect=self.limits.connect_seconds),
+            verify=self._trust,
+        )
+
+    async def _close(self) -> None:
+        self._broken = self._broken or EngineError(CLOSED)
+        await asyncio.gather(*self._cancel(), return_exceptions=True)
+        await asyncio.gather(*(client.aclose() for client in self._idle), return_exceptions=True)
+
+    def _cancel(self) -> list[asyncio.Task[Any]]:
+        """Cancel every request but the one that this is."""
+        mine = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    async def _answer(self, prompt: Prompt, body: bytes) -> Completion:
+        """The answer to one prompt, after as many attempts as it takes."""
+        try:
+            return await self._insist(prompt, body)
+        except asyncio.CancelledError:
+            raise self._broken or EngineError("the request was cancelled") from None
+
+    async def _insist(self, prompt: Prompt, body: bytes) -> Completion:
+        weight, turned, last = 0, 0, False
+        while True:
+            try:
+                return await self._attempt(prompt, body)
+            except Busy as busy:
+                trouble, turned = str(busy), turned + 1
+                self._trouble(trouble, busy.asked)
+            except Failed as failure:
+                trouble, weight, turned = str(failure), weight + failure.weight, turned + 1
+                self._trouble(trouble)
+            if weight >= self.limits.attempts:
+                # Is it the prompt or the endpoint? One that answers a plain prompt gets a last chance with this one.
+                alive = await self._alive()
+                if alive and last:
+                    raise PromptRefused(f"a prompt failed {weight} times, the last time with {trouble}")
+                weight, last = (weight, True) if alive else (0, False)
+                if alive:
+                    continue
+            pause = random.random() * min(self.limits.backoff_seconds * 2.0 ** min(turned - 1, 16), LONGEST_PAUSE)
+            log.debug("%s: another attempt in %.1f s", trouble, pause)
+            await asyncio.sleep(pause)
+
+    async def _attempt(self, prompt: Prompt, body: bytes) -> Completion:
+        replica, replicas = await self._take(prompt.session), self._replicas
+        sent = self._loop.time()
+        landed: Callable[[Replica], None] = replicas.left
+        try:
+            status, headers, content = await self._post(replica, body)
+            answer = read(replica.url, status, headers, content, prompt, self._loop.time() - sent)
+            landed, self._troubled = replicas.succeeded, None
+            self._answered += 1
+            return answer
+        except PromptRefused as refusal:
+            landed, self._troubled = replicas.succeeded, None
+            self._refused += 1
+            if not self._answered and self._refused >= UNHEARD:
+                self._break(f"{replica.url} refused each of the first {UNHEARD} prompts, the last time with {refusal}")
+            raise
+        except Busy as busy:
+            landed = partial(replicas.overloaded, sent=sent, asked=busy.asked)
+            raise
+        except Failed as failure:
+            landed = partial(replicas.failed, sent=sent, lost=failure.weight == 0)
+            raise
+        except EngineError as error:
+            self._stop(self._broken or await self._named(replica, error))
+        finally:
+            landed(replica)
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _take(self, session: str) -> Replica:
+        """The replica for a request of `session`, waiting until one has room."""
+        async with self._changed:
+            while True:
+                if self._broken:
+                    raise self._broken
+                if (replica := self._replicas.take(session)) is not None:
+                    return replica
                 try:
-                    status, headers, content = self._post(url, body)
-                    if status == 200:
-                        return _completion(_json(content), time.monotonic() - began)
-                    trouble, asked = f"status {status}: {content[:200]!r}", _asked_pause(headers)
-                except (httpx.TransportError, _Garbage) as error:
-                    trouble, asked, status = f"{type(error).__name__}: {error}", 0.0, 500
-            if status < 500 and status not in PASSING:
-                if status in (400, 413, 422):
-                    raise PromptRefused(f"{url} refused a prompt with {trouble}")
-                raise EngineError(f"{url} answered {trouble}: check the URL, the model's name and ${KEY_VARIABLE}")
-        raise EngineError(
-            f"{url} failed {self.attempts} times, the last time with {trouble}: see that the server runs, then run the "
-            "same command again; finished requests are kept"
+                    async with asyncio.timeout(self._replicas.wait()):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass  # a rest is over
+
+    async def _post(self, replica: Replica, body: bytes) -> tuple[int, httpx.Headers, bytes]:
+        """One request, as a whole within `answer_seconds` and `most_bytes`. Raises Failed."""
+        most = self.engine.most_bytes
+        try:
+            async with asyncio.timeout(self.limits.answer_seconds):
+                async with (
+                    self._client() as client,
+                    client.stream("POST", f"{replica.url}/chat/completions", content=body) as response,
+                ):
+                    if (coding := response.headers.get("content-encoding", "identity")) != "identity":
+                        raise Failed(f"the answer is compressed ({coding}), which was not asked for")
+                    content = bytearray()
+                    async for chunk in response.aiter_raw():
+                        content += chunk
+                        if len(content) > most:
+                            raise Failed(f"the answer has over {most:,} bytes")
+                    return response.status_code, response.headers, bytes(content)
+        except TimeoutError:
+            raise Failed(f"no whole answer within {self.limits.answer_seconds:g} s", weight=2) from None
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Failed(f"no connection ({error or type(error).__name__})", weight=0) from None
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise Failed(f"{type(error).__name__}: {error}") from None
+
+    def _trouble(self, trouble: str, asked: float = 0.0) -> None:
+        """Note a failure; where nothing has been answered for too long, end it for everybody."""
+        now, patience = self._loop.time(), self.limits.patience_seconds
+        self._troubled = now if self._troubled is None else self._troubled
+        if now - self._told > TELL:
+            self._told = now
+            log.warning("%s: %s; trying again", self._where(), trouble)
+        if asked > patience and self._replicas.resting(patience):
+            self._break(f"{self._where()} wants to be left alone for {asked:,.0f} s ({trouble})")
+        if self._replicas.flying:
+            patience = max(patience, self.limits.answer_seconds)
+        if now - self._troubled > patience:
+            self._break(f"{self._where()} answered nothing for {now - self._troubled:,.0f} s, the last time: {trouble}")
+
+    def _break(self, what: str) -> NoReturn:
+        self._stop(
+            EngineError(
+                f"{what}: see that the server runs and that URL, model and ${KEY_VARIABLE} are right, then run the "
+                "same command again; finished requests are kept"
+            )
         )
 
-    def _post(self, url: str, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
-        """One request within `timeout` as a whole: a server that drips bytes for ever is cut off too."""
-        assert self._client is not None
-        deadline = time.monotonic() + self.timeout
-        with self._client.stream("POST", url, json=body) as response:
-            chunks = []
-            for chunk in response.iter_bytes():
-                chunks.append(chunk)
-                if time.monotonic() > deadline:
-                    raise httpx.ReadTimeout(f"no whole answer within {self.timeout:g} s")
-            return response.status_code, response.headers, b"".join(chunks)
+    def _stop(self, error: EngineError) -> NoReturn:
+        """End every request with the first such error."""
+        if self._broken is None:
+            self._broken = error
+            self._cancel()
+        raise self._broken
 
-    def _pause(self, asked: float, attempt: int) -> float:
-        if asked:
-            return min(asked, LONGEST_PAUSE)
-        longest = min(self.backoff * 2 ** (attempt - 1), LONGEST_PAUSE)
-        return longest * (0.5 + random.random() / 2)  # jitter: a crowd that failed together must not return together
+    def _where(self) -> str:
+        return ", ".join(self.engine.urls)
 
+    async def _alive(self) -> bool:
+        """Whether the endpoint answers anything at all."""
+        try:
+            await self._attempt(PROBE, self.engine._body(PROBE))
+        except (Busy, Failed):
+            return False
+        except PromptRefused:
+            return True
+        return True
 
-class _Garbage(ValueError):
-    """An answer that is not a chat completion."""
-
-
-def _json(content: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(content)
-    except ValueError as error:
-        raise _Garbage(f"the answer is no JSON ({error}): {content[:80]!r}") from error
-    if not isinstance(answer, dict):
-        raise _Garbage(f"the answer is no object: {content[:80]!r}")
-    return answer
-
-
-def _completion(answer: dict[str, Any], seconds: float) -> Completion:
-    try:
-        choice, usage = answer["choices"][0], answer.get("usage") or {}
-        text = choice["message"]["content"] or ""
-        if not isinstance(text, str):
-            raise TypeError("content is no string")
-        return Completion(
-            text=text,
-            finish="stop" if choice.get("finish_reason") == "stop" else "length",
-            prompt_tokens=int(usage.get("prompt_tokens", 0)),
-            cached_tokens=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
-            generated_tokens=int(usage.get("completion_tokens", 0)),
-            seconds=seconds,
-        )
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise _Garbage(f"the answer is no chat completion ({type(error).__name__}: {error})") from error
-
-
-def _asked_pause(headers: httpx.Headers) -> float:
-    """Seconds of a Retry-After header (a number or a date), 0 without one."""
-    value = headers.get("retry-after", "")
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return 0.0
+    async def _named(self, replica: Replica, error: EngineError) -> EngineError:
+        """`error`, saying which models the endpoint serves where the one asked for is not among them."""
+        try:
+            async with asyncio.timeout(self.limits.connect_seconds), self._client() as client:
+                response = await client.get(f"{replica.url}/models")
+            served = sorted(str(model["id"]) for model in response.json()["data"])
+        except (TimeoutError, httpx.HTTPError, ValueError, KeyError, TypeError):
+            return error
+        if not served or self.engine.model in served:
+            return error
+        names = ", ".join(served[:8]) + (" ..." if len(served) > 8 else "")
+        return EngineError(f"{replica.url} serves {names} and no '{self.engine.model}': set the model to one of those")

@@ -10,6 +10,7 @@ from tasks.corpus import acquire, curation, snapshots
 from tasks.corpus.executor import executor
 from tasks.corpus.mix import mixing
 from tasks.corpus.scoring import scores
+from tasks.corpus.scoring.config import ScoresConfig
 from tasks.launch import Execution
 from tasks.retry import passing
 
@@ -41,7 +42,9 @@ def score_documents(step: Step, corpus: Artifact, execution: Execution) -> Artif
     if done := step.begin().artifact():
         return done
     with executor(execution) as workers:
-        return scores.build(step, corpus, workers, execution.judge_url, execution.workers)
+        assert isinstance(step.config, ScoresConfig)
+        slots = execution.slots(step.config.judge.engine) if step.config.judge else 1
+        return scores.build(step, corpus, workers, execution.judge_url, slots, execution.engine_requests)
 
 
 @task(name="mix", retries=3, retry_delay_seconds=exponential_backoff(5), retry_condition_fn=passing)

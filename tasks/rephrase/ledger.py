@@ -1,14 +1,26 @@
-"""The ledger: what a batch of documents cost and how much of it was accepted; adds up over batches and attempts."""
+"""The ledger: what a batch of documents cost and how much of it was accepted; adds up over batches and attempts.
+
+A cell counts the same things for the whole stage, a style, a domain and a style within a domain. `segments` are
+attempts at segments; `asked` are different segments.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.engines.engine import Completion
+from model.engines.engine import Completion, Price
+
+ATTEMPTS = ("segments", "accepted", "asked", "accepted_first", "retried", "accepted_retry", "failed", "fallbacks")
+DOCUMENTS = ("documents", "documents_tried", "documents_dropped")
+TOKENS = ("tokens_generated", "tokens_prompt", "tokens_cached")
+REUSED = ("requests_reused", *(f"{name}_reused" for name in TOKENS))
+ESTIMATES = ("estimated_prompt", "measured_prompt", "estimated_generated", "measured_generated")
+FIRST = ("documents", "documents_tried", "segments", "accepted", "fallbacks", *TOKENS)
+"""What the statistics begin with."""
 
 
 @dataclass
@@ -20,23 +32,18 @@ class Ledger:
 
     def attempt(self, style: str, domain: str, reason: str, answer: Completion | None) -> None:
         """One attempt at one segment, `reason` naming the check that refused it."""
-        accepted = int(not reason)
-        change: dict[str, Any] = {
-            "segments": 1,
-            "accepted": accepted,
-            "by_style": {style: {"segments": 1, "accepted": accepted}},
-            "by_domain": {domain: {"segments": 1, "accepted": accepted}},
-        }
+        change: dict[str, Any] = {"segments": 1, "accepted": int(not reason)}
         if reason:
             change["rejected_by_check"] = {reason: 1}
+        self._everywhere(style, domain, change)
         if answer is not None:
-            change |= {
+            spent = {
                 "tokens_generated": answer.generated_tokens,
                 "tokens_prompt": answer.prompt_tokens,
                 "tokens_cached": answer.cached_tokens,
                 "seconds_generating": answer.seconds,
             }
-        add(self.counts, change)
+            add(self.counts, spent)
 
     @contextmanager
     def checking(self) -> Iterator[None]:
@@ -49,9 +56,48 @@ class Ledger:
 
     def close(self, style: str, domain: str, prose: int, failed: int, accepted: bool) -> None:
         """The end of one document of `prose` segments, `failed` of which no attempt rewrote."""
-        counts = {"documents_tried": 1, "documents": int(accepted)}
-        fallbacks = failed if accepted else 0
-        add(self.counts, {**counts, "fallbacks": fallbacks, "by_style": {style: counts}, "by_domain": {domain: counts}})
+        change = {
+            "documents_tried": 1,
+            "documents": int(accepted),
+            "documents_dropped": int(not accepted),
+            "fallbacks": failed if accepted else 0,
+        }
+        self._everywhere(style, domain, change)
+
+    def retries(self, style: str, domain: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """What became of each segment of one document over its attempts, from the rows that record them."""
+        attempts: dict[int, list[bool]] = {}
+        for row in rows:
+            attempts.setdefault(row["index"], []).append(bool(row["accepted"]))
+        found = list(attempts.values())
+        self._everywhere(
+            style,
+            domain,
+            {
+                "asked": len(found),
+                "accepted_first": sum(tries[0] for tries in found),
+                "retried": sum(len(tries) > 1 for tries in found),
+                "accepted_retry": sum(any(tries[1:]) for tries in found),
+                "failed": sum(not any(tries) for tries in found),
+            },
+        )
+
+    def request(self, answer: Completion, reused: bool) -> None:
+        """One answer; `reused` where another run has paid for it."""
+        change = {"requests": 1, "usage_estimated": int(answer.estimated)}
+        if reused:
+            spent = (answer.generated_tokens, answer.prompt_tokens, answer.cached_tokens)
+            change |= dict(zip(REUSED, (1, *spent), strict=True))
+        add(self.counts, change)
+
+    def _everywhere(self, style: str, domain: str, change: Mapping[str, Any]) -> None:
+        add(self.counts, change)
+        where = {
+            "by_style": {style: change},
+            "by_domain": {domain: change},
+            "by_style_domain": {style: {domain: change}},
+        }
+        add(self.counts, where)
 
 
 def add(total: dict[str, Any], change: Mapping[str, Any]) -> None:
@@ -63,25 +109,47 @@ def add(total: dict[str, Any], change: Mapping[str, Any]) -> None:
             total[name] = total.get(name, 0) + value
 
 
-def statistics(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """The stage's statistics: every count, 0 where nothing happened, and the acceptance rate; in a fixed order."""
-    names = (
-        "documents",
-        "documents_tried",
-        "segments",
-        "accepted",
-        "fallbacks",
-        "tokens_generated",
-        "tokens_prompt",
-        "tokens_cached",
-    )
-    found: dict[str, Any] = {name: counts.get(name, 0) for name in names}
-    found["acceptance_rate"] = found["accepted"] / found["segments"] if found["segments"] else 0.0
-    for name in ("seconds_generating", "seconds_checking"):
-        found[name] = round(counts.get(name, 0.0), 3)
-    for name in ("by_style", "by_domain"):
-        # a document without prose ends without an attempt
-        none = {"segments": 0, "accepted": 0}
-        found[name] = {key: dict(sorted((none | value).items())) for key, value in sorted(counts.get(name, {}).items())}
+def cell(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Every count and rate of one cell, 0 where nothing happened; in a fixed order."""
+    found: dict[str, Any] = {name: counts.get(name, 0) for name in (*ATTEMPTS, *DOCUMENTS)}
+    for rate, part, whole in (
+        ("acceptance_rate", "accepted", "segments"),
+        ("first_rate", "accepted_first", "asked"),
+        ("final_rate", "accepted", "asked"),
+        ("retry_rate", "retried", "asked"),
+        ("fallback_rate", "failed", "asked"),
+    ):
+        found[rate] = found[part] / found[whole] if found[whole] else 0.0
     found["rejected_by_check"] = dict(sorted(counts.get("rejected_by_check", {}).items()))
+    return dict(sorted(found.items()))
+
+
+def statistics(counts: Mapping[str, Any], price: Price | None = None) -> dict[str, Any]:
+    """The stage's statistics: every count, 0 where nothing happened, the rates, and what it cost; in a fixed order."""
+    found: dict[str, Any] = {name: counts.get(name, 0) for name in FIRST}
+    found |= {name: value for name, value in cell(counts).items() if name not in found}
+    found |= {name: counts.get(name, 0) for name in ("requests", "usage_estimated", *REUSED)}
+    found["money"] = round((price or Price()).of(*own(found)), 6)
+    for name in ("seconds_generating", "seconds_checking", "seconds_wall"):
+        found[name] = round(counts.get(name, 0.0), 3)
+    found["tokens_per_estimate"] = {
+        name: round(counts[f"measured_{name}"] / counts[f"estimated_{name}"], 4)
+        if counts.get(f"estimated_{name}")
+        else None
+        for name in ("prompt", "generated")
+    }
+    for name in ("by_style", "by_domain"):
+        found[name] = {key: cell(value) for key, value in sorted(counts.get(name, {}).items())}
+    found["by_style_domain"] = {
+        style: {domain: cell(value) for domain, value in sorted(domains.items())}
+        for style, domains in sorted(counts.get("by_style_domain", {}).items())
+    }
     return found
+
+
+def own(found: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Prompt, cached and generated tokens of the answers that nobody else has paid for."""
+    prompt, cached, generated = (
+        found[name] - found[f"{name}_reused"] for name in ("tokens_prompt", "tokens_cached", "tokens_generated")
+    )
+    return prompt, cached, generated

@@ -1,37 +1,44 @@
 """The rephrasing stage: documents chosen by seed, rewritten with several in flight, written batch by batch.
 
-A batch is some chosen documents of one part of the corpus. It is written when its last document is done; answers to
-the requests of an unfinished one are kept in a journal, so that a killed run asks nothing twice. What a document
-becomes depends on the document, the configuration and the engine alone, never on its neighbours, on the number of
-slots or on how often the run was killed.
+A batch is some chosen documents of one part of the corpus. It is written as soon as its last document is done, whatever
+the ones before it do; so many documents are open at once as the engine answers requests, and memory does not grow with
+the corpus. Every answer is kept, so that neither a killed run nor one that checks its answers otherwise asks anything
+twice. What a document becomes depends on the document, the configuration and the engine alone, never on its neighbours,
+on the number of slots or on how often the run was killed.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
+import shutil
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model.engines.answers import Answers
 from model.engines.choice import open_engine
-from model.engines.engine import Completion, Engine, EngineError, Prompt
-from model.engines.journal import Journal
+from model.engines.engine import Completion, Engine, EngineError, Message, Price, Prompt, RequestLimits
 from tasks.artifact import Artifact, Part, Step
 from tasks.progress import Progress
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, draw, rewrite_document
-from tasks.rephrase.ledger import Ledger, add, statistics
+from tasks.rephrase.ledger import Ledger, add
+from tasks.rephrase.prediction import SAMPLE, Prediction, Rates, answer_weight, known_rates, predict, shared, weigh
 from tasks.rephrase.prompts import styles
+from tasks.rephrase.run import Run
+from tasks.rephrase.segments import estimate_tokens
 
 log = logging.getLogger(__name__)
 
@@ -81,30 +88,50 @@ class Batch:
     ids: tuple[str, ...]
 
 
-def build(step: Step, corpus: Artifact, engine_url: str | None = None, slots: int = 2) -> Artifact:
+def build(
+    step: Step,
+    corpus: Artifact,
+    engine_url: str | None = None,
+    slots: int = 2,
+    *,
+    limits: RequestLimits | None = None,
+    price: Price | None = None,
+    answers: Path | None = None,
+    answers_bytes: int = 0,
+) -> Artifact:
     """Rewrite what the step's configuration chooses of `corpus` and publish it.
 
-    `slots`: requests in flight, of the embedded engine also threads. Raises EngineError where the engine cannot be
-    had or keeps failing; what was answered until then is kept.
+    `slots`: requests in flight, of the embedded engine also processes. `answers`: folder of the answers that all runs
+    share, at most `answers_bytes` large (0: unbounded); None keeps them only until the step is done. Raises EngineError
+    where the engine cannot be had or keeps failing; what was answered until then is kept.
     """
     config = step.config
     assert isinstance(config, RephraseConfig)
     _known(config)
     batches = choose(config, corpus)
-    pending = [batch for batch in batches if not all(step.part(key) for key in _keys(batch))]
+    pending = [batch for batch in batches if not _written(step, batch)]
+    run, engine = Run(step, price or Price()), None
     if any(batch.ids for batch in pending):
         # Imported here: torch and transformers take seconds that a finished stage must not cost.
         from model.engines.embedding import MiniLM
 
-        with open_engine(config, engine_url, slots, "rephrase", "engine_url") as engine:
-            _run(step, config, corpus, batches, pending, engine, MiniLM())
+        engine = open_engine(config, engine_url, slots, "rephrase", "engine_url", limits)
+        folder = answers or run.folder / "answers"
+        store = Answers(folder, step.fingerprint, answers_bytes)
+        try:
+            if not run.predicted:
+                run.expect(
+                    predicted(config, corpus, batches, known_rates(folder, engine.name, engine.model), run.price)
+                )
+            _run(run, config, corpus, batches, pending, engine, MiniLM(), store)
+        finally:
+            store.close()
     else:
         for batch in pending:
             _write(step, batch, [])
-    counts: dict[str, Any] = {}
-    for part in step.recorded("segments"):
-        add(counts, part.statistics)
-    return step.publish(statistics(counts), keep="rewrites,segments")
+    artifact = run.publish(engine, answers, {})
+    shutil.rmtree(run.folder / "answers", ignore_errors=True)
+    return artifact
 
 
 def _known(config: RephraseConfig) -> None:
@@ -166,70 +193,185 @@ def _keys(batch: Batch) -> tuple[str, str]:
     return f"rewrites/{batch.key}", f"segments/{batch.key}"
 
 
-def _jobs(config: RephraseConfig, corpus: Artifact, batch: Batch) -> Iterator[Job]:
+def _written(step: Step, batch: Batch) -> bool:
+    return all(step.part(key) for key in _keys(batch))
+
+
+def _jobs(config: RephraseConfig, corpus: Artifact, batch: Batch) -> Iterator[tuple[Job, float]]:
+    """The rewrites of a batch's documents, each with the share of its document that it is."""
     if batch.part is None:
         return
     known = styles()
     frame = pl.scan_parquet(corpus.file(batch.part)).select(COLUMNS).filter(pl.col("id").is_in(batch.ids)).collect()
     for document in frame.iter_rows(named=True):
-        for name in draw_styles(config, document["id"], document["domain"]):
-            yield Job(document, name, known[name])
+        names = draw_styles(config, document["id"], document["domain"])
+        for name in names:
+            yield Job(document, name, known[name]), 1 / len(names)
+
+
+def predicted(
+    config: RephraseConfig, corpus: Artifact, batches: Sequence[Batch], rates: Rates, price: Price
+) -> Prediction:
+    """What rewriting `batches` will take, from a sample of their documents drawn by seed."""
+    whole = sum(len(batch.ids) for batch in batches)
+    drawn = {
+        identity
+        for _, identity in heapq.nsmallest(
+            SAMPLE,
+            ((draw(config.seed, "sample", identity), identity) for batch in batches for identity in batch.ids),
+        )
+    }
+    some = [replace(batch, ids=tuple(name for name in batch.ids if name in drawn)) for batch in batches]
+    sample = (job for batch in some if batch.ids for job, _ in _jobs(config, corpus, batch))
+    return predict(config, sample, sum(len(batch.ids) for batch in some), whole, rates, price)
+
+
+@dataclass
+class _Open:
+    """A batch whose documents are being rewritten."""
+
+    batch: Batch
+    outcomes: list[Outcome | None]
+    left: int
+    """Jobs that are not done."""
+
+
+class _Line:
+    """The jobs between the corpus and the written batches: so many at work, as many again waiting, no more."""
+
+    def __init__(self, run: Run, slots: int) -> None:
+        self.run, self.slots = run, slots
+        self.stop = threading.Event()
+        self._unfinished = 0
+        self._done: deque[_Open] = deque()
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def begin(self, batch: Batch, jobs: int) -> _Open:
+        """Take `batch` in once there is room for it, writing what has been finished meanwhile."""
+        self.settle(2 * self.slots)
+        with self._changed:
+            self._unfinished += jobs
+            some = _Open(batch, [None] * jobs, jobs)
+            if not jobs:
+                self._done.append(some)
+        return some
+
+    def finish(self, some: _Open, place: int, outcome: Outcome) -> None:
+        with self._changed:
+            some.outcomes[place] = outcome
+            some.left -= 1
+            self._unfinished -= 1
+            if not some.left:
+                self._done.append(some)
+            self._changed.notify()
+
+    def fail(self, error: BaseException) -> None:
+        self.stop.set()
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify()
+
+    def settle(self, most: int) -> None:
+        """Write every finished batch until at most `most` jobs are unfinished. Raises what a job failed with."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._done or self._failure or self._unfinished <= most)
+                if self._failure:
+                    raise self._failure
+                ready = list(self._done)
+                self._done.clear()
+                if not ready and self._unfinished <= most:
+                    return
+            for some in ready:
+                _write(self.run.step, some.batch, [outcome for outcome in some.outcomes if outcome is not None])
+                self.run.tick()
 
 
 def _run(
-    step: Step,
+    run: Run,
     config: RephraseConfig,
     corpus: Artifact,
     batches: list[Batch],
     pending: list[Batch],
     engine: Engine,
     embedder: Embedder,
+    answers: Answers,
 ) -> None:
-    """Rewrite every pending batch, the next ones begun while the last document of one is still being written."""
-    folder = step.workspace() / "requests"
-    stop = threading.Event()
+    """Rewrite every pending batch."""
+    line, seen, lock, began = _Line(run, engine.slots), Ledger(), threading.Lock(), time.monotonic()
     total, left = (sum(len(batch.ids) for batch in some) for some in (batches, pending))
-    seen, lock = Ledger(), threading.Lock()
-    begun: deque[tuple[Batch, Journal, list[Future[Outcome]]]] = deque()
 
-    def work(job: Job, journal: Journal) -> Outcome:
-        def ask(prompt: Prompt) -> Completion:
-            if stop.is_set():
-                raise EngineError("the run was stopped")
-            return journal.complete(engine, prompt)
-
-        outcome = rewrite_document(job, config, engine, ask, embedder)
+    def work(some: _Open, place: int, job: Job, share: float) -> None:
+        try:
+            if line.stop.is_set():
+                return
+            outcome = _rewritten(job, config, engine, embedder, answers, line.stop)
+        except BaseException as error:
+            line.fail(error)
+            return
         with lock:
             add(seen.counts, outcome.ledger.counts)
             rate = seen.counts.get("accepted", 0) / max(seen.counts.get("segments", 0), 1)
-        progress.advance(1, note=f"{rate:.0%} of segments accepted")
-        return outcome
+            speed = seen.counts.get("tokens_generated", 0) / max(time.monotonic() - began, 0.001)
+        progress.advance(share, note=f"{rate:.0%} of attempts accepted, {speed:,.0f} tokens/s")
+        line.finish(some, place, outcome)
 
-    def finish() -> None:
-        batch, journal, futures = begun.popleft()
-        _write(step, batch, [future.result() for future in futures])
-        journal.remove()
-
+    progress = Progress("rephrase", total=total, unit="documents", first=total - left)
+    progress.note = f"predicted: {Prediction(**run.predicted).sentence()}"
     with (
-        Progress("rephrase", total=total, unit="documents", first=total - left) as progress,
+        progress,
         ThreadPoolExecutor(engine.slots, thread_name_prefix="rephrase") as pool,
+        engine,  # closed first: that ends what is in flight where the run fails
+        run.clock(),
     ):
         try:
             for batch in pending:
-                journal = Journal(folder / f"{batch.key}.jsonl")
-                futures = [pool.submit(work, job, journal) for job in _jobs(config, corpus, batch)]
-                begun.append((batch, journal, futures))
-                while sum(not future.done() for *_, some in begun for future in some) > 2 * engine.slots:
-                    finish()
-            while begun:
-                finish()
+                jobs = [(job, share) for job, share in _jobs(config, corpus, batch)]
+                some = line.begin(batch, len(jobs))
+                for place, (job, share) in enumerate(jobs):
+                    pool.submit(work, some, place, job, share)
+            line.settle(0)
         except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+            line.stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
-        finally:
-            for _, journal, _ in begun:
-                journal.close()
+    if answers.unreadable:
+        log.warning("%d kept answers could not be read and were asked for again", answers.unreadable)
+
+
+def _rewritten(
+    job: Job, config: RephraseConfig, engine: Engine, embedder: Embedder, answers: Answers, stop: threading.Event
+) -> Outcome:
+    """One document, with all that its requests cost in its ledger."""
+    spent, before = Ledger(), ()  # type: tuple[Ledger, tuple[Message, ...]]
+
+    def ask(prompt: Prompt) -> Completion:
+        nonlocal before
+        if stop.is_set():
+            raise EngineError("the run was stopped")
+        answer, reused = answers.complete(engine, prompt)
+        spent.request(answer, reused)
+        if not answer.estimated:
+            measured = {
+                "estimated_prompt": weigh(prompt.messages),
+                "measured_prompt": answer.prompt_tokens,
+                "estimated_cached": shared(before, prompt.messages),
+                "measured_cached": answer.cached_tokens,
+                "estimated_generated": estimate_tokens(answer.text),
+                "measured_generated": answer.generated_tokens,
+            }
+            add(spent.counts, measured)
+        before = (*prompt.messages, Message("assistant", answer.text))
+        return answer
+
+    outcome = rewrite_document(job, config, engine, ask, embedder)
+    ledger = outcome.ledger
+    add(ledger.counts, spent.counts)
+    ledger.retries(job.name, job.document["domain"], outcome.rows)
+    expected = sum(answer_weight(job.style, row["source_text"]) for row in outcome.rows if row["finish"] != "refused")
+    add(ledger.counts, {"expected_generated": round(expected, 1)})
+    return outcome
 
 
 def _write(step: Step, batch: Batch, outcomes: list[Outcome]) -> None:

@@ -2,42 +2,51 @@
 
 `segment` returns spans that follow one another without a gap: their texts put together are the document. A cut falls,
 by preference, before a heading, between paragraphs, between items of a list, between sentences; never inside a formula,
-a table, a code block, inline code or a URL. What has no boundary (a line of 50,000 characters) is cut between words.
+a table, a code block, inline code or a URL (structure.py). What has no boundary (a line of 50,000 characters) is cut
+between clauses, then words, then anywhere. Time and memory are linear in the text.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-# Tokens: a word of up to six letters is about one, a CJK character one, digits three to one, any other sign one.
-PIECE = re.compile(r"[A-Za-zÀ-ɏͰ-ӿ]+|\d+|[㐀-鿿豈-﫿぀-ヿ가-힣]|[^\s\w]|\w+")
+from tasks.rephrase.structure import Span, Structure, outside, structure
 
-FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\2[`~]*[ \t]*$|\Z)", re.M | re.S)
-DISPLAY = re.compile(r"\$\$.+?\$\$|\\\[.+?\\\]|\\begin\{(?P<name>[A-Za-z]+\*?)\}.*?\\end\{(?P=name)\}", re.S)
-INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?:(?: {4,}|\t)[^\n]*\S[^\n]*(?:\n|\Z)(?:[ \t]*\n(?= {4,}|\t))*)+")
-DOCTEST = re.compile(r"^[ \t]*>>> [^\n]*(?:\n(?![ \t]*$)[^\n]*)*", re.M)
-TABLE = re.compile(r"(?:^[ \t]*(?:\|[^\n]*\||\+[-=+:]{3,}\+)[ \t]*(?:\n|\Z)){2,}", re.M)
-INLINE = re.compile(
-    r"(?<![\\$])\$(?!\s)(?:\\.|[^$\n\\])+?(?<!\s)\$(?!\d)|\\\(.+?\\\)|(`+)(?!`)[^\n]+?(?<!`)\1(?!`)"
-    r"|(?:https?|ftp)://[^\s<>\"']+"
-)
+# Tokens: a word of up to six letters is about one, a CJK character one, digits three to one, any other sign one; of
+# blanks only long runs count. Runs are bounded, so that a piece of an endless word is a piece of work: 48 is a multiple
+# of both 6 and 3 and changes no sum.
+PIECE = re.compile(r"[A-Za-zÀ-ɏͰ-ӿ]{1,48}|\d{1,48}|[㐀-鿿豈-﫿぀-ヿ가-힣]|[^\s\w]|\w{1,48}|\s{16}")
 
-BLANK = re.compile(r"\n[ \t]*\n\s*")
+BLANK = re.compile(r"\n[ \t\r]*\n(?:[ \t\r]*\n)*")
 # A line break counts where the line has ended or an item follows: hard-wrapped prose is no structure.
-LINE = re.compile(r"(?<=[.!?:;。！？：；>|])[ \t]*\n|\n(?=[ \t]*(?:[-*+•|]|\(?[0-9a-zA-Z]{1,2}[.)])[ \t])")
-HEADING = re.compile(r"\n(?=[ \t]*(?:#{1,6}[ \t]|\\(?:sub)*section\b))")
-SENTENCE = re.compile(r"(?:[.!?…]+[\"'”’)\]]*)(\s+)(?=[\"'“‘(\[]*[A-Z0-9À-ÞΑ-ЯА-Я#*-])|[。！？；]+[”’」』）]*()")
-CLAUSE = re.compile(r"[,;:，、：]\s*()|\n()")
-SPACE = re.compile(r"\s()")
+LINE = re.compile(r"(?<=[.!?:;。！？：；>|])[ \t\r]*\n|\n(?=[ \t]*\|)")
+END = re.compile(r"[.!?…。！？；]+[\"'”’」』）】》)\]]*")
+OPENS = re.compile(r"[\"'“‘「『（(\[]*(?:[A-Z0-9À-ÞΑ-ЯА-Я#*-]|[㐀-鿿豈-﫿぀-ヿ가-힣])")
+# A quotation that its speaker follows goes on with him: “……！”他说。
+SPOKEN = re.compile(r"[㐀-鿿]{0,4}[说道问喊叫答笑想写]")
+CLAUSE = re.compile(r"[,;:，、：]\s{0,16}|\n\s{0,256}")
+SPACE = re.compile(r"\s{1,16}")
+QUOTE = re.compile(r"[“”「」『』（）]|\n[ \t\r]*\n")
+PARTNERS = {"”": "“", "」": "「", "』": "『", "）": "（"}
 ABBREVIATION = re.compile(
-    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|Dr|Mr|Mrs|Ms|Prof|St|Fig|Eq|Sec|No|Vol|al|pp|ed|eds|Inc|Ltd|Corp|Jr|Sr|[A-Z]))\.$"
+    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|ca|approx|resp|viz|Dr|Mr|Mrs|Ms|Prof|St|Mt|Gen|Col|Lt|Capt|Rev|Hon|Sen|Gov|Figs?|figs?"
+    r"|Eqs?|eqs?|Sec|sec|Ch|ch|No|Nos|Vol|vol|al|pp?|eds?|Inc|Ltd|Corp|Co|Jr|Sr|Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec"
+    r"|[A-Z])|(?:^|\n)[ \t>]*\(?(?:\d{1,3}|[A-Za-z]|[ivx]{1,4}))\.$"
 )
-STRENGTH = {"heading": 5, "paragraph": 4, "line": 3, "sentence": 2, "clause": 1, "space": 0, "any": 0}
+CLOSING = frozenset("。！？；")
+HAN = re.compile(r"[㐀-鿿豈-﫿぀-ヿ]")
+STRENGTH = {"heading": 5, "paragraph": 4, "line": 3, "sentence": 2, "clause": 1, "space": 0, "any": -1}
+LONGEST_QUOTATION = 600
+"""Characters of a quotation that is not cut between its sentences if that can be helped."""
+FEWEST_WORDS = 4
+"""Words (CJK: characters) that a segment must have outside its blocks to be worth a rewriting."""
+WORD = re.compile(r"[㐀-鿿豈-﫿぀-ヿ]|[^\W\d_㐀-鿿豈-﫿぀-ヿ]{1,48}")
 
 
 @dataclass(frozen=True)
@@ -49,44 +58,58 @@ class Segment:
     end: int
     text: str
     kind: Literal["prose", "block"]
-    """`block`: mostly code, table or formula, which is kept as it is and never sent to a rewriter."""
+    """`block`: mostly code, table or formula, or nothing to rewrite: kept as it is and never sent to a rewriter."""
+
+
+@dataclass(frozen=True)
+class _Atom:
+    """A piece that stays whole."""
+
+    begin: int
+    end: int
+    strength: int
+    """Of the cut at its end."""
+    tokens: int
 
 
 def estimate_tokens(text: str) -> int:
     """About how many tokens a byte-level BPE of some 50,000 entries makes of `text`; the same everywhere."""
-    count = 0
-    for piece in PIECE.findall(text):
-        head = piece[0]
-        count += (len(piece) + 2) // 3 if head.isdigit() else (len(piece) + 5) // 6 if head.isalpha() else 1
-    return count
+    return sum(map(_weight, PIECE.findall(text)))
 
 
-def protected(text: str) -> list[tuple[int, int]]:
+def _weight(piece: str) -> int:
+    head = piece[0]
+    return (len(piece) + 2) // 3 if head.isdigit() else (len(piece) + 5) // 6 if head.isalpha() else 1
+
+
+def protected(text: str) -> list[Span]:
     """Spans that no cut may enter (blocks and inline), ascending, overlaps merged."""
-    return _merge(_blocks(text) + [match.span() for match in INLINE.finditer(text)])
+    return structure(text).protected
 
 
 def segment(text: str, tokens: int = 256) -> list[Segment]:
-    """Cut `text`; no segment is much longer than `tokens` unless a protected span is. Deterministic."""
+    """Cut `text`; no segment has more than 9/8 of `tokens` unless a protected span in it has. Deterministic."""
     if not text:
         return []
-    blocks = _merge(_blocks(text))
-    atoms = _atoms(text, protected(text), tokens)
-    spans: list[tuple[int, int]] = []
+    found = structure(text)
+    atoms = list(_atoms(text, found, tokens))
+    spans: list[Span] = []
     start, first = 0, 0
-    weights = [estimate_tokens(text[begin:end]) for begin, end, _ in atoms]
     while first < len(atoms):
-        last, total = first, weights[first]
-        while last + 1 < len(atoms) and total + weights[last + 1] <= tokens:
+        last, total = first, atoms[first].tokens
+        while last + 1 < len(atoms) and total + atoms[last + 1].tokens <= tokens:
             last += 1
-            total += weights[last]
-        last = _better(atoms, weights, first, last, tokens)
-        end = atoms[last][1]
+            total += atoms[last].tokens
+        last = _better(atoms, first, last, total, tokens)
+        end = atoms[last].end
         spans.append((start, end))
         start, first = end, last + 1
+    if len(spans) > 1 and estimate_tokens(text[slice(*spans[-1])]) < tokens / 8:  # a crumb goes to the one before it
+        spans[-2:] = [(spans[-2][0], spans[-1][1])]
+    kinds = _kinds(text, spans, found, tokens)
     return [
-        Segment(index, begin, end, text[begin:end], _kind(text, begin, end, blocks))
-        for index, (begin, end) in enumerate(_join_crumbs(text, spans, tokens))
+        Segment(index, begin, end, text[begin:end], kind)
+        for index, ((begin, end), kind) in enumerate(zip(spans, kinds, strict=True))
     ]
 
 
@@ -95,141 +118,171 @@ def sentences(text: str) -> list[str]:
     return [text[begin:end] for begin, end in sentence_spans(text)]
 
 
-def sentence_spans(text: str) -> list[tuple[int, int]]:
+def sentence_spans(text: str) -> list[Span]:
     """Begin and end of every sentence of `text`, blanks around it left out."""
-    spans = _merge(_blocks(text) + [match.span() for match in INLINE.finditer(text)])
-    cuts = [0, *sorted(cut for cut, kind in _cuts(text, spans).items() if STRENGTH[kind] >= 2 and kind != "line")]
+    cuts = _cuts(text, structure(text))
+    places = sorted(place for place, strength in cuts.items() if strength >= 2 and strength != STRENGTH["line"])
     found = []
-    for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
+    for begin, end in pairwise([0, *places, len(text)]):
         piece = text[begin:end]
         if piece.strip():
             found.append((begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())))
     return found
 
 
-def _blocks(text: str) -> list[tuple[int, int]]:
-    return [match.span() for pattern in (FENCE, DISPLAY, INDENTED, DOCTEST, TABLE) for match in pattern.finditer(text)]
-
-
-def _merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for begin, end in sorted(span for span in spans if span[0] < span[1]):
-        if merged and begin < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((begin, end))
-    return merged
-
-
-def _outside(spans: list[tuple[int, int]]) -> Callable[[int], bool]:
-    """Whether a place lies inside none of `spans` (their edges are outside)."""
-    begins = [begin for begin, _ in spans]
-
-    def free(place: int) -> bool:
-        number = bisect_left(begins, place) - 1
-        return number < 0 or place >= spans[number][1]
-
-    return free
-
-
-def _cuts(text: str, spans: list[tuple[int, int]]) -> dict[int, str]:
-    """Where the text may be cut, each place with its strongest kind."""
-    free = _outside(spans)
-    found: dict[int, str] = {}
+def _cuts(text: str, found: Structure) -> dict[int, int]:
+    """Where the text may be cut between sentences and above, each place with the strength of the cut."""
+    free = outside(found.protected)
+    cuts: dict[int, int] = {}
 
     def add(place: int, kind: str) -> None:
-        if 0 < place < len(text) and free(place) and STRENGTH[kind] > STRENGTH.get(found.get(place, "any"), -1):
-            found[place] = kind
+        if 0 < place < len(text) and STRENGTH[kind] > cuts.get(place, -1) and free(place):
+            cuts[place] = STRENGTH[kind]
 
     for match in BLANK.finditer(text):
         add(match.end(), "paragraph")
     for match in LINE.finditer(text):
         add(match.end(), "line")
-    for match in HEADING.finditer(text):
-        add(match.end(), "heading")
-    for match in SENTENCE.finditer(text):
-        if not ABBREVIATION.search(text[max(0, match.start() - 12) : match.start() + 1]):
-            add(match.end(), "sentence")
-    for begin, end in spans:
-        add(begin, "clause")
-        add(end, "clause")
+    for begin, _ in found.items:
+        add(begin, "line")
+    for begin, _ in found.headings:
+        add(begin, "heading")
+    for place in (edge for span in found.blocks for edge in span):
+        # a block of whole lines is a paragraph of its own; a formula within a line goes with its sentence
+        if text[place - 1 : place] == "\n":
+            add(place, "line")
+    for match in END.finditer(text):
+        next_one = _sentence_end(text, match)
+        if next_one is not None:
+            add(next_one, "sentence")
+    return cuts
+
+
+def _sentence_end(text: str, match: re.Match[str]) -> int | None:
+    """Where the next sentence begins, if one ends with this match."""
+    marks, end = match.group(), match.end()
+    if any(mark in CLOSING for mark in marks) or ("…" in marks and HAN.match(text, end)):
+        spoken = marks[-1] not in CLOSING and SPOKEN.match(text, end)
+        return None if spoken or text[end : end + 1] in tuple("，、：") else end
+    if ABBREVIATION.search(text[max(0, match.start() - 12) : match.start() + 1]):
+        return None
+    begin = end
+    while begin < len(text) and text[begin].isspace():
+        begin += 1
+    return begin if begin > end and OPENS.match(text, begin) else None
+
+
+def _atoms(text: str, found: Structure, tokens: int) -> Iterator[_Atom]:
+    """The pieces between sentences, the overlong ones cut further."""
+    spans = found.protected
+    cuts = _cuts(text, found)
+    weak = _weaken(text, cuts, found, tokens)
+    for begin, end in pairwise([0, *sorted(cuts), len(text)]):
+        strength = cuts.get(end, STRENGTH["heading"])
+        weight = estimate_tokens(text[begin:end])
+        if weight <= tokens:
+            yield _Atom(begin, end, strength, weight)
+        else:
+            yield from _finer(text, begin, end, strength, spans, weak, tokens)
+
+
+def _weaken(text: str, cuts: dict[int, int], found: Structure, tokens: int) -> list[int]:
+    """Take out of `cuts` those that a reader would not make: after a heading, and inside an item of a list or a
+    quotation that fits into a segment. They are returned, ascending: better than none where a piece is too long."""
+    places = sorted(cuts)
+    weak: set[int] = set()
+    fitting = [span for span in found.items if estimate_tokens(text[slice(*span)]) <= tokens]
+    for begin, end in [*fitting, *_quotations(text)]:
+        inside = places[bisect_right(places, begin) : bisect_left(places, end)]
+        weak.update(place for place in inside if cuts[place] <= STRENGTH["line"])
+    for begin, end in found.headings:
+        blank = BLANK.match(text, end - 1)
+        weak.update(places[bisect_right(places, begin) : bisect_right(places, blank.end() if blank else end)])
+    for place in weak:
+        del cuts[place]
+    return sorted(weak)
+
+
+def _quotations(text: str) -> list[Span]:
+    """What stands between curly or CJK quotation marks or full-width brackets within a paragraph."""
+    found: list[Span] = []
+    opened: list[tuple[str, int]] = []
+    for match in QUOTE.finditer(text):
+        sign = match.group()
+        if sign[0] == "\n":
+            opened.clear()
+        elif sign not in PARTNERS:
+            opened.append((sign, match.start()))
+        elif opened and opened[-1][0] == PARTNERS[sign]:
+            begin = opened.pop()[1]
+            if match.end() - begin <= LONGEST_QUOTATION:
+                found.append((begin, match.end()))
     return found
 
 
-def _atoms(text: str, spans: list[tuple[int, int]], tokens: int) -> list[tuple[int, int, int]]:
-    """(begin, end, strength of the cut at its end): the pieces between sentences, the overlong ones cut further."""
-    kinds = {place: kind for place, kind in _cuts(text, spans).items() if STRENGTH[kind] >= 2}
-    places = [0, *sorted(kinds), len(text)]
-    atoms: list[tuple[int, int, int]] = []
-    for begin, end in pairwise(places):
-        strength = STRENGTH[kinds.get(end, "heading")]
-        if estimate_tokens(text[begin:end]) <= tokens:
-            atoms.append((begin, end, strength))
+def _finer(
+    text: str, begin: int, end: int, strength: int, spans: list[Span], weak: list[int], tokens: int
+) -> Iterator[_Atom]:
+    """A sentence longer than a segment: clauses, words, and where these are too long anything outside the protected
+    spans."""
+    inside = spans[max(0, bisect_right(spans, (begin, begin)) - 1) : bisect_left(spans, (end, end))]
+    free = outside(inside)
+    soft = dict.fromkeys((edge for span in inside for edge in span), STRENGTH["space"])
+    soft.update((match.end(), STRENGTH["space"]) for match in SPACE.finditer(text, begin, end))
+    soft.update((match.end(), STRENGTH["clause"]) for match in CLAUSE.finditer(text, begin, end))
+    soft.update((place, STRENGTH["clause"]) for place in weak[bisect_right(weak, begin) : bisect_left(weak, end)])
+    soft[end] = strength
+    start = begin
+    for place in sorted(place for place in soft if begin < place <= end and free(place)):
+        weight = estimate_tokens(text[start:place])
+        if weight > tokens and free(start + 1):
+            yield from _anywhere(text, start, place, soft[place], tokens)
         else:
-            atoms += _cut_long(text, begin, end, strength, spans, tokens)
-    return atoms
+            yield _Atom(start, place, soft[place], weight)
+        start = place
 
 
-def _cut_long(
-    text: str, begin: int, end: int, strength: int, spans: list[tuple[int, int]], tokens: int
-) -> list[tuple[int, int, int]]:
-    """A sentence longer than a segment: cut at clauses, then words, then anywhere outside the protected spans."""
-    inside = [span for span in spans if span[0] < end and span[1] > begin]
-    free = _outside(inside)
-    soft = {match.end(): 1 for match in CLAUSE.finditer(text, begin, end)}
-    for match in SPACE.finditer(text, begin, end):
-        soft.setdefault(match.end(), 0)
-    for edge in (edge for span in inside for edge in span):
-        soft[edge] = 1
-    places = sorted(place for place in soft if begin < place < end and free(place))
-    atoms, start = [], begin
-    while start < end:
-        # The farthest soft place within the length; without one, the farthest free character.
-        reach, weight = start, 0
-        for piece in PIECE.finditer(text, start, end):
-            weight += estimate_tokens(piece.group())
-            if weight > tokens:
-                break
-            reach = piece.end()
-        else:
-            reach = end
-        cut = reach
-        if reach < end:
-            last = bisect_right(places, reach) - 1
-            if last >= 0 and places[last] > start:
-                cut = places[last]
-            else:
-                cut = reach if reach > start else min(start + 3 * tokens, end)
-                while cut < end and not free(cut):
-                    cut += 1
-        atoms.append((start, cut, 0 if cut < end else strength))
-        start = cut
-    return atoms
+def _anywhere(text: str, begin: int, end: int, strength: int, tokens: int) -> Iterator[_Atom]:
+    """An endless word in pieces of an eighth of a segment; a letter keeps its accents while they are few."""
+    start, weight = begin, 0
+    for piece in PIECE.finditer(text, begin, end):
+        more = _weight(piece.group())
+        joined = unicodedata.combining(piece.group()[0]) or "\u200d" in text[piece.start() - 1 : piece.start() + 1]
+        if piece.start() > start and weight + more > tokens / (4 if joined else 8):
+            yield _Atom(start, piece.start(), STRENGTH["any"], weight)
+            start, weight = piece.start(), 0
+        weight += more
+    yield _Atom(start, end, strength, weight)
 
 
-def _better(atoms: list[tuple[int, int, int]], weights: list[int], first: int, last: int, tokens: int) -> int:
+def _better(atoms: list[_Atom], first: int, last: int, total: int, tokens: int) -> int:
     """The last atom of a segment that may reach `last`: an earlier, stronger boundary wins if the segment stays at
     least 60 % full."""
     if last == len(atoms) - 1:
         return last
-    total = sum(weights[first : last + 1])
-    best, strength = last, atoms[last][2]
+    best = last
     for place in range(last, first - 1, -1):
         if total < 0.6 * tokens:
             break
-        if atoms[place][2] > strength:
-            best, strength = place, atoms[place][2]
-        total -= weights[place]
+        if atoms[place].strength > atoms[best].strength:
+            best = place
+        total -= atoms[place].tokens
     return best
 
 
-def _join_crumbs(text: str, spans: list[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
-    """A last piece of under an eighth of a segment goes to the one before it."""
-    if len(spans) > 1 and estimate_tokens(text[slice(*spans[-1])]) < tokens / 8:
-        return [*spans[:-2], (spans[-2][0], spans[-1][1])]
-    return spans
-
-
-def _kind(text: str, begin: int, end: int, blocks: list[tuple[int, int]]) -> Literal["prose", "block"]:
-    inside = sum(max(0, min(end, stop) - max(begin, start)) for start, stop in blocks)
-    return "block" if inside > 0.5 * len(text[begin:end].strip()) else "prose"
+def _kinds(text: str, spans: list[Span], found: Structure, tokens: int) -> Iterator[Literal["prose", "block"]]:
+    """What each of the consecutive `spans` is."""
+    for begin, end in spans:
+        first = max(0, bisect_right(found.blocks, (begin, begin)) - 1)
+        inside = [
+            (max(begin, start), min(end, stop))
+            for start, stop in found.blocks[first : bisect_left(found.blocks, (end, end))]
+            if stop > begin
+        ]
+        edges = [begin, *(edge for span in inside for edge in span), end]
+        bare = "\n".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
+        length = len(text[begin:end].strip())
+        words = sum(1 for _, match in zip(range(FEWEST_WORDS), WORD.finditer(bare), strict=False))
+        overlong = estimate_tokens(text[begin:end]) > 2 * tokens  # a URL of 50,000 characters, say
+        covered = sum(stop - start for start, stop in inside) > 0.5 * length
+        yield "block" if covered or overlong or words < FEWEST_WORDS else "prose"

@@ -8,6 +8,7 @@ from prefect.tasks import exponential_backoff
 from tasks.artifact import Artifact, Step
 from tasks.launch import Execution
 from tasks.rephrase import rewriting
+from tasks.rephrase.config import RephraseConfig
 from tasks.retry import passing
 
 
@@ -15,4 +16,16 @@ from tasks.retry import passing
 def rewrite(step: Step, corpus: Artifact, execution: Execution) -> Artifact:
     """Rewrite the chosen documents; batches and requests that an earlier attempt finished are kept."""
     done = step.begin().artifact()
-    return done or rewriting.build(step, corpus, execution.engine_url, execution.workers)
+    if done:
+        return done
+    assert isinstance(step.config, RephraseConfig)
+    return rewriting.build(
+        step,
+        corpus,
+        execution.engine_url,
+        execution.slots(step.config.engine),
+        limits=execution.engine_requests,
+        price=execution.engine_price,
+        answers=execution.answers_folder(step.root),
+        answers_bytes=execution.answers_bytes,
+    )

@@ -1,16 +1,15 @@
 """A language model as judge: a sample of documents graded on three axes, through any engine, each question asked once.
 
-Answers are kept in a journal in the cache, by everything that decided them, so that asking again costs nothing.
+Answers are kept in the cache, by everything that decided them, so that asking again costs nothing.
 """
 
 from __future__ import annotations
 
-import fcntl
 import heapq
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from model.engines.answers import Answers
 from model.engines.choice import open_engine
-from model.engines.engine import Completion, Message, Prompt, PromptRefused
-from model.engines.journal import Journal
-from tasks.artifact import Artifact, cache_folder, digest
+from model.engines.engine import Completion, Message, Prompt, PromptRefused, RequestLimits
+from tasks.artifact import Artifact, cache_folder
 from tasks.corpus.executor import Executor
 from tasks.corpus.scoring.calibration import spearman
 from tasks.corpus.scoring.config import AXES, JudgeConfig
@@ -68,15 +67,22 @@ def candidates(config: JudgeConfig, path: Path) -> list[tuple[float, str]]:
 
 
 def grade(
-    config: JudgeConfig, documents: Sequence[dict[str, Any]], url: str | None, slots: int
+    config: JudgeConfig,
+    documents: Sequence[dict[str, Any]],
+    url: str | None,
+    slots: int,
+    limits: RequestLimits | None = None,
 ) -> list[dict[str, Any]]:
     """One row of `JUDGED` for every document. `url`: the endpoint, where the configuration asks for one."""
     twice = {row["id"] for row in documents if draw("again", config.seed, row["id"]) < config.again}
-    with _journal(config) as journal, open_engine(config, url, slots, "scores.judge", "judge_url") as engine:
+    with (
+        closing(Answers(cache_folder() / "judged")) as answers,
+        open_engine(config, url, slots, "scores.judge", "judge_url", limits) as engine,
+    ):
 
         def ask(row: dict[str, Any], axes: Sequence[str]) -> tuple[str, Grades | None, Completion | None]:
             try:
-                answer = journal.complete(engine, prompt(config, row["text"], axes))
+                answer, _ = answers.complete(engine, prompt(config, row["text"], axes))
             except PromptRefused:
                 return "refused", None, None
             grades = parse(answer.text)
@@ -177,17 +183,3 @@ def _rounded(value: float | None) -> float | None:
 @cache
 def _rubric() -> dict[str, Any]:
     return yaml.safe_load(RUBRIC.read_text(encoding="utf-8"))
-
-
-@contextmanager
-def _journal(config: JudgeConfig) -> Iterator[Journal]:
-    """The journal of this judge's answers, to which one process writes at a time."""
-    path = cache_folder() / "judged" / f"{digest(config.literals())[:16]}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        journal = Journal(path)
-        try:
-            yield journal
-        finally:
-            journal.close()

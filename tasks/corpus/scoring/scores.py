@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from model.engines.engine import RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
@@ -43,17 +44,22 @@ CARD, LACK = "classifier/card", "classifier/lack"
 
 
 def build(
-    step: Step, corpus: Artifact, executor: Executor | None = None, judge_url: str | None = None, slots: int = 1
+    step: Step,
+    corpus: Artifact,
+    executor: Executor | None = None,
+    judge_url: str | None = None,
+    slots: int = 1,
+    limits: RequestLimits | None = None,
 ) -> Artifact:
     """Score every document of `corpus` and publish; the bytes do not depend on the executor.
 
-    `judge_url`: the endpoint where the judge is one; `slots`: questions in flight. Raises ScoresError for examples
-    that no classifier can be made of, EngineError where the judge cannot be had.
+    `judge_url`: the endpoint where the judge is one; `slots`: questions in flight; `limits`: how long they are waited
+    for. Raises ScoresError for examples that no classifier can be made of, EngineError where the judge cannot be had.
     """
     config = step.config
     assert isinstance(config, ScoresConfig)
     executor = executor or Serial()
-    judged = _judge(step, config, corpus, executor, judge_url, slots)
+    judged = _judge(step, config, corpus, executor, judge_url, slots, limits)
     if config.classifier and step.part(CARD) is None and step.part(LACK) is None:
         try:
             _learn(step, config, corpus, executor, judged if config.classifier.judged is not None else [])
@@ -65,7 +71,13 @@ def build(
 
 
 def _judge(
-    step: Step, config: ScoresConfig, corpus: Artifact, executor: Executor, url: str | None, slots: int
+    step: Step,
+    config: ScoresConfig,
+    corpus: Artifact,
+    executor: Executor,
+    url: str | None,
+    slots: int,
+    limits: RequestLimits | None,
 ) -> list[dict[str, Any]]:
     """The judge's rows: those of an earlier attempt, or asked for now."""
     if config.judge is None:
@@ -73,7 +85,7 @@ def _judge(
     part = step.part("judged")
     if part is None:
         documents = judge.choose(config.judge, corpus, executor)
-        rows = judge.grade(config.judge, documents, url, slots) if documents else []
+        rows = judge.grade(config.judge, documents, url, slots, limits) if documents else []
         table = records.table(rows, judge.JUDGED)
         part = step.put("judged", ".parquet", lambda path: records.write(path, table), len(rows))
     return pq.read_table(step.path(part)).to_pylist()

@@ -3,30 +3,238 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, Pair, Verdict, sets
+from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, difference
+from tasks.rephrase.alignment.tex import FUNCTIONS, form, tokens
 from tasks.rephrase.config import AlignmentConfig
 
-EQUATION = re.compile(
-    r"(?<![\w`])[A-Za-z0-9_()^*/+\-.\[\]]+(?:\s*(?:[=<>≤≥≠≈]|<=|>=|==)\s*[A-Za-z0-9_()^*/+\-.\[\]]+)+"
-)
+CHUNK = re.compile(r"[^\s㐀-鿿，。；：、！？“”]+")
+OPERATOR = re.compile(r"(?:<=>|<=|>=|==|!=|->|=>|[=<>≤≥≠≈≡→⇒⇌∈±+\-−–*/×·^|~])+")
+LETTERS = re.compile(r"[A-Za-z]+")
+ALPHABET = "A-Za-zα-ωΑ-ΩÀ-ɏ"
+OPERAND = re.compile(rf"[-−+(\[|]*(?:\d[\d.,]*(?:\.\.\.|…)?%?|[{ALPHABET}][\d₀-₉]*'*)[)\]|!]*")
+COMPOUND = re.compile(rf"[{ALPHABET}\d_^*/+\-−–=<>≤≥≠≈·×()\[\]{{}}|.,'!…⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ₀₁₂₃₄₅₆₇₈₉ₙᵢ√∞∑∏∫→]+")
+MATHS = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈±^*/×·√]|[+−]|(?<=[\w)\]'])\s*-\s*(?=[\w(])|[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]|\b[A-Za-z]\([^()\s]")
+RELATION = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈]")
+SEPARATOR = re.compile(r",\s*(?:\\ldots|\\dots|\.\.\.)?|\\\\|\\qquad|\\quad|\\text\{\s*(?:and|or|for|if|where|with)\s*\}|\\implies|\\iff|;")
+BULLET = re.compile(r"^[ \t]*(?:[-*+•>]|\d{1,2}[.)])[ \t]+")
+EQUALS = re.compile(r"(?<![<>!=])=(?![=>])|\\approx(?![a-z])|\\equiv(?![a-z])|≈|≡")
+MEASURED = re.compile(r"[-−+]?\d[\d.,]*\s?[A-Za-zµμ°Ω%]{1,3}(?:[/·*][A-Za-z]{1,3})*[²³]?")
+PROSE = re.compile(rf"(?<![\\\w^{{]){'(?!(?:' + '|'.join(sorted(FUNCTIONS)) + ')(?![A-Za-z]))'}[A-Za-z]{{2,}}(?![\w^(=+*/}}])")
+"""Words, which are no products of letters."""
+LONGEST_RUN = 24
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula as it stands in a text."""
+
+    text: str
+    plain: bool
+    """Without TeX's delimiters."""
+
+    @property
+    def signs(self) -> tuple[str, ...]:
+        return tokens(self.text)
 
 
 def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Every formula of the source stands in the rewrite, blanks apart; none is invented unless the style adds steps."""
-    before, after = formula_set(pair.source), formula_set(pair.rewrite)
-    kept = re.sub(r"\s+", "", pair.rewrite)
-    lost = sorted(formula for formula in before if formula not in kept)
-    whole = re.sub(r"\s+", "", pair.source)
-    invented = [] if pair.adds else sorted(formula for formula in after if formula not in whole)
-    return sets("formulas", before, after, lost, invented)
+    """Every formula of the source stands in the rewrite in the same or an equal notation; none is invented unless the
+    style adds steps."""
+    before, after = found(pair.source), found(pair.rewrite)
+    if not before and not after:
+        return Verdict("formulas", 1.0, True)
+    old, new = _Text(pair.source, before), _Text(pair.rewrite, after)
+    lost = [formula for formula in before if not new.holds(formula)]
+    invented = [formula for formula in after if not old.holds(formula)]
+    if pair.adds and not lost:
+        fewer = Counter(map(_key, before)) - Counter(map(_key, after))
+        slips = [formula for formula in before if _key(formula) in fewer and len(formula.signs) > 1]
+        used = Counter(sign for formula in after for sign in formula.signs)
+        invented = [
+            formula
+            for formula in invented
+            # A letter on its own that no formula of either text has was another one.
+            if any(_slip(one, formula) for one in slips) or (_symbol(formula) and used[formula.signs[0]] == 1)
+        ]
+    total = max(len({_key(formula) for formula in (*before, *after)}), 1)
+    wrong = {_key(formula) for formula in (*lost, *invented)}
+    why = _why(lost, invented)
+    return Verdict("formulas", max(0.0, 1 - len(wrong) / total), not wrong, why)
 
 
-def formula_set(text: str) -> set[str]:
-    """Formulas between TeX delimiters and plain equations, blanks removed."""
-    found = {next(group for group in match.groups() if group is not None) for match in FORMULA.finditer(text)}
-    found |= {match.group(6) for match in FORMULA.finditer(text) if match.group(5)}
-    found -= {match.group(5) for match in FORMULA.finditer(text) if match.group(5)}
-    bare = CODE.sub(" ", FORMULA.sub(" ", text))
-    found |= {match.group().strip(".") for match in EQUATION.finditer(bare) if re.search(r"\w", match.group())}
-    return {re.sub(r"\s+", "", formula) for formula in found}
+@lru_cache(maxsize=512)
+def found(text: str) -> tuple[Formula, ...]:
+    """The formulas of `text`: between TeX's delimiters, and plain ones such as `E = mc^2` or `6 CO2 + 6 H2O -> ...`."""
+    kept = [Formula(inside, False) for match in FORMULA.finditer(text) if (inside := _inside(match)) and tokens(inside)]
+    bare = URL.sub(" \n ", CODE.sub(" \n ", FORMULA.sub(" \n ", text)))
+    return tuple(kept) + tuple(Formula(run, True) for run in _plain(bare))
+
+
+def _inside(match: re.Match[str]) -> str:
+    groups = match.groups()
+    return (groups[5] if groups[4] else next((group for group in groups[:4] if group is not None), "")).strip()
+
+
+def _key(formula: Formula) -> str:
+    return form(formula.text)
+
+
+class _Text:
+    """The formulas of a text, to ask whether one is among them."""
+
+    def __init__(self, text: str, formulas: tuple[Formula, ...]) -> None:
+        self.forms = {_key(formula) for formula in formulas}
+        self.streams = [_joined(formula.signs) for formula in formulas]
+        self.chains = [[form(side) for side in sides] for formula in formulas if len(sides := _sides(formula.text)) > 1]
+        self.text = text
+        self._whole = ""
+
+    def holds(self, formula: Formula) -> bool:
+        if _key(formula) in self.forms:
+            return True
+        signs = formula.signs
+        if self._has(signs):
+            return True
+        parts = [part for part in SEPARATOR.split(formula.text) if part.strip()]
+        if len(parts) > 1:
+            return all(form(part) in self.forms or self._has(tokens(part)) for part in parts)
+        sides = _sides(formula.text)
+        if len(sides) > 2:  # a = b = c of a = b and b = c
+            return all(self._links(pair) for pair in zip(sides, sides[1:], strict=False))
+        return len(sides) == 2 and self._links((sides[0], sides[1]))
+
+    def _links(self, sides: tuple[str, str]) -> bool:
+        """Whether an equation, or a chain of them, leads from one side to the other."""
+        one, other = form(sides[0]), form(sides[1])
+        return any(
+            one in chain and other in chain[chain.index(one) + 1 :] for chain in self.chains
+        )
+
+    def _has(self, signs: tuple[str, ...]) -> bool:
+        """Whether the signs stand side by side in a formula or in the text at large."""
+        wanted = _joined(signs)
+        if any(wanted in stream for stream in self.streams):
+            return True
+        if not self._whole:
+            self._whole = _joined(tokens_of_text(self.text))
+        return wanted in self._whole
+
+
+def _sides(formula: str) -> list[str]:
+    return [side for side in EQUALS.split(formula) if side.strip()]
+
+
+def tokens_of_text(text: str) -> tuple[str, ...]:
+    """The signs of a whole text, as if it were one formula."""
+    lines = re.split(r"\n|(?<=[.!?]) ", PROSE.sub(" \u00a7 ", text))
+    return tuple(sign for line in lines for sign in (*tokens(line[:4000]), "\n"))
+
+
+def _joined(signs: tuple[str, ...]) -> str:
+    return "\x1f" + "\x1f".join(signs) + "\x1f"
+
+
+def _symbol(formula: Formula) -> bool:
+    return len(formula.signs) == 1 and formula.signs[0].isalpha()
+
+
+def _slip(one: Formula, other: Formula) -> bool:
+    """Whether one sign makes the difference between two formulas."""
+    mine, theirs = one.signs, other.signs
+    if abs(len(mine) - len(theirs)) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
+    rest = mine[start + (len(mine) >= len(theirs)) :], theirs[start + (len(theirs) >= len(mine)) :]
+    return rest[0] == rest[1]
+
+
+def _why(lost: list[Formula], invented: list[Formula]) -> str:
+    became = []
+    left = list(dict.fromkeys(formula.text for formula in invented))
+    rest = []
+    for text in dict.fromkeys(formula.text for formula in lost):
+        near = max(left, key=lambda other: _likeness(text, other), default="")
+        if near and _likeness(text, near) >= 0.6:
+            left.remove(near)
+            became.append(f"{text:.40} became {near:.40}")
+        else:
+            rest.append(text)
+    return "; ".join(part for part in (*became[:3], difference(rest, left)) if part)
+
+
+def _likeness(one: str, other: str) -> float:
+    mine, theirs = Counter(tokens(one)), Counter(tokens(other))
+    return 2 * sum((mine & theirs).values()) / max(sum(mine.values()) + sum(theirs.values()), 1)
+
+
+def _plain(text: str) -> Iterator[str]:
+    """Runs of signs, numbers and single letters that make a formula."""
+    run: list[str] = []
+    for line in text.split("\n"):
+        for match in CHUNK.finditer(BULLET.sub("", line)):
+            chunk = match.group().strip("*_\"“”").rstrip(".,;:?!*_\"”’")
+            ended = len(chunk) < len(match.group().rstrip("*_")) and bool(re.search(r"[.,;:?!]", match.group()[-2:]))
+            if chunk and len(run) < LONGEST_RUN and _mathy(chunk):
+                run.append(chunk)
+                if not ended:
+                    continue
+            yield from _run(run)
+            run = []
+        yield from _run(run)
+        run = []
+
+
+def _mathy(chunk: str) -> bool:
+    if OPERATOR.fullmatch(chunk) or OPERAND.fullmatch(chunk) or chunk.strip("()") in FUNCTIONS:
+        return True
+    if len(chunk) > 60 or not COMPOUND.fullmatch(chunk):
+        return False
+    words = [word for word in LETTERS.findall(chunk) if word not in FUNCTIONS]
+    if any(len(word) > 3 for word in words):
+        return False
+    # `km/h`, `pre-war`, `and/or` and `3-day` are words.
+    if any(len(word) > 1 for word in words) and re.fullmatch(r"[(]?[A-Za-z\d.]+(?:[-–/][A-Za-z\d.]+)*[)]?", chunk):
+        return False
+    return re.search(r"[\d_^*/+\-−–=<>≤≥≠≈·×(⁰¹²³⁴-⁹₀-₉]", chunk) is not None
+
+
+def _run(chunks: list[str]) -> Iterator[str]:
+    while chunks and (OPERATOR.fullmatch(chunks[-1]) or chunks[-1] in FUNCTIONS):
+        chunks = chunks[:-1]
+    while chunks and (
+        (OPERATOR.fullmatch(chunks[0]) and chunks[0] not in ("-", "−"))
+        or (chunks[0] in ("a", "A", "I") and not OPERATOR.fullmatch((chunks[1:2] or ["x"])[0]))
+    ):
+        chunks = chunks[1:]
+    # `For n = 1 R returns NA`: a letter that follows without an operator is a word.
+    if len(chunks) > 3 and len(chunks[-1]) == 1 and chunks[-1].isalpha() and not OPERATOR.fullmatch(chunks[-2]):
+        chunks = chunks[:-1]
+    if not chunks:
+        return
+    text = _balanced(" ".join(chunks))
+    if not MATHS.search(text) or not re.search(rf"[{ALPHABET}]|\d", text):
+        return
+    if not RELATION.search(text) and not re.search(rf"[{ALPHABET}]", text):
+        return  # 10 - 20, 3/4
+    if MEASURED.fullmatch(text):
+        return  # 343 m/s
+    if re.fullmatch(rf"[{ALPHABET}\d.,]+(?:[/-][{ALPHABET}\d.,]+)+", text) and not re.search(r"\b[a-z][-/]\d|\d[-/][a-z]\b", text):
+        return  # A/B, 5-6, I/O
+    yield text
+
+
+def _balanced(text: str) -> str:
+    """Without the brackets that were opened or closed outside."""
+    for opening, closing in ("()", "[]"):
+        while text.count(closing) > text.count(opening) and text.endswith(closing):
+            text = text[:-1]
+        while text.count(opening) > text.count(closing) and text.startswith(opening):
+            text = text[1:]
+    return text.strip()
+
+

@@ -1,29 +1,148 @@
-"""Code spans, URLs and identifiers: every one kept, none invented."""
+"""Code spans, URLs, paths, options, versions and identifiers: every one kept, none invented."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, sets
+from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, difference
+from tasks.rephrase.alignment.tex import LOWERED, RAISED
+from tasks.rephrase.alignment.units import unit_at
 from tasks.rephrase.config import AlignmentConfig
 
+FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 IDENTIFIER = re.compile(
-    r"(?<![\w/$\\])(?:--?[A-Za-z][\w-]*\w|(?:/[\w.-]+){2,}|[A-Za-z_]\w*\(\)|[A-Za-z]\w*(?:_\w+)+|_+\w+"
-    r"|[a-z]+(?:[A-Z][a-z0-9]*)+|[A-Za-z]\w*(?:(?:\.|::)[A-Za-z_]\w*)+|[A-Za-z]+\d\w*)(?![\w])"
+    r"(?<![A-Za-z0-9_/$\\\ufffc.-])(?:"
+    r"--?[A-Za-z][\w-]*\w|-[A-Za-z0-9](?![\w.,-])"  # options
+    r"|(?:~|\.{1,2})?(?:/[\w.@+-]*[\w@+]){2,}/?|~/[\w./+-]*\w|\.{0,2}/[a-z][\w.-]*\w/?"  # paths
+    r"|[A-Za-z]:\\[\w\\. -]*\w"
+    r"|\$\{?[A-Z_][A-Z0-9_]+\}?"  # environment variables
+    r"|[A-Za-z_]\w*\(\)"
+    r"|[A-Za-z]\w*(?:_\w+)+|_+[A-Za-z]\w*"
+    r"|[a-z]{2,}(?:[A-Z][a-z0-9]+)+(?![A-Z])"
+    r"|[A-Za-z_]\w+(?:(?:\.|::|->)[A-Za-z_]\w+)+|\.[a-z]{2,4}(?![\w.])"  # os.path, std::vector, .txt
+    r"|v?\d+(?:\.\d+){2,}(?:[-+]?[a-z]+\.?\d*)?(?:/\d{1,3}|:\d+)?|v\d+(?:\.\d+)+"  # versions
+    r"|(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{7,64}"  # hashes
+    r"|[A-Za-z]+\d\w*(?:[-.][A-Z0-9]\w*)*|[A-Z][A-Za-z]*-\d+\w*(?:-\d+)*"  # IPv6, UTF-8, H2O
+    r"|\d+(?:\.\d+)?[A-Z][A-Za-z0-9]*"  # 4K, 10M
+    r")(?![A-Za-z0-9_])",
+    re.A,
 )
+ABBREVIATION = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]?\.?$|(?:et|vs|etc|approx|al)\.\w+$", re.A)
+CHEMICAL = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){1,8}(?:\d?[+-])?$", re.A)
+SENTENCE = re.compile(r"[a-z]{2,}\.[A-Z][a-z]+$")
+SCRIPTS = LOWERED | RAISED
 
 
 def code(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Code spans, URLs and identifiers: every one kept, none invented."""
-    before, after = _literals(pair.source), _literals(pair.rewrite)
-    lost = sorted(literal for literal in before if literal not in pair.rewrite)
-    invented = sorted(literal for literal in after if literal not in pair.source)
-    return sets("code", before, after, lost, invented)
+    """Code spans, URLs and identifiers: every one kept, none invented. A word may lose its backticks, a call its
+    parentheses, a chemical formula may become a name; nothing may change a letter."""
+    source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
+    before, after = _literals(source), _literals(rewrite)
+    lost = [literal for literal in before if not _stands(literal, rewrite) and not CHEMICAL.match(literal)]
+    invented = [literal for literal in after if not _stands(literal, source)]
+    score = 1 - (len(lost) + len(invented)) / max(len({*before, *after}), 1)
+    return Verdict("code", score, not lost and not invented, _why(lost, invented))
 
 
-def _literals(text: str) -> set[str]:
-    bare = FORMULA.sub(" ", text)
-    found = {match.group(2).strip() for match in CODE.finditer(bare)}
-    bare = CODE.sub(" ", bare)
-    found |= {match.group().rstrip(".,;:!?)") for match in URL.finditer(bare)}
-    return found | {match.group().rstrip(".") for match in IDENTIFIER.finditer(URL.sub(" ", bare))}
+@lru_cache(maxsize=512)
+def _literals(text: str) -> tuple[str, ...]:
+    """What must stand as it is, each once, in order."""
+    bare = FORMULA.sub("\ufffc", text)
+    found = [line.strip() for match in FENCED.finditer(bare) for line in match.group(2).split("\n") if line.strip()]
+    bare = FENCED.sub("\n", bare)
+    found += [match.group(2).strip() for match in CODE.finditer(bare)]
+    bare = CODE.sub(" \ufffc ", bare)
+    found += [_bare_url(match.group()) for match in URL.finditer(bare)]
+    bare = URL.sub(" ", bare)
+    for match in IDENTIFIER.finditer(bare):
+        literal = match.group().rstrip(".")
+        if literal and not _cut(bare, match.start(), literal) and not ABBREVIATION.match(literal) and not SENTENCE.match(literal) and not _measured(bare, match):
+            found.append(literal)
+    return tuple(dict.fromkeys(literal for literal in found if literal))
+
+
+def _cut(text: str, start: int, literal: str) -> bool:
+    """Whether the word goes on beyond what the pattern took for the whole."""
+    return _goes_on(text, start, -1, literal[0]) or _goes_on(text, start + len(literal), 1, literal[-1])
+
+
+def _bare_url(url: str) -> str:
+    url = url.rstrip(".,;:!?*_'\"`")
+    while url.endswith(")") and url.count(")") > url.count("("):
+        url = url[:-1].rstrip(".,;:!?*_")
+    return url
+
+
+def _measured(text: str, match: re.Match[str]) -> bool:
+    """Whether it is a number with its unit: 5K, 10MB."""
+    digits = re.match(r"\d+(?:\.\d+)?", match.group())
+    if digits is None or digits.end() == len(match.group()):
+        return False
+    found = unit_at(text, match.start() + digits.end())
+    return found is not None and found[1] == match.end()
+
+
+def _stands(literal: str, text: str) -> bool:
+    """Whether it stands in `text`, not inside a longer word."""
+    if _whole(literal, text):
+        return True
+    if literal.endswith("()") and _whole(literal[:-2], text):
+        return True
+    if literal.isalpha() and not literal.isupper() and _whole(literal.lower(), text.lower()):
+        return True
+    if literal.endswith("/") and _whole(literal[:-1], text):
+        return True
+    if literal[0] in "\"'" and literal[-1] == literal[0] and len(literal) > 2:
+        return _stands(literal[1:-1], text)
+    if re.match(r"(?:https?|ftp)://", literal):
+        return False
+    # `find` with `-print0` of what was `find -print0`
+    parts = [part for part in literal.split() if part not in ("|", "&&", ";")]
+    return len(parts) > 1 and all(part in _literals(text) for part in parts)
+
+
+def _whole(literal: str, text: str) -> bool:
+    place = text.find(literal)
+    while place >= 0:
+        end = place + len(literal)
+        if not _goes_on(text, place, -1, literal[0]) and not _goes_on(text, end, 1, literal[-1]):
+            return True
+        place = text.find(literal, place + 1)
+    return False
+
+
+def _goes_on(text: str, place: int, step: int, edge: str) -> bool:
+    """Whether the word at this edge has more letters."""
+    near = text[place - 1 : place] if step < 0 else text[place : place + 1]
+    if not near or not (near.isascii() or near.isdigit()):
+        return False
+    if step > 0 and near == "s" and not (text[place + 1 : place + 2].isalnum()) and edge.isupper():
+        return False  # a plural: URLs
+    if (near.isalnum() or near == "_") and (edge.isalnum() or edge == "_"):
+        return True
+    if near in "-/" and step < 0:
+        return edge in "-/" or (near == "/" and edge.isalnum() and text[place - 2 : place - 1] == "/")
+    if near == "/" and step > 0:
+        return edge == "/" or (edge.isalnum() and text[place + 1 : place + 2].isalnum())
+    if near in ".-" and step > 0:
+        return edge.isalnum() and text[place + 1 : place + 2].isalnum()
+    return False
+
+
+def _why(lost: list[str], invented: list[str]) -> str:
+    """Which became which, where two look alike; then the rest."""
+    became, left, rest = [], list(invented), []
+    for literal in lost:
+        near = max(left, key=lambda other: _alike(literal, other), default="")
+        if near and _alike(literal, near) >= 0.5:
+            left.remove(near)
+            became.append(f"{literal:.40} became {near:.40}")
+        else:
+            rest.append(literal)
+    return "; ".join(part for part in (*became[:3], difference(rest, left)) if part)
+
+
+def _alike(one: str, other: str) -> float:
+    pairs = [{text[place : place + 2] for place in range(len(text) - 1)} or {text} for text in (one, other)]
+    return len(pairs[0] & pairs[1]) / len(pairs[0] | pairs[1])

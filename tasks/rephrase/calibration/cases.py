@@ -52,13 +52,19 @@ Document = list[Case]
 """The cases of one document: what they have in common is embedded once."""
 
 
-def of_pairs(pairs: Sequence[TruePair], kinds: Sequence[str] = tuple(KINDS), each: int = 1) -> list[Document]:
-    """Every pair with up to `each` corruptions of every kind; what a corruption borrows comes from the same half."""
-    documents = []
-    for side in ("tune", "test"):
-        mine = [pair for pair in pairs if pair.half == side]
-        texts = [text_of(pair) for pair in mine]
-        documents += [list(_cases(text, kinds, pool, each)) for pool in (pool_of(texts),) for text in texts]
+def of_pairs(
+    pairs: Sequence[TruePair],
+    kinds: Sequence[str] = tuple(KINDS),
+    each: int = 1,
+    halves: Sequence[str] = ("tune", "test"),
+) -> list[Document]:
+    """Every pair of `halves` with up to `each` corruptions of every kind; what a corruption borrows comes from the same
+    half."""
+    documents: list[Document] = []
+    for side in halves:
+        texts = [text_of(pair) for pair in pairs if pair.half == side]
+        pool = pool_of(texts)
+        documents += [list(_cases(text, kinds, pool, each)) for text in texts]
     return documents
 
 

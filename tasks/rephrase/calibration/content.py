@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tasks.rephrase.alignment.pair import words
 from tasks.rephrase.calibration.edits import HAN, Change, Pool, Text, draw, lists
-from tasks.rephrase.segments import sentences
+from tasks.rephrase.segments import sentence_spans
 
 LEADING = re.compile(
     r"[-*+>#|]|\d+[.)]|(?:it|its|this|that|these|those|they|their|he|she|his|her|we|you|i|such|both|here|there|then|so"
@@ -76,16 +76,6 @@ def offer(texts: Iterable[tuple[str, str, str, str]]) -> dict[str, list[tuple[st
             ):
                 found.setdefault(f"{domain} {language}", []).append((identity, sentence))
     return {key: sorted(set(some)) for key, some in sorted(found.items())}
-
-
-def sentence_spans(body: str) -> list[tuple[int, int]]:
-    """Where the sentences stand."""
-    spans, place = [], 0
-    for sentence in sentences(body):
-        start = body.index(sentence, place)
-        place = start + len(sentence)
-        spans.append((start, place))
-    return spans
 
 
 def _states(sentence: str) -> bool:

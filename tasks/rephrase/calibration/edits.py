@@ -15,7 +15,8 @@ import xxhash
 import yaml
 
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL
-from tasks.rephrase.segments import FENCE
+from tasks.rephrase.segments import protected
+from tasks.rephrase.structure import merge
 
 WORDS = Path(__file__).with_name("words.yaml")
 
@@ -87,14 +88,8 @@ def shuffled(changes: Iterable[Change], *parts: object) -> list[Change]:
 
 def literal_spans(text: str) -> list[Span]:
     """Formulas, code and URLs: no change of words may enter them."""
-    found = [match.span() for pattern in (FENCE, FORMULA, CODE, URL) for match in pattern.finditer(text)]
-    merged: list[Span] = []
-    for start, end in sorted(found):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
+    patterns = (match.span() for pattern in (FORMULA, CODE, URL) for match in pattern.finditer(text))
+    return merge([*protected(text), *patterns])
 
 
 def outside(spans: Sequence[Span], start: int, end: int) -> bool:

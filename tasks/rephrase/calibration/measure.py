@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tasks.process import die_with_pool
 from tasks.progress import Progress
-from tasks.rephrase.alignment.meaning import Embedder
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.stack import align
+from tasks.rephrase.alignment.stack import CHECKS, align
+from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.calibration.cases import REAL, Case, Document
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.prompts import styles
+
+if TYPE_CHECKING:
+    from model.engines.embedding import States
 
 BATCH = 4
 """Documents that a worker takes at once."""
@@ -46,59 +48,56 @@ class Result:
 
 
 class Remembering:
-    """An embedder that embeds a text once: a corruption leaves most sentences of its pair as they are."""
+    """A network that reads a text once: every case of a document has the same source."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._known: dict[str, np.ndarray] = {}
+        self._known: dict[str, States] = {}
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """[len(texts), dimension] float32, rows of length 1."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            self._known.update(zip(new, self._embedder.embed(new), strict=True))
-        return np.stack([self._known[text] for text in texts])
+    def states(self, text: str) -> States:
+        """The states of every token."""
+        if text not in self._known:
+            self._known[text] = self._embedder.states(text)
+        return self._known[text]
 
 
-def judge(document: Document, config: AlignmentConfig, embedder: Embedder) -> list[Result]:
-    """What every check says of the cases of one document."""
-    remembering = Remembering(embedder)
+def judge(document: Document, config: AlignmentConfig, embedder: Embedder | None) -> list[Result]:
+    """What every check says of the cases of one document; only the cheap ones without an embedder."""
+    remembering = None if embedder is None else Remembering(embedder)
     results = []
     for case in document:
-        if case.style == REAL:
-            pair = Pair(case.source, case.rewrite)
-            verdicts = align(pair, config, remembering, every=True).verdicts
-            verdicts = tuple(verdict for verdict in verdicts if verdict.check not in SELF)
+        style = styles().get(case.style)
+        length, adds = (style.length, style.adds) if style else (None, False)
+        pair = Pair(case.source, case.rewrite, length=length, adds=adds)
+        if remembering is None:
+            verdicts = tuple(check(pair, config) for check in CHECKS)
         else:
-            style = styles()[case.style]
-            pair = Pair(case.source, case.rewrite, length=style.length, adds=style.adds)
             verdicts = align(pair, config, remembering, every=True).verdicts
+        if case.style == REAL:
+            verdicts = tuple(verdict for verdict in verdicts if verdict.check not in SELF)
         results.append(Result(case, verdicts))
     return results
 
 
-def measure(documents: Sequence[Document], config: AlignmentConfig, workers: int) -> list[Result]:
-    """The results of all cases, in their order."""
+def measure(documents: Sequence[Document], config: AlignmentConfig, workers: int, cheap: bool = False) -> list[Result]:
+    """The results of all cases, in their order; of the cheap checks alone where asked."""
     results: list[Result] = []
     with Progress("calibrate", total=sum(map(len, documents)), unit="cases") as progress:
-        for some in _judged(list(documents), config, workers):
+        for some in _judged(list(documents), config, workers, cheap):
             results += some
             progress.advance(len(some))
     return results
 
 
-def _judged(documents: list[Document], config: AlignmentConfig, workers: int) -> Iterator[list[Result]]:
+def _judged(documents: list[Document], config: AlignmentConfig, workers: int, cheap: bool) -> Iterator[list[Result]]:
     if workers < 2 or len(documents) <= BATCH:
-        # Imported here: torch takes seconds that `--help` must not cost.
-        from model.engines.embedding import MiniLM
-
-        embedder = MiniLM()
+        embedder = None if cheap else _network()
         for document in documents:
             yield judge(document, config, embedder)
         return
     jobs = [documents[first : first + BATCH] for first in range(0, len(documents), BATCH)]
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=spawn, initializer=_begin) as pool:
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=spawn, initializer=_begin, initargs=(cheap,)) as pool:
         try:
             yield from pool.map(_work, jobs, [config] * len(jobs))
         except BrokenProcessPool:
@@ -113,14 +112,18 @@ def _judged(documents: list[Document], config: AlignmentConfig, workers: int) ->
 _embedder: Embedder | None = None
 
 
-def _begin() -> None:
+def _begin(cheap: bool) -> None:
     global _embedder
     die_with_pool()
+    _embedder = None if cheap else _network()
+
+
+def _network() -> Embedder:
+    # Imported here: torch takes seconds that `--help` must not cost.
     from model.engines.embedding import MiniLM
 
-    _embedder = MiniLM()
+    return MiniLM()
 
 
 def _work(documents: list[Document], config: AlignmentConfig) -> list[Result]:
-    assert _embedder is not None
     return [result for document in documents for result in judge(document, config, _embedder)]

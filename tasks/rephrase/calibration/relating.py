@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import combinations, zip_longest
 
-from tasks.rephrase.calibration.content import sentence_spans
 from tasks.rephrase.calibration.edits import (
     Change,
     Pool,
@@ -23,6 +22,7 @@ from tasks.rephrase.calibration.edits import (
 )
 from tasks.rephrase.calibration.naming import names, shape
 from tasks.rephrase.calibration.numeric import DIGITS, MARKER
+from tasks.rephrase.segments import sentence_spans
 
 SYMMETRIC = re.compile(
     r"\b(?:and|or|between|both|together|with|versus|vs|nor|either|neither)\b|[,;，、和与及或&/–-]", re.I

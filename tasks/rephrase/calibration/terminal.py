@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from tasks.inspect.visible import visible
 from tasks.rephrase.calibration.cases import TRUE
-from tasks.rephrase.calibration.figures import TARGET_TRUE, TARGETS, Figures, Share
+from tasks.rephrase.calibration.figures import ALL, TARGET_TRUE, TARGETS, Figures, Share
 from tasks.rephrase.calibration.measure import Result
+from tasks.rephrase.calibration.outcome import Outcome
 
 SHORT = {
     "number_swap": "num",
@@ -24,79 +25,142 @@ SHORT = {
     "formula": "form",
     "code": "code",
 }
+"""Kinds as heads of narrow columns."""
 
 
-def stack(halves: dict[str, Figures]) -> Table:
+def overview(found: Outcome, half: str) -> Iterator[RenderableType]:
+    """All tables: the stack on both halves and on real text, the checks on one half, thresholds, groups."""
+    pairs = len({result.case.id for result in found.results})
+    yield f"{pairs} pairs, {len(found.results)} cases" + (
+        f"; {len({result.case.id for result in found.real})} segments of {found.corpus}, {len(found.real)} cases"
+        if found.real
+        else "; no corpus is published, so no real text was asked"
+    )
+    yield ""
+    yield stack(found.groups)
+    if half in found.groups:
+        figures = found.groups[half]
+        yield ""
+        yield f"[bold]Each check[/bold] on the {half} half: per cent that it refuses"
+        yield checks(figures)
+        yield ""
+        yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
+        yield areas(figures)
+        yield ""
+        yield groups(figures)
+    if found.tuned:
+        yield ""
+        yield f"[bold]Thresholds[/bold] that refuse at most {100 * found.budget:g} % of the tune half's true pairs"
+        yield thresholds(found)
+    yield ""
+    for sentence in found.broken:
+        yield Text(f"Broken on the test half: {sentence}", style="red")
+    if not found.broken and "test" in found.groups:
+        yield Text("Every promise holds on the test half.", style="green")
+
+
+def stack(groups: dict[str, Figures]) -> Table:
     """Acceptance of true pairs and recall of each kind, a column a half, beside what is promised."""
-    table = Table(box=None, pad_edge=False, title_justify="left")
+    table = Table(box=None, pad_edge=False)
     table.add_column("the whole stack", no_wrap=True)
     table.add_column("promised", justify="right")
-    for name in halves:
+    for name in groups:
         table.add_column(name, justify="right")
-        table.add_column("95 %", justify="right", style="dim")
+        table.add_column("95 %", justify="right", style="dim", no_wrap=True)
         table.add_column("of", justify="right", style="dim")
-    _row(table, "true pairs accepted", TARGET_TRUE, [found.acceptance for found in halves.values()])
-    kinds = list(dict.fromkeys(kind for found in halves.values() for kind in found.recall))
-    for kind in kinds:
-        shares = [found.recall.get(kind, Share(0, 0)) for found in halves.values()]
+    _row(table, "true pairs accepted", TARGET_TRUE, [found.acceptance for found in groups.values()])
+    for kind in dict.fromkeys(kind for found in groups.values() for kind in found.recall):
+        shares = [found.recall.get(kind, Share(0, 0)) for found in groups.values()]
         _row(table, f"{kind} refused", TARGETS.get(kind), shares)
-    _row(table, "accepted that is true", None, [found.precision for found in halves.values()])
+    _row(table, "refused that is corrupted", None, [found.precision for found in groups.values()])
+    cells = [cell for found in groups.values() for cell in (_area(found.auc[ALL]), "", "")]
+    table.add_row("AUC", "", *cells)
     return table
 
 
 def checks(found: Figures) -> Table:
-    """What each check refuses of the true pairs and of each kind; dim where it is nothing."""
+    """What each check refuses of the true pairs, alone and with others, and of each kind; the last row is the stack,
+    asked only of pairs whose true rewrite passes."""
     table = Table(box=None, pad_edge=False)
     table.add_column("check", no_wrap=True)
-    table.add_column("true", justify="right")
-    table.add_column("alone", justify="right")
-    for kind in found.recall:
-        table.add_column(SHORT.get(kind, kind), justify="right")
+    for name in ("true", "alone", "prec.", *(SHORT.get(kind, kind) for kind in found.recall)):
+        table.add_column(name, justify="right", no_wrap=True)
     for check in found.checks:
         cells = [_percent(check.rejects_true, wrong=True), _percent(check.alone_true, wrong=True)]
-        table.add_row(check.check, *cells, *(_percent(share) for share in check.rejects.values()))
+        table.add_row(
+            check.check, *cells, _percent(check.precision), *(_percent(share) for share in check.rejects.values())
+        )
+    clean = [_percent(share) for share in found.clean.values()]
+    table.add_row("stack, where true passes", "", "", "", *clean, style="bold")
     return table
 
 
 def areas(found: Figures) -> Table:
-    """The area under the curve of each check's score, per kind; left out where no score tells anything."""
+    """The area under the curve of each check's score, per kind."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("AUC of scores", no_wrap=True)
+    table.add_column("check", no_wrap=True)
+    table.add_column("all", justify="right")
     for kind in found.recall:
         table.add_column(SHORT.get(kind, kind), justify="right")
     for check in found.checks:
-        if any(abs((area or 0.5) - 0.5) >= 0.02 for area in check.auc.values()):
-            table.add_row(check.check, *(_area(area) for area in check.auc.values()))
+        if any(area is not None and abs(area - 0.5) >= 0.02 for area in check.auc.values()):
+            table.add_row(check.check, _area(check.auc[ALL]), *(_area(check.auc[kind]) for kind in found.recall))
+    table.add_row("stack", _area(found.auc[ALL]), *(_area(found.auc[kind]) for kind in found.recall), style="bold")
     return table
 
 
 def groups(found: Figures) -> Table:
-    """Acceptance of true pairs by style, domain and language."""
+    """Acceptance of true pairs by style, domain and language, and by which check they were refused first."""
     table = Table(box=None, pad_edge=False)
     table.add_column("true pairs by")
     table.add_column("")
     table.add_column("accepted", justify="right")
-    table.add_column("95 % interval", justify="right", style="dim")
+    table.add_column("95 %", justify="right", style="dim")
     for name, values in found.by.items():
         for place, (value, share) in enumerate(values.items()):
-            table.add_row(name if place == 0 else "", value, f"{share.count} of {share.of}", _interval(share))
+            table.add_row(name if place == 0 else "", visible(value), f"{share.count} of {share.of}", _interval(share))
+    for place, (check, count) in enumerate(found.refused_by.items()):
+        table.add_row("first refused by" if place == 0 else "", check, f"{count} refused", "")
+    return table
+
+
+def thresholds(found: Outcome) -> Table:
+    """Each threshold as configured and as chosen, with the true pairs and the corruptions that it refuses."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("threshold", no_wrap=True)
+    table.add_column("")
+    for name in ("value", "true, tune", "true, test", "corrupted, test"):
+        table.add_column(name, justify="right")
+    for tuned in found.tuned:
+        rows = (("configured", tuned.configured, tuned.before), ("chosen", tuned.chosen, tuned.after))
+        for place, (name, value, refused) in enumerate(rows):
+            true = [_percent(refused[half][0], wrong=True) for half in ("tune", "test")]
+            head = tuned.threshold.name if place == 0 else ""
+            table.add_row(head, name, f"{value:g}", *true, _percent(refused["test"][1]))
     return table
 
 
 def failures(results: Sequence[Result], kind: str, count: int) -> Iterator[RenderableType]:
     """The refused true pairs, or the corruptions of `kind` that pass, source beside rewrite."""
-    wrong = [result for result in results if result.case.kind == kind and result.accepted != (kind == TRUE)]
-    yield Text(f"{len(wrong)} of {sum(result.case.kind == kind for result in results)} '{kind}' go wrong")
+    asked = [result for result in results if result.case.kind == kind]
+    wrong = [result for result in asked if result.accepted != (kind == TRUE)]
+    yield f"{len(wrong)} of {len(asked)} {'true pairs are refused' if kind == TRUE else f'{kind} pass'}"
     for result in wrong[:count]:
         case = result.case
-        told = "; ".join(f"{v.check}: {v.why}" for v in result.verdicts if not v.passed) if kind == TRUE else case.why
-        table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
-        table.title = f"[bold]{escape(case.id)}[/bold] [dim]{escape(case.style)}[/dim] [yellow]{escape(told)}[/yellow]"
+        table = Table(box=None, pad_edge=False, show_header=False, title_justify="left", expand=True)
+        table.title = Text.assemble((case.id, "bold"), " ", (case.style, "dim"), " ", (visible(said(result)), "yellow"))
         table.add_column(ratio=1, overflow="fold")
         table.add_column(ratio=1, overflow="fold")
-        table.add_row(Text(case.source), Text(case.rewrite))
+        table.add_row(Text(visible(case.source)), Text(visible(case.rewrite)))
+        yield ""
         yield table
-        yield Text("")
+
+
+def said(result: Result) -> str:
+    """Why a true pair is refused, or what was done to a corrupted one."""
+    if not result.case.faithful:
+        return result.case.why
+    return "; ".join(f"{verdict.check}: {verdict.why}" for verdict in result.verdicts if not verdict.passed)
 
 
 def _row(table: Table, name: str, target: float | None, shares: Sequence[Share]) -> None:
@@ -104,11 +168,8 @@ def _row(table: Table, name: str, target: float | None, shares: Sequence[Share])
     for share in shares:
         value = share.value
         colour = "" if target is None or value is None else "green" if value >= target else "bold red"
-        cells += [
-            Text("–" if value is None else f"{100 * value:.1f} %", style=colour),
-            _interval(share),
-            str(share.of),
-        ]
+        told = Text("–" if value is None else f"{100 * value:.1f} %", style=colour)
+        cells += [told, _interval(share), str(share.of)]
     table.add_row(name, "" if target is None else f"{100 * target:.0f} %", *cells)
 
 
@@ -118,7 +179,7 @@ def _interval(share: Share) -> str:
 
 
 def _percent(share: Share, wrong: bool = False) -> Text:
-    if not share.of or not share.count:
+    if not share.count:
         return Text("·" if share.of else "", style="dim")
     value = 100 * share.count / share.of
     return Text(f"{value:.1f}", style=("red" if value > 1 else "yellow") if wrong else "")
@@ -127,4 +188,4 @@ def _percent(share: Share, wrong: bool = False) -> Text:
 def _area(area: float | None) -> Text:
     if area is None:
         return Text("")
-    return Text(f"{area:.2f}", style="dim" if abs(area - 0.5) < 0.02 else "")
+    return Text(f"{area:.3f}", style="dim" if abs(area - 0.5) < 0.02 else "")

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from model.engines.engine import EngineError, Message, Prompt, PromptRefused, Sampling
+from model.engines.engine import EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
 from model.engines.llamacpp import LlamaCpp, packaged_gguf
 
 TEXT = "The scope of an identifier is the region of a program within which it represents a certain thing."
 WARM = Sampling(temperature=0.8)
+RUN = """
+import time
+from model.engines.llamacpp import LlamaCpp
+with LlamaCpp(context=256):
+    print("open", flush=True)
+    time.sleep(60)
+"""
 
 
 def prompt(text: str, seed: int, turns: tuple[Message, ...] = (), session: str = "", tokens: int = 12) -> Prompt:
@@ -46,7 +60,58 @@ def test_a_prompt_longer_than_the_context_is_refused_and_the_engine_lives_on() -
     with LlamaCpp(slots=1, context=256) as engine:
         with pytest.raises(PromptRefused, match="context"):
             engine.complete([prompt("word " * 400, 1)])
+        with pytest.raises(PromptRefused, match=r"4,000,\d+ bytes exceed a context of 256 tokens"):
+            engine.complete([prompt("word" * 1_000_000, 1)])
         assert engine.complete([prompt("Hello.", 1, tokens=2)])[0].generated_tokens == 2
+
+
+def test_a_server_that_crashes_or_hangs_is_replaced_and_closing_waits_for_none() -> None:
+    with LlamaCpp(slots=1, context=256, limits=RequestLimits(answer_seconds=20)) as engine:
+        wanted = engine.complete([prompt("Hello.", 1, tokens=4)])[0].text
+        _signal_server(signal.SIGKILL)
+        assert engine.complete([prompt("Hello.", 1, tokens=4)])[0].text == wanted
+        engine.limits = RequestLimits(answer_seconds=0.2)
+        _signal_server(signal.SIGSTOP)
+        with pytest.raises(PromptRefused, match=r"no whole answer within 0\.2 s"):
+            engine.complete([prompt("Hello.", 1, tokens=4)])
+        engine.limits = RequestLimits(answer_seconds=20)
+        assert engine.complete([prompt("Hello.", 1, tokens=4)])[0].text == wanted
+        told: list[str] = []
+
+        def ask() -> None:
+            try:
+                engine.complete([prompt("Hello.", 1, tokens=4)])
+            except EngineError as error:
+                told.append(str(error))
+
+        _signal_server(signal.SIGSTOP)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        began = time.monotonic()
+    thread.join()
+    assert time.monotonic() - began < 10
+    assert "not open" in told[0] or "closed" in told[0]
+    assert not _servers(os.getpid())
+
+
+def test_servers_end_with_a_run_that_is_killed() -> None:
+    run = subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE)
+    assert run.stdout is not None
+    assert run.stdout.readline()
+    servers = _servers(run.pid)
+    assert len(servers) == 1
+    run.kill()
+    run.wait()
+    assert not psutil.wait_procs(servers, timeout=10)[1]
+
+
+def _servers(parent: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(parent).children() if "llama_server" in " ".join(child.cmdline())]
+
+
+def _signal_server(number: int) -> None:
+    (server,) = _servers(os.getpid())
+    server.send_signal(number)
 
 
 def test_what_cannot_be_loaded_is_one_sentence(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from model.engines.engine import EngineError, Message, Prompt, PromptRefused, Sampling
-from model.engines.openai import OpenAI
+from benchmarks.endpoint import Behaviour
+from benchmarks.endpoint import serving as simulating
+from model.engines.engine import EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
+from model.engines.openai import UNHEARD, OpenAI
 
 Answer = Callable[[BaseHTTPRequestHandler, dict, int], None]
 
@@ -90,8 +92,14 @@ def prompt(text: str = "hello", session: str = "") -> Prompt:
     return Prompt((Message("system", "Be kind."), Message("user", text)), Sampling(), 16, seed=5, session=session)
 
 
-def engine(server: Server, pauses: list[float] | None = None, **options) -> OpenAI:
-    return OpenAI(server.url, "tiny", sleep=(pauses if pauses is not None else []).append, **options)
+def limits(**changes: float) -> RequestLimits:
+    return RequestLimits.model_validate(
+        {"backoff_seconds": 0.01, "patience_seconds": 0.3, "answer_seconds": 5} | changes
+    )
+
+
+def engine(server: Server, slots: int = 64, most_bytes: int = 8 << 20, **changes: float) -> OpenAI:
+    return OpenAI(server.url, "tiny", slots=slots, limits=limits(**changes), most_bytes=most_bytes)
 
 
 def test_a_request_carries_what_decides_its_answer() -> None:
@@ -130,36 +138,52 @@ def test_answers_come_in_order_and_no_more_requests_fly_than_allowed() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 408])
-def test_what_may_pass_is_tried_again_with_growing_pauses(status: int) -> None:
+def test_what_may_pass_is_tried_again(status: int) -> None:
     def twice(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
         good(handler, request, number) if number == 2 else reply(handler, status, b"later")
 
-    pauses: list[float] = []
-    with serving(twice) as server, engine(server, pauses, backoff=1.0) as some:
+    with serving(twice) as server, engine(server) as some:
         assert some.complete([prompt()])[0].text == "HELLO"
-    assert len(pauses) == 2
-    assert 0.5 <= pauses[0] <= 1.0
-    assert 1.0 <= pauses[1] <= 2.0
+    assert len(server.requests) == 3
 
 
-def test_the_pause_that_the_server_asks_for_is_kept() -> None:
+def test_the_pause_that_the_server_asks_for_is_kept_and_one_of_a_day_ends_the_stage() -> None:
     def busy(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
-        good(handler, request, number) if number else reply(handler, 429, b"", Retry_After="7")
+        good(handler, request, number) if number else reply(handler, 429, b"", Retry_After="0.2")
 
-    pauses: list[float] = []
-    with serving(busy) as server, engine(server, pauses) as some:
+    with serving(busy) as server, engine(server) as some:
+        began = time.monotonic()
         some.complete([prompt()])
-    assert pauses == [7.0]
+        assert time.monotonic() - began >= 0.2
+    with (
+        serving(lambda handler, request, number: reply(handler, 429, b"quota", Retry_After="86400")) as server,
+        engine(server) as some,
+        pytest.raises(EngineError, match=r"left alone for 86,400 s .*quota.*run the same command again"),
+    ):
+        some.complete([prompt()])
 
 
 def test_a_server_that_stays_broken_is_given_up_in_one_sentence() -> None:
     with (
         serving(lambda handler, request, number: reply(handler, 500, b"out of memory")) as server,
-        engine(server, attempts=3) as some,
-        pytest.raises(EngineError, match=r"failed 3 times.*status 500.*out of memory.*run the same command again"),
+        engine(server, attempts=3, answer_seconds=0.3) as some,
+        pytest.raises(EngineError, match=rf"{server.url} answered nothing for .*status 500: out of memory.*finished"),
     ):
+        some.complete([prompt(str(number)) for number in range(5)])
+    with pytest.raises(EngineError, match="not open"):
         some.complete([prompt()])
-    assert len(server.requests) == 3
+
+
+def test_a_prompt_that_fails_while_others_are_answered_is_given_up_alone() -> None:
+    def poisoned(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
+        bad = request["messages"][-1]["content"] == "poison"
+        reply(handler, 500, b"assertion failed") if bad else good(handler, request, number)
+
+    with serving(poisoned) as server, engine(server, attempts=3) as some:
+        with pytest.raises(PromptRefused, match=r"failed 4 times.*assertion failed"):
+            some.complete([prompt("poison")])
+        assert some.complete([prompt()])[0].text == "HELLO"
+    assert sum(request["messages"][-1]["content"] == "poison" for request in server.requests) == 4
 
 
 @pytest.mark.parametrize(
@@ -183,44 +207,96 @@ def test_garbage_is_tried_again_and_then_an_error(body: bytes) -> None:
         assert some.complete([prompt()])[0].text == "HELLO"
     with (
         serving(lambda handler, request, number: reply(handler, 200, body)) as server,
-        engine(server, attempts=2) as some,
+        engine(server, attempts=2, patience_seconds=0.05) as some,
         pytest.raises(EngineError, match=r"no (JSON|object|chat completion)"),
     ):
         some.complete([prompt()])
 
 
-def test_a_server_that_hangs_is_left() -> None:
-    release = threading.Event()
-    try:
+def test_a_page_instead_of_an_answer_says_what_the_url_should_be() -> None:
+    page = lambda handler, request, number: reply(handler, 200, b"<html>hi</html>", Content_Type="text/html")  # noqa: E731
+    with (
+        serving(page) as server,
+        engine(server, patience_seconds=0.05) as some,
+        pytest.raises(EngineError, match=r"text/html.*usually ends in /v1"),
+    ):
+        some.complete([prompt()])
+
+
+def test_a_server_that_hangs_or_drips_is_left_and_closing_waits_for_nobody() -> None:
+    for way in ("hang", "drip", "endless_headers"):
         with (
-            serving(lambda handler, request, number: (release.wait(20), None)[1]) as server,
-            engine(server, timeout=0.2, attempts=2) as some,
+            simulating(Behaviour(fail={way: 1.0})) as server,
+            OpenAI(server.url, "simulated", limits=limits(answer_seconds=0.1, patience_seconds=0.05)) as some,
         ):
             began = time.monotonic()
-            with pytest.raises(EngineError, match="Timeout"):
+            with pytest.raises(EngineError, match=r"no whole answer within 0\.1 s"):
                 some.complete([prompt()])
             assert time.monotonic() - began < 5
-            assert len(server.requests) == 2
-            release.set()
-    finally:
-        release.set()
+        told: list[BaseException] = []
+
+        def ask(some: OpenAI, told: list[BaseException]) -> None:
+            try:
+                some.complete([prompt()])
+            except EngineError as error:
+                told.append(error)
+
+        with simulating(Behaviour(fail={way: 1.0})) as server, OpenAI(server.url, "simulated") as some:
+            thread = threading.Thread(target=ask, args=(some, told))
+            thread.start()
+            while not server.flying:
+                time.sleep(0.01)
+            began = time.monotonic()
+            some.__exit__()
+            thread.join()
+            assert time.monotonic() - began < 5
+        assert "closed" in str(told[0])
 
 
-def test_a_server_that_drips_is_left_too() -> None:
-    def drip(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        for _ in range(60):
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
-            time.sleep(0.05)
+def test_an_answer_without_end_is_cut_off() -> None:
+    with (
+        simulating(Behaviour(fail={"huge": 1.0})) as server,
+        OpenAI(server.url, "simulated", limits=limits(patience_seconds=0.05), most_bytes=1 << 20) as some,
+        pytest.raises(EngineError, match="the answer has over 1,048,576 bytes"),
+    ):
+        some.complete([prompt()])
 
-    with serving(drip) as server, engine(server, timeout=0.3, attempts=1) as some:
-        began = time.monotonic()
-        with pytest.raises(EngineError, match="no whole answer within"):
-            some.complete([prompt()])
-        assert time.monotonic() - began < 2
+
+@pytest.mark.parametrize("way", ["die", "truncated", "empty", "html", "error_in_200", "no_choices", "wrong_type"])
+def test_every_document_is_answered_by_a_server_that_fails_a_third_of_the_time(way: str) -> None:
+    with (
+        simulating(Behaviour(fail={way: 0.35})) as server,
+        OpenAI(server.url, "simulated", slots=8, limits=limits(attempts=50)) as some,
+    ):
+        answers = some.complete([prompt(f"the text {number}") for number in range(40)])
+    assert [answer.text for answer in answers] == [f"that text {number}" for number in range(40)]
+    assert server.counts[way] >= 5
+    assert server.counts["repeated"] == 0
+
+
+def test_what_an_answer_lacks_is_said_or_estimated() -> None:
+    def answer(way: str):
+        with simulating(Behaviour(fail={way: 1.0})) as server, OpenAI(server.url, "simulated", limits=limits()) as some:
+            return some.complete([prompt("the old text")])[0]
+
+    assert (answer("null").text, answer("null").finish) == ("", "stop")
+    assert (answer("filtered").text, answer("filtered").finish) == ("", "filtered")
+    assert answer("cut").finish == "length"
+    told, guessed = answer("refusal"), answer("no_usage")
+    assert not told.estimated
+    assert guessed.estimated
+    assert (guessed.prompt_tokens, guessed.generated_tokens) == (2 + 4 + 3 + 4, 4)
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": 10**30, "completion_tokens": -1}, [], {"prompt_tokens": "x"}, 5])
+def test_usage_that_cannot_be_is_estimated(usage: object) -> None:
+    body = {"choices": [{"message": {"content": "a\ud800b"}, "finish_reason": "stop"}], "usage": usage}
+    with serving(lambda handler, request, number: reply(handler, 200, json.dumps(body).encode())) as server:
+        with engine(server) as some:
+            answer = some.complete([prompt()])[0]
+    assert answer.estimated
+    assert 0 < answer.prompt_tokens < 100
+    assert answer.text == "a\ufffdb"
 
 
 def test_a_lost_connection_is_tried_again() -> None:
@@ -239,7 +315,7 @@ def test_a_lost_connection_is_tried_again() -> None:
 def test_nobody_listens() -> None:
     with serving(good) as server:
         pass
-    with engine(server, attempts=2) as some, pytest.raises(EngineError, match=r"failed 2 times.*Connect"):
+    with engine(server) as some, pytest.raises(EngineError, match=r"answered nothing for .* no connection"):
         some.complete([prompt()])
 
 
@@ -254,16 +330,72 @@ def test_a_prompt_that_is_refused_is_not_asked_again(status: int) -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_wrong_address_or_key_stops_at_once(status: int) -> None:
+def test_a_server_that_refuses_every_prompt_from_the_start_is_set_up_wrongly() -> None:
     with (
-        serving(lambda handler, request, number: reply(handler, status, b"no")) as server,
+        serving(lambda handler, request, number: reply(handler, 400, b"unknown parameter")) as server,
         engine(server) as some,
-        pytest.raises(EngineError, match="check the URL") as caught,
+    ):
+        for _ in range(UNHEARD - 1):
+            with pytest.raises(PromptRefused):
+                some.complete([prompt()])
+        with pytest.raises(EngineError, match=f"each of the first {UNHEARD} prompts.*unknown parameter") as caught:
+            some.complete([prompt()])
+        assert not isinstance(caught.value, PromptRefused)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(401, "OPENK2_ENGINE_KEY"), (403, "OPENK2_ENGINE_KEY"), (404, "ends in /v1"), (307, "redirects")],
+)
+def test_a_wrong_address_or_key_stops_at_once(status: int, words: str) -> None:
+    with (
+        serving(lambda handler, request, number: reply(handler, status, b"no", Location="http://x/")) as server,
+        engine(server) as some,
+        pytest.raises(EngineError, match=words) as caught,
     ):
         some.complete([prompt()])
     assert not isinstance(caught.value, PromptRefused)
     assert len(server.requests) == 1
+
+
+def test_a_wrong_model_name_is_told_with_those_that_are_served() -> None:
+    with (
+        simulating(Behaviour(model="other-8b")) as server,
+        OpenAI(server.url, "tiny") as some,
+        pytest.raises(EngineError, match=r"serves other-8b and no 'tiny'"),
+    ):
+        some.complete([prompt()])
+
+
+def test_a_replica_that_dies_is_left_and_taken_again_when_it_is_back() -> None:
+    down = threading.Event()
+    down.set()
+
+    def moody(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
+        reply(handler, 500, b"") if down.is_set() else good(handler, request, number)
+
+    with serving(moody) as one, serving(good) as other:
+        with OpenAI([one.url, other.url], "tiny", limits=limits(patience_seconds=5)) as some:
+            for number in range(12):
+                assert some.complete([prompt(session=f"s{number}")])[0].text == "HELLO"
+            failed = len(one.requests)
+            assert 1 <= failed < 12
+            down.clear()
+            deadline = time.monotonic() + 10
+            while len(one.requests) < failed + 3 and time.monotonic() < deadline:
+                some.complete([prompt(session=f"t{time.monotonic()}")])
+            assert len(one.requests) >= failed + 3
+
+
+def test_a_busy_server_is_asked_less_until_it_answers() -> None:
+    with (
+        simulating(Behaviour(first=0.005, most=4)) as server,
+        OpenAI(server.url, "simulated", slots=32, limits=limits(patience_seconds=5)) as some,
+    ):
+        answers = some.complete([prompt(f"n{number}") for number in range(200)])
+    assert len(answers) == server.counts["answered"] == 200
+    assert server.counts["repeated"] == 0
+    assert server.counts["error_429"] < 150
 
 
 def test_a_session_keeps_to_its_replica_and_sessions_are_spread() -> None:
@@ -289,6 +421,8 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_address_without_a_scheme_is_refused() -> None:
     with pytest.raises(EngineError, match="http://host:8000/v1"):
         OpenAI("localhost:8000", "tiny")
+    with pytest.raises(EngineError, match="http://host:8000/v1"):
+        OpenAI(" , ", "tiny")
 
 
 def test_the_key_of_a_request_is_all_that_decides_it_and_no_more() -> None:

@@ -1,0 +1,166 @@
+"""Units: how they are written, what they measure, and how many of the base unit they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+WORDS = Path(__file__).with_name("numbers.yaml")
+
+_WORD = re.compile(r"[A-Za-zµμΩ°℃%]{3,}|[%$€£]")
+
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a unit measures and how many of the base unit it is."""
+
+    dimension: str
+    """Such as `length`, `length/time`, `dollar`."""
+    factor: Fraction
+    """In the base unit of the dimension."""
+    name: str
+    """What it is called; for a person."""
+    above: Unit | None = None
+    """In `km/h` the `km`."""
+
+    @property
+    def size(self) -> tuple[str, Fraction]:
+        """Two units are the same when this is."""
+        return self.dimension, self.factor
+
+
+@cache
+def lists() -> dict[str, Any]:
+    """The lists of numbers.yaml."""
+    found: dict[str, Any] = yaml.safe_load(WORDS.read_text(encoding="utf-8"))
+    return found
+
+
+def unit_at(text: str, place: int) -> tuple[Unit, int] | None:
+    """The unit that is written at `place` (a blank or a hyphen before it), and where it ends."""
+    match = _pattern().match(text, place)
+    if match is None:
+        return None
+    unit = _one(match)
+    if unit is None:
+        return None
+    end = match.end()
+    below = _below().match(text, end)
+    if below is not None and (other := _one(below)) is not None:
+        name = f"{unit.name}/{other.name}"
+        return Unit(f"{unit.dimension}/{other.dimension}", unit.factor / other.factor, name, unit), below.end()
+    return unit, end
+
+
+def unit_before(text: str, place: int) -> Unit | None:
+    """A currency sign that ends at `place`."""
+    found = _spelled().get(text[place - 1 : place]) if place and text[place - 1] in "$€£¥₹" else None
+    return found
+
+
+def named(name: str) -> Unit:
+    """The unit of that name; KeyError where there is none."""
+    return _spelled()[name]
+
+
+def mentioned(text: str, unit: Unit) -> bool:
+    """Whether the unit is spelled out anywhere in `text`, with or without a number."""
+    return any(
+        found is not None and found.size == unit.size
+        for found in (_spelled().get(word) or _spelled().get(word.lower()) for word in [*_WORD.findall(text), *_han().findall(text)])
+    )
+
+
+def _one(match: re.Match[str]) -> Unit | None:
+    written = match["unit"]
+    unit = _spelled().get(written) or _spelled().get(written.lower())
+    if unit is None:
+        return None
+    power = match["power"] or match["area"] or match["han"]
+    if power:
+        exponent = {"square": 2, "sq": 2, "cubic": 3, "平方": 2, "立方": 3}.get(power.lower().strip(" .^"))
+        if exponent is None:
+            exponent = int(power.strip(" ^").translate(SUPERSCRIPTS))
+        if not 2 <= exponent <= 3:
+            return None
+        return Unit(f"{unit.dimension}^{exponent}", unit.factor**exponent, f"{unit.name}^{exponent}")
+    return unit
+
+
+@cache
+def _spelled() -> dict[str, Unit]:
+    """Spelling -> unit. Symbols keep their case; words are in lower case."""
+    found: dict[str, Unit] = {}
+    words = lists()
+    for name, (symbol, dimension, factor, spellings) in words["metric"].items():
+        base = Fraction(factor)
+        prefixes = dict(words["prefixes"])
+        if name in ("byte", "bit"):
+            prefixes = {key: value for key, value in prefixes.items() if key in "kKMGTPE"} | words["binary"]
+        for prefix, scale in {"": 1, **prefixes}.items():
+            found[prefix + symbol] = Unit(dimension, base * Fraction(str(scale)), prefix + symbol)
+        long = words["prefix_words"] | (words["binary_words"] if name in ("byte", "bit") else {})
+        for spelling in spellings:
+            found.setdefault(spelling, Unit(dimension, base, symbol))
+            if len(spelling) > 2 or not spelling.isascii():
+                for prefix, scale in long.items():
+                    if prefix.isascii() == spelling.isascii():
+                        found.setdefault(prefix + spelling, Unit(dimension, base * Fraction(str(scale)), prefix + spelling))
+            elif spelling == "l":
+                for prefix in "mcdk":
+                    scale = Fraction(str(words["prefixes"][prefix]))
+                    found[prefix + "l"] = Unit(dimension, base * scale, prefix + "L")
+    for name, spellings in words["spellings"].items():
+        dimension, factor = words["units"][name]
+        for spelling in spellings:
+            found[spelling] = Unit(dimension, Fraction(factor), name)
+    for spelling, meant in words["more_metric"].items():
+        number, symbol = meant.split()
+        found[spelling] = Unit(found[symbol].dimension, Fraction(number) * found[symbol].factor, spelling)
+    for wrong in ("hm", "fs", "hs", "ds", "cs", "Ts", "ks", "Ms", "Gs", "pm"):  # words, names or nothing
+        found.pop(wrong, None)
+    return found
+
+
+@cache
+def _alternatives() -> str:
+    latin = sorted((u for u in _spelled() if u[0].isascii() or u[0] in "µμΩ°℃℉‰€£¥₹"), key=lambda u: (-len(u), u))
+    han = sorted((u for u in _spelled() if "㐀" <= u[0] <= "鿿"), key=lambda u: (-len(u), u))
+    signs = [u for u in latin if not u[-1].isalpha()]
+    words = [u for u in latin if u[-1].isalpha()]
+    symbols = "|".join(re.escape(u) for u in words if len(u) <= 3 or not u.islower())
+    long = "|".join(re.escape(u) for u in words if len(u) > 3 and u.islower())
+    signed = "|".join(re.escape(u) for u in signs)
+    return rf"(?P<unit>(?:(?:{symbols}|(?i:{long}))(?![A-Za-z'’])|(?:{signed})|(?:{'|'.join(han)})))"
+
+
+@cache
+def _han() -> re.Pattern[str]:
+    han = sorted((u for u in _spelled() if "㐀" <= u[0] <= "鿿"), key=lambda u: (-len(u), u))
+    return re.compile("|".join(han))
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    power = r"(?P<power>[²³⁻]|\^[23]\b)?"
+    return re.compile(
+        rf"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?个?(?P<han>平方|立方)?"
+        rf"{_alternatives()}{power}"
+    )
+
+
+@cache
+def _below() -> re.Pattern[str]:
+    power = r"(?P<power>[²³]|\^[23]\b)?"
+    return re.compile(
+        rf"(?:/| per | an? (?=second|minute|hour|day|week|month|year)| each | every |每)"
+        rf"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?(?P<han>平方|立方)?{_alternatives()}{power}"
+    )

@@ -1,0 +1,94 @@
+"""One run of the stage over all its attempts: what was predicted, how long it took, what it comes to in the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from model.engines.engine import Engine, Price
+from tasks.artifact import Artifact, Step
+from tasks.rephrase.ledger import add, statistics
+from tasks.rephrase.prediction import Prediction, comparison, keep_rates
+
+log = logging.getLogger(__name__)
+
+
+class Run:
+    """The stage's own records, in its workspace: they outlive a kill and are no part of the artifact."""
+
+    def __init__(self, step: Step, price: Price) -> None:
+        self.step, self.price = step, price
+        self.folder = step.workspace()
+        self._file = self.folder / "run.json"
+        self._state: dict[str, Any] = {"prediction": {}, "seconds": 0.0}
+        if self._file.exists():
+            self._state |= json.loads(self._file.read_text())
+        self._began: float | None = None
+
+    @property
+    def predicted(self) -> dict[str, Any]:
+        """What the first attempt expected; empty where nothing was chosen."""
+        return self._state["prediction"]
+
+    def expect(self, prediction: Prediction) -> None:
+        """Keep the first attempt's prediction, and say it."""
+        log.info("predicted: %s", prediction.sentence())
+        self._state["prediction"] = asdict(prediction)
+        self._save()
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """Count the seconds of this attempt."""
+        self._began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.tick()
+            self._began = None
+
+    def tick(self) -> None:
+        """Write the seconds down: a kill costs those since the last batch."""
+        if self._began is not None:
+            now = time.monotonic()
+            self._state["seconds"] += now - self._began
+            self._began = now
+            self._save()
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds of all attempts so far."""
+        return self._state["seconds"] + (time.monotonic() - self._began if self._began is not None else 0.0)
+
+    def publish(self, engine: Engine | None, rates: Path | None, more: Mapping[str, Any]) -> Artifact:
+        """Publish the artifact with its ledger; what `engine` measured goes to the folder `rates`."""
+        counts: dict[str, Any] = {"seconds_wall": self.seconds}
+        for part in self.step.recorded("segments"):
+            add(counts, part.statistics)
+        found = statistics(counts, self.price)
+        compared = comparison(self.predicted, found)
+        if engine is not None and rates is not None:
+            keep_rates(rates, engine.name, engine.model, counts, found)
+        if compared:
+            tokens, money = compared["tokens_generated"], compared["money"]
+            log.info(
+                "%d requests (%d predicted), %d tokens generated (%d), %.2f in money (%.2f)",
+                *(compared["requests"][name] for name in ("actual", "predicted")),
+                *(tokens[name] for name in ("actual", "predicted")),
+                *(money[name] for name in ("actual", "predicted")),
+            )
+        return self.step.publish(
+            found | {"prediction": self.predicted, "comparison": compared} | dict(more),
+            cost={"money": found["money"]},
+            keep="rewrites,segments",
+        )
+
+    def _save(self) -> None:
+        scratch = self._file.with_suffix(".new")
+        scratch.write_text(json.dumps(self._state))
+        scratch.replace(self._file)

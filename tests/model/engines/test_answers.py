@@ -1,0 +1,146 @@
+"""The answers that were given before: found again whatever happened to the process, the file or the disk's room."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.engines.answers import FILE, Answers
+from model.engines.engine import Completion, EngineError, Message, Prompt, Sampling
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from model.engines.answers import Answers
+from tests.model.engines.test_answers import Counting, prompt
+answers = Answers(Path(sys.argv[1]), "killed")
+for number in range(50):
+    answers.complete(Counting(), prompt(number))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Counting:
+    """An engine that counts what it is asked."""
+
+    name, model, slots = "counting", "none", 8
+
+    def __init__(self) -> None:
+        self.asked: list[Prompt] = []
+
+    def __enter__(self) -> Counting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self.asked += prompts
+        return [Completion(one.messages[0].content * 20, "stop", 3, 1, 2, 0.5) for one in prompts]
+
+
+def prompt(number: int) -> Prompt:
+    return Prompt((Message("user", f"text {number} é\u2028"),), Sampling(), 9, number)
+
+
+def test_what_was_asked_is_not_asked_again_and_who_paid_is_known(tmp_path: Path) -> None:
+    first, engine = Answers(tmp_path, "one"), Counting()
+    given = [first.complete(engine, prompt(number)) for number in range(5)]
+    assert [first.complete(engine, prompt(number)) for number in range(5)] == given
+    assert not any(reused for _, reused in given)
+    assert first.has("counting", "none", prompt(4))
+    assert not first.has("counting", "other", prompt(4))
+    first.close()
+    other = Answers(tmp_path, "other")
+    assert [other.complete(engine, prompt(number)) for number in range(5)] == [(answer, True) for answer, _ in given]
+    assert len(engine.asked) == len(other) == 5
+    other.close()
+
+
+def test_many_threads_and_two_openings_share_one_file(tmp_path: Path) -> None:
+    engine, several = Counting(), [Answers(tmp_path, "a"), Answers(tmp_path, "b")]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: several[number % 2].complete(engine, prompt(number)), range(300)))
+    assert all(len(some) == 300 for some in several)
+    for some in several:
+        some.close()
+
+
+def test_a_killed_process_loses_no_answer(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, env=os.environ)
+    assert run.returncode == -signal.SIGKILL
+    again, engine = Answers(tmp_path, "killed"), Counting()
+    for number in range(50):
+        assert not again.complete(engine, prompt(number))[1]
+    assert not engine.asked
+    again.close()
+
+
+def test_an_altered_answer_is_asked_again_and_counted(tmp_path: Path) -> None:
+    Answers(tmp_path).close()
+    answers, engine = Answers(tmp_path), Counting()
+    for number in range(4):
+        answers.complete(engine, prompt(number))
+    answers.close()
+    with sqlite3.connect(tmp_path / FILE) as db:
+        keys = [row[0] for row in db.execute("SELECT key FROM answers ORDER BY key")]
+        db.execute("UPDATE answers SET answer = CAST('not json' AS BLOB) WHERE key = ?", keys[:1])
+        db.execute("UPDATE answers SET answer = CAST(replace(answer, 'text', 'test') AS BLOB) WHERE key = ?", keys[1:2])
+    again = Answers(tmp_path)
+    for number in range(4):
+        assert again.complete(engine, prompt(number))[0].text == f"text {number} é\u2028" * 20
+    assert again.unreadable == 2
+    assert len(engine.asked) == 6
+    assert [again.complete(engine, prompt(number))[1] for number in range(4)] == [False] * 4
+    again.close()
+
+
+@settings(deadline=None, max_examples=40)
+@given(place=st.integers(0, 200_000), junk=st.binary(min_size=1, max_size=5000))
+def test_no_broken_file_stops_a_run(tmp_path_factory: pytest.TempPathFactory, place: int, junk: bytes) -> None:
+    folder, engine = tmp_path_factory.mktemp("broken"), Counting()
+    answers = Answers(folder)
+    for number in range(60):
+        answers.complete(engine, prompt(number))
+    answers.close()
+    data = (folder / FILE).read_bytes()
+    place %= len(data)
+    (folder / FILE).write_bytes(data[:place] + junk + data[place + len(junk) :])
+    again = Answers(folder)
+    for _ in range(2):
+        for number in range(60):
+            assert again.complete(engine, prompt(number))[0].text == f"text {number} é\u2028" * 20
+    again.close()
+
+
+def test_the_file_keeps_to_its_bound_and_forgets_the_longest_unused(tmp_path: Path) -> None:
+    bound = 200_000
+    answers, engine = Answers(tmp_path, most_bytes=bound), Counting()
+    for number in range(600):
+        answers._today = number // 100  # six days
+        answers.complete(engine, prompt(number))
+    answers.complete(engine, prompt(3))  # of the first day, used on the last
+    answers.close()
+    assert (tmp_path / FILE).stat().st_size <= bound
+    left = Answers(tmp_path)
+    assert 0 < len(left) < 600
+    assert left.has("counting", "none", prompt(3))
+    assert left.has("counting", "none", prompt(599))
+    assert not left.has("counting", "none", prompt(5))
+    left.close()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(EngineError, match=r"name a folder .* in `execution\.answers`"):
+        Answers(tmp_path)
