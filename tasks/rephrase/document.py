@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
 from model.engines.engine import Completion, Engine, Prompt, PromptRefused
 from tasks.rephrase.alignment.answer import clean
+from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.alignment.pair import Pair
-from tasks.rephrase.alignment.stack import NAMES, align
+from tasks.rephrase.alignment.stack import RECORDED, align, consult
 from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
@@ -28,6 +29,9 @@ MARGIN = 16
 """Tokens an answer may always have, so that a short segment is not cut by a rounding."""
 CARRIED = 1
 """Rewritten segments that the first prompt of a document's next window is given."""
+
+if TYPE_CHECKING:
+    from tasks.rephrase.alignment.nli import NLI
 
 Ask = Callable[[Prompt], Completion]
 
@@ -54,9 +58,17 @@ class Outcome:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def rewrite_document(job: Job, config: RephraseConfig, engine: Engine, ask: Ask, embedder: Embedder) -> Outcome:
-    """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or a journal of its answers."""
-    writer = _Writer(job, config, engine, ask, embedder)
+def rewrite_document(
+    job: Job,
+    config: RephraseConfig,
+    engine: Engine,
+    ask: Ask,
+    embedder: Embedder,
+    nli: NLI | None = None,
+    judge: Judge | None = None,
+) -> Outcome:
+    """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or what keeps its answers."""
+    writer = _Writer(job, config, engine, ask, embedder, nli, judge)
     text = job.document["text"]
     segments = segment(text, config.segments.tokens)
     prose = sum(part.kind == "prose" for part in segments)
@@ -114,6 +126,8 @@ class _Writer:
     engine: Engine
     ask: Ask
     embedder: Embedder
+    nli: NLI | None
+    judge: Judge | None
     outcome: Outcome = field(default_factory=Outcome)
 
     def rewrite(self, excerpt: str, turns: list[Turn], part: Segment) -> str | None:
@@ -155,19 +169,22 @@ class _Writer:
                 "finish": "refused",
                 "prompt_tokens": 0,
                 "generated_tokens": 0,
-                "scores": dict.fromkeys(NAMES),
+                "scores": dict.fromkeys(RECORDED),
             }
         said = clean(answer.text)
         before = turns[-1].rewrite if turns else ""
         with ledger.checking():
             pair = Pair(part.text, said, answer.finish, job.style.length, job.style.adds, before)
-            alignment = align(pair, config.alignment, self.embedder)
+            alignment = align(pair, config.alignment, self.embedder, nli=self.nli)
+        if self.judge is not None:
+            alignment = consult(self.judge, pair, alignment)
         ledger.attempt(job.name, domain, alignment.reason, answer)
         return row | {
             "rewrite_text": said,
             "accepted": alignment.accepted,
             "reason": alignment.reason,
             "why": alignment.why,
+            "margin": alignment.margin,
             "finish": answer.finish,
             "prompt_tokens": answer.prompt_tokens,
             "generated_tokens": answer.generated_tokens,

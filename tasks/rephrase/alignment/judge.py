@@ -49,13 +49,13 @@ class Judge:
         """Whether a pair of this margin lies in the grey zone."""
         return margin is not None and margin <= self.config.margin
 
-    def check(self, pair: Pair) -> tuple[Verdict, Completion | None]:
-        """The verdict, and what it cost; None where the engine refused the question."""
+    def check(self, pair: Pair) -> Verdict:
+        """What the judge says of a pair. A question that the engine refuses refuses the pair."""
         try:
             answer = self._ask(prompt(self.config, pair))
         except PromptRefused as error:
-            return Verdict("judge", 0.0, False, f"the judge could not be asked: {error}"), None
-        return read(answer.text), answer
+            return Verdict("judge", 0.0, False, f"the judge could not be asked: {error}")
+        return read(answer.text)
 
 
 def prompt(config: FidelityJudgeConfig, pair: Pair) -> Prompt:

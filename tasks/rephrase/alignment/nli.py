@@ -190,9 +190,16 @@ def _torch(folder: Path, model: str) -> tuple[Run, int | None, int | None]:
         raise NLIError(
             f"`alignment.nli.model`: {model} has neither an ONNX file nor config.json with model.safetensors"
         )
-    network = AutoModelForSequenceClassification.from_pretrained(
-        folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
-    ).eval()
+    try:
+        network, found = AutoModelForSequenceClassification.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise NLIError(f"`alignment.nli.model`: {model} cannot be loaded: {str(error).splitlines()[0]}") from None
+    # What the file lacks would be drawn at random.
+    if lacking := sorted(map(str, found["missing_keys"])):
+        raise NLIError(f"`alignment.nli.model`: {model} lacks weights ({', '.join(lacking[:3])})")
+    network.eval()
 
     def run(given: dict[str, np.ndarray]) -> np.ndarray:
         kinds = network.config.model_type in ("bert", "deberta-v2", "deberta", "electra")

@@ -8,10 +8,9 @@ negation (0.95) above a true paraphrase (0.94).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from model.engines.engine import Completion
 from tasks.rephrase.alignment.answer import copied, finished, language, length, refusal, repetition, seam
 from tasks.rephrase.alignment.coverage import coverage
 from tasks.rephrase.alignment.entities import entities
@@ -51,7 +50,6 @@ DEAR: tuple[Dear, ...] = (cosine, coverage)
 NAMES = tuple(check.__name__ for check in (*CHECKS, *DEAR))
 """Every check, in the order in which they run."""
 
-
 OPTIONAL = ("nli", "judge")
 RECORDED = (*NAMES, *OPTIONAL)
 """Every score that a record of a segment has."""
@@ -64,8 +62,6 @@ class Alignment:
     verdicts: tuple[Verdict, ...]
     margin: float | None = None
     """How near the pair came to a refusal (margin.py)."""
-    judged: Completion | None = None
-    """What the judge's answer cost, where it was asked."""
 
     @property
     def accepted(self) -> bool:
@@ -87,27 +83,23 @@ class Alignment:
 
 
 def align(
-    pair: Pair,
-    config: AlignmentConfig,
-    embedder: Embedder,
-    *,
-    every: bool = False,
-    nli: NLI | None = None,
-    judge: Judge | None = None,
+    pair: Pair, config: AlignmentConfig, embedder: Embedder, *, every: bool = False, nli: NLI | None = None
 ) -> Alignment:
     """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted. `nli`
-    and `judge` are asked last, where there are such, and the judge only of accepted pairs in its grey zone."""
+    is asked last, where there is one."""
     verdicts: list[Verdict] = []
-    judged: Completion | None = None
     for verdict in _verdicts(pair, config, embedder, nli):
         verdicts.append(verdict)
         if not (verdict.passed or every):
             break
-    near = margin(pair, verdicts, config)
-    if judge is not None and judge.wants(near) and all(verdict.passed for verdict in verdicts):
-        verdict, judged = judge.check(pair)
-        verdicts.append(verdict)
-    return Alignment(tuple(verdicts), near, judged)
+    return Alignment(tuple(verdicts), margin(pair, verdicts, config))
+
+
+def consult(judge: Judge, pair: Pair, alignment: Alignment) -> Alignment:
+    """Ask `judge` about an accepted pair of its grey zone; any other stays as it is."""
+    if not (alignment.accepted and judge.wants(alignment.margin)):
+        return alignment
+    return replace(alignment, verdicts=(*alignment.verdicts, judge.check(pair)))
 
 
 def _verdicts(pair: Pair, config: AlignmentConfig, embedder: Embedder, nli: NLI | None) -> Iterator[Verdict]:
