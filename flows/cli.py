@@ -177,7 +177,8 @@ def inspect(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            help="A rule, such as `near_duplicate`; all where none is named. `corpus RULE` says it in full."
+            help="A rule, such as `near_duplicate`; all where none is named. `corpus RULE` says it in full; "
+            "`rewrites [CHECK]` for what was rewritten."
         ),
     ] = None,
     preset: PresetOption = PresetName.laptop,
@@ -195,14 +196,27 @@ def inspect(
     language: Annotated[str, typer.Option("--language", help="Only documents of this language (`zh`).")] = "",
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Samples of each rule.")] = 5,
     kept: Annotated[bool, typer.Option("--kept", help="Kept documents nearest to the threshold instead.")] = False,
+    accepted: Annotated[
+        bool, typer.Option("--accepted", help="Rewrites: segments that passed, lowest margin first.")
+    ] = False,
+    style: Annotated[str, typer.Option("--style", help="Rewrites: only this style.")] = "",
+    domain: Annotated[str, typer.Option("--domain", help="Rewrites: only documents of this domain.")] = "",
+    document: Annotated[
+        str, typer.Option("--document", help="Rewrites: one document whole, by its id or a rewrite's (or its start).")
+    ] = "",
     uri: Annotated[
-        str, typer.Option("--uri", help="Another published corpus, such as data/corpus/0123456789abcdef.")
+        str, typer.Option("--uri", help="Another published artifact, such as data/corpus/0123456789abcdef.")
     ] = "",
     html: Annotated[
-        bool, typer.Option("--html", help="Write a page instead: `--html [PATH.html]`, {root}/inspect.html by default.")
+        bool,
+        typer.Option(
+            "--html",
+            help="Write a page instead: `--html [PATH.html]`, {root}/inspect.html or {root}/rewrites.html by default.",
+        ),
     ] = False,
 ) -> None:
-    """What curation dropped, by rule: how much, and samples, those nearest to the threshold first.
+    """What curation dropped, by rule, or what was rewritten, by check: how much, and samples, those nearest to the
+    threshold first.
 
     Without a rule: every rule, how many documents it judged and dropped, how many it alone dropped (what the rule
     costs), and how its measure is distributed on either side of the limit. With a rule: why it is there, where its
@@ -219,10 +233,22 @@ def inspect(
     - `openk2 inspect gopher_stop_words --kept`: what that rule only just let through.
 
     - `openk2 inspect --html rules.html --stage quality`: a page of it.
+
+    - `openk2 inspect rewrites`: acceptance, retries and fallbacks by style and domain, and what each check refused.
+
+    - `openk2 inspect rewrites numbers -n 10`: source and rewrite side by side, what differs in colour.
+
+    - `openk2 inspect rewrites --accepted --style academic`: what only just passed.
+
+    - `openk2 inspect rewrites --document 1f03`: one document, every attempt, and the joined text.
+
+    - `openk2 inspect rewrites --html`: a page of all that.
     """
     from flows.inspection import Wanted, show
 
-    wanted = Wanted(tuple(what or ()), stage, source, language, count, uri, html, kept)
+    wanted = Wanted(
+        tuple(what or ()), stage, source, language, count, uri, html, kept, accepted, style, domain, document
+    )
     if written := show(_request(preset, root, preset_file, overrides), wanted, out):
         out.print(f"The page: [bold]{written}[/bold]")
 

@@ -45,6 +45,12 @@ class Ledger:
             }
             add(self.counts, spent)
 
+    def revoke(self, style: str, domain: str, reason: str) -> None:
+        """An accepted segment goes back to its original, `reason` naming the check of the whole document."""
+        change = {"accepted": -1}
+        add(self.counts, {**change, "by_style": {style: change}, "by_domain": {domain: change}})
+        add(self.counts, {"rejected_by_check": {reason: 1}})
+
     @contextmanager
     def checking(self) -> Iterator[None]:
         """Time the alignment check."""

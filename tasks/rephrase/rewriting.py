@@ -28,10 +28,13 @@ import pyarrow.parquet as pq
 from model.engines.answers import Answers
 from model.engines.choice import open_engine
 from model.engines.engine import Completion, Engine, EngineError, Message, Price, Prompt, RequestLimits
-from tasks.artifact import Artifact, Part, Step
+from tasks.artifact import Artifact, Step
 from tasks.progress import Progress
+from tasks.rephrase.alignment import whole
+from tasks.rephrase.alignment.limits import thresholds
 from tasks.rephrase.alignment.stack import RECORDED
 from tasks.rephrase.alignment.words import Embedder
+from tasks.rephrase.choice import Batch, choose, drawable, manners
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, draw, rewrite_document
 from tasks.rephrase.ledger import Ledger, add
@@ -45,7 +48,7 @@ log = logging.getLogger(__name__)
 
 COLUMNS = ("id", "text", "source", "url", "domain", "language", "licence", "meta")
 REWRITES = pa.schema(
-    [(name, pa.string()) for name in ("id", "source_id", "style", "text")]
+    [(name, pa.string()) for name in ("id", "source_id", "style", "perspective", "detail", "text")]
     + [(name, pa.string()) for name in ("source", "url", "domain", "language", "licence", "meta")]
     + [
         (
@@ -60,6 +63,9 @@ SEGMENTS = pa.schema(
     [
         ("source_id", pa.string()),
         ("style", pa.string()),
+        ("perspective", pa.string()),
+        ("detail", pa.string()),
+        ("domain", pa.string()),
         ("index", pa.int32()),
         ("attempt", pa.int32()),
         ("prompt_hash", pa.string()),
@@ -80,14 +86,13 @@ SEGMENTS = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Chosen documents of one part of the corpus, in the order in which they lie there."""
-
-    key: str
-    part: Part | None
-    """None only in the batch of a run that chose nothing."""
-    ids: tuple[str, ...]
+OUTCOMES = pa.schema(
+    [(name, pa.string()) for name in ("source_id", "style", "perspective", "detail", "domain", "language")]
+    + [("segments", pa.int32()), ("rewritten", pa.int32()), ("accepted", pa.bool_())]
+    + [("reason", pa.string()), ("why", pa.string())]
+    + [("scores", pa.struct([(name, pa.float64()) for name in whole.NAMES]))]
+)
+"""What became of every document that was tried, accepted or not: none is lost."""
 
 
 def build(
@@ -111,7 +116,7 @@ def build(
     """
     config = step.config
     assert isinstance(config, RephraseConfig)
-    _known(config)
+    drawable(config)
     batches = choose(config, corpus)
     pending = [batch for batch in batches if not _written(step, batch)]
     run, engine = Run(step, price or Price()), None
@@ -134,68 +139,13 @@ def build(
     else:
         for batch in pending:
             _write(step, batch, [])
-    artifact = run.publish(engine, answers, {})
+    artifact = run.publish(engine, answers, {"thresholds": thresholds(config.alignment, styles())})
     shutil.rmtree(run.folder / "answers", ignore_errors=True)
     return artifact
 
 
-def _known(config: RephraseConfig) -> None:
-    fitting = {name for name, style in styles().items() if "knowledge" in style.domains}
-    if unknown := sorted(set(config.styles) - fitting):
-        raise ValueError(
-            f"`rephrase.styles` names {', '.join(unknown)}: for knowledge there are {', '.join(sorted(fitting))}"
-        )
-    if config.rewrites > len(config.styles or fitting):
-        raise ValueError("`rephrase.rewrites` asks for more rewrites of a document than there are styles to draw from")
-
-
-def choose(config: RephraseConfig, corpus: Artifact) -> list[Batch]:
-    """The documents to rewrite, in batches: for each domain those whose hash with the seed is smallest, so that the
-    choice depends neither on how the corpus is cut into parts nor on its order. Never empty: a run that chooses nothing
-    has one batch of nothing."""
-    parts = corpus.parts("documents")
-    chosen: set[tuple[int, str]] = set()
-    for domain, count in (("knowledge", config.documents), ("math", config.math_documents)):
-        ranked = (
-            (draw(config.seed, "choice", identity), identity, number)
-            for number, part in enumerate(parts)
-            for identity in _eligible(config, corpus, part, domain)
-        )
-        if count != 0:
-            best = ranked if count is None else heapq.nsmallest(count, ranked)
-            chosen |= {(number, identity) for _, identity, number in best}
-    batches = []
-    for number, part in enumerate(parts):
-        wanted = {identity for place, identity in chosen if place == number}
-        if wanted:
-            frame = pl.scan_parquet(corpus.file(part)).select("id").filter(pl.col("id").is_in(wanted)).collect()
-            ids = frame["id"].to_list()
-            for piece, first in enumerate(range(0, len(ids), config.part)):
-                batches.append(Batch(f"{number:05d}-{piece:03d}", part, tuple(ids[first : first + config.part])))
-    return batches or [Batch("00000-000", None, ())]
-
-
-def draw_styles(config: RephraseConfig, identity: str, domain: str) -> list[str]:
-    """The styles of one document, drawn by seed: `rewrites` of them for knowledge, one for mathematics."""
-    known = styles()
-    wanted = config.styles if config.styles and domain != "math" else known
-    fitting = [name for name in wanted if domain in known[name].domains]
-    ranked = sorted(fitting, key=lambda name: (draw(config.seed, "style", identity, name), name))
-    return ranked[: 1 if domain == "math" else config.rewrites]
-
-
-def _eligible(config: RephraseConfig, corpus: Artifact, part: Part, domain: str) -> list[str]:
-    least, most = config.characters
-    frame = pl.scan_parquet(corpus.file(part)).filter(
-        pl.col("domain") == domain,
-        pl.col("language").is_in(config.languages),
-        pl.col("text").str.len_chars().is_between(least, most),
-    )
-    return frame.select("id").collect()["id"].to_list()
-
-
-def _keys(batch: Batch) -> tuple[str, str]:
-    return f"rewrites/{batch.key}", f"segments/{batch.key}"
+def _keys(batch: Batch) -> tuple[str, str, str]:
+    return f"rewrites/{batch.key}", f"segments/{batch.key}", f"outcomes/{batch.key}"
 
 
 def _written(step: Step, batch: Batch) -> bool:
@@ -206,19 +156,18 @@ def _jobs(config: RephraseConfig, corpus: Artifact, batch: Batch) -> Iterator[tu
     """The rewrites of a batch's documents, each with the share of its document that it is."""
     if batch.part is None:
         return
-    known = styles()
     frame = pl.scan_parquet(corpus.file(batch.part)).select(COLUMNS).filter(pl.col("id").is_in(batch.ids)).collect()
     for document in frame.iter_rows(named=True):
-        names = draw_styles(config, document["id"], document["domain"])
-        for name in names:
-            yield Job(document, name, known[name]), 1 / len(names)
+        drawn = manners(config, document["id"], document["domain"], document["language"])
+        for manner in drawn:
+            yield Job(document, manner.style, manner.composed, manner.perspective, manner.detail), 1 / len(drawn)
 
 
 def predicted(
     config: RephraseConfig, corpus: Artifact, batches: Sequence[Batch], rates: Rates, price: Price
 ) -> Prediction:
     """What rewriting `batches` will take, from a sample of their documents drawn by seed."""
-    whole = sum(len(batch.ids) for batch in batches)
+    documents = sum(len(batch.ids) for batch in batches)
     drawn = {
         identity
         for _, identity in heapq.nsmallest(
@@ -228,7 +177,7 @@ def predicted(
     }
     some = [replace(batch, ids=tuple(name for name in batch.ids if name in drawn)) for batch in batches]
     sample = (job for batch in some if batch.ids for job, _ in _jobs(config, corpus, batch))
-    return predict(config, sample, sum(len(batch.ids) for batch in some), whole, rates, price)
+    return predict(config, sample, sum(len(batch.ids) for batch in some), documents, rates, price)
 
 
 @dataclass
@@ -387,14 +336,15 @@ def _rewritten(
 
 
 def _write(step: Step, batch: Batch, outcomes: list[Outcome]) -> None:
-    """The two parts of one batch, the rows in the order of the documents."""
+    """The three parts of one batch, the rows in the order of the documents."""
     total = Ledger()
     for outcome in outcomes:
         add(total.counts, outcome.ledger.counts)
     rows = [row for outcome in outcomes for row in outcome.rows]
     rewrites = [outcome.rewrite for outcome in outcomes if outcome.rewrite is not None]
-    rewrite_key, segment_key = _keys(batch)
+    rewrite_key, segment_key, outcome_key = _keys(batch)
     _put(step, segment_key, rows, SEGMENTS, total.counts)
+    _put(step, outcome_key, [outcome.verdict for outcome in outcomes], OUTCOMES, {})
     _put(step, rewrite_key, rewrites, REWRITES, {})
 
 

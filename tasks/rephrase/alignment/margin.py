@@ -13,7 +13,9 @@ def margin(pair: Pair, verdicts: Iterable[Verdict], config: AlignmentConfig) -> 
     """The smallest distance of a graded score to its threshold, as a share of the way to the best (or, below 0, to the
     worst) score; from -1 to 1. None where no check with a threshold was reached."""
     found = [
-        distance(verdict.score, *_band(verdict.check, pair, config)) for verdict in verdicts if verdict.check in LIMITS
+        distance(verdict.score, *_band(verdict.check, pair, config))
+        for verdict in verdicts
+        if verdict.check in LIMITS and not (verdict.check == "length" and pair.translated)  # bands of its own
     ]
     return min(found, default=None)
 

@@ -11,16 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tasks.rephrase.alignment.answer import copied, finished, language, length, refusal, repetition, seam
+from tasks.rephrase.alignment.answer import copied, finished, language, length, repetition
 from tasks.rephrase.alignment.coverage import coverage
 from tasks.rephrase.alignment.entities import entities
 from tasks.rephrase.alignment.formulas import formulas
+from tasks.rephrase.alignment.joints import ahead, seam
 from tasks.rephrase.alignment.literals import code
 from tasks.rephrase.alignment.margin import margin
 from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.negations import negations, opposites
 from tasks.rephrase.alignment.numbers import numbers
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict
+from tasks.rephrase.alignment.solution import answer
+from tasks.rephrase.alignment.talk import chatter, leak, markup, refusal
+from tasks.rephrase.alignment.translation import sentencewise
 from tasks.rephrase.alignment.words import Dear, Embedder, Match
 from tasks.rephrase.config import AlignmentConfig
 
@@ -30,8 +34,11 @@ if TYPE_CHECKING:
 
 CHECKS: tuple[Check, ...] = (
     finished,
-    length,
     refusal,
+    chatter,
+    markup,
+    leak,
+    length,
     repetition,
     copied,
     seam,
@@ -42,10 +49,15 @@ CHECKS: tuple[Check, ...] = (
     negations,
     opposites,
     entities,
+    answer,
+    sentencewise,
 )
 
-DEAR: tuple[Dear, ...] = (cosine, coverage)
+DEAR: tuple[Dear, ...] = (cosine, coverage, ahead)
 """Those that read both texts with the network, after all others."""
+
+MONOLINGUAL = frozenset(("copied", "negations", "opposites", "entities", "cosine", "coverage", "ahead"))
+"""Checks that compare words, or vectors of a network that reads English alone: not asked of a translation."""
 
 NAMES = tuple(check.__name__ for check in (*CHECKS, *DEAR))
 """Every check, in the order in which they run."""
@@ -104,12 +116,14 @@ def consult(judge: Judge, pair: Pair, alignment: Alignment) -> Alignment:
 
 def _verdicts(pair: Pair, config: AlignmentConfig, embedder: Embedder, nli: NLI | None) -> Iterator[Verdict]:
     """One after another, so that nothing dear is computed of what a cheap check refused."""
+    left_out = MONOLINGUAL if pair.translated else frozenset[str]()
     for check in CHECKS:
-        yield check(pair, config)
+        if check.__name__ not in left_out:
+            yield check(pair, config)
     match = Match(pair, embedder)
     for dear in DEAR:
-        verdict = dear(match, config)
+        verdict = None if dear.__name__ in left_out else dear(match, config)
         if verdict is not None:
             yield verdict
-    if nli is not None:
+    if nli is not None and not pair.translated:
         yield nli.check(match)
