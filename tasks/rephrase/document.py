@@ -22,7 +22,7 @@ from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.solution import essential
 from tasks.rephrase.alignment.stack import RECORDED, align, consult
 from tasks.rephrase.alignment.talk import clean
-from tasks.rephrase.alignment.words import Embedder
+from tasks.rephrase.alignment.words import Embedder, Once
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
 from tasks.rephrase.prompts import Style, Turn, instructions, messages, prompt_hash
@@ -184,9 +184,11 @@ class _Writer:
     ) -> str | None:
         """The accepted rewriting of `part`, or None; every attempt becomes a row."""
         refused = ""
+        source = essential(part.text) if self.job.style.notes else part.text
+        reader = Once(self.embedder, source)
         for attempt in range(self.config.attempts):
             chat = messages(self.job.style, self.config.prompt, excerpt, turns, part.text, attempt > 0, refused)
-            row = self._attempt(chat, before, part, following, attempt)
+            row = self._attempt(chat, before, part, following, attempt, reader)
             self.outcome.rows.append(row)
             if row["accepted"]:
                 return row["rewrite_text"]
@@ -194,7 +196,13 @@ class _Writer:
         return None
 
     def _attempt(
-        self, chat: tuple[Any, ...], before: _Piece | None, part: Segment, following: Segment | None, attempt: int
+        self,
+        chat: tuple[Any, ...],
+        before: _Piece | None,
+        part: Segment,
+        following: Segment | None,
+        attempt: int,
+        reader: Embedder,
     ) -> dict[str, Any]:
         job, config, ledger = self.job, self.config, self.outcome.ledger
         style = job.style
@@ -242,7 +250,7 @@ class _Writer:
                 translated=job.document["language"] if style.translates else "",
                 prompt=instructions(style, config.prompt),
             )
-            alignment = align(pair, config.alignment, self.embedder, nli=self.nli)
+            alignment = align(pair, config.alignment, reader, nli=self.nli)
         if self.judge is not None:
             alignment = consult(self.judge, pair, alignment)
         ledger.attempt(job.name, domain, alignment.reason, answer)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.engines.embedding import MiniLM
+from model.engines.embedding import MiniLM, States
 from tasks.rephrase.alignment.characters import chinese, loneliest
 from tasks.rephrase.alignment.coverage import MEASURES, WEIGHTS, alone, coverage
 from tasks.rephrase.alignment.limits import LIMITS
@@ -17,7 +18,7 @@ from tasks.rephrase.alignment.margin import distance, margin
 from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.nli import sentence_pairs
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.words import Match
+from tasks.rephrase.alignment.words import Match, Once
 from tasks.rephrase.calibration.covering import fit
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
@@ -144,3 +145,27 @@ def test_the_margin_is_that_of_the_nearest_threshold() -> None:
     longer = Verdict("length", 2.0, True)
     assert margin(Pair("source", "rewrite", length=(0.5, 3.0)), [longer], CONFIG) == pytest.approx(0.5)
     assert all(hasattr(CONFIG, limit.field) for limit in LIMITS.values())
+
+
+def test_texts_read_at_once_are_read_the_same(embedder: MiniLM) -> None:
+    texts = [source for source, _ in ENGLISH] * 2
+    expected = [embedder.states(text).words_SD for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        found = [states.words_SD for states in pool.map(embedder.states, texts)]
+    assert all((one == other).all() for one, other in zip(expected, found, strict=True))
+
+
+def test_a_source_is_read_once_for_all_attempts(embedder: MiniLM) -> None:
+    read: list[str] = []
+
+    class Counting:
+        def states(self, text: str) -> States:
+            read.append(text)
+            return embedder.states(text)
+
+    source, paraphrase = ENGLISH[0]
+    reader = Once(Counting(), source)
+    once, plain = (coverage(Match(Pair(source, paraphrase), some), CONFIG) for some in (reader, embedder))
+    coverage(Match(Pair(source, FOREIGN[0]), reader), CONFIG)
+    assert read == [source, paraphrase, FOREIGN[0]]
+    assert once == plain
