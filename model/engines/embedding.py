@@ -5,8 +5,8 @@ Legend: B texts, S tokens of a text (without the two special ones), D dimension 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -71,7 +71,6 @@ class MiniLM:
                 if not name.startswith("pooler.") and not name.endswith("position_ids")
             }
         )
-        self._lock = threading.Lock()
 
     def states(self, text: str) -> States:
         """Every token of `text`; what is longer than `TOKENS` goes in even windows."""
@@ -81,20 +80,15 @@ class MiniLM:
         edges = [len(ids) * number // windows for number in range(windows + 1)]
         words, hidden = [], []
         total = torch.zeros(1)
-        with self._lock, torch.inference_mode():
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)
-            try:
-                for begin, end in pairwise(edges):
-                    ids_BS = torch.tensor([[self._ends[0], *ids[begin:end], self._ends[1]]])
-                    layers = self._model(
-                        input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), output_hidden_states=True
-                    ).hidden_states
-                    words.append(layers[WORDS][0, 1:-1].numpy())
-                    hidden.append(layers[-1][0, 1:-1].numpy())
-                    total = total + layers[-1][0].sum(dim=0)
-            finally:
-                torch.set_num_threads(threads)
+        with _one_thread():
+            for begin, end in pairwise(edges):
+                ids_BS = torch.tensor([[self._ends[0], *ids[begin:end], self._ends[1]]])
+                layers = self._model(
+                    input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), output_hidden_states=True
+                ).hidden_states
+                words.append(layers[WORDS][0, 1:-1].numpy())
+                hidden.append(layers[-1][0, 1:-1].numpy())
+                total = total + layers[-1][0].sum(dim=0)
         return States(
             np.array(tokens.offsets, dtype=np.int32).reshape(-1, 2),
             np.array(ids, dtype=np.int32),
@@ -105,15 +99,23 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """[B, D] float32, rows of length 1."""
-        with self._lock, torch.inference_mode():
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)
-            try:
-                return np.stack([self._one(text) for text in texts])
-            finally:
-                torch.set_num_threads(threads)
+        with _one_thread():
+            return np.stack([self._one(text) for text in texts])
 
     def _one(self, text: str) -> np.ndarray:
         ids_BS = torch.tensor([self._tokenizer.encode(text).ids])
         hidden_BSD = self._model(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS)).last_hidden_state
         return torch.nn.functional.normalize(hidden_BSD.mean(dim=1), dim=-1)[0].numpy()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for what the calling thread computes; torch keeps the number for each thread apart, so that several
+    may read at once."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        torch.set_num_threads(threads)
