@@ -68,7 +68,7 @@ class AlignmentConfig(Config):
     seam: Share = 0.3
     """Greatest share of the rewrite's words that stand in runs of six or more taken from the segment before it: above
     it the text was said twice."""
-    ahead: Share = 0.2
+    ahead: Share = 0.1
     """How much nearer a sentence may be, word by word, to a neighbouring segment than to its own before it belongs
     there: told too early, or a second time."""
     echoes: Share = 0.02
