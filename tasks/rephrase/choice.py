@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from tasks.artifact import Artifact, Part
 from tasks.rephrase.config import RephraseConfig
-from tasks.rephrase.document import draw
+from tasks.rephrase.document import Job, draw
 from tasks.rephrase.prompts import Manner, Style, compose, details, perspectives, styles
 
+COLUMNS = ("id", "text", "source", "url", "domain", "language", "licence", "meta")
 PERSPECTIVES, DETAILS = 0.5, 0.25
 """Shares of rewrites with a perspective and with a level of detail where the configuration leaves them to the full
 prompt."""
@@ -136,3 +137,14 @@ def _eligible(
         pl.col("text").str.len_chars().is_between(least, most),
     )
     return frame.select("id").collect()["id"].to_list()
+
+
+def jobs(config: RephraseConfig, corpus: Artifact, batch: Batch) -> Iterator[tuple[Job, float]]:
+    """The rewrites of a batch's documents, each with the share of its document that it is."""
+    if batch.part is None:
+        return
+    frame = pl.scan_parquet(corpus.file(batch.part)).select(COLUMNS).filter(pl.col("id").is_in(batch.ids)).collect()
+    for document in frame.iter_rows(named=True):
+        drawn = manners(config, document["id"], document["domain"], document["language"])
+        for manner in drawn:
+            yield Job(document, manner.style, manner.composed, manner.perspective, manner.detail), 1 / len(drawn)
