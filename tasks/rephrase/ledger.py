@@ -47,9 +47,7 @@ class Ledger:
 
     def revoke(self, style: str, domain: str, reason: str) -> None:
         """An accepted segment goes back to its original, `reason` naming the check of the whole document."""
-        change = {"accepted": -1}
-        add(self.counts, {**change, "by_style": {style: change}, "by_domain": {domain: change}})
-        add(self.counts, {"rejected_by_check": {reason: 1}})
+        self._everywhere(style, domain, {"accepted": -1, "rejected_by_check": {reason: 1}})
 
     @contextmanager
     def checking(self) -> Iterator[None]:
