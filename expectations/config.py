@@ -16,6 +16,11 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Band = tuple[float, float]
 
 
+def _kept(value: Any) -> Any:
+    # Presets are merged field by field: without a word for "not this one" an extending preset could only add.
+    return {name: limit for name, limit in value.items() if limit is not None} if isinstance(value, dict) else value
+
+
 class Gate(Config):
     """Thresholds of one gate; bands are (least, most)."""
 
@@ -72,8 +77,7 @@ class CorpusGate(Gate):
     @field_validator("domains", "languages", mode="before")
     @classmethod
     def _without_dropped(cls, value: Any) -> Any:
-        # Presets are merged field by field: without a word for "not this one" an extending preset could only add.
-        return {name: floor for name, floor in value.items() if floor is not None} if isinstance(value, dict) else value
+        return _kept(value)
 
     @field_validator("domains", "languages")
     @classmethod
@@ -95,6 +99,30 @@ class RewritesGate(Gate):
     """Accepted share of the attempts at segments. Below the floor the rewriter is too weak for its prompts (or the
     engine answers with errors) and its cost buys nothing; a ceiling below 1 catches a check that has stopped
     refusing."""
+    retry_rate: Share = 0.9
+    """Greatest share of the segments that had to be asked for again. Near 1 the first prompt hardly ever succeeds, and
+    every document costs twice."""
+    fallback_rate: Share = 0.6
+    """Greatest share of the segments that no attempt rewrote: their original text stays, which is one more epoch of it,
+    or their document is dropped."""
+    group: int = Field(default=200, ge=1)
+    """Attempts from which a style, or a domain, is held to floors and ceilings of its own: over fewer a rate is
+    chance."""
+    group_acceptance_rate: Share = 0.1
+    """Smallest accepted share of the attempts in each style and in each domain that is large enough: below it that
+    style's prompt does not work, whatever the others make of the whole."""
+    group_retry_rate: Share = 0.95
+    """The same for segments asked for again."""
+    group_fallback_rate: Share = 0.85
+    """The same for segments that no attempt rewrote."""
+    refused: dict[str, Share] = {"seam": 0.1, "language": 0.05, "engine": 0.02}
+    """Greatest share of the attempts that one check may refuse, by its name: a rewriter that repeats itself, answers in
+    another language, or refuses prompts is the wrong one, or wrongly set up. `null` drops one."""
+    seams: Share = 0.02
+    """Greatest share of accepted segments that say a sentence of the accepted segment before again: recomputed here,
+    apart from the check."""
+    other_language: Share = 0.01
+    """Greatest share of rewrites that are not in the script of the language that their row names: recomputed here."""
     invented_numbers: Share = 0.0
     """Greatest share of accepted segments with a number that their source segment has not: recomputed here, apart from
     the alignment check, since a swapped number is what embeddings cannot see."""
@@ -106,6 +134,11 @@ class RewritesGate(Gate):
     copies: Share = 0.1
     """Greatest share of accepted segments that repeat their source word for word: copies teach nothing new and are
     what a weak rewriter passes a fidelity check with."""
+
+    @field_validator("refused", mode="before")
+    @classmethod
+    def _without_dropped(cls, value: Any) -> Any:
+        return _kept(value)
 
 
 class TokensGate(Gate):

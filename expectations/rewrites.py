@@ -1,25 +1,27 @@
-"""The suite of the rewrites: traceable to their sources, accepted by every check, faithful in numbers, no copies."""
+"""The suite of the rewrites: traceable to their sources, accepted by every check, faithful in numbers, no copies, and
+written often enough at the first attempt."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from expectations import attempts
+from expectations.acceptance import groups, rates, refused
 from expectations.config import RewritesGate
 from expectations.dataset import Dataset
-from expectations.rules import Rule, Table, batches
+from expectations.rules import Rule, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 PLACE = ["source_id", "style", "index"]
-SEGMENT_COLUMNS = ("source_id", "style", "index", "source_text", "rewrite_text", "accepted", "reason")
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-LIST_MARKER = re.compile(r"^\s*\d{1,2}[.)]\s", re.MULTILINE)
 REWRITE_AGAIN = "look at `segments/` for what the engine wrote and which check refused it, then change model or prompt"
+LOOK = "`openk2 inspect rewrites` shows by style and check what was refused; then change model, prompt or thresholds"
+# Languages that are not written in Chinese characters, and how much of the letters may be some: names, quotations.
+FOREIGN, NATIVE = 0.2, 0.3
 
 
 def tables(gate: RewritesGate, rewrites: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
@@ -27,49 +29,18 @@ def tables(gate: RewritesGate, rewrites: Dataset, inputs: Mapping[str, Dataset])
     corpus = pl.scan_parquet(inputs["corpus"].files("documents"))
     documents = rewrites.files("rewrites")
     written = pl.scan_parquet(documents) if documents else pl.LazyFrame(schema=_DOCUMENTS)
-    measured = [
-        _facts(frame) for path in rewrites.files("segments") for frame in batches(path, SEGMENT_COLUMNS, rows=1024)
+    segments = attempts.facts(rewrites)
+    return [
+        _whole(gate, rewrites, corpus, written, segments),
+        groups(gate, segments, "style"),
+        groups(gate, segments, "domain"),
+        refused(gate, segments),
+        _records(rewrites, segments),
+        _accepted(gate, segments, written),
     ]
-    segments = pl.concat(measured) if measured else _facts(pl.DataFrame(schema=_SEGMENTS))
-    return [_whole(gate, rewrites, corpus, written, segments), _styles(segments), _accepted(gate, segments)]
 
 
-_DOCUMENTS = dict.fromkeys(("id", "source_id", "style", "text", "domain", "licence"), pl.String)
-_SEGMENTS = {
-    **dict.fromkeys(("source_id", "style", "source_text", "rewrite_text", "reason"), pl.String),
-    "index": pl.Int64,
-    "accepted": pl.Boolean,
-}
-_FACTS = {"lost": pl.Boolean, "invented": pl.Boolean, "copy": pl.Boolean, "ratio": pl.Float64, "empty": pl.Boolean}
-
-
-def numbers(text: str) -> set[str]:
-    """The numbers in `text`, thousands' separators and the markers of numbered lists left out."""
-    found = NUMBER.findall(LIST_MARKER.sub(" ", text))
-    return {re.sub(r",(?=\d{3}(?!\d))", "", number) for number in found}
-
-
-def _facts(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row of facts a segment, its two texts left behind; numbers and copies are judged on accepted ones only."""
-    rows = []
-    for source, rewrite, accepted in frame.select("source_text", "rewrite_text", "accepted").iter_rows():
-        source, rewrite = source or "", rewrite or ""
-        before, after = (numbers(source), numbers(rewrite)) if accepted else (set(), set())
-        rows.append(
-            {
-                "lost": bool(before - after),
-                "invented": bool(after - before),
-                "copy": bool(accepted) and " ".join(source.split()) == " ".join(rewrite.split()),
-                "ratio": len(rewrite) / max(len(source), 1),
-                "empty": bool(accepted) and not rewrite.strip(),
-            }
-        )
-    kept = frame.select(
-        "source_id", pl.col("style").fill_null(""), pl.col("index").cast(pl.Int64), "accepted", "reason"
-    )
-    return pl.concat([kept, pl.DataFrame(rows, schema=_FACTS)], how="horizontal").with_columns(
-        pl.col("accepted").fill_null(False), reason=pl.col("reason").fill_null("").str.strip_chars()
-    )
+_DOCUMENTS = dict.fromkeys(("id", "source_id", "style", "text", "domain", "language", "licence"), pl.String)
 
 
 def _whole(
@@ -105,6 +76,7 @@ def _whole(
         "segments": tried,
         "accepted": passed,
         "acceptance_rate": passed / max(tried, 1),
+        **rates(segments).select("retry_rate", "fallback_rate").row(0, named=True),
         "misstated": abs(int(stated.get("documents", 0)) - ids["documents"])
         + abs(int(stated.get("segments", 0)) - tried)
         + abs(int(stated.get("accepted", 0)) - passed),
@@ -146,6 +118,24 @@ def _whole(
             REWRITE_AGAIN,
             least=gate.acceptance_rate[0],
             most=gate.acceptance_rate[1],
+            unit="share",
+        ),
+        Rule(
+            "Most segments did not have to be asked for again",
+            "retry_rate",
+            "where the first attempt hardly ever passes, every document costs twice",
+            LOOK,
+            least=0,
+            most=gate.retry_rate,
+            unit="share",
+        ),
+        Rule(
+            "Most segments were rewritten in the end",
+            "fallback_rate",
+            "what no attempt rewrote is one more epoch of the original, or a dropped document",
+            LOOK,
+            least=0,
+            most=gate.fallback_rate,
             unit="share",
         ),
         never(
@@ -214,28 +204,76 @@ def _whole(
     return Table("whole", "the rewrites as a whole", "rewrites", pl.DataFrame([row]), rules)
 
 
-def _styles(segments: pl.DataFrame) -> Table:
-    """By style: shown, and held to having tried anything at all; a floor a style would punish honest small runs."""
-    frame = (
-        segments.group_by("style")
-        .agg(segments=pl.len().cast(pl.Int64), accepted=pl.col("accepted").sum().cast(pl.Int64))
-        .with_columns(acceptance_rate=pl.col("accepted") / pl.col("segments"), unnamed=pl.col("style") == "")
-        .with_columns(pl.col("unnamed").cast(pl.Int64))
-        .sort("style")
+def _records(rewrites: Dataset, segments: pl.DataFrame) -> Table:
+    """What is recorded of the attempts: where they come from, and that the verdicts follow from the scores."""
+    accepted = segments.filter("accepted").lazy()
+    failing = accepted.filter(pl.col("failing") != "")
+    complete = segments.filter("accepted")["unscored"].min()
+    unscored = accepted.filter(pl.col("unscored") > (complete if isinstance(complete, int) else 0))
+    numbered = (
+        segments.lazy()
+        .group_by(PLACE)
+        .agg(tried=pl.len(), different=pl.col("attempt").n_unique(), last=pl.col("attempt").max())
     )
-    rule = Rule(
-        "Every segment names its style",
-        "unnamed",
-        "rates by style are how a bad prompt is found",
-        "let the rewriter record the style of each prompt",
-        least=0,
-        most=0,
+    gaps = numbered.filter((pl.col("tried") != pl.col("last") + 1) | (pl.col("tried") != pl.col("different")))
+    untraced = segments.lazy().filter("untraced")
+    unlike = pl.LazyFrame({"threshold": attempts.unlike(rewrites)}, schema={"threshold": pl.String})
+    row = {
+        "rewrites": rewrites.fingerprint,
+        "untraced": _count(untraced),
+        "failing": _count(failing),
+        "unscored": _count(unscored),
+        "gaps": _count(gaps),
+        "unlike": _count(unlike),
+    }
+
+    def never(column: str, sentence: str, why: str, remedy: str, examples: pl.LazyFrame) -> Rule:
+        return Rule(sentence, column, why, remedy, least=0, most=0, examples=examples)
+
+    rules = (
+        never(
+            "untraced",
+            "Every attempt names its prompt, engine, model and seed",
+            "nobody could ask for it again, or tell what wrote a bad one",
+            "let the rewriter record them with every attempt",
+            untraced.select(*PLACE, "attempt"),
+        ),
+        never(
+            "failing",
+            "No accepted segment has a score outside of its threshold",
+            "what a check refuses would be trained on as fact",
+            "the alignment check and the record disagree: rewrite them with one version of both",
+            failing.select(*PLACE, "failing"),
+        ),
+        never(
+            "unscored",
+            "Every accepted segment has a score of every check that others have one of",
+            "a check that was left out has let it through",
+            "let the alignment check go on until one fails",
+            unscored.select(*PLACE, "attempt"),
+        ),
+        never(
+            "gaps",
+            "Every segment's attempts are numbered from 0, none left out",
+            "rates over records with gaps are rates of something else",
+            "delete the rewrites artifact and run its stage again",
+            gaps.select(*PLACE, "tried", "last"),
+        ),
+        never(
+            "unlike",
+            "The recorded thresholds are the configured ones",
+            "the scores would have been held to other thresholds than the preset says",
+            "delete the rewrites artifact and run its stage again",
+            unlike,
+        ),
     )
-    return Table("styles", "the segments by style", "style", frame, (rule,))
+    return Table("records", "what is recorded of the attempts", "rewrites", pl.DataFrame([row]), rules)
 
 
-def _accepted(gate: RewritesGate, segments: pl.DataFrame) -> Table:
+def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame) -> Table:
     accepted = segments.filter("accepted")
+    foreign = _foreign(written)
+    documents = max(_count(written), 1)
     count = max(accepted.height, 1)
     outside = (pl.col("ratio") < gate.length_ratio[0]) | (pl.col("ratio") > gate.length_ratio[1])
     row = {
@@ -246,6 +284,8 @@ def _accepted(gate: RewritesGate, segments: pl.DataFrame) -> Table:
         "copies": int(accepted["copy"].sum()) / count,
         "outside_length": accepted.filter(outside).height,
         "empty": int(accepted["empty"].sum()),
+        "said_again": int(accepted["again"].sum()) / count,
+        "other_language": _count(foreign) / documents,
     }
     rows = accepted.lazy()
     rules = (
@@ -290,6 +330,26 @@ def _accepted(gate: RewritesGate, segments: pl.DataFrame) -> Table:
             examples=rows.filter(outside).select(*PLACE, "ratio"),
         ),
         Rule(
+            "Accepted segments do not say again what the one before said",
+            "said_again",
+            "a sentence that stands twice at a seam is learnt as the way texts go on",
+            "tighten `rephrase.alignment.seam`, or let the prompt show what has been rewritten so far",
+            least=0,
+            most=gate.seams,
+            unit="share",
+            examples=rows.filter("again").select(PLACE),
+        ),
+        Rule(
+            "Rewrites are in the language that their row names",
+            "other_language",
+            "shares by language, and every filter after this one, would be of something else",
+            "tighten the alignment check's comparison of languages, or take a rewriter that writes this one",
+            least=0,
+            most=gate.other_language,
+            unit="share",
+            examples=foreign.select("id", "source_id", "style", "language"),
+        ),
+        Rule(
             "No accepted segment is empty",
             "empty",
             "the document would have a hole",
@@ -301,6 +361,14 @@ def _accepted(gate: RewritesGate, segments: pl.DataFrame) -> Table:
         ),
     )
     return Table("accepted", "the accepted segments", "segments", pl.DataFrame([row]), rules)
+
+
+def _foreign(written: pl.LazyFrame) -> pl.LazyFrame:
+    """Rewrites whose letters are not of the script of their language: only Chinese (and Japanese) can be told so."""
+    text = pl.col("text").fill_null("")
+    share = text.str.count_matches(r"\p{Han}") / pl.max_horizontal(text.str.count_matches(r"\p{L}"), 1)
+    han = pl.col("language") == "zh"
+    return written.filter((han & (share < NATIVE)) | (~han & (pl.col("language") != "ja") & (share > FOREIGN)))
 
 
 def _count(frame: pl.LazyFrame) -> int:

@@ -121,6 +121,29 @@ def _run(request: Request, stage: str | None):
 
 
 @app.command()
+def predict(
+    stage: Annotated[str, typer.Argument(help="The stage: rephrase, the one that asks an engine.")] = "rephrase",
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """What a stage would ask its engine, what that costs and how long it takes; nothing is started.
+
+    A sample of the chosen documents is gone through. Prices are `execution.engine_price`, per million tokens; speed and
+    acceptance are those of the engine's last run.
+
+    Example: `openk2 predict rephrase --set rephrase.documents=300 --set execution.engine_price.generated=0.6`
+    """
+    if stage != "rephrase":
+        raise typer.BadParameter(f"'{stage}' asks no engine: only rephrase can be predicted", param_hint="STAGE")
+    from flows.prediction import foretell
+
+    for sentence in foretell(_request(preset, root, preset_file, overrides)):
+        out.print(sentence, highlight=False)
+
+
+@app.command()
 def status(
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
@@ -177,7 +200,8 @@ def inspect(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            help="A rule, such as `near_duplicate`; all where none is named. `corpus RULE` says it in full."
+            help="A rule, such as `near_duplicate`; all where none is named. `corpus RULE` says it in full; "
+            "`rewrites [CHECK]` for what was rewritten."
         ),
     ] = None,
     preset: PresetOption = PresetName.laptop,
@@ -195,14 +219,27 @@ def inspect(
     language: Annotated[str, typer.Option("--language", help="Only documents of this language (`zh`).")] = "",
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Samples of each rule.")] = 5,
     kept: Annotated[bool, typer.Option("--kept", help="Kept documents nearest to the threshold instead.")] = False,
+    accepted: Annotated[
+        bool, typer.Option("--accepted", help="Rewrites: segments that passed, lowest margin first.")
+    ] = False,
+    style: Annotated[str, typer.Option("--style", help="Rewrites: only this style.")] = "",
+    domain: Annotated[str, typer.Option("--domain", help="Rewrites: only documents of this domain.")] = "",
+    document: Annotated[
+        str, typer.Option("--document", help="Rewrites: one document whole, by its id or a rewrite's (or its start).")
+    ] = "",
     uri: Annotated[
-        str, typer.Option("--uri", help="Another published corpus, such as data/corpus/0123456789abcdef.")
+        str, typer.Option("--uri", help="Another published artifact, such as data/corpus/0123456789abcdef.")
     ] = "",
     html: Annotated[
-        bool, typer.Option("--html", help="Write a page instead: `--html [PATH.html]`, {root}/inspect.html by default.")
+        bool,
+        typer.Option(
+            "--html",
+            help="Write a page instead: `--html [PATH.html]`, {root}/inspect.html or {root}/rewrites.html by default.",
+        ),
     ] = False,
 ) -> None:
-    """What curation dropped, by rule: how much, and samples, those nearest to the threshold first.
+    """What curation dropped, by rule, or what was rewritten, by check: how much, and samples, those nearest to the
+    threshold first.
 
     Without a rule: every rule, how many documents it judged and dropped, how many it alone dropped (what the rule
     costs), and how its measure is distributed on either side of the limit. With a rule: why it is there, where its
@@ -219,10 +256,22 @@ def inspect(
     - `openk2 inspect gopher_stop_words --kept`: what that rule only just let through.
 
     - `openk2 inspect --html rules.html --stage quality`: a page of it.
+
+    - `openk2 inspect rewrites`: acceptance, retries and fallbacks by style and domain, and what each check refused.
+
+    - `openk2 inspect rewrites numbers -n 10`: source and rewrite side by side, what differs in colour.
+
+    - `openk2 inspect rewrites --accepted --style academic`: what only just passed.
+
+    - `openk2 inspect rewrites --document 1f03`: one document, every attempt, and the joined text.
+
+    - `openk2 inspect rewrites --html`: a page of all that.
     """
     from flows.inspection import Wanted, show
 
-    wanted = Wanted(tuple(what or ()), stage, source, language, count, uri, html, kept)
+    wanted = Wanted(
+        tuple(what or ()), stage, source, language, count, uri, html, kept, accepted, style, domain, document
+    )
     if written := show(_request(preset, root, preset_file, overrides), wanted, out):
         out.print(f"The page: [bold]{written}[/bold]")
 

@@ -16,9 +16,9 @@ from flows.request import Request
 from tasks.artifact import Artifact
 
 if TYPE_CHECKING:
-    from tasks.inspect.rejects import Selection
+    from tasks.inspect.corpus.rejects import Selection
 
-DATASETS = ("corpus",)
+DATASETS = ("corpus", "rewrites")
 """What can be inspected; the first is meant where none is named. A dataset is a room's word, never a rule's."""
 
 
@@ -42,6 +42,12 @@ class Wanted:
     """Write a page instead of printing."""
     kept: bool = False
     """Kept documents nearest to the threshold instead of dropped ones."""
+    accepted: bool = False
+    """Of rewrites: accepted segments instead of refused ones."""
+    style: str = ""
+    domain: str = ""
+    document: str = ""
+    """Of rewrites: one document whole, by its id or a rewrite's."""
 
     @property
     def dataset(self) -> str:
@@ -64,12 +70,22 @@ class Wanted:
 
 
 def show(request: Request, wanted: Wanted, console: Console) -> str | None:
-    """Print the overview, or one rule's samples; or write the page (to `{root}/inspect.html` where no path is given)
-    and return where it lies."""
-    from tasks.inspect import overview, terminal
-    from tasks.inspect.rejects import Selection, heads
-
+    """Print the overview, or one rule's samples; or write the page (to `{root}/inspect.html`, of rewrites
+    `{root}/rewrites.html`, where no path is given) and return where it lies."""
     artifact = _artifact(request, wanted)
+    if wanted.dataset == "rewrites":
+        return _rewrites(request, artifact, wanted, console)
+    for name in ("accepted", "style", "domain", "document"):
+        if getattr(wanted, name):
+            raise InspectError(f"--{name} is for rewrites: `openk2 inspect rewrites --{name}`")
+    return _corpus(request, artifact, wanted, console)
+
+
+def _corpus(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:
+    from tasks.inspect.corpus import overview, terminal
+    from tasks.inspect.corpus.rejects import Selection, heads
+    from tasks.inspect.terminal import print_all
+
     _known(artifact, wanted)
     selection = Selection(
         wanted.rule, wanted.stage, wanted.source, wanted.language, overview.declared_languages(artifact)
@@ -78,30 +94,84 @@ def show(request: Request, wanted: Wanted, console: Console) -> str | None:
         _kept(artifact, selection, wanted, console)
         return None
     if wanted.html:
-        from tasks.inspect.page import build
+        from tasks.inspect.corpus.page import build
 
         target = wanted.path or f"{request.root.rstrip('/')}/inspect.html"
         return _write(target, build(artifact, selection, wanted.count))
     found = overview.inspect(artifact, selection, wanted.count if wanted.rule else 0)
     if not wanted.rule:
-        terminal.print_all(console, terminal.overview(found))
+        print_all(console, terminal.overview(found))
         return None
     rule = found.rule(wanted.rule)
     if rule is None:
         raise InspectError(_unknown(artifact, wanted))
     samples = found.tally.nearest.get((rule.stage, rule.name), [])
     survivors = heads(artifact, [reject.survivor for reject in samples if reject.survivor], terminal.HEAD)
-    terminal.print_all(console, terminal.rule_page(found, rule, survivors))
+    print_all(console, terminal.rule_page(found, rule, survivors))
+    return None
+
+
+def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:
+    from tasks.inspect.rewrites import terminal
+    from tasks.inspect.rewrites.attempts import Selection, known, survey
+    from tasks.inspect.rewrites.limits import Limits
+    from tasks.inspect.rewrites.page import build, build_document
+    from tasks.inspect.rewrites.whole import documents
+    from tasks.inspect.terminal import print_all
+
+    for name in ("stage", "source", "language", "kept"):
+        if getattr(wanted, name):
+            raise InspectError(f"--{name} is for the corpus: rewrites are chosen with --style, --domain and --document")
+    if artifact.name != "rewrites":
+        raise InspectError(f"{artifact.uri} holds '{artifact.name}', not rewrites: name the artifact of that stage")
+    if not artifact.parts("segments"):
+        raise InspectError(f"{artifact.uri} lists no attempts at segments: run its stage again")
+    limits = Limits.of(artifact)
+    target = wanted.path or f"{request.root.rstrip('/')}/rewrites.html"
+    if wanted.document:
+        if wanted.rule or wanted.accepted or wanted.domain:
+            raise InspectError("--document shows one document whole: leave out the check, --accepted and --domain")
+        found = documents(artifact, wanted.document, wanted.style)
+        if wanted.html:
+            return _write(target, build_document(artifact, limits, found))
+        for whole in found:
+            print_all(console, terminal.document(whole, limits))
+        return None
+    if wanted.rule and wanted.accepted:
+        raise InspectError(f"--accepted shows what every check let through: leave out '{wanted.rule}'")
+    selection = Selection(wanted.rule, wanted.style, wanted.domain)
+    everything = survey(artifact, Selection())
+    names = {"style": list(everything.by(0)), "domain": list(everything.by(1))}
+    for name, there in names.items():
+        asked = getattr(wanted, name)
+        if asked and name == "domain" and not everything.recorded:
+            raise InspectError(f"{artifact.uri} does not record the domain of its attempts: run its stage again")
+        if asked and asked not in there:
+            raise InspectError(f"nothing was rewritten in the {name} '{asked}'{_near(asked, there)}")
+    checks = known(everything)
+    if wanted.rule and wanted.rule not in checks:
+        raise InspectError(f"no check is called '{wanted.rule}'{_near(wanted.rule, checks)}")
+    if wanted.html:
+        return _write(target, build(artifact, limits, selection, wanted.count, wanted.accepted))
+    refused, accepted = (wanted.count if asked else 0 for asked in (wanted.rule, wanted.accepted))
+    tally = survey(artifact, selection, refused, accepted)
+    if wanted.rule:
+        print_all(console, terminal.check_page(tally, limits, wanted.rule))
+    elif wanted.accepted:
+        print_all(console, terminal.accepted_page(tally, limits))
+    else:
+        print_all(console, terminal.overview(tally, artifact, limits))
     return None
 
 
 def _kept(artifact: Artifact, selection: Selection, wanted: Wanted, console: Console) -> None:
-    from tasks.inspect import kept, terminal
+    from tasks.inspect.corpus import kept, terminal
+    from tasks.inspect.terminal import print_all
 
     if not wanted.rule or wanted.html:
         raise InspectError("--kept shows the kept documents nearest to one rule: `openk2 inspect RULE --kept`")
     samples, judged = kept.nearest(artifact, wanted.rule, selection, wanted.count)
-    terminal.print_all(console, terminal.kept_page(wanted.rule, samples, judged))
+    print_all(console, terminal.kept_page(wanted.rule, samples, judged))
 
 
 def _artifact(request: Request, wanted: Wanted) -> Artifact:

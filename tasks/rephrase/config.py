@@ -40,8 +40,27 @@ class AlignmentConfig(Config):
     repeated: Share = 0.15
     """Greatest share of the rewrite's word 4-grams that occur before in it, over what the source itself repeats."""
     seam: Share = 0.3
-    """Greatest share of the rewrite's words that stand in runs of six or more taken from the rewritten segment before
-    it: above it the text was said twice."""
+    """Greatest share of the rewrite's words that stand in runs of six or more taken from the segment before it: above
+    it the text was said twice."""
+    ahead: Share = 0.2
+    """How much nearer a sentence may be, word by word, to a neighbouring segment than to its own before it belongs
+    there: told too early, or a second time."""
+    echoes: Share = 0.02
+    """Greatest share of a whole document's sentences that say again what it has said, beyond the source's own."""
+    displaced: Share = 0.02
+    """Greatest share of a whole document's numbers and headings that stand in another segment than in the source."""
+    foreign: Share = 0.05
+    """Greatest share of a translation's letters that are no Latin ones (Greek ones, and formulas, apart)."""
+    translation_length: dict[str, tuple[float, float]] = {
+        "zh": (2.2, 5.5),
+        "ja": (1.5, 4.5),
+        "ko": (1.2, 3.5),
+        "other": (0.6, 1.7),
+    }
+    """Characters of a translation over those of its source, formulas and code apart, by the source's language."""
+    sentencewise: float = Field(default=0.4, gt=0)
+    """How far a sentence of a translation may be from its usual length, as a natural logarithm: beyond it one is
+    missing or was added."""
     exchanged: float = Field(default=0.6, gt=0)
     """Two numbers changed places when they share so much more with each other's neighbouring words than with their own
     (a word right beside both counts about 1)."""
@@ -63,6 +82,27 @@ class AlignmentConfig(Config):
     def _band(self) -> AlignmentConfig:
         if not 0 <= self.length[0] < 1 < self.length[1]:
             raise ValueError("`length` is a band around 1, such as [0.5, 1.8]")
+        if "other" not in self.translation_length or not all(0 < a < b for a, b in self.translation_length.values()):
+            raise ValueError(
+                "`translation_length` has a band such as [2.0, 5.5] for each language, and one for `other`"
+            )
+        return self
+
+
+class TranslateConfig(Config):
+    """High-quality texts in other languages, put into English and held to the same gate."""
+
+    languages: tuple[str, ...] = ()
+    """Languages translated from, as the corpus names them (`zh`). None: nothing is translated."""
+    documents: int | None = Field(default=0, ge=0)
+    """Documents to translate; null takes all."""
+    domains: tuple[str, ...] = Field(default=("math", "knowledge"), min_length=1)
+    """Domains they come from."""
+
+    @model_validator(mode="after")
+    def _foreign(self) -> TranslateConfig:
+        if "en" in self.languages:
+            raise ValueError("`languages` are those translated into English: leave out `en`")
         return self
 
 
@@ -82,9 +122,18 @@ class RephraseConfig(EngineConfig):
     characters: tuple[int, int] = (400, 100_000)
     """Shortest and longest document taken."""
     rewrites: int = Field(default=1, ge=1)
-    """Rewrites of each knowledge document, each in another style. At most 2 in a full run (K2 report 2.2)."""
+    """Rewrites of each knowledge document, each in another style. At most 2 in a full run (K2 report 2.2); in a study
+    any number up to that of the styles."""
     styles: tuple[str, ...] = ()
     """Styles that knowledge is rewritten in, by name (tasks/rephrase/styles.yaml); none named: all of them."""
+    perspectives: Share | None = None
+    """Share of rewrites told from a perspective besides their style; null: half with the full prompt, none with the
+    short one, whose models lose facts over a second instruction."""
+    details: Share | None = None
+    """Share of rewrites at a level of detail other than the source's; null: a quarter with the full prompt, none with
+    the short one."""
+    translate: TranslateConfig = TranslateConfig()
+    """What is translated into English."""
     segments: SegmentsConfig = SegmentsConfig()
     """How a document is cut."""
     sampling: Sampling = Sampling()
@@ -95,7 +144,8 @@ class RephraseConfig(EngineConfig):
     attempts: int = Field(default=2, ge=1)
     """Attempts at a segment; from the second on with another seed and a stricter prompt."""
     fallback: Literal["original", "drop"] = "original"
-    """What a segment that no attempt rewrote does: keep its original text, or drop the whole document."""
+    """What a segment that no attempt rewrote does: keep its original text, or drop the whole document. A translation
+    always drops it: half of it would stand in another language."""
     rewritten: Share = 0.5
     """Smallest share of a document's segments that must be rewritten for the document to be accepted; code, tables and
     formulas on their own do not count."""
@@ -108,6 +158,8 @@ class RephraseConfig(EngineConfig):
     def _possible(self) -> RephraseConfig:
         if not 0 < self.characters[0] <= self.characters[1]:
             raise ValueError("`characters` is a band such as [400, 100000]: shortest first, above 0")
+        if both := sorted(set(self.languages) & set(self.translate.languages)):
+            raise ValueError(f"{', '.join(both)}: a language is either rewritten (`languages`) or translated from")
         if self.engine == "embedded" and self.context < 2 * self.segments.window:
             raise ValueError(
                 "a window and its rewriting take twice the window's length, which the engine's context does not hold: "

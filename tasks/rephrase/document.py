@@ -2,7 +2,8 @@
 
 A segment that the alignment check refuses is tried again with another seed and a stricter prompt; where no attempt
 passes, its original text stays (or the document is dropped: `fallback`). A document ends early once it can no longer
-reach its share of rewritten segments.
+reach its share of rewritten segments. What was joined is then read as a whole; a segment that makes the whole stammer
+goes back to its original.
 """
 
 from __future__ import annotations
@@ -10,24 +11,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import xxhash
 
 from model.engines.engine import Completion, Engine, Prompt, PromptRefused
-from tasks.rephrase.alignment.answer import clean
+from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.solution import essential
 from tasks.rephrase.alignment.stack import NAMES, align
+from tasks.rephrase.alignment.talk import clean
 from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
-from tasks.rephrase.prompts import Style, Turn, messages, prompt_hash
+from tasks.rephrase.prompts import Style, Turn, instructions, messages, prompt_hash
 from tasks.rephrase.segments import Segment, estimate_tokens, segment
 
 MARGIN = 16
 """Tokens an answer may always have, so that a short segment is not cut by a rounding."""
 CARRIED = 1
 """Rewritten segments that the first prompt of a document's next window is given."""
+TOKEN = 24
+"""Characters that no token has on the average: an answer of more is cut before it is read, whatever the engine says."""
 
 Ask = Callable[[Prompt], Completion]
 
@@ -41,6 +46,11 @@ class Job:
     name: str
     """The style's name."""
     style: Style
+    """The style, told from the perspective and at the level of detail."""
+    perspective: str = ""
+    """The perspective's name."""
+    detail: str = ""
+    """The level of detail's name."""
 
 
 @dataclass
@@ -51,7 +61,18 @@ class Outcome:
     """A row of `rewrites/`, None where the document was not accepted."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `segments/`: every attempt."""
+    verdict: dict[str, Any] = field(default_factory=dict)
+    """A row of `outcomes/`: whether the document was accepted, or why not."""
     ledger: Ledger = field(default_factory=Ledger)
+
+
+@dataclass
+class _Piece:
+    """A segment and what stands for it."""
+
+    segment: Segment
+    text: str
+    action: Literal["rewritten", "original", "block"]
 
 
 def rewrite_document(job: Job, config: RephraseConfig, engine: Engine, ask: Ask, embedder: Embedder) -> Outcome:
@@ -60,9 +81,9 @@ def rewrite_document(job: Job, config: RephraseConfig, engine: Engine, ask: Ask,
     text = job.document["text"]
     segments = segment(text, config.segments.tokens)
     prose = sum(part.kind == "prose" for part in segments)
-    wanted = max(1, prose if config.fallback == "drop" else config.rewritten * prose)
-    pieces: list[str] = []
-    record: list[dict[str, Any]] = []
+    every = config.fallback == "drop" or job.style.translates
+    wanted = max(1, prose if every else config.rewritten * prose)
+    pieces: list[_Piece] = []
     turns: list[Turn] = []
     failed = 0
     for window in windows(segments, config.segments.window):
@@ -71,18 +92,46 @@ def rewrite_document(job: Job, config: RephraseConfig, engine: Engine, ask: Ask,
         for part in window:
             if prose - failed < wanted:
                 break
-            said = writer.rewrite(excerpt, turns, part) if part.kind == "prose" else None
-            if said is not None:
+            said = None
+            if part.kind == "prose":
+                following = segments[part.index + 1] if part.index + 1 < len(segments) else None
+                said = writer.rewrite(excerpt, turns, pieces[-1] if pieces else None, part, following)
+                failed += said is None
+            if said is None:
+                pieces.append(_Piece(part, part.text, "original" if part.kind == "prose" else "block"))
+            else:
                 turns.append(Turn(part.text, said))
-            failed += part.kind == "prose" and said is None
-            action = "block" if part.kind == "block" else "original" if said is None else "rewritten"
-            pieces.append(part.text if said is None else _framed(part.text, said))
-            record.append({"index": part.index, "start": part.start, "end": part.end, "action": action})
+                pieces.append(_Piece(part, _framed(part.text, said), "rewritten"))
+    scores: dict[str, float | None] = dict.fromkeys(whole.NAMES)
+    reason, why = "", ""
+    if not prose:
+        reason, why = "prose", "the document has no prose to rewrite"
+    elif prose - failed < wanted:
+        reason, why = "share", f"{failed} of {prose} segments were not rewritten"
+    else:
+        taken_back, findings = writer.read_whole(pieces)
+        failed += taken_back
+        scores = {finding.check: round(finding.score, 4) for finding in findings}
+        refused = next((finding for finding in findings if not finding.passed), None)
+        if refused is not None:
+            reason, why = refused.check, refused.why
+        elif prose - failed < wanted:
+            reason, why = "share", f"{failed} of {prose} segments were not rewritten, {taken_back} of them taken back"
     outcome = writer.outcome
-    accepted = prose - failed >= wanted
-    outcome.ledger.close(job.name, job.document["domain"], prose, failed, accepted)
-    if accepted:
-        outcome.rewrite = _row(job, "".join(pieces).strip(), record, (prose - failed) / prose)
+    outcome.ledger.close(job.name, job.document["domain"], prose, failed, not reason)
+    outcome.verdict = {
+        **_named(job),
+        "domain": job.document["domain"],
+        "language": job.document["language"],
+        "segments": prose,
+        "rewritten": prose - failed if len(pieces) == len(segments) else None,
+        "accepted": not reason,
+        "reason": reason,
+        "why": why,
+        "scores": scores,
+    }
+    if not reason:
+        outcome.rewrite = _row(job, pieces, (prose - failed) / prose)
     return outcome
 
 
@@ -116,25 +165,31 @@ class _Writer:
     embedder: Embedder
     outcome: Outcome = field(default_factory=Outcome)
 
-    def rewrite(self, excerpt: str, turns: list[Turn], part: Segment) -> str | None:
+    def rewrite(
+        self, excerpt: str, turns: list[Turn], before: _Piece | None, part: Segment, following: Segment | None
+    ) -> str | None:
         """The accepted rewriting of `part`, or None; every attempt becomes a row."""
+        refused = ""
         for attempt in range(self.config.attempts):
-            row = self._attempt(excerpt, turns, part, attempt)
+            chat = messages(self.job.style, self.config.prompt, excerpt, turns, part.text, attempt > 0, refused)
+            row = self._attempt(chat, before, part, following, attempt)
             self.outcome.rows.append(row)
             if row["accepted"]:
                 return row["rewrite_text"]
+            refused = f"{row['reason']}: {row['why']}"
         return None
 
-    def _attempt(self, excerpt: str, turns: list[Turn], part: Segment, attempt: int) -> dict[str, Any]:
+    def _attempt(
+        self, chat: tuple[Any, ...], before: _Piece | None, part: Segment, following: Segment | None, attempt: int
+    ) -> dict[str, Any]:
         job, config, ledger = self.job, self.config, self.outcome.ledger
+        style = job.style
         identity, domain = job.document["id"], job.document["domain"]
-        chat = messages(job.style, config.prompt, excerpt, turns, part.text, strict=attempt > 0)
         seed = draw(config.seed, identity, job.name, part.index, attempt)
-        stretch = job.style.length[1] / config.alignment.length[1] if job.style.length else 1.0
-        longest = int(config.answer * stretch * estimate_tokens(part.text)) + MARGIN
+        longest = int(self._stretch() * estimate_tokens(part.text)) + MARGIN
         row: dict[str, Any] = {
-            "source_id": identity,
-            "style": job.name,
+            **_named(job),
+            "domain": domain,
             "index": part.index,
             "attempt": attempt,
             "prompt_hash": prompt_hash(chat),
@@ -157,10 +212,22 @@ class _Writer:
                 "generated_tokens": 0,
                 "scores": dict.fromkeys(NAMES),
             }
-        said = clean(answer.text)
-        before = turns[-1].rewrite if turns else ""
+        endless = len(answer.text) > TOKEN * longest
+        said = clean(answer.text[: TOKEN * longest])
         with ledger.checking():
-            pair = Pair(part.text, said, answer.finish, job.style.length, job.style.adds, before)
+            pair = Pair(
+                essential(part.text) if style.notes else part.text,
+                said,
+                "length" if endless else answer.finish,
+                style.length,
+                style.adds,
+                before.text if before else "",
+                before_source=before.segment.text if before else "",
+                after_source=following.text if following else "",
+                notes=style.notes,
+                translated=job.document["language"] if style.translates else "",
+                prompt=instructions(style, config.prompt),
+            )
             alignment = align(pair, config.alignment, self.embedder)
         ledger.attempt(job.name, domain, alignment.reason, answer)
         return row | {
@@ -174,6 +241,40 @@ class _Writer:
             "scores": alignment.scores(),
         }
 
+    def read_whole(self, pieces: list[_Piece]) -> tuple[int, list[whole.Finding]]:
+        """(segments that went back to their originals, what the checks of the whole document say after that)."""
+        language = self.job.document["language"] if self.job.style.translates else ""
+        taken_back = 0
+        while True:
+            joined = [whole.Piece(piece.segment.text, piece.text, piece.action == "rewritten") for piece in pieces]
+            with self.outcome.ledger.checking():
+                findings = whole.examine(joined, self.config.alignment, language)
+            refused = next((finding for finding in findings if not finding.passed and finding.piece >= 0), None)
+            if refused is None:
+                return taken_back, findings
+            guilty = pieces[refused.piece]
+            guilty.text, guilty.action = guilty.segment.text, "original"
+            taken_back += 1
+            row = next(row for row in self.outcome.rows if row["accepted"] and row["index"] == guilty.segment.index)
+            row |= {"accepted": False, "reason": refused.check, "why": refused.why}
+            self.outcome.ledger.revoke(self.job.name, self.job.document["domain"], refused.check)
+
+    def _stretch(self) -> float:
+        """Longest answer in tokens of its source: longer for a style or a language pair whose band reaches further."""
+        config, style = self.config, self.job.style
+        if style.translates:
+            return config.answer  # tokens, not characters: a Chinese character is one, and so is an English word
+        return config.answer * (max(1.0, style.length[1] / config.alignment.length[1]) if style.length else 1.0)
+
+
+def _named(job: Job) -> dict[str, str]:
+    return {
+        "source_id": job.document["id"],
+        "style": job.name,
+        "perspective": job.perspective,
+        "detail": job.detail,
+    }
+
 
 def _framed(source: str, said: str) -> str:
     """`said` between the blanks that its source began and ended with: the joints of the document stay as they were."""
@@ -182,15 +283,20 @@ def _framed(source: str, said: str) -> str:
     return f"{begin}{said.strip()}{end}"
 
 
-def _row(job: Job, text: str, record: list[dict[str, Any]], share: float) -> dict[str, Any]:
+def _row(job: Job, pieces: list[_Piece], share: float) -> dict[str, Any]:
     document = job.document
+    text = "".join(piece.text for piece in pieces).strip()
     meta = {"rewritten": round(share, 4), "source_meta": document["meta"]}
+    record = [
+        {"index": piece.segment.index, "start": piece.segment.start, "end": piece.segment.end, "action": piece.action}
+        for piece in pieces
+    ]
     return {
         "id": xxhash.xxh3_128_hexdigest(text.encode()),
-        "source_id": document["id"],
-        "style": job.name,
+        **_named(job),
         "text": text,
         **{name: document[name] for name in ("source", "url", "domain", "language", "licence")},
+        **({"language": "en"} if job.style.translates else {}),
         "meta": json.dumps(meta, sort_keys=True, ensure_ascii=False),
         "segments": record,
     }

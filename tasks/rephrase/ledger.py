@@ -45,6 +45,10 @@ class Ledger:
             }
             add(self.counts, spent)
 
+    def revoke(self, style: str, domain: str, reason: str) -> None:
+        """An accepted segment goes back to its original, `reason` naming the check of the whole document."""
+        self._everywhere(style, domain, {"accepted": -1, "rejected_by_check": {reason: 1}})
+
     @contextmanager
     def checking(self) -> Iterator[None]:
         """Time the alignment check."""

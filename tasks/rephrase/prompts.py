@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field
@@ -23,43 +23,77 @@ from model.engines.engine import Message
 
 STYLES = Path(__file__).with_name("styles.yaml")
 
-FULL_RULES = """\
-You rewrite documents for a training corpus. You are given a whole document (or a long excerpt of it) and then its \
-parts, one after another. Answer each part with its rewriting and nothing else: no introduction, no remark, no quotes \
+RULES = """\
+You {work} documents for a training corpus. You are given a whole document (or a long excerpt of it) and then its \
+parts, one after another. Answer each part with its {result} and nothing else: no introduction, no remark, no quotes \
 around it.
 
 Rules:
-- Say everything the part says and nothing it does not say. The document around it is there so that you understand \
-the part, not to be told again.
+- {content} The document around it is there so that you understand the part, not to be told again.
 - Keep every number with its unit, date, name, quotation, citation, URL, formula, identifier and piece of code exactly \
-as it stands.
+as it stands.{names}
 - Keep what is denied denied, what is uncertain uncertain, and who does what to whom.
-- Use your own sentences; do not copy clauses of more than a few words.
-- Write in the language of the part, at about its length, and let it continue what you have written so far without \
-repeating it.
+{wording}, and let it continue what you have written so far without repeating it.
 
 Style: """
+EVERYTHING = "Say everything the part says and nothing it does not say."
+OWN_WORDS = """\
+- Use your own sentences; do not copy clauses of more than a few words.
+- Write in the language of the part"""
+REWRITE = RULES.format(
+    work="rewrite", result="rewriting", content=EVERYTHING, names="", wording=f"{OWN_WORDS}, at about its length"
+)
+NOTE = RULES.format(
+    work="rewrite mathematical",
+    result="learning note",
+    content="Keep everything of the part that belongs to its subject; leave out navigation, advertising, credits and "
+    "other boilerplate. You may add definitions and steps that follow from the part, and nothing else.",
+    names="",
+    wording=f"{OWN_WORDS}, as long as it needs to be understood",
+)
+TRANSLATION = RULES.format(
+    work="translate",
+    result="English translation",
+    content=EVERYTHING,
+    names=" Convert 万 and 亿 exactly (2100万 is 21 million); give names in their usual English form.",
+    wording="- Translate sentence by sentence; leave no sentence out and no word untranslated",
+)
 FULL_STRICT = """\
 
-Your last attempt at this part was refused: it changed a fact, left something out, added something, or copied. Check \
-number by number, name by name and negation by negation that nothing changed, and use sentences of your own."""
-SHORT_RULES = "You are an AI assistant for text rewriting. Rewrite the input {}, while keeping all of its content."
+Your last attempt at this part was refused{why}. Check number by number, name by name and negation by negation that \
+nothing changed, that nothing is missing and nothing added{own}."""
+SHORT_REWRITE = "You are an AI assistant for text rewriting. Rewrite the input {}, while keeping all of its content."
+SHORT_TRANSLATE = "You are an AI assistant for translation. Translate the input {}, while keeping all of its content."
 SHORT_STRICT = " Use other sentences than the input, and keep its numbers and names."
+SHORT_STRICT_TRANSLATE = " Translate every sentence, and keep its numbers and formulas."
+REASON = 200
+"""Characters of the refusal's sentence that the next attempt is told."""
 
 
-class Style(Config):
-    """One way to rewrite."""
+class Manner(Config):
+    """What a style, a perspective and a level of detail have in common."""
 
     domains: tuple[str, ...] = Field(min_length=1)
     """Domains whose documents draw it."""
     short: str
-    """The end of "Rewrite the input ...", for a small rewriter."""
+    """How "Rewrite the input ..." goes on, for a small rewriter."""
     full: str
     """The instruction for a large one."""
     length: tuple[float, float] | None = None
-    """Band of the rewrite's length over its source's, where the style needs another than the check's."""
+    """Band of the rewrite's length over its source's, where it needs another than the check's."""
+
+
+class Style(Manner):
+    """One way to rewrite."""
+
+    perspectives: bool = True
+    """Whether a perspective and a level of detail may come with it."""
     adds: bool = False
     """Whether steps and formulas may be added."""
+    notes: bool = False
+    """Whether navigation and boilerplate may be left out, and the final answer of a worked solution must stand."""
+    translates: bool = False
+    """Whether it turns another language into English."""
 
 
 @dataclass(frozen=True)
@@ -71,31 +105,82 @@ class Turn:
 
 
 @cache
+def _data() -> dict[str, dict[str, dict[str, Any]]]:
+    return yaml.safe_load(STYLES.read_text(encoding="utf-8"))
+
+
+@cache
 def styles() -> dict[str, Style]:
     """Every style by its name, in the order of the file."""
-    return {name: Style(**fields) for name, fields in yaml.safe_load(STYLES.read_text(encoding="utf-8")).items()}
+    return {name: Style(**fields) for name, fields in _data()["styles"].items()}
+
+
+@cache
+def perspectives() -> dict[str, Manner]:
+    """Every perspective by its name."""
+    return {name: Manner(**fields) for name, fields in _data()["perspectives"].items()}
+
+
+@cache
+def details() -> dict[str, Manner]:
+    """Every level of detail by its name; none is the source's own."""
+    return {name: Manner(**fields) for name, fields in _data()["details"].items()}
+
+
+def compose(style: Style, perspective: Manner | None, detail: Manner | None) -> Style:
+    """The style that is `style` told from a perspective and at a level of detail. Where both have a band of lengths,
+    the outer limits hold: a concise dialogue may be as long as a dialogue."""
+    short, full, length = style.short, style.full, style.length
+    for manner, title in ((perspective, "Perspective"), (detail, "Detail")):
+        if manner is not None:
+            short = f"{short}, {manner.short}"
+            full = f"{full}\n{title}: {manner.full}"
+            if manner.length:
+                length = (
+                    (min(length[0], manner.length[0]), max(length[1], manner.length[1])) if length else manner.length
+                )
+    return style.model_copy(update={"short": short, "full": full, "length": length})
 
 
 def messages(
-    style: Style, size: Literal["short", "full"], excerpt: str, turns: Sequence[Turn], part: str, strict: bool
+    style: Style,
+    size: Literal["short", "full"],
+    excerpt: str,
+    turns: Sequence[Turn],
+    part: str,
+    strict: bool,
+    refused: str = "",
 ) -> tuple[Message, ...]:
     """The chat that asks for `part`: `excerpt` of the original, `turns` rewritten so far, then the part.
 
-    `strict` is for another attempt. The short prompt has no excerpt: of the original it carries the parts rewritten so
-    far, beside their rewritings (a model of 135M parameters that is shown the document rewrites that instead of the
-    part: docs/rephrase.md)."""
+    `strict` is for another attempt; the full prompt then says `refused`, what was wrong with the last one. The short
+    prompt has no excerpt: of the original it carries the parts rewritten so far, beside their rewritings (a model of
+    135M parameters that is shown the document rewrites that instead of the part: docs/rephrase.md)."""
     if size == "short":
-        system = SHORT_RULES.format(style.short) + (SHORT_STRICT if strict else "")
+        rules = SHORT_TRANSLATE if style.translates else SHORT_REWRITE
+        more = SHORT_STRICT_TRANSLATE if style.translates else SHORT_STRICT
+        system = rules.format(style.short) + (more if strict else "")
         first, ask, more = "", "{}", ""
     else:
-        system = FULL_RULES + style.full
+        system = (TRANSLATION if style.translates else NOTE if style.notes else REWRITE) + style.full
         first = f"<document>\n{excerpt.strip()}\n</document>\n\n"
-        ask, more = "Rewrite this part:\n<part>\n{}\n</part>", FULL_STRICT if strict else ""
+        verb = "Translate this part into English" if style.translates else "Rewrite this part"
+        ask = verb + ":\n<part>\n{}\n</part>"
+        why = f": {' '.join(refused.split())[:REASON]}" if refused else ""
+        own = "" if style.translates else ", and use sentences of your own"
+        more = FULL_STRICT.format(why=why, own=own) if strict else ""
     chat = [Message("system", system)]
     for turn in turns:
         chat += [Message("user", first + ask.format(turn.source.strip())), Message("assistant", turn.rewrite)]
         first = ""
     return (*chat, Message("user", first + ask.format(part.strip()) + more))
+
+
+def instructions(style: Style, size: Literal["short", "full"]) -> str:
+    """What a prompt says besides the document's own text: an answer that repeats it answers nothing."""
+    return "\n".join(
+        message.content for strict in (False, True) for message in messages(style, size, "", (), "", strict)
+    )
 
 
 def prompt_hash(chat: Sequence[Message]) -> str:

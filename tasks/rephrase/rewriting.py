@@ -9,42 +9,41 @@ on the number of slots or on how often the run was killed.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import shutil
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model.engines.answers import Answers
 from model.engines.choice import open_engine
 from model.engines.engine import Completion, Engine, EngineError, Message, Price, Prompt, RequestLimits
-from tasks.artifact import Artifact, Part, Step
+from tasks.artifact import Artifact, Step
 from tasks.progress import Progress
+from tasks.rephrase.alignment import whole
+from tasks.rephrase.alignment.limits import thresholds
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.alignment.words import Embedder
+from tasks.rephrase.choice import Batch, choose, drawable, jobs
 from tasks.rephrase.config import RephraseConfig
-from tasks.rephrase.document import Job, Outcome, draw, rewrite_document
+from tasks.rephrase.document import Job, Outcome, rewrite_document
 from tasks.rephrase.ledger import Ledger, add
-from tasks.rephrase.prediction import SAMPLE, Prediction, Rates, answer_weight, known_rates, predict, shared, weigh
+from tasks.rephrase.line import Line, Open
+from tasks.rephrase.outlook import Outlook, outlook, predicted
+from tasks.rephrase.prediction import Prediction, answer_weight, known_rates, shared, weigh
 from tasks.rephrase.prompts import styles
 from tasks.rephrase.run import Run
 from tasks.rephrase.segments import estimate_tokens
 
 log = logging.getLogger(__name__)
 
-COLUMNS = ("id", "text", "source", "url", "domain", "language", "licence", "meta")
 REWRITES = pa.schema(
-    [(name, pa.string()) for name in ("id", "source_id", "style", "text")]
+    [(name, pa.string()) for name in ("id", "source_id", "style", "perspective", "detail", "text")]
     + [(name, pa.string()) for name in ("source", "url", "domain", "language", "licence", "meta")]
     + [
         (
@@ -59,6 +58,9 @@ SEGMENTS = pa.schema(
     [
         ("source_id", pa.string()),
         ("style", pa.string()),
+        ("perspective", pa.string()),
+        ("detail", pa.string()),
+        ("domain", pa.string()),
         ("index", pa.int32()),
         ("attempt", pa.int32()),
         ("prompt_hash", pa.string()),
@@ -78,14 +80,13 @@ SEGMENTS = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Chosen documents of one part of the corpus, in the order in which they lie there."""
-
-    key: str
-    part: Part | None
-    """None only in the batch of a run that chose nothing."""
-    ids: tuple[str, ...]
+OUTCOMES = pa.schema(
+    [(name, pa.string()) for name in ("source_id", "style", "perspective", "detail", "domain", "language")]
+    + [("segments", pa.int32()), ("rewritten", pa.int32()), ("accepted", pa.bool_())]
+    + [("reason", pa.string()), ("why", pa.string())]
+    + [("scores", pa.struct([(name, pa.float64()) for name in whole.NAMES]))]
+)
+"""What became of every document that was tried, accepted or not: none is lost."""
 
 
 def build(
@@ -107,7 +108,7 @@ def build(
     """
     config = step.config
     assert isinstance(config, RephraseConfig)
-    _known(config)
+    drawable(config)
     batches = choose(config, corpus)
     pending = [batch for batch in batches if not _written(step, batch)]
     run, engine = Run(step, price or Price()), None
@@ -129,163 +130,31 @@ def build(
     else:
         for batch in pending:
             _write(step, batch, [])
-    artifact = run.publish(engine, answers, {})
+    artifact = run.publish(engine, answers, {"thresholds": thresholds(config.alignment, styles())})
     shutil.rmtree(run.folder / "answers", ignore_errors=True)
     return artifact
 
 
-def _known(config: RephraseConfig) -> None:
-    fitting = {name for name, style in styles().items() if "knowledge" in style.domains}
-    if unknown := sorted(set(config.styles) - fitting):
-        raise ValueError(
-            f"`rephrase.styles` names {', '.join(unknown)}: for knowledge there are {', '.join(sorted(fitting))}"
-        )
-    if config.rewrites > len(config.styles or fitting):
-        raise ValueError("`rephrase.rewrites` asks for more rewrites of a document than there are styles to draw from")
+def foresee(
+    step: Step, corpus: Artifact, engine_url: str | None, slots: int, price: Price, answers: Path | None
+) -> tuple[Outlook, int]:
+    """What a run of the stage would take, and how many documents are written already. Nothing is started."""
+    config = step.config
+    assert isinstance(config, RephraseConfig)
+    drawable(config)
+    batches = list(choose(config, corpus))
+    pending = [batch for batch in batches if not _written(step, batch)]
+    engine = open_engine(config, engine_url, slots, "rephrase", "engine_url")
+    written, left = (sum(len(batch.ids) for batch in some) for some in (batches, pending))
+    return outlook(config, corpus, pending, engine, price, answers), written - left
 
 
-def choose(config: RephraseConfig, corpus: Artifact) -> list[Batch]:
-    """The documents to rewrite, in batches: for each domain those whose hash with the seed is smallest, so that the
-    choice depends neither on how the corpus is cut into parts nor on its order. Never empty: a run that chooses nothing
-    has one batch of nothing."""
-    parts = corpus.parts("documents")
-    chosen: set[tuple[int, str]] = set()
-    for domain, count in (("knowledge", config.documents), ("math", config.math_documents)):
-        ranked = (
-            (draw(config.seed, "choice", identity), identity, number)
-            for number, part in enumerate(parts)
-            for identity in _eligible(config, corpus, part, domain)
-        )
-        if count != 0:
-            best = ranked if count is None else heapq.nsmallest(count, ranked)
-            chosen |= {(number, identity) for _, identity, number in best}
-    batches = []
-    for number, part in enumerate(parts):
-        wanted = {identity for place, identity in chosen if place == number}
-        if wanted:
-            frame = pl.scan_parquet(corpus.file(part)).select("id").filter(pl.col("id").is_in(wanted)).collect()
-            ids = frame["id"].to_list()
-            for piece, first in enumerate(range(0, len(ids), config.part)):
-                batches.append(Batch(f"{number:05d}-{piece:03d}", part, tuple(ids[first : first + config.part])))
-    return batches or [Batch("00000-000", None, ())]
-
-
-def draw_styles(config: RephraseConfig, identity: str, domain: str) -> list[str]:
-    """The styles of one document, drawn by seed: `rewrites` of them for knowledge, one for mathematics."""
-    known = styles()
-    wanted = config.styles if config.styles and domain != "math" else known
-    fitting = [name for name in wanted if domain in known[name].domains]
-    ranked = sorted(fitting, key=lambda name: (draw(config.seed, "style", identity, name), name))
-    return ranked[: 1 if domain == "math" else config.rewrites]
-
-
-def _eligible(config: RephraseConfig, corpus: Artifact, part: Part, domain: str) -> list[str]:
-    least, most = config.characters
-    frame = pl.scan_parquet(corpus.file(part)).filter(
-        pl.col("domain") == domain,
-        pl.col("language").is_in(config.languages),
-        pl.col("text").str.len_chars().is_between(least, most),
-    )
-    return frame.select("id").collect()["id"].to_list()
-
-
-def _keys(batch: Batch) -> tuple[str, str]:
-    return f"rewrites/{batch.key}", f"segments/{batch.key}"
+def _keys(batch: Batch) -> tuple[str, str, str]:
+    return f"rewrites/{batch.key}", f"segments/{batch.key}", f"outcomes/{batch.key}"
 
 
 def _written(step: Step, batch: Batch) -> bool:
     return all(step.part(key) for key in _keys(batch))
-
-
-def _jobs(config: RephraseConfig, corpus: Artifact, batch: Batch) -> Iterator[tuple[Job, float]]:
-    """The rewrites of a batch's documents, each with the share of its document that it is."""
-    if batch.part is None:
-        return
-    known = styles()
-    frame = pl.scan_parquet(corpus.file(batch.part)).select(COLUMNS).filter(pl.col("id").is_in(batch.ids)).collect()
-    for document in frame.iter_rows(named=True):
-        names = draw_styles(config, document["id"], document["domain"])
-        for name in names:
-            yield Job(document, name, known[name]), 1 / len(names)
-
-
-def predicted(
-    config: RephraseConfig, corpus: Artifact, batches: Sequence[Batch], rates: Rates, price: Price
-) -> Prediction:
-    """What rewriting `batches` will take, from a sample of their documents drawn by seed."""
-    whole = sum(len(batch.ids) for batch in batches)
-    drawn = {
-        identity
-        for _, identity in heapq.nsmallest(
-            SAMPLE,
-            ((draw(config.seed, "sample", identity), identity) for batch in batches for identity in batch.ids),
-        )
-    }
-    some = [replace(batch, ids=tuple(name for name in batch.ids if name in drawn)) for batch in batches]
-    sample = (job for batch in some if batch.ids for job, _ in _jobs(config, corpus, batch))
-    return predict(config, sample, sum(len(batch.ids) for batch in some), whole, rates, price)
-
-
-@dataclass
-class _Open:
-    """A batch whose documents are being rewritten."""
-
-    batch: Batch
-    outcomes: list[Outcome | None]
-    left: int
-    """Jobs that are not done."""
-
-
-class _Line:
-    """The jobs between the corpus and the written batches: so many at work, as many again waiting, no more."""
-
-    def __init__(self, run: Run, slots: int) -> None:
-        self.run, self.slots = run, slots
-        self.stop = threading.Event()
-        self._unfinished = 0
-        self._done: deque[_Open] = deque()
-        self._failure: BaseException | None = None
-        self._changed = threading.Condition()
-
-    def begin(self, batch: Batch, jobs: int) -> _Open:
-        """Take `batch` in once there is room for it, writing what has been finished meanwhile."""
-        self.settle(2 * self.slots)
-        with self._changed:
-            self._unfinished += jobs
-            some = _Open(batch, [None] * jobs, jobs)
-            if not jobs:
-                self._done.append(some)
-        return some
-
-    def finish(self, some: _Open, place: int, outcome: Outcome) -> None:
-        with self._changed:
-            some.outcomes[place] = outcome
-            some.left -= 1
-            self._unfinished -= 1
-            if not some.left:
-                self._done.append(some)
-            self._changed.notify()
-
-    def fail(self, error: BaseException) -> None:
-        self.stop.set()
-        with self._changed:
-            self._failure = self._failure or error
-            self._changed.notify()
-
-    def settle(self, most: int) -> None:
-        """Write every finished batch until at most `most` jobs are unfinished. Raises what a job failed with."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._done or self._failure or self._unfinished <= most)
-                if self._failure:
-                    raise self._failure
-                ready = list(self._done)
-                self._done.clear()
-                if not ready and self._unfinished <= most:
-                    return
-            for some in ready:
-                _write(self.run.step, some.batch, [outcome for outcome in some.outcomes if outcome is not None])
-                self.run.tick()
 
 
 def _run(
@@ -299,10 +168,15 @@ def _run(
     answers: Answers,
 ) -> None:
     """Rewrite every pending batch."""
-    line, seen, lock, began = _Line(run, engine.slots), Ledger(), threading.Lock(), time.monotonic()
+
+    def write(batch: Batch, outcomes: list[Outcome]) -> None:
+        _write(run.step, batch, outcomes)
+        run.tick()
+
+    line, seen, lock, began = Line(engine.slots, write), Ledger(), threading.Lock(), time.monotonic()
     total, left = (sum(len(batch.ids) for batch in some) for some in (batches, pending))
 
-    def work(some: _Open, place: int, job: Job, share: float) -> None:
+    def work(some: Open, place: int, job: Job, share: float) -> None:
         try:
             if line.stop.is_set():
                 return
@@ -327,9 +201,9 @@ def _run(
     ):
         try:
             for batch in pending:
-                jobs = [(job, share) for job, share in _jobs(config, corpus, batch)]
-                some = line.begin(batch, len(jobs))
-                for place, (job, share) in enumerate(jobs):
+                found = list(jobs(config, corpus, batch))
+                some = line.begin(batch, len(found))
+                for place, (job, share) in enumerate(found):
                     pool.submit(work, some, place, job, share)
             line.settle(0)
         except BaseException:
@@ -375,14 +249,15 @@ def _rewritten(
 
 
 def _write(step: Step, batch: Batch, outcomes: list[Outcome]) -> None:
-    """The two parts of one batch, the rows in the order of the documents."""
+    """The three parts of one batch, the rows in the order of the documents."""
     total = Ledger()
     for outcome in outcomes:
         add(total.counts, outcome.ledger.counts)
     rows = [row for outcome in outcomes for row in outcome.rows]
     rewrites = [outcome.rewrite for outcome in outcomes if outcome.rewrite is not None]
-    rewrite_key, segment_key = _keys(batch)
+    rewrite_key, segment_key, outcome_key = _keys(batch)
     _put(step, segment_key, rows, SEGMENTS, total.counts)
+    _put(step, outcome_key, [outcome.verdict for outcome in outcomes], OUTCOMES, {})
     _put(step, rewrite_key, rewrites, REWRITES, {})
 
 

@@ -85,7 +85,7 @@ class Run:
         return self.step.publish(
             found | {"prediction": self.predicted, "comparison": compared} | dict(more),
             cost={"money": found["money"]},
-            keep="rewrites,segments",
+            keep="rewrites,segments,outcomes",
         )
 
     def _save(self) -> None:

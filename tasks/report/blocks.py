@@ -75,6 +75,62 @@ class Excerpt:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A control that narrows what is shown by one of the tags of the blocks below it."""
+
+    key: str
+    """The tag."""
+    label: str
+    values: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Controls side by side; they hide `Compared` blocks without a script."""
+
+    choices: Sequence[Choice]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one check said: its score and threshold in words, and whether it passed (None: it was not reached)."""
+
+    name: str
+    score: str
+    threshold: str
+    passed: bool | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two texts with what differs marked, the verdicts on them, and where they come from; behind a line that opens
+    it."""
+
+    title: str
+    remark: str
+    titles: tuple[str, str]
+    halves: tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]]
+    """Each text in order, in pieces of (text, marks): of `copied`, `lost`, `new` and `weighty`, or nothing."""
+    scores: Sequence[Score]
+    note: str = ""
+    good: bool | None = None
+    tags: Sequence[tuple[str, str]] = ()
+    """(tag, value) for `Filters`."""
+    open: bool = True
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table of shares, the deeper the larger; None where there is nothing."""
+
+    corner: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[tuple[float, str] | None]]]
+    """(name, [(share from 0 to 1, what stands in the cell)])."""
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Code:
     """Text as it is."""
 
@@ -106,7 +162,7 @@ class Fold:
     blocks: Sequence[Block]
 
 
-Block = Prose | Headline | Table | Chart | Charts | Pair | Excerpt | Code | Graph | Problem | Fold
+Block = Prose | Headline | Table | Chart | Charts | Pair | Excerpt | Compared | Heat | Code | Graph | Problem | Fold
 
 
 @dataclass(frozen=True)
@@ -132,3 +188,5 @@ class Document:
     lead: str
     headline: Headline
     sections: Sequence[Section]
+    filters: Filters | None = None
+    """Controls that stay in sight below the first section."""

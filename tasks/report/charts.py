@@ -160,13 +160,17 @@ def histogram(
     refused: str = "",
     width: int = WIDTH,
     height: int = 190,
+    ceiling: float | None = None,
 ) -> str:
     """Counts between edges as columns over the value's axis. `limit` is drawn as a line; columns on its `refused` side
-    (`above` or `below`) are warm, one that the line cuts is both. Heights grow with the square root of the count, so
-    that the few near a threshold are seen beside the many; the axis says the counts."""
+    (`above` or `below`) are warm, one that the line cuts is both. `ceiling` is a second limit, for a band: what lies
+    above it is warm too. Heights grow with the square root of the count, so that the few near a threshold are seen
+    beside the many; the axis says the counts."""
     if len(edges) != len(counts) + 1 or not counts:
         raise ValueError(f"{len(counts)} counts need {len(counts) + 1} edges, not {len(edges)}")
-    marks = [limit] if limit is not None and math.isfinite(limit) else []
+    sides = [(limit, refused), (ceiling, "above")]
+    bounds = [(mark, side) for mark, side in sides if mark is not None and math.isfinite(mark)]
+    marks = [mark for mark, _ in bounds]
     low, high = min([edges[0], *marks]), max([edges[-1], *marks])
     high = high if high > low else low + 1.0
     left, right, top, bottom = 46, 14, 20, 38
@@ -184,9 +188,9 @@ def histogram(
         y = top + plot_h - tall(tick)
         out += [_rule("grid", left, width - right, y), _text("tick", left - 7, y + 4, words.short(tick), "end")]
     for (start, end), count in zip(pairwise(edges), counts, strict=True):
-        cuts = [start, *(mark for mark in marks if start < mark < end), end]
+        cuts = [start, *(mark for mark in sorted(marks) if start < mark < end), end]
         for a, b in pairwise(cuts):
-            over = any((a >= mark) if refused == "above" else (b <= mark and refused == "below") for mark in marks)
+            over = any((a >= mark) if side == "above" else (b <= mark and side == "below") for mark, side in bounds)
             wide = max(px(b) - px(a) - (1 if len(cuts) == 2 else 0), 0.8)
             out.append(
                 f'<rect class="f-{"warm" if over else "accent"}" x="{px(a):.1f}" '

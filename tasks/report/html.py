@@ -1,4 +1,4 @@
-"""The report as one HTML page that loads nothing: style inside, drawings inside, no script."""
+"""The report as one HTML page that loads nothing: style inside, drawings inside, no script, and none would run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from tasks.report.blocks import (
     Chart,
     Charts,
     Code,
+    Compared,
     Document,
     Excerpt,
+    Filters,
     Fold,
     Graph,
     Headline,
+    Heat,
     Pair,
     Problem,
     Prose,
+    Score,
     Section,
     Table,
     Verbatim,
@@ -35,15 +39,19 @@ def style() -> str:
 
 def page(document: Document) -> str:
     """The whole page."""
-    body = "".join(_section(section) for section in document.sections)
+    body = [_section(section) for section in document.sections]
+    if document.filters:
+        body.insert(1, _filters(document.filters))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        # what a document or a model wrote could do nothing even where it were taken for markup
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{escape(document.title)}</title>\n<style>\n{style()}</style></head>\n<body>"
         f'<nav><p class="brand">openk2</p><ol>{_contents(document.sections)}</ol></nav>\n<main>'
         f'<header><h1>{escape(document.title)}</h1><p class="subtitle">{_text(document.subtitle)}</p>'
         f'<p class="lead">{_text(document.lead)}</p>{_headline(document.headline)}</header>\n'
-        f"{body}</main></body></html>\n"
+        f"{''.join(body)}</main></body></html>\n"
     )
 
 
@@ -84,6 +92,10 @@ def _block(block: Block) -> str:
             text = "".join(f"<mark>{escape(piece)}</mark>" if marked else escape(piece) for piece, marked in pieces)
             under = f"<figcaption>{_text(note)}</figcaption>" if note else ""
             return f'<figure class="excerpt"><h4>{_text(title)}</h4><blockquote>{text}</blockquote>{under}</figure>'
+        case Compared():
+            return _compared(block)
+        case Heat():
+            return _heat(block)
         case Code(text, caption):
             under = f"<figcaption>{_text(caption)}</figcaption>" if caption else ""
             return f'<figure class="code"><pre>{escape(text)}</pre>{under}</figure>'
@@ -136,6 +148,88 @@ def _pair(pair: Pair) -> str:
     )
     note = f"<figcaption>{_text(pair.note)}</figcaption>" if pair.note else ""
     return f'<figure class="pair{mark}"><div class="halves">{halves}</div>{note}</figure>'
+
+
+MARKS = ("copied", "lost", "new", "weighty")
+
+
+def _compared(block: Compared) -> str:
+    tags = "".join(f' data-{_word(key)}="{escape(value)}"' for key, value in block.tags)
+    mark = "" if block.good is None else (" good" if block.good else " bad")
+    halves = "".join(
+        f"<div><h4>{_text(title)}</h4><blockquote>{''.join(map(_piece, pieces))}</blockquote></div>"
+        for title, pieces in zip(block.titles, block.halves, strict=True)
+    )
+    scores = "".join(map(_score, block.scores))
+    note = f'<p class="trace">{_text(block.note)}</p>' if block.note else ""
+    return (
+        f'<details class="compared{mark}"{tags}{" open" if block.open else ""}><summary><b>{_text(block.title)}</b> '
+        f'<span>{_text(block.remark)}</span></summary><div class="halves">{halves}</div>'
+        f'<ul class="scores">{scores}</ul>{note}</details>'
+    )
+
+
+def _piece(piece: tuple[str, str]) -> str:
+    text, marks = piece
+    kinds = [mark for mark in marks.split() if mark in MARKS]
+    if not kinds:
+        return escape(text)
+    name = "del" if "lost" in kinds else "ins" if "new" in kinds else "span"
+    return f'<{name} class="{" ".join(kinds)}">{escape(text)}</{name}>'
+
+
+def _score(score: Score) -> str:
+    kind, sign = {True: ("good", "✓"), False: ("bad", "✗"), None: ("ahead", "")}[score.passed]
+    said = f" <b>{escape(score.score)}</b>" if score.score else ""
+    limit = f" <i>{escape(score.threshold)}</i>" if score.threshold else ""
+    return f'<li class="{kind}">{sign} {escape(score.name)}{said}{limit}</li>'
+
+
+def _filters(block: Filters) -> str:
+    """Select boxes, and a rule for each value that hides what has another: no script."""
+    boxes, rules = [], []
+    for choice in block.choices:
+        key = _word(choice.key)
+        options = "".join(f'<option value="{at}">{escape(value)}</option>' for at, value in enumerate(choice.values))
+        boxes.append(
+            f'<label>{escape(choice.label)} <select id="f-{key}"><option>all</option>{options}</select></label>'
+        )
+        rules += [
+            f'main:has(#f-{key} option[value="{at}"]:checked) .compared:not([data-{key}="{_css(value)}"])'
+            for at, value in enumerate(choice.values)
+        ]
+    style = f"<style>{','.join(rules)}{{display:none}}</style>" if rules else ""
+    return (
+        f'{style}<form class="filters" autocomplete="off">{"".join(boxes)}<button type="reset">show all</button></form>'
+    )
+
+
+def _heat(block: Heat) -> str:
+    head = "".join(f'<th class="n">{_text(name)}</th>' for name in block.columns)
+    rows = []
+    for name, cells in block.rows:
+        inner = "".join(
+            f'<td class="n" style="--share:{100 * min(max(cell[0], 0.0), 1.0):.1f}%">{_text(cell[1])}</td>'
+            if cell
+            else '<td class="n none">–</td>'
+            for cell in cells
+        )
+        rows.append(f'<tr><td class="t">{_text(name)}</td>{inner}</tr>')
+    caption = f"<figcaption>{_text(block.caption)}</figcaption>" if block.caption else ""
+    return (
+        f'<figure class="table heat"><table><thead><tr><th class="t">{_text(block.corner)}</th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>{caption}</figure>"
+    )
+
+
+def _word(text: str) -> str:
+    """A tag's key: letters and digits alone."""
+    return re.sub(r"[^a-z0-9]+", "", text.lower())
+
+
+def _css(text: str) -> str:
+    """`text` within the quotes of a style sheet's string; every character that could end it as its number."""
+    return re.sub(r"[^\w .-]", lambda match: f"\\{ord(match.group()):x} ", text)
 
 
 def _text(text: str) -> str:

@@ -9,11 +9,13 @@ from tasks.report.blocks import (
     Chart,
     Charts,
     Code,
+    Compared,
     Document,
     Excerpt,
     Fold,
     Graph,
     Headline,
+    Heat,
     Pair,
     Problem,
     Prose,
@@ -58,6 +60,11 @@ def _block(block: Block) -> list[str]:
         case Excerpt(title, pieces, note):
             whole = _quote("".join(piece for piece, _ in pieces))
             return [f"**{_cell(title)}**\n\n> {whole}", *(["", note] if note else [])]
+        case Compared():
+            return _compared(block)
+        case Heat(corner, columns, rows, caption):
+            cells = [[name, *("–" if cell is None else cell[1] for cell in row)] for name, row in rows]
+            return _block(Table((corner, *(f"#{name}" for name in columns)), cells, caption))
         case Code(text, caption):
             fence = "`" * 3 if "```" not in text else "`" * 5
             return [fence, text, fence, *(["", caption] if caption else [])]
@@ -68,6 +75,18 @@ def _block(block: Block) -> list[str]:
         case Fold(title, blocks):
             inner = [line for block in blocks for line in (*_block(block), "")]
             return [f"<details><summary>{title}</summary>", "", *inner, "</details>"]
+
+
+def _compared(block: Compared) -> list[str]:
+    said = [
+        f"{'✓' if score.passed else '✗'} {score.name} {score.score}"
+        for score in block.scores
+        if score.passed is not None
+    ]
+    texts = ("".join(piece for piece, _ in half) for half in block.halves)
+    quoted = [f"{_cell(title)}\n\n> {_quote(text)}" for title, text in zip(block.titles, texts, strict=True)]
+    head = f"**{_cell(block.title)}** {_cell(block.remark)}"
+    return [head, "", "\n\n".join(quoted), "", ", ".join(said), *(["", _cell(block.note)] if block.note else [])]
 
 
 def _cell(text: str) -> str:

@@ -30,7 +30,9 @@ CORPUS_GATE = CorpusGate(
     median_characters=(40, 1_000),
     rejected=(0.05, 0.5),
 )
-REWRITES_GATE = RewritesGate(documents=4, segments=10, acceptance_rate=(0.2, 0.95), lost_numbers=0.05, copies=0.0)
+REWRITES_GATE = RewritesGate(
+    documents=4, segments=10, acceptance_rate=(0.2, 0.95), lost_numbers=0.05, copies=0.0, group=12
+)
 TOKENS_GATE = TokensGate(tokens=500, heldout_tokens=20, heldout_share=(0.01, 0.5))
 
 
@@ -50,6 +52,26 @@ class Promise(Config):
     """`near`: threshold and ngram."""
     safety: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
     """`pii`: the kinds that are replaced."""
+
+
+class Rewriting(Config):
+    """Of the rewrites' configuration what their gate reads."""
+
+    alignment: dict[str, float | tuple[float, float]] = Field(
+        default_factory=lambda: {"length": (0.5, 1.8), "cosine": 0.75}
+    )
+    """Thresholds."""
+
+
+THRESHOLDS = {
+    "length": {
+        "field": "rephrase.alignment.length",
+        "least": 0.5,
+        "most": 1.8,
+        "by_style": {"notes": [0.4, 2.5]},
+    },
+    "cosine": {"field": "rephrase.alignment.cosine", "least": 0.75, "most": None},
+}
 
 
 def key(text: str) -> str:
@@ -134,6 +156,7 @@ def segments() -> pl.DataFrame:
                 {
                     "source_id": document["id"],
                     "style": "notes" if document["domain"] == "math" else "explain",
+                    "domain": document["domain"],
                     "index": index,
                     "attempt": 0,
                     "prompt_hash": "00",
@@ -144,6 +167,7 @@ def segments() -> pl.DataFrame:
                     "rewrite_text": "Something else." if refused else f"In other words: {source}",
                     "accepted": not refused,
                     "reason": "numbers" if refused else "",
+                    "scores": {"length": 1.1, "cosine": None if refused else 0.9, "judge": None},
                 }
             )
     return pl.DataFrame(rows)
@@ -158,14 +182,15 @@ def rewritten() -> pl.DataFrame:
 
 
 def rewrites(
-    root: Path, change: Change | None = None, segment: Change | None = None, of: Step | None = None, **stated: int
+    root: Path, change: Change | None = None, segment: Change | None = None, of: Step | None = None, **stated: object
 ) -> Step:
     frame, parts = rewritten(), segments()
     frame = change(frame) if change else frame
     parts = segment(parts) if segment else parts
     accepted = int(parts["accepted"].sum())
-    statistics = {"documents": frame.height, "segments": parts.height, "accepted": accepted} | stated
-    step = Step("rewrites", Plain(), str(root), (of or corpus(root),))
+    counts = {"documents": frame.height, "segments": parts.height, "accepted": accepted}
+    statistics = counts | {"thresholds": THRESHOLDS} | stated
+    step = Step("rewrites", Rewriting(), str(root), (of or corpus(root),))
     return write(step, {"rewrites/0": frame, "segments/0": parts}, statistics)
 
 

@@ -1,11 +1,14 @@
-"""Is the answer a rewriting at all: whole, of a fair length, no refusal, no loop, no copy, in the source's language?"""
+"""Is the answer a rewriting at all: whole, of a fair length, no loop, no copy, in the right language?
+
+What an answer says instead of rewriting (refusals, talk, markup) is in talk.py.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 
-from tasks.rephrase.alignment.pair import HAN, Pair, Verdict, lists, verdict, words
+from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, lists, verdict, words
 from tasks.rephrase.config import AlignmentConfig
 
 RUN = 6
@@ -14,60 +17,59 @@ RUN = 6
 GRAM = 4
 """Words in a row that make a repetition."""
 
-REFUSAL = re.compile(
-    r"\b(?:I(?:'m| am) (?:sorry|unable|not able)|as an? (?:AI|language model|assistant)"
-    r"|my (?:training data|knowledge cutoff)|I (?:can(?:not|['’]t)|won['’]t) (?:help|assist|provide|rewrite|fulfil))"
-    r"|(?:很抱歉|对不起)，?我|作为(?:一个)?(?:AI|人工智能|语言模型)",
+HALF = re.compile(
+    r"(?:\.\.\.|…)[\s\"'”’)\]]*\Z|[\[(（](?:\.\.\.|…+|(?:the )?rest\b[^\])）]{0,40}|omitted|truncated|continue[sd]?"
+    r"|to be continued|略|以下省略|未完待续)[\])）]\s*\Z|(?:以下省略|未完待续)[。.]?\s*\Z"
+    r"|(?:[,，、;；(（]|\b(?:the|a|an|of|and|or|to|in|for|with|by|that|which|is|are|was|were))\s*\Z",
     re.I,
 )
+"""An end that is none."""
 
-META = re.compile(
-    r"\b(?:(?:rewritten|rephrased|revised|paraphrased) (?:text|version|passage|part|paragraph|sentence)"
-    r"|the (?:original|given|provided|source) (?:text|passage|part)|(?:own words|rewrite (?:this|the) (?:part|text))"
-    r"|I(?:'ve| have|'ll| will) (?:now |also )?(?:rewrit|rephras|paraphras|provide|revise)\w*)"
-    r"|</?(?:part|document)>|改写后的|以下是",
-    re.I,
-)
-
-PREAMBLE = re.compile(
-    r"\A(?:(?:sure|certainly|of course|okay)[!,.]?\s*)?(?:here(?:'s| is| are)\b[^\n]{0,120}?"
-    r"|(?:the )?(?:rewritten|rephrased|revised)[^\n]{0,60}?):[ \t]*\n+|\A(?:以下是|改写后的)[^\n]{0,40}?[:：]\s*",
-    re.I,
-)
-
-
-def clean(text: str) -> str:
-    """An answer without the announcement and the quotes that models put around it."""
-    text = PREAMBLE.sub("", text.strip(), count=1).strip()
-    if len(text) > 1 and text[0] in '"“' and text[-1] in '"”' and not re.search('["“”]', text[1:-1]):
-        text = text[1:-1].strip()
-    return text
+SCRIPTS = {
+    "Latin": re.compile(r"[A-Za-zÀ-ɏ]"),
+    "Han": re.compile(r"[㐀-鿿豈-﫿]"),
+    "kana": re.compile(r"[぀-ヿ]"),
+    "Hangul": re.compile(r"[가-힣ᄀ-ᇿ]"),
+    "Cyrillic": re.compile(r"[Ѐ-ӿ]"),
+    "Arabic": re.compile(r"[؀-ۿ]"),
+    "Devanagari": re.compile(r"[ऀ-ॿ]"),
+    "Hebrew": re.compile(r"[֐-׿]"),
+    "Thai": re.compile(r"[฀-๿]"),
+}
 
 
 def finished(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """The engine ended the answer itself, and there is one."""
+    """The engine ended the answer itself, there is one, and it does not break off."""
     if not pair.rewrite.strip():
         return Verdict("finished", 0.0, False, "the answer is empty")
+    if pair.finish == "filtered":
+        return Verdict("finished", 0.0, False, "the endpoint's content filter ended the answer")
     if pair.finish != "stop":
-        return Verdict("finished", 0.0, False, "the answer was cut at its longest length")
+        looped = not repetition(pair, config).passed
+        return Verdict(
+            "finished", 0.0, False, "the answer was cut at its longest length" + (", in a loop" if looped else "")
+        )
+    half = HALF.search(pair.rewrite[-80:])
+    if half and not HALF.search(pair.source[-80:]):
+        return Verdict("finished", 0.0, False, f"the answer breaks off: '{pair.rewrite.strip()[-40:]}'")
     return Verdict("finished", 1.0, True)
 
 
 def length(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Characters of the rewrite over those of the source, within the band."""
-    least, most = pair.length or config.length
-    ratio = len(pair.rewrite.strip()) / max(len(pair.source.strip()), 1)
+    """Characters of the rewrite over those of the source, within the band. Of a translation, what is the same in every
+    language (formulas, code, URLs) is left out on both sides."""
+    old, new = pair.source.strip(), pair.rewrite.strip()
+    if pair.translated:
+        bands = config.translation_length
+        least, most = bands.get(pair.translated, bands["other"])
+        old, new = wording(old), wording(new)
+        if len(old) < 10:  # hardly a word: nothing to measure by
+            return Verdict("length", 1.0, True)
+    else:
+        least, most = pair.length or config.length
+    ratio = len(new) / max(len(old), 1)
     why = f"{ratio:.2f} times as long as its source; {least:g} to {most:g} is allowed"
     return verdict("length", ratio, least <= ratio <= most, why)
-
-
-def refusal(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """No refusal and no talk about the task that the source does not have itself."""
-    for pattern, kind in ((REFUSAL, "refuses"), (META, "talks about the task")):
-        found = pattern.search(pair.rewrite)
-        if found and not pattern.search(pair.source):
-            return Verdict("refusal", 0.0, False, f"{kind}: '{found.group()}'")
-    return Verdict("refusal", 1.0, True)
 
 
 def repetition(pair: Pair, config: AlignmentConfig) -> Verdict:
@@ -90,35 +92,51 @@ def copied(pair: Pair, config: AlignmentConfig) -> Verdict:
     return verdict("copied", share, share <= config.copied, why)
 
 
-def seam(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Share of the rewrite's words that only say again what the segment before it said (0 is best)."""
-    share = copy_share(pair.before, pair.rewrite) if pair.before else 0.0
-    why = f"{share:.0%} of its words repeat the segment before; {config.seam:.0%} is allowed"
-    return verdict("seam", share, share <= config.seam, why)
-
-
 def language(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Source and rewrite are written in the same script and, where long enough to tell, in the same language."""
-    before, after = _han(pair.source), _han(pair.rewrite)
-    score = 1 - abs(before - after)
+    """Source and rewrite are written in the same script and, where long enough to tell, in the same language; a
+    translation is in English."""
+    after = _scripts(pair.rewrite)
+    found = _english(pair.rewrite)
+    if pair.translated:
+        foreign = 1 - after.get("Latin", 0.0) if after else 0.0
+        if foreign > config.foreign:
+            return Verdict("language", 1 - foreign, False, f"{foreign:.0%} of its letters are not those of English")
+        if found is not None and found < 0.08:
+            return Verdict("language", found, False, f"only {found:.0%} of its words are common English ones")
+        return Verdict("language", 1 - foreign, True)
+    before = _scripts(pair.source)
+    score = sum(min(share, after.get(name, 0.0)) for name, share in before.items()) if before and after else 1.0
     if score < 0.6:
-        return Verdict("language", score, False, f"{after:.0%} of it is Chinese, {before:.0%} of the source")
-    told, found = _english(pair.source), _english(pair.rewrite)
+        return Verdict("language", score, False, f"written in {_most(after)}, its source in {_most(before)}")
+    told = _english(pair.source)
     if told is not None and found is not None and told >= 0.2 and found < 0.08:
         return Verdict("language", found, False, f"only {found:.0%} of its words are common English ones")
+    if told is not None and found is not None and told < 0.05 and found >= 0.25 and before.get("Latin", 0.0) > 0.6:
+        return Verdict("language", 1 - found, False, "it is in English, and its source is not")
     return Verdict("language", score, True)
 
 
 def copy_share(source: str, rewrite: str) -> float:
     """Share of the rewrite's words that lie in a run of at least six words that the source has too."""
+    taken = taken_words(source, rewrite)
+    return sum(taken) / max(len(taken), 1)
+
+
+def taken_words(source: str, rewrite: str, run: int = RUN) -> list[bool]:
+    """Of each word of the rewrite whether it lies in a run of at least `run` words that the source has too."""
     old, new = [word.lower() for word in words(source)], [word.lower() for word in words(rewrite)]
-    size = min(RUN, max(len(new), 1))
+    size = min(run, max(len(new), 1))
     runs = {tuple(old[place : place + size]) for place in range(len(old) - size + 1)}
     taken = [False] * len(new)
     for place in range(len(new) - size + 1):
         if tuple(new[place : place + size]) in runs:
             taken[place : place + size] = [True] * size
-    return sum(taken) / max(len(new), 1)
+    return taken
+
+
+def wording(text: str) -> str:
+    """What of a text differs from language to language: formulas, code and URLs left out."""
+    return " ".join(URL.sub(" ", CODE.sub(" ", FORMULA.sub(" ", text))).split())
 
 
 def _repeated(found: list[str]) -> float:
@@ -127,9 +145,15 @@ def _repeated(found: list[str]) -> float:
     return (total - len(grams)) / total if total else 0.0
 
 
-def _han(text: str) -> float:
-    letters = [character for character in text if character.isalpha()]
-    return sum(bool(HAN.match(character)) for character in letters) / len(letters) if letters else 0.0
+def _scripts(text: str) -> dict[str, float]:
+    """The share of each script among the letters that belong to a language: Greek ones are taken for signs."""
+    counts = {name: len(pattern.findall(text)) for name, pattern in SCRIPTS.items()}
+    total = sum(counts.values())
+    return {name: count / total for name, count in counts.items() if count} if total else {}
+
+
+def _most(shares: dict[str, float]) -> str:
+    return max(shares, key=lambda name: shares[name])
 
 
 def _english(text: str) -> float | None:

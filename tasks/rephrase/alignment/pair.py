@@ -46,7 +46,17 @@ class Pair:
     adds: bool = False
     """Whether the style may add formulas."""
     before: str = ""
-    """The rewritten segment before this one."""
+    """What stands before it in the rewritten document: the segment before, rewritten or kept."""
+    before_source: str = ""
+    """The segment before, as the source has it."""
+    after_source: str = ""
+    """The segment that follows in the source."""
+    notes: bool = False
+    """Whether the style may leave out boilerplate and must keep a worked solution's answer."""
+    translated: str = ""
+    """The source's language where the rewrite is its English translation, else nothing."""
+    prompt: str = ""
+    """What the prompt says besides the document's text."""
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasks.rephrase.alignment.answer import copied, finished, language, length, refusal, repetition, seam
+from tasks.rephrase.alignment.answer import copied, finished, language, length, repetition
 from tasks.rephrase.alignment.coverage import coverage
 from tasks.rephrase.alignment.entities import entities
 from tasks.rephrase.alignment.formulas import formulas
+from tasks.rephrase.alignment.joints import ahead, seam
 from tasks.rephrase.alignment.literals import code
 from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.negations import negations, opposites
 from tasks.rephrase.alignment.numbers import numbers
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict
+from tasks.rephrase.alignment.solution import answer
+from tasks.rephrase.alignment.talk import chatter, leak, markup, refusal
+from tasks.rephrase.alignment.translation import sentencewise
 from tasks.rephrase.alignment.words import Dear, Embedder, Match
 from tasks.rephrase.config import AlignmentConfig
 
 CHECKS: tuple[Check, ...] = (
     finished,
-    length,
     refusal,
+    chatter,
+    markup,
+    leak,
+    length,
     repetition,
     copied,
     seam,
@@ -35,10 +42,15 @@ CHECKS: tuple[Check, ...] = (
     negations,
     opposites,
     entities,
+    answer,
+    sentencewise,
 )
 
-DEAR: tuple[Dear, ...] = (cosine, coverage)
+DEAR: tuple[Dear, ...] = (cosine, coverage, ahead)
 """Those that read both texts with the network, after all others."""
+
+MONOLINGUAL = frozenset(("copied", "negations", "opposites", "entities", "cosine", "coverage", "ahead"))
+"""Checks that compare words, or vectors of a network that reads English alone: not asked of a translation."""
 
 NAMES = tuple(check.__name__ for check in (*CHECKS, *DEAR))
 """Every check, in the order in which they run."""
@@ -72,12 +84,17 @@ class Alignment:
 def align(pair: Pair, config: AlignmentConfig, embedder: Embedder, *, every: bool = False) -> Alignment:
     """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted."""
     verdicts: list[Verdict] = []
+    left_out = MONOLINGUAL if pair.translated else frozenset[str]()
     for check in CHECKS:
+        if check.__name__ in left_out:
+            continue
         verdicts.append(check(pair, config))
         if not (verdicts[-1].passed or every):
             return Alignment(tuple(verdicts))
     match = Match(pair, embedder)
     for dear in DEAR:
+        if dear.__name__ in left_out:
+            continue
         verdicts.append(dear(match, config))
         if not (verdicts[-1].passed or every):
             break

@@ -1,19 +1,32 @@
-"""Rephrasing: what was attempted, what passed, what it looks like side by side."""
+"""Rephrasing: what was attempted, what passed, what it cost, what it looks like side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import polars as pl
+import fsspec
 
+from tasks.inspect.rewrites import blocks
+from tasks.inspect.rewrites.attempts import Cell, Selection, Survey, survey
+from tasks.inspect.rewrites.limits import Limits, sentence
 from tasks.report import figures, words
-from tasks.report.blocks import Block, Charts, Fold, Pair, Prose, Verbatim
-from tasks.report.book import Book
+from tasks.report.blocks import Block, Charts, Fold, Prose, Table, Verbatim
+from tasks.report.book import Absent, Book
 from tasks.report.chapter import Chapter, everything
-from tasks.report.chapters.corpus import colour
 
-LONGEST = 900
+SHOWN = 2
+"""Accepted and refused segments that are shown; those behind a fold besides."""
+PAGE = "rewrites.html"
+OUTCOMES = (("at the first attempt", "good"), ("after a retry", "accent"), ("given up", "warm"))
+COSTS = {
+    "requests": "requests",
+    "tokens_prompt": "prompt tokens",
+    "tokens_cached": "of them from the prefix cache",
+    "tokens_generated": "generated tokens",
+    "money": "money",
+    "seconds": "seconds",
+}
 
 
 def _summary(book: Book) -> str:
@@ -34,77 +47,143 @@ def _summary(book: Book) -> str:
     return text
 
 
-def _rates(book: Book) -> Iterable[Block]:
-    """Acceptance by style and by domain"""
-    drawn = []
-    for key, title in (("by_style", "By style"), ("by_domain", "By domain")):
-        table = book.optional("rewrites", key)
-        if not table:
-            continue
-        rows = []
-        for name, entry in sorted(table.items()):
-            rate = entry["accepted"] / max(entry["segments"], 1)
-            text = f"{words.share(rate)} of {words.count(entry['segments'])}"
-            rows.append((words.name(name), rate, text, colour(name)))
-        drawn.append(figures.bars(rows, "Accepted share of the attempts at segments.", title, figures.HALF))
-    if drawn:
-        yield Charts(drawn)
+def _attempts(book: Book) -> Iterable[Block]:
+    """Acceptance, retries and fallbacks, checks, and samples"""
+    artifact = book.stage("rewrites")
+    if not artifact.parts("segments"):
+        raise Absent("`rewrites` lists no parts under `segments`")
+    found = survey(artifact, Selection(), refused=1, accepted=SHOWN)
+    if not found.whole().segments:
+        yield Prose("No segment was attempted: the configuration chose no document.")
+        return
+    yield from _outcomes(found)
+    yield from _checks(found, Limits.of(artifact))
+    yield from _samples(book, found, Limits.of(artifact))
 
 
-def _checks(book: Book) -> Iterable[Block]:
-    """Which check refused"""
-    refused = book.statistic("rewrites", "rejected_by_check")
+def _outcomes(found: Survey) -> Iterable[Block]:
+    """What became of the segments, by style and by domain."""
+    charts = []
+    for place, title in ((0, "By style"), (1, "By domain")):
+        rows = [_outcome(name, cell) for name, cell in found.by(place).items() if cell.asked]
+        if place == 0 and len(rows) > 1:
+            rows.append(_outcome("all", found.whole()))
+        if rows:
+            caption = "Segments by what became of them." if place == 0 else ""
+            charts.append(figures.stacked(rows, OUTCOMES, caption, title))
+    yield from charts
+    rates = list(blocks.rates(found))
+    yield Fold("Acceptance, retries and fallbacks in numbers", rates)
+
+
+def _outcome(name: str, cell: Cell) -> tuple[str, list[tuple[float, str]], str]:
+    asked = max(cell.asked, 1)
+    counts = (cell.accepted_first, cell.accepted - cell.accepted_first, cell.failed)
+    shares = [(count / asked, colour) for count, (_, colour) in zip(counts, OUTCOMES, strict=True)]
+    return words.name(name) or "–", shares, f"{words.share(cell.final_rate)} of {words.count(cell.asked)}"
+
+
+def _checks(found: Survey, limits: Limits) -> Iterable[Block]:
+    """Which check refused, and the scores of those that have a threshold."""
+    refused = found.whole().refused
     if not refused:
         yield Prose("No segment was refused.")
         return
     total = max(sum(refused.values()), 1)
     rows = [
-        (words.name(name), value, f"{words.count(value)} · {words.share(value / total)}", "warm")
-        for name, value in sorted(refused.items(), key=lambda item: -item[1])
+        (words.name(name), float(value), f"{words.count(value)} · {words.share(value / total)}", "warm")
+        for name, value in sorted(refused.items(), key=lambda item: (-item[1], item[0]))
     ]
-    yield figures.bars(rows, "Refused segments by the check that refused them.", "Refused, by check")
+    yield figures.bars(rows, "Refused attempts by the first check that refused them.", "Refused, by check")
+    drawn = [
+        chart
+        for name in limits.checks
+        if name in found.scores
+        and (chart := blocks.histogram(name, limits.get(name), found.scores[name], figures.HALF))
+    ]
+    if drawn:
+        yield Fold("How the scores lie about their thresholds", [Charts(drawn)])
 
 
-def _samples(book: Book) -> Iterable[Block]:
-    """Sources and rewrites side by side"""
-    segments = book.rows("rewrites", "segments")
-    for accepted, title in ((True, "accepted"), (False, "refused")):
-        picked = (
-            segments.filter(pl.col("accepted") == accepted)
-            .filter(pl.col("rewrite_text").fill_null("").str.len_chars() > 0)
-            .sort("style", "source_id", "index")
-            .group_by("style" if accepted else "reason", maintain_order=True)
-            .head(1)
-            .head(3 if accepted else 4)
-            .collect()
+def _samples(book: Book, found: Survey, limits: Limits) -> Iterable[Block]:
+    """Two accepted and two refused side by side, the rest behind a fold."""
+    accepted = found.nearest.get("", [])
+    refused = found.whole().refused
+    ordered = sorted(refused, key=lambda name: (-refused[name], name))
+    tried = [one for name in ordered for one in found.nearest.get(name, []) if one.rewrite.strip()]
+    if not accepted:
+        yield Prose("No segment was accepted.")
+    for one in accepted:
+        yield blocks.compared(one, limits, "only just accepted", opened=True)
+    shown = [blocks.compared(one, limits, sentence(one.reason), opened=True) for one in tried]
+    yield from shown[:SHOWN]
+    if shown[SHOWN:]:
+        yield Fold(f"{len(shown) - SHOWN} more refused, one for each check", shown[SHOWN:])
+    yield Prose(blocks.LEGEND)
+    if _has_page(book):
+        yield Prose(f"[All of it, by check]({PAGE}), with samples nearest to each threshold.")
+    else:
+        yield Prose("`openk2 inspect rewrites --html` writes a page with more of each check, and of each style.")
+
+
+def _has_page(book: Book) -> bool:
+    """Whether `openk2 inspect rewrites --html` has been written of these rewrites, beside the report."""
+    fs, path = fsspec.core.url_to_fs(f"{book.steps[0].root.rstrip('/')}/{PAGE}")
+    return fs.exists(path) and book.stage("rewrites").fingerprint in fs.cat_file(path).decode(errors="replace")
+
+
+def _costs(book: Book) -> Iterable[Block]:
+    """What was predicted and what it came to"""
+    compared: Mapping[str, Mapping[str, Any]] = book.optional("rewrites", "comparison", default={})
+    rows = []
+    for key, name in COSTS.items():
+        if entry := compared.get(key):
+            predicted, actual, ratio = (entry.get(part) for part in ("predicted", "actual", "ratio"))
+            if key == "money" and not (predicted or actual):
+                continue
+            said = "–" if ratio is None else f"{ratio:.2f}"
+            rows.append([name, _amount(key, predicted), _amount(key, actual), said])
+    if rows:
+        basis = book.optional("rewrites", "prediction", "basis", default="")
+        caption = "Predicted before the first attempt"
+        if basis:
+            caption += f", from {'a measured' if basis == 'measured' else 'an assumed'} rate"
+        reused = book.optional("rewrites", "requests_reused", default=0)
+        if reused:
+            caption += f". {words.count(reused)} answers had been paid for by another run and cost nothing"
+        yield Table(("", "#predicted", "#actual", "#actual / predicted"), rows, f"{caption}.")
+    else:
+        s = book.stage("rewrites").statistics
+        known = [[name, words.count(s[key])] for key, name in COSTS.items() if isinstance(s.get(key), int | float)]
+        if known:
+            yield Table(("tokens", "#actual"), known, "These rewrites hold no prediction to compare them with.")
+    generating, checking = (
+        book.optional("rewrites", f"seconds_{part}", default=0) for part in ("generating", "checking")
+    )
+    if generating and checking:
+        yield Prose(
+            f"The alignment check took {words.duration(checking)} of processor time, "
+            f"{words.share(checking / generating)} of the {words.duration(generating)} that the engine was busy."
         )
-        pairs = [
-            Pair(
-                (f"source `{row['source_id'][:12]}`, segment {row['index']}", f"rewrite, {words.name(row['style'])}"),
-                (_cut(row["source_text"]), _cut(row["rewrite_text"])),
-                "Accepted: every check passed." if accepted else _refusal(row),
-                accepted,
-            )
-            for row in picked.to_dicts()
-        ]
-        if accepted and pairs:
-            yield pairs[0]
-            pairs = pairs[1:]
-        if pairs:
-            yield Fold(f"{len(pairs)} {'more ' if accepted else ''}{title}", pairs)
-        elif accepted:
-            yield Prose("No further accepted segment to show." if picked.height else "No segment was accepted.")
 
 
-def _refusal(row: dict[str, Any]) -> Verbatim:
-    why = str(row.get("why") or "")
-    return Verbatim(f"Refused: {words.name(row['reason'])}{f', {why}' if why else ''}.")
+def _amount(key: str, value: Any) -> str:
+    if not isinstance(value, int | float):
+        return "–"
+    if key == "money":
+        return f"{value:,.2f}"
+    return words.duration(value) if key == "seconds" else words.count(value)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[:LONGEST].rstrip() + " …"
+def _engines(book: Book) -> Iterable[Block]:
+    """Who wrote"""
+    config = book.stage("rewrites").manifest.get("config") or {}
+    named = [(name, config.get(name)) for name in ("engine", "model", "prompt", "attempts", "fallback")]
+    rows = [[words.name(name), Verbatim(words.plain(value))] for name, value in named if value is not None]
+    if rows:
+        yield Fold("Engine, model and policy", [Table(("setting", "value"), rows)])
 
 
 CHAPTER = Chapter(
-    "rewrites", "Rephrasing", ("rewrites",), _summary, (_rates, _checks, _samples, everything("rewrites"))
+    "rewrites", "Rephrasing", ("rewrites",), _summary, (_attempts, _costs, _engines, everything("rewrites"))
 )

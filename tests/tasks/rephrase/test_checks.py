@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rephrase.alignment import answer, entities, formulas, literals, negations, numbers, stack
-from tasks.rephrase.alignment.answer import clean
+from tasks.rephrase.alignment import answer, entities, formulas, joints, literals, negations, numbers, stack, talk
 from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.talk import clean
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import CORRUPTIONS, EXTRA_NEGATIONS, PARAPHRASES
 
@@ -57,12 +57,12 @@ def test_copies_count_whatever_the_case_and_the_line_breaks() -> None:
     ],
 )
 def test_refusals_and_talk_about_the_task(answer: str) -> None:
-    assert "refusal" in failed(Pair(PARAPHRASES[0][0], answer))
+    assert {"refusal", "chatter", "markup"} & set(failed(Pair(PARAPHRASES[0][0], answer)))
 
 
 def test_a_source_that_speaks_of_refusals_may_be_rewritten() -> None:
     source = "The chatbot answers: I'm sorry, I cannot help. As an AI it has limits."
-    assert answer.refusal(Pair(source, source), CONFIG).passed
+    assert talk.refusal(Pair(source, source), CONFIG).passed
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_length_band_and_the_styles_own() -> None:
 
 def test_seam() -> None:
     before = PARAPHRASES[1][1]
-    assert not answer.seam(Pair("New text.", before, before=before), CONFIG).passed
-    assert answer.seam(Pair("New text.", PARAPHRASES[0][1], before=before), CONFIG).passed
+    assert not joints.seam(Pair("New text.", before, before=before), CONFIG).passed
+    assert joints.seam(Pair("New text.", PARAPHRASES[0][1], before=before), CONFIG).passed
 
 
 def test_language() -> None:
@@ -216,5 +216,5 @@ def test_announcements_and_quotes_come_off(answer: str, text: str) -> None:
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_no_text_breaks_a_check(source: str, rewrite: str) -> None:
     for check in stack.CHECKS:
-        verdict = check(Pair(source, answer.clean(rewrite)), CONFIG)
+        verdict = check(Pair(source, talk.clean(rewrite)), CONFIG)
         assert verdict.passed == (verdict.why == "")

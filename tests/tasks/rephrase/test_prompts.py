@@ -17,7 +17,7 @@ def test_there_are_ten_styles_for_knowledge_and_a_learning_note_for_mathematics(
     known = styles()
     knowledge = [name for name, style in known.items() if "knowledge" in style.domains]
     assert len(knowledge) >= 10
-    assert [name for name, style in known.items() if "math" in style.domains] == ["learning_note"]
+    assert [name for name, style in known.items() if "math" in style.domains] == ["learning_note", "translation"]
     assert known["learning_note"].adds
     assert not any(known[name].adds for name in knowledge)
     texts = [getattr(style, size) for style in known.values() for size in ("short", "full")]

@@ -14,7 +14,7 @@ from model.engines.choice import open_engine
 from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, EngineError, Prompt, PromptRefused
 from tasks.artifact import Artifact, Step
-from tasks.rephrase import rewriting
+from tasks.rephrase import choice, rewriting
 from tasks.rephrase.config import RephraseConfig, SegmentsConfig
 from tests.tasks.rephrase.conftest import CODE, row, sources, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
@@ -124,7 +124,7 @@ def test_a_refused_segment_is_tried_again_with_another_seed_and_a_stricter_promp
     pairs = segments.group_by("source_id", "index").agg(pl.col("seed").n_unique(), pl.col("prompt_hash").n_unique())
     assert set(pairs["seed"]) == set(pairs["prompt_hash"]) == {2}
     assert done.statistics["acceptance_rate"] == 0.5
-    assert done.statistics["rejected_by_check"] == {"length": 12}
+    assert done.statistics["rejected_by_check"] == {"refusal": 12}
     assert done.statistics["fallbacks"] == 0
 
 
@@ -228,7 +228,7 @@ def test_bytes_do_not_depend_on_slots_order_or_how_the_corpus_is_cut(run, tmp_pa
 def test_documents_and_styles_are_chosen_by_seed_and_domain(corpus: Artifact) -> None:
     def chosen(**changes) -> set[str]:
         config = CONFIG.model_copy(update=changes)
-        return {identity for batch in rewriting.choose(config, corpus) for identity in batch.ids}
+        return {identity for batch in choice.choose(config, corpus) for identity in batch.ids}
 
     domains = {document["id"]: (document["domain"], document["language"]) for document in sources()}
     some = chosen(documents=2, math_documents=1)
@@ -238,11 +238,13 @@ def test_documents_and_styles_are_chosen_by_seed_and_domain(corpus: Artifact) ->
     assert len({frozenset(chosen(documents=2, math_documents=0, seed=seed)) for seed in range(12)}) > 2
     assert chosen(documents=None, math_documents=None, languages=("zh",)) == {sources()[6]["id"]}
     assert chosen(documents=None, math_documents=0, characters=(1, 2)) == set()
-    drawn = {tuple(rewriting.draw_styles(CONFIG, str(number), "knowledge")) for number in range(60)}
+    drawn = {
+        tuple(drawn.style for drawn in choice.manners(CONFIG, str(number), "knowledge", "en")) for number in range(60)
+    }
     assert len(drawn) >= 8
-    two = rewriting.draw_styles(CONFIG.model_copy(update={"rewrites": 2}), "x", "knowledge")
-    assert len(set(two)) == 2
-    assert two[:1] == rewriting.draw_styles(CONFIG, "x", "knowledge")
+    two = choice.manners(CONFIG.model_copy(update={"rewrites": 2}), "x", "knowledge", "en")
+    assert len({drawn.style for drawn in two}) == 2
+    assert two[:1] == choice.manners(CONFIG, "x", "knowledge", "en")
 
 
 @pytest.mark.parametrize(

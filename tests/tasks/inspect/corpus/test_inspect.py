@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.inspection import InspectError, Wanted, show
 from flows.request import Request
-from tasks.inspect import kept, overview, terminal
-from tasks.inspect.evidence import evidence, merged, pieces
-from tasks.inspect.page import build
-from tasks.inspect.rejects import Histogram, Selection, heads, survey
+from tasks.inspect.corpus import kept, overview, terminal
+from tasks.inspect.corpus.evidence import evidence, merged, pieces
+from tasks.inspect.corpus.page import build
+from tasks.inspect.corpus.rejects import Histogram, Selection, heads, survey
 from tasks.inspect.visible import flat, visible
-from tests.tasks.inspect import data
+from tests.tasks.inspect.corpus import data
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tasks.artifact import Artifact
-from tasks.inspect.catalogue import explanation, stage_sentence
-from tasks.inspect.evidence import evidence, pieces
-from tasks.inspect.overview import Inspection, Route, Rule, inspect
-from tasks.inspect.rejects import Sample, Selection, heads
-from tasks.inspect.terminal import said
+from tasks.inspect.corpus.catalogue import explanation, stage_sentence
+from tasks.inspect.corpus.evidence import evidence, pieces
+from tasks.inspect.corpus.overview import Inspection, Route, Rule, inspect
+from tasks.inspect.corpus.rejects import Sample, Selection, heads
+from tasks.inspect.corpus.terminal import said
 from tasks.inspect.visible import flat, visible
 from tasks.report import figures, html, words
 from tasks.report.blocks import Block, Charts, Document, Excerpt, Fold, Headline, Pair, Prose, Section, Table, Verbatim

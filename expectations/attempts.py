@@ -1,0 +1,163 @@
+"""What the gate measures of every attempt at a segment: a row of facts, the two texts left behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from expectations.dataset import Dataset
+from expectations.rules import batches
+
+COLUMNS = (
+    *("source_id", "style", "domain", "index", "attempt", "prompt_hash", "engine", "model", "seed"),
+    *("source_text", "rewrite_text", "accepted", "reason", "scores"),
+)
+TRACED = ("prompt_hash", "engine", "model")
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+LIST_MARKER = re.compile(r"^\s*\d{1,2}[.)]\s", re.MULTILINE)
+SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
+SAID = 30
+"""Characters from which a sentence that stands twice is no chance; of Chinese a third of that."""
+ROUNDED = 1e-4
+"""Scores are kept to four decimals."""
+FACTS = {
+    "lost": pl.Boolean,
+    "invented": pl.Boolean,
+    "copy": pl.Boolean,
+    "ratio": pl.Float64,
+    "empty": pl.Boolean,
+    "again": pl.Boolean,
+}
+
+
+def facts(rewrites: Dataset) -> pl.DataFrame:
+    """One row an attempt: whose it is, its verdict, and what was found of its texts and scores. `untraced`: something
+    of its origin is missing; `failing`: a score lies outside of the threshold that the artifact records; `unscored`:
+    checks that gave it no score."""
+    seam = _Seam()
+    limits = rewrites.statistics.get("thresholds") or {}
+    found = [
+        _facts(frame, limits, seam)
+        for path in rewrites.files("segments")
+        for frame in batches(path, COLUMNS, rows=1024)
+    ]
+    return pl.concat(found) if found else _facts(pl.DataFrame(schema=_SCHEMA), limits, seam)
+
+
+_SCHEMA: dict[str, Any] = {
+    **dict.fromkeys(("source_id", "style", "domain", "prompt_hash", "engine", "model"), pl.String),
+    **dict.fromkeys(("index", "attempt", "seed"), pl.Int64),
+    **dict.fromkeys(("source_text", "rewrite_text", "reason"), pl.String),
+    "accepted": pl.Boolean,
+    "scores": pl.Struct({"length": pl.Float64}),
+}
+
+
+def numbers(text: str) -> set[str]:
+    """The numbers in `text`, thousands' separators and the markers of numbered lists left out."""
+    found = NUMBER.findall(LIST_MARKER.sub(" ", text))
+    return {re.sub(r",(?=\d{3}(?!\d))", "", number) for number in found}
+
+
+class _Seam:
+    """Remembers the last accepted segment, to see what the next one of its document says again."""
+
+    def __init__(self) -> None:
+        self.place: tuple[str, str] = ("", "")
+        self.source: set[str] = set()
+        self.rewrite: set[str] = set()
+
+    def again(self, place: tuple[str, str], source: str, rewrite: str) -> bool:
+        """Whether this accepted segment shares more sentences with the one before than their sources do."""
+        own, said = set(_sentences(source)), set(_sentences(rewrite))
+        twice = place == self.place and len(said & self.rewrite) > len(own & self.source)
+        self.place, self.source, self.rewrite = place, own, said
+        return twice
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for sentence in SENTENCE.split(text):
+        line = " ".join(sentence.lower().split())
+        if len(line) >= (SAID if line.isascii() else SAID // 3):
+            yield line
+
+
+def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.DataFrame:
+    """Numbers, copies and seams are judged on accepted ones only."""
+    rows = []
+    columns = ("source_id", "style", "source_text", "rewrite_text", "accepted")
+    for name, style, source, rewrite, accepted in frame.select(columns).iter_rows():
+        source, rewrite = source or "", rewrite or ""
+        before, after = (numbers(source), numbers(rewrite)) if accepted else (set(), set())
+        rows.append(
+            {
+                "lost": bool(before - after),
+                "invented": bool(after - before),
+                "copy": bool(accepted) and " ".join(source.split()) == " ".join(rewrite.split()),
+                "ratio": len(rewrite) / max(len(source), 1),
+                "empty": bool(accepted) and not rewrite.strip(),
+                "again": bool(accepted) and seam.again((name or "", style or ""), source, rewrite),
+            }
+        )
+    blank = [pl.col(name).fill_null("").str.strip_chars() == "" for name in TRACED]
+    kept = frame.select(
+        "source_id",
+        pl.col("style", "domain").fill_null(""),
+        pl.col("index", "attempt").cast(pl.Int64),
+        "accepted",
+        "reason",
+        untraced=pl.any_horizontal(*blank, pl.col("seed").is_null(), pl.col("attempt").is_null()),
+        failing=_failing(frame, limits),
+        unscored=pl.sum_horizontal(
+            pl.col("scores").struct.field(name).is_null() for name in frame["scores"].struct.fields
+        ).cast(pl.Int64),
+    )
+    return pl.concat([kept, pl.DataFrame(rows, schema=FACTS)], how="horizontal").with_columns(
+        pl.col("accepted").fill_null(False), reason=pl.col("reason").fill_null("").str.strip_chars()
+    )
+
+
+def _failing(frame: pl.DataFrame, limits: Mapping[str, Any]) -> pl.Expr:
+    """Names of the checks whose score lies outside of its recorded threshold, comma-separated."""
+    names = set(frame["scores"].struct.fields)
+    found = []
+    for check, limit in limits.items():
+        if check not in names:
+            continue
+        score = pl.col("scores").struct.field(check)
+        outside = pl.lit(False)
+        for at, side in enumerate(("least", "most")):
+            bands = {style: band[at] for style, band in (limit.get("by_style") or {}).items()}
+            bound = pl.lit(limit.get(side), pl.Float64)
+            if bands:
+                bound = pl.col("style").replace_strict(bands, default=bound, return_dtype=pl.Float64)
+            outside |= (score < bound - ROUNDED if at == 0 else score > bound + ROUNDED).fill_null(False)
+        found.append(pl.when(outside).then(pl.lit(check)))
+    return pl.concat_str(found, separator=",", ignore_nulls=True) if found else pl.lit("")
+
+
+def unlike(rewrites: Dataset) -> list[str]:
+    """Recorded thresholds that are not the configured ones, in words. A configured check without a record, where
+    others have one, is not known here: its field may belong to a check that has no score."""
+    config = (rewrites.manifest.get("config") or {}).get("alignment")
+    if not config:
+        return []
+    found = []
+    stated = rewrites.statistics.get("thresholds") or {}
+    if not stated:
+        return ["the manifest records no thresholds"]
+    for check, limit in stated.items():
+        name = str(limit.get("field", "")).rpartition(".")[2]
+        value = config.get(name)
+        sides = [limit.get("least"), limit.get("most")]
+        wanted = list(value) if isinstance(value, list | tuple) else [value]
+        if [side for side in sides if side is not None] != wanted:
+            found.append(f"{check}: recorded {_band(sides)}, configured {value}")
+    return found
+
+
+def _band(sides: list[Any]) -> str:
+    return " to ".join("-" if side is None else f"{side:g}" for side in sides)
