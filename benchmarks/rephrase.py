@@ -10,7 +10,7 @@
   it can be (vLLM with VLLM_SERVER_DEV_MODE=1).
 - check: CPU milliseconds of the alignment check for a faithful rewrite, every check reached, and its share of the time
   that the embedded engine takes to write one.
-- flight: `--documents` documents, 256 at once, against a simulated endpoint: memory every 500, SIGKILL in the middle,
+- flight: `--documents` documents, 256 at once, against a simulated endpoint: memory as it goes on, SIGKILL in the middle,
   the same command again; the endpoint counts what it was asked twice.
 - peer: the same requests through datatrove's inference runner and the openai client, neither of which checks, keeps or
   records anything. PYTHON is an interpreter of another environment:
@@ -53,7 +53,7 @@ from tasks.artifact import Artifact, Step  # noqa: E402
 from tasks.rephrase.calibration import pairs as calibration  # noqa: E402
 from tasks.rephrase.config import RephraseConfig, SegmentsConfig  # noqa: E402
 
-EVERY = 500
+EVERY = 250
 FLIGHT = 256
 SIMULATED = "simulated"
 FIRST, TOKEN = 0.4, 0.02
@@ -282,7 +282,7 @@ def check() -> None:
 
 
 def flight(documents: int, slots: int) -> None:
-    """Prints the memory of a long run every 500 documents, and what a run after SIGKILL asked again."""
+    """Prints the memory of a long run as documents end, and what a run after SIGKILL asked again."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         asked = folder / "asked.jsonl"
