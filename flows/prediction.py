@@ -17,10 +17,10 @@ def foretell(request: Request) -> list[str]:
         return ["rephrase is up to date: a run would ask nothing."]
     slots = execution.slots(preset.rephrase.engine)
     answers = execution.answers_folder(request.root)
-    some, written = foresee(step, plan.corpus.require(), execution.engine_url, slots, execution.engine_price, answers)
+    some = foresee(step, plan.corpus.require(), execution.engine_url, slots, execution.engine_price, answers)
     told = [f"rephrase: {some.prediction.sentence()}."]
-    if written:
-        told.append(f"{written:,} documents are written already and left out of this.")
+    if some.written:
+        told.append(f"{some.written:,} documents are written already and left out of this.")
     if some.begun:
         told.append(
             f"Of {some.looked_at:,} documents looked at, {some.begun:,} were begun before: what was answered is not "

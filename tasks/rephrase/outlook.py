@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from model.engines.answers import FILE, Answers
 from model.engines.engine import Completion, Engine, Price, Prompt
 from tasks.artifact import Artifact
-from tasks.rephrase.choice import Batch, jobs
+from tasks.rephrase.choice import Batch, read
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, draw, rewrite_document
 from tasks.rephrase.prediction import SAMPLE, Prediction, Rates, known_rates, predict
@@ -24,47 +24,66 @@ class Outlook:
 
     prediction: Prediction
     """Of the documents that are not written yet."""
+    written: int
+    """Documents that an earlier attempt has written."""
     looked_at: int
     begun: int
     """Of the documents looked at, those whose first request has been answered: the kept answers cost nothing."""
 
 
-def predicted(
-    config: RephraseConfig, corpus: Artifact, batches: Sequence[Batch], rates: Rates, price: Price
-) -> Prediction:
-    """What rewriting `batches` will take, from a sample of their documents."""
-    whole = sum(len(batch.ids) for batch in batches)
-    some = list(sample(config, corpus, batches))
-    return predict(config, some, len({job.document["id"] for job in some}), whole, rates, price)
+@dataclass(frozen=True)
+class Survey:
+    """One pass over the chosen documents."""
+
+    documents: int
+    written: int
+    """Of them, those whose batches are written."""
+    sample: tuple[Batch, ...]
+    """Some of the others, drawn by seed."""
 
 
-def sample(config: RephraseConfig, corpus: Artifact, batches: Sequence[Batch]) -> Iterator[Job]:
-    """The rewrites of some documents, drawn by seed."""
-    ranked = ((draw(config.seed, "sample", identity), identity) for batch in batches for identity in batch.ids)
-    drawn = {identity for _, identity in heapq.nsmallest(SAMPLE, ranked)}
-    for batch in batches:
-        if ids := tuple(identity for identity in batch.ids if identity in drawn):
-            yield from (job for job, _ in jobs(config, corpus, replace(batch, ids=ids)))
+def survey(config: RephraseConfig, batches: Iterable[Batch], is_written: Callable[[Batch], bool]) -> Survey:
+    """Count the documents and draw a sample; holds no more than the sample."""
+    counts = {True: 0, False: 0}
+
+    def ranked() -> Iterator[tuple[int, str, int, Batch]]:
+        for number, batch in enumerate(batches):
+            done = is_written(batch)
+            counts[done] += len(batch.ids)
+            if not done:
+                yield from ((draw(config.seed, "sample", name), name, number, batch) for name in batch.ids)
+
+    drawn: dict[int, tuple[Batch, set[str]]] = {}
+    for _, name, number, batch in heapq.nsmallest(SAMPLE, ranked(), key=lambda entry: entry[:3]):
+        drawn.setdefault(number, (batch, set()))[1].add(name)
+    some = [
+        replace(batch, ids=tuple(name for name in batch.ids if name in names))
+        for _, (batch, names) in sorted(drawn.items())
+    ]
+    return Survey(counts[True] + counts[False], counts[True], tuple(some))
+
+
+def predicted(config: RephraseConfig, corpus: Artifact, seen: Survey, rates: Rates, price: Price) -> Prediction:
+    """What rewriting the documents that are not written will take, from the sample of them."""
+    looked_at = sum(len(batch.ids) for batch in seen.sample)
+    some = (job for _, found in read(config, corpus, seen.sample) for job, _ in found)
+    return predict(config, some, looked_at, seen.documents - seen.written, rates, price)
 
 
 def outlook(
-    config: RephraseConfig,
-    corpus: Artifact,
-    pending: Sequence[Batch],
-    engine: Engine,
-    price: Price,
-    answers: Path | None,
+    config: RephraseConfig, corpus: Artifact, seen: Survey, engine: Engine, price: Price, answers: Path | None
 ) -> Outlook:
-    """What rewriting `pending` would take with `engine`, which is neither opened nor asked; `answers` is the folder of
-    those that are kept."""
+    """What rewriting would take with `engine`, which is neither opened nor asked; `answers` is the folder of those that
+    are kept."""
     rates = known_rates(answers, engine.name, engine.model) if answers else Rates()
-    requests = [_first_request(job, config, engine) for job in sample(config, corpus, pending)]
-    firsts = [request for request in requests if request is not None]
+    some = [job for _, found in read(config, corpus, seen.sample) for job, _ in found]
+    firsts = [first for job in some if (first := _first_request(job, config, engine)) is not None]
     begun = 0
     if answers and (answers / FILE).exists():
         with closing(Answers(answers)) as store:
             begun = sum(store.has(engine.name, engine.model, first) for first in firsts)
-    return Outlook(predicted(config, corpus, pending, rates, price), len(firsts), begun)
+    prediction = predicted(config, corpus, seen, rates, price)
+    return Outlook(prediction, seen.written, len(firsts), begun)
 
 
 class _Asked(Exception):

@@ -13,7 +13,9 @@ import logging
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +31,12 @@ from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.limits import thresholds
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.alignment.words import Embedder
-from tasks.rephrase.choice import Batch, choose, drawable, jobs
+from tasks.rephrase.choice import Batch, choose, drawable, read
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, rewrite_document
 from tasks.rephrase.ledger import Ledger, add
 from tasks.rephrase.line import Line, Open
-from tasks.rephrase.outlook import Outlook, outlook, predicted
+from tasks.rephrase.outlook import Outlook, Survey, outlook, predicted, survey
 from tasks.rephrase.prediction import Prediction, answer_weight, known_rates, shared, weigh
 from tasks.rephrase.prompts import styles
 from tasks.rephrase.run import Run
@@ -113,9 +115,9 @@ def build(
     assert isinstance(config, RephraseConfig)
     drawable(config)
     batches = choose(config, corpus)
-    pending = [batch for batch in batches if not _written(step, batch)]
+    seen = survey(config, batches, partial(_written, step))
     run, engine = Run(step, price or Price()), None
-    if any(batch.ids for batch in pending):
+    if seen.written < seen.documents:
         # Imported here: torch and transformers take seconds that a finished stage must not cost.
         from model.engines.embedding import MiniLM
 
@@ -124,14 +126,13 @@ def build(
         store = Answers(folder, step.fingerprint, answers_bytes)
         try:
             if not run.predicted:
-                run.expect(
-                    predicted(config, corpus, batches, known_rates(folder, engine.name, engine.model), run.price)
-                )
-            _run(run, config, corpus, batches, pending, engine, MiniLM(), store)
+                rates = known_rates(folder, engine.name, engine.model)
+                run.expect(predicted(config, corpus, seen, rates, run.price))
+            _run(run, config, corpus, batches, seen, engine, MiniLM(), store)
         finally:
             store.close()
-    else:
-        for batch in pending:
+    elif not seen.documents:
+        for batch in batches:
             _write(step, batch, [])
     artifact = run.publish(engine, answers, {"thresholds": thresholds(config.alignment, styles())})
     shutil.rmtree(run.folder / "answers", ignore_errors=True)
@@ -140,16 +141,15 @@ def build(
 
 def foresee(
     step: Step, corpus: Artifact, engine_url: str | None, slots: int, price: Price, answers: Path | None
-) -> tuple[Outlook, int]:
-    """What a run of the stage would take, and how many documents are written already. Nothing is started."""
+) -> Outlook:
+    """What a run of the stage would take. Nothing is started."""
     config = step.config
     assert isinstance(config, RephraseConfig)
     drawable(config)
-    batches = list(choose(config, corpus))
-    pending = [batch for batch in batches if not _written(step, batch)]
     engine = open_engine(config, engine_url, slots, "rephrase", "engine_url")
-    written, left = (sum(len(batch.ids) for batch in some) for some in (batches, pending))
-    return outlook(config, corpus, pending, engine, price, answers), written - left
+    return outlook(
+        config, corpus, survey(config, choose(config, corpus), partial(_written, step)), engine, price, answers
+    )
 
 
 def _keys(batch: Batch) -> tuple[str, str, str]:
@@ -164,13 +164,13 @@ def _run(
     run: Run,
     config: RephraseConfig,
     corpus: Artifact,
-    batches: list[Batch],
-    pending: list[Batch],
+    batches: Iterable[Batch],
+    seen: Survey,
     engine: Engine,
     embedder: Embedder,
     answers: Answers,
 ) -> None:
-    """Rewrite every pending batch."""
+    """Rewrite every batch that is not written."""
 
     def write(batch: Batch, outcomes: list[Outcome]) -> None:
         _write(run.step, batch, outcomes)
@@ -179,8 +179,7 @@ def _run(
     # While one document's answer is checked, another's request takes its place at an endpoint, which never idles so.
     # The embedded servers keep one document's prefix each: another document between would cost more than the check.
     at_once = engine.slots + engine.slots // SPARE if config.engine == "endpoint" else engine.slots
-    line, seen, lock, began = Line(at_once, write), Ledger(), threading.Lock(), time.monotonic()
-    total, left = (sum(len(batch.ids) for batch in some) for some in (batches, pending))
+    line, told, lock, began = Line(at_once, write), Ledger(), threading.Lock(), time.monotonic()
 
     def work(some: Open, place: int, job: Job, share: float) -> None:
         try:
@@ -191,13 +190,13 @@ def _run(
             line.fail(error)
             return
         with lock:
-            add(seen.counts, outcome.ledger.counts)
-            rate = seen.counts.get("accepted", 0) / max(seen.counts.get("segments", 0), 1)
-            speed = seen.counts.get("tokens_generated", 0) / max(time.monotonic() - began, 0.001)
+            add(told.counts, outcome.ledger.counts)
+            rate = told.counts.get("accepted", 0) / max(told.counts.get("segments", 0), 1)
+            speed = told.counts.get("tokens_generated", 0) / max(time.monotonic() - began, 0.001)
         progress.advance(share, note=f"{rate:.0%} of attempts accepted, {speed:,.0f} tokens/s")
         line.finish(some, place, outcome)
 
-    progress = Progress("rephrase", total=total, unit="documents", first=total - left)
+    progress = Progress("rephrase", total=seen.documents, unit="documents", first=seen.written)
     progress.note = f"predicted: {Prediction(**run.predicted).sentence()}"
     with (
         progress,
@@ -206,8 +205,8 @@ def _run(
         run.clock(),
     ):
         try:
-            for batch in pending:
-                found = list(jobs(config, corpus, batch))
+            pending = (batch for batch in batches if not _written(run.step, batch))
+            for batch, found in read(config, corpus, pending):
                 some = line.begin(batch, len(found))
                 for place, (job, share) in enumerate(found):
                     pool.submit(work, some, place, job, share)

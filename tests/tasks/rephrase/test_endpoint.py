@@ -125,12 +125,9 @@ def test_other_thresholds_ask_nothing_again(tmp_path: Path, corpus: Artifact) ->
         first = build(tmp_path / "root", corpus, server.url, price=price)
         asked = server.counts["requests"]
         laxer = CONFIG.model_copy(update={"alignment": AlignmentConfig(cosine=0.01)})
-        assert (
-            rewriting.foresee(
-                Step("rewrites", laxer, str(tmp_path / "root")), corpus, server.url, 16, price, tmp_path / "answers"
-            )[0].begun
-            == 12
-        )
+        step = Step("rewrites", laxer, str(tmp_path / "root"))
+        outlook = rewriting.foresee(step, corpus, server.url, 16, price, tmp_path / "answers")
+        assert (outlook.begun, outlook.looked_at, outlook.written) == (12, 12, 0)
         second = build(tmp_path / "root", corpus, server.url, laxer, price=price)
         assert server.counts["requests"] == asked
     assert second.fingerprint != first.fingerprint
