@@ -5,6 +5,8 @@ Legend: B texts, S tokens of a text (without the two special ones), D dimension 
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,6 +73,24 @@ class MiniLM:
                 if not name.startswith("pooler.") and not name.endswith("position_ids")
             }
         )
+        self._lock = threading.Lock()
+        self._reading, self._threads = 0, torch.get_num_threads()
+        self._room = threading.BoundedSemaphore(os.cpu_count() or 1)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread for one text; as many texts at once as there are cores."""
+        with self._room, torch.inference_mode():
+            with self._lock:
+                self._reading += 1
+                torch.set_num_threads(1)  # partly the process's, partly the calling thread's: so every time
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._reading -= 1
+                    if not self._reading:
+                        torch.set_num_threads(self._threads)
 
     def states(self, text: str) -> States:
         """Every token of `text`; what is longer than `TOKENS` goes in even windows."""
@@ -80,7 +100,7 @@ class MiniLM:
         edges = [len(ids) * number // windows for number in range(windows + 1)]
         words, hidden = [], []
         total = torch.zeros(1)
-        with _one_thread():
+        with self._alone():
             for begin, end in pairwise(edges):
                 ids_BS = torch.tensor([[self._ends[0], *ids[begin:end], self._ends[1]]])
                 layers = self._model(
@@ -99,23 +119,10 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """[B, D] float32, rows of length 1."""
-        with _one_thread():
+        with self._alone():
             return np.stack([self._one(text) for text in texts])
 
     def _one(self, text: str) -> np.ndarray:
         ids_BS = torch.tensor([self._tokenizer.encode(text).ids])
         hidden_BSD = self._model(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS)).last_hidden_state
         return torch.nn.functional.normalize(hidden_BSD.mean(dim=1), dim=-1)[0].numpy()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for what the calling thread computes; torch keeps the number for each thread apart, so that several
-    may read at once."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        torch.set_num_threads(threads)

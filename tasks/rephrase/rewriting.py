@@ -45,6 +45,9 @@ from tasks.rephrase.segments import estimate_tokens
 
 log = logging.getLogger(__name__)
 
+SPARE = 4
+"""Of so many requests in flight at an endpoint, one more document is open."""
+
 REWRITES = pa.schema(
     [(name, pa.string()) for name in ("id", "source_id", "style", "perspective", "detail", "text")]
     + [(name, pa.string()) for name in ("source", "url", "domain", "language", "licence", "meta")]
@@ -179,7 +182,10 @@ def _run(
         _write(run.step, batch, outcomes)
         run.tick()
 
-    line, told, lock, began = Line(engine.slots, write), Ledger(), threading.Lock(), time.monotonic()
+    # While one document's answer is checked, another's request takes its place at an endpoint, which never idles so.
+    # The embedded servers keep one document's prefix each: another document between would cost more than the check.
+    at_once = engine.slots + engine.slots // SPARE if config.engine == "endpoint" else engine.slots
+    line, told, lock, began = Line(at_once, write), Ledger(), threading.Lock(), time.monotonic()
 
     def work(some: Open, place: int, job: Job, share: float) -> None:
         try:
@@ -200,7 +206,7 @@ def _run(
     progress.note = f"predicted: {Prediction(**run.predicted).sentence()}"
     with (
         progress,
-        ThreadPoolExecutor(engine.slots, thread_name_prefix="rephrase") as pool,
+        ThreadPoolExecutor(at_once, thread_name_prefix="rephrase") as pool,
         engine,  # closed first: that ends what is in flight where the run fails
         run.clock(),
     ):
