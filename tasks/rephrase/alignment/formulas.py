@@ -70,8 +70,9 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
 @lru_cache(maxsize=512)
 def found(text: str) -> tuple[Formula, ...]:
     """The formulas of `text`: between TeX's delimiters, and plain ones such as `E = mc^2` or `6 CO2 + 6 H2O -> ...`."""
+    text = CODE.sub(" \n ", text)
     kept = [Formula(inside, False) for match in FORMULA.finditer(text) if (inside := _inside(match)) and tokens(inside)]
-    bare = URL.sub(" \n ", CODE.sub(" \n ", FORMULA.sub(" \n ", text)))
+    bare = URL.sub(" \n ", FORMULA.sub(" \n ", text))
     return tuple(kept) + tuple(Formula(run, True) for run in _plain(bare))
 
 
@@ -196,6 +197,8 @@ def _mathy(chunk: str) -> bool:
         return False
     words = [word for word in LETTERS.findall(chunk) if word not in FUNCTIONS]
     if any(len(word) > 3 for word in words):
+        return False
+    if any(len(word) > 1 for word in words) and "/" in chunk and not re.search(r"[_^=+*(]", chunk):
         return False
     # `km/h`, `pre-war`, `and/or` and `3-day` are words.
     if any(len(word) > 1 for word in words) and re.fullmatch(r"[(]?[A-Za-z\d.]+(?:[-–/][A-Za-z\d.]+)*[)]?", chunk):

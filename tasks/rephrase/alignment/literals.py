@@ -48,11 +48,10 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
 @lru_cache(maxsize=512)
 def _literals(text: str) -> tuple[str, ...]:
     """What must stand as it is, each once, in order."""
-    bare = FORMULA.sub("\ufffc", text)
-    found = [line.strip() for match in FENCED.finditer(bare) for line in match.group(2).split("\n") if line.strip()]
-    bare = FENCED.sub("\n", bare)
+    found = [line.strip() for match in FENCED.finditer(text) for line in match.group(2).split("\n") if line.strip()]
+    bare = FENCED.sub("\n", text)
     found += [match.group(2).strip() for match in CODE.finditer(bare)]
-    bare = CODE.sub(" \ufffc ", bare)
+    bare = FORMULA.sub("\ufffc", CODE.sub(" \ufffc ", bare))
     found += [_bare_url(match.group()) for match in URL.finditer(bare)]
     bare = URL.sub(" ", bare)
     for match in IDENTIFIER.finditer(bare):
@@ -85,7 +84,7 @@ def _measured(text: str, match: re.Match[str]) -> bool:
 
 def _stands(literal: str, text: str) -> bool:
     """Whether it stands in `text`, not inside a longer word."""
-    if _whole(literal, text):
+    if literal in text and (_whole(literal, text) or literal in _literals(text)):
         return True
     if literal.endswith("()") and _whole(literal[:-2], text):
         return True

@@ -17,12 +17,12 @@ Value = Fraction | str
 """A number, or the text itself of what is too long to be one."""
 
 MARKER = re.compile(
-    r"^[ \t]*(?:[-*+•>#|]+[ \t]*)*(?:\*\*|__)?(?:(?:step|part|question|q|point|stage|note|case)[ \t]*|第)?"
+    r"^[-*+•>#|_ \t]{0,40}(?:(?:step|part|question|q|point|stage|note|case)[ \t]*|第)?"
     r"(?:\(?\d{1,2}(?:[.):、：．）](?=[\s*_㐀-鿿]|$)|步)|(?:one|two|three|four|five|six|seven|eight|nine|ten)[:.]"
     r"|[一二三四五六七八九十]{1,2}[、.．）)])",
     re.M | re.I,
 )
-ENUMERATED = re.compile(r"(?<![\w)\]])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]")
+ENUMERATED = re.compile(r"(?<![\w)\]\ufffc*])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]")
 
 BLANK = r"[ \u00a0\u2009\u202f]"
 DIGITS = re.compile(
@@ -96,10 +96,14 @@ def quantities(text: str) -> tuple[Quantity, ...]:
 
 def prose(text: str) -> str:
     """The text without what other checks hold it to, every character in its place."""
-    text = FORMULA.sub(_number_or_blanks, text)
-    for pattern in (CODE, URL, MARKER, ENUMERATED):
-        text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+    text = FORMULA.sub(_number_or_blanks, CODE.sub(lambda match: "\ufffc" * len(match.group()), text))
+    for pattern in (URL, MARKER, ENUMERATED):
+        text = pattern.sub(_blanks, text)
     return text
+
+
+def _blanks(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match.group())
 
 
 def _number_or_blanks(match: re.Match[str]) -> str:
