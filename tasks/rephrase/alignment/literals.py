@@ -134,7 +134,7 @@ def _why(lost: list[str], invented: list[str]) -> str:
     became, left, rest = [], list(invented), []
     for literal in lost:
         near = max(left, key=lambda other: _alike(literal, other), default="")
-        if near and _alike(literal, near) >= 0.5:
+        if near and _alike(literal, near) >= 0.3:
             left.remove(near)
             became.append(f"{literal:.40} became {near:.40}")
         else:

@@ -102,7 +102,7 @@ def _around(text: str, start: int, end: int) -> Mapping[str, float]:
     found: dict[str, float] = {}
     for words in (_walk(text, end, True), _walk(text, start, False)):
         for word, distance in words:
-            found[word] = max(found.get(word, 0.0), 1 / (1 + 0.25 * distance))
+            found[word] = max(found.get(word, 0.0), 1 / distance)
     return found
 
 

@@ -69,7 +69,7 @@ class Stated:
             )
         if (unit.dimension, _base(value, unit)) in self.bases:
             return True
-        if unit.dimension == "ratio" and (_base(value, unit) in self.bare or (value in self.bare and 100 in self.bare)):
+        if unit.dimension == "ratio" and (_base(value, unit) in self.bare or _base(value, unit) in self.counts or (value in self.bare and 100 in self.bare)):
             return True
         for other in self.units.get(value, ()):
             # `100 km` of what was `100 km/h`: the hour may be said elsewhere.

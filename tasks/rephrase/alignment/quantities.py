@@ -458,7 +458,7 @@ def _century(text: str, value: Fraction, start: int, end: int) -> Quantity:
     return Quantity(value, known[0] if known else None, "ordinal", False, start, known[1] if known else end, (), text[start:end])
 
 
-HAN_PART = re.compile(rf"百分之(?P<percent>[{hanzi.SIGNS}点\d.]+)|(?P<below>[{hanzi.SIGNS}\d]+)分之(?P<above>[{hanzi.SIGNS}\d]+)")
+HAN_PART = re.compile(rf"百分之(?P<percent>\d{{1,9}}(?:\.\d{{1,9}})?|[{hanzi.SIGNS}]{{1,9}}(?:点[{hanzi.SIGNS}]{{1,9}})?)|(?P<below>[{hanzi.SIGNS}\d]{{1,9}})分之(?P<above>[{hanzi.SIGNS}\d]{{1,9}})")
 HAN_DECADE = re.compile(rf"(?:(?P<century>\d{{1,2}}|[{hanzi.SIGNS}]{{1,3}})世纪)?(?P<decade>\d0|[二三四五六七八九]十)年代")
 HAN_TENTHS = re.compile(rf"(?P<tenths>[一二两三四五六七八九]|\d)成(?![为了就功立长本员年分果])")
 HAN_HALF = re.compile(r"[一大]?半(?=[数的以是左]|[，。；])|一半")
