@@ -23,7 +23,7 @@ def value(numeral: str) -> Fraction | None:
         digits = "".join(str(DIGITS[sign]) for sign in decimals)
         return None if number is None else number + Fraction(int(digits), 10 ** len(digits))
     if all(sign in DIGITS for sign in whole):
-        return Fraction(int("".join(str(DIGITS[sign]) for sign in whole))) 
+        return Fraction(int("".join(str(DIGITS[sign]) for sign in whole)))
     return _read(whole)
 
 

@@ -56,7 +56,13 @@ def _literals(text: str) -> tuple[str, ...]:
     bare = URL.sub(" ", bare)
     for match in IDENTIFIER.finditer(bare):
         literal = match.group().rstrip(".")
-        if literal and not _cut(bare, match.start(), literal) and not ABBREVIATION.match(literal) and not SENTENCE.match(literal) and not _measured(bare, match):
+        if (
+            literal
+            and not _cut(bare, match.start(), literal)
+            and not ABBREVIATION.match(literal)
+            and not SENTENCE.match(literal)
+            and not _measured(bare, match)
+        ):
             found.append(literal)
     return tuple(dict.fromkeys(literal for literal in found if literal))
 

@@ -136,7 +136,28 @@ class _NoExpression(Exception):
     """The signs are no expression that is understood."""
 
 
-RELATIONS = {"=", "!=", "≈", "≡", "~", "<", ">", "<=", ">=", "->", "=>", "<=>", "<->", "∈", "∉", "⊂", "⊆", "∝", ":", "|"}
+RELATIONS = {
+    "=",
+    "!=",
+    "≈",
+    "≡",
+    "~",
+    "<",
+    ">",
+    "<=",
+    ">=",
+    "->",
+    "=>",
+    "<=>",
+    "<->",
+    "∈",
+    "∉",
+    "⊂",
+    "⊆",
+    "∝",
+    ":",
+    "|",
+}
 TURNED = {">": "<", ">=": "<="}
 MUTUAL = {"=", "!=", "≈", "≡", "<=>", "~"}
 CLOSING = {"(": ")", "[": "]", "⦃": "⦄", "⟨": "⟩", "{": "}"}
@@ -172,7 +193,9 @@ class _Parser:
             signs, sides = [TURNED[sign] for sign in reversed(signs)], sides[::-1]
         if len(set(signs)) == 1 and signs[0] in MUTUAL:
             sides.sort()
-        return "(" + " ".join([sides[0], *(f"{sign} {side}" for sign, side in zip(signs, sides[1:], strict=True))]) + ")"
+        return (
+            "(" + " ".join([sides[0], *(f"{sign} {side}" for sign, side in zip(signs, sides[1:], strict=True))]) + ")"
+        )
 
     def total(self, depth: int) -> str:
         parts = []

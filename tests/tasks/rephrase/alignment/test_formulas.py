@@ -108,7 +108,9 @@ def test_a_text_has_its_own_formulas(text: str) -> None:
     assert formulas(Pair(text, text), CONFIG).passed
 
 
-@pytest.mark.parametrize("bomb", ["{" * 5000, "(" * 3000 + "x" + ")" * 3000, "x^" * 3000 + "2", "9^9^9^9^9^9", "\\frac" * 2000, "|" * 999])
+@pytest.mark.parametrize(
+    "bomb", ["{" * 5000, "(" * 3000 + "x" + ")" * 3000, "x^" * 3000 + "2", "9^9^9^9^9^9", "\\frac" * 2000, "|" * 999]
+)
 def test_nothing_is_evaluated_and_no_depth_breaks_it(bomb: str) -> None:
     assert formulas(Pair(f"${bomb}$", f"${bomb}$"), CONFIG).passed
     assert form(bomb) == form(bomb)

@@ -28,7 +28,7 @@ CONFIG = AlignmentConfig()
         ("She won in 1903 and in 1911.", "She won two prizes, in 1903 and 1911.", True),
         ("The 5 km path and the 5 kg stone.", "The stone of 5 kg and the path of 5 km.", True),
         ("The 5 km path and the 5 kg stone.", "The stone of 5 kg lies on the path.", False),
-        ("It had five legs and two arms.", "It had two arms and two legs.", False),
+        ("Each has five legs. Only two arms grow.", "Two arms grow on it. The legs are two for each.", False),
         ("Both of them left; two stayed.", "Two left, a pair; two stayed.", True),
         ("The strip has two full twists and two sides.", "Two sides has the strip, with five full twists.", False),
         ("Use $12$ of them.", "Use twelve of them.", True),

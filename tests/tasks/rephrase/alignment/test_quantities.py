@@ -131,7 +131,18 @@ def test_decimals(written: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["9" * 5000, "10^999999", "1e999", "1." * 400, "-" * 3000, "1 " * 3000, "一" * 3000, "$" * 999, "one " * 2000, "1-" * 2000],
+    [
+        "9" * 5000,
+        "10^999999",
+        "1e999",
+        "1." * 400,
+        "-" * 3000,
+        "1 " * 3000,
+        "一" * 3000,
+        "$" * 999,
+        "one " * 2000,
+        "1-" * 2000,
+    ],
 )
 def test_no_number_is_too_long(text: str) -> None:
     assert numbers(Pair(text, text), CONFIG).passed
