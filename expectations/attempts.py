@@ -21,6 +21,9 @@ LIST_MARKER = re.compile(r"^\s*\d{1,2}[.)]\s", re.MULTILINE)
 SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 SAID = 30
 """Characters from which a sentence that stands twice is no chance; of Chinese a third of that."""
+TRANSLATION = "translation"
+"""The style whose numbers are written another way (2100万 is 21 million) and whose lengths are another language's: the
+alignment check alone judges these."""
 ROUNDED = 1e-4
 """Scores are kept to four decimals."""
 FACTS = {
@@ -91,13 +94,14 @@ def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.Da
     columns = ("source_id", "style", "source_text", "rewrite_text", "accepted")
     for name, style, source, rewrite, accepted in frame.select(columns).iter_rows():
         source, rewrite = source or "", rewrite or ""
-        before, after = (numbers(source), numbers(rewrite)) if accepted else (set(), set())
+        compared = accepted and style != TRANSLATION
+        before, after = (numbers(source), numbers(rewrite)) if compared else (set(), set())
         rows.append(
             {
                 "lost": bool(before - after),
                 "invented": bool(after - before),
                 "copy": bool(accepted) and " ".join(source.split()) == " ".join(rewrite.split()),
-                "ratio": len(rewrite) / max(len(source), 1),
+                "ratio": 1.0 if style == TRANSLATION else len(rewrite) / max(len(source), 1),
                 "empty": bool(accepted) and not rewrite.strip(),
                 "again": bool(accepted) and seam.again((name or "", style or ""), source, rewrite),
             }
@@ -111,9 +115,13 @@ def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.Da
         "reason",
         untraced=pl.any_horizontal(*blank, pl.col("seed").is_null(), pl.col("attempt").is_null()),
         failing=_failing(frame, limits),
-        unscored=pl.sum_horizontal(
-            pl.col("scores").struct.field(name).is_null() for name in frame["scores"].struct.fields
-        ).cast(pl.Int64),
+        # a network that reads English alone is not asked about a translation
+        unscored=pl.when(pl.col("style") == TRANSLATION)
+        .then(0)
+        .otherwise(
+            pl.sum_horizontal(pl.col("scores").struct.field(name).is_null() for name in frame["scores"].struct.fields)
+        )
+        .cast(pl.Int64),
     )
     return pl.concat([kept, pl.DataFrame(rows, schema=FACTS)], how="horizontal").with_columns(
         pl.col("accepted").fill_null(False), reason=pl.col("reason").fill_null("").str.strip_chars()

@@ -28,6 +28,8 @@ LIMITS: dict[str, Limit] = {
     "repetition": Limit("repeated", "most"),
     "copied": Limit("copied", "most"),
     "seam": Limit("seam", "most"),
+    "sentencewise": Limit("sentencewise", "most"),
+    "ahead": Limit("ahead", "most"),
     "entities": Limit("entities", "least"),
     "cosine": Limit("cosine", "least"),
     "coverage": Limit("coverage", "least"),
@@ -44,5 +46,8 @@ def thresholds(config: AlignmentConfig, styles: Mapping[str, Style]) -> dict[str
         least, most = {"least": (value, None), "most": (None, value)}.get(limit.side) or value
         found[check] = {"field": f"rephrase.alignment.{limit.field}", "least": least, "most": most}
     bands = {name: list(style.length) for name, style in sorted(styles.items()) if style.length}
+    # a translation's band is its language's, which a score does not name: the outer limits of all
+    far = [edge for band in config.translation_length.values() for edge in band]
+    bands |= {name: [min(far), max(far)] for name, style in sorted(styles.items()) if style.translates}
     found["length"]["by_style"] = bands
     return found
