@@ -29,13 +29,14 @@ from tasks.artifact import Artifact, Step
 from tasks.progress import Progress
 from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.limits import thresholds
-from tasks.rephrase.alignment.stack import NAMES
+from tasks.rephrase.alignment.stack import RECORDED
 from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.choice import Batch, choose, drawable, read
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, rewrite_document
 from tasks.rephrase.ledger import Ledger, add
 from tasks.rephrase.line import Line, Open
+from tasks.rephrase.opinions import Opinions
 from tasks.rephrase.outlook import Outlook, Survey, outlook, predicted, survey
 from tasks.rephrase.prediction import Prediction, answer_weight, known_rates, shared, weigh
 from tasks.rephrase.prompts import styles
@@ -77,10 +78,11 @@ SEGMENTS = pa.schema(
         ("accepted", pa.bool_()),
         ("reason", pa.string()),
         ("why", pa.string()),
+        ("margin", pa.float64()),
         ("finish", pa.string()),
         ("prompt_tokens", pa.int32()),
         ("generated_tokens", pa.int32()),
-        ("scores", pa.struct([(name, pa.float64()) for name in NAMES])),
+        ("scores", pa.struct([(name, pa.float64()) for name in RECORDED])),
     ]
 )
 
@@ -100,6 +102,7 @@ def build(
     engine_url: str | None = None,
     slots: int = 2,
     *,
+    judge_url: str | None = None,
     limits: RequestLimits | None = None,
     price: Price | None = None,
     answers: Path | None = None,
@@ -107,9 +110,10 @@ def build(
 ) -> Artifact:
     """Rewrite what the step's configuration chooses of `corpus` and publish it.
 
-    `slots`: requests in flight, of the embedded engine also processes. `answers`: folder of the answers that all runs
-    share, at most `answers_bytes` large (0: unbounded); None keeps them only until the step is done. Raises EngineError
-    where the engine cannot be had or keeps failing; what was answered until then is kept.
+    `slots`: requests in flight, of the embedded engine also processes. `judge_url`: the endpoint of the alignment's
+    judge, where it is one. `answers`: folder of the answers that all runs share, at most `answers_bytes` large (0:
+    unbounded); None keeps them only until the step is done. Raises EngineError where the engine cannot be had or keeps
+    failing; what was answered until then is kept.
     """
     config = step.config
     assert isinstance(config, RephraseConfig)
@@ -128,7 +132,8 @@ def build(
             if not run.predicted:
                 rates = known_rates(folder, engine.name, engine.model)
                 run.expect(predicted(config, corpus, seen, rates, run.price))
-            _run(run, config, corpus, batches, seen, engine, MiniLM(), store)
+            with Opinions(config.alignment, judge_url, slots, limits) as opinions:
+                _run(run, config, corpus, batches, seen, engine, MiniLM(), opinions, store)
         finally:
             store.close()
     elif not seen.documents:
@@ -168,6 +173,7 @@ def _run(
     seen: Survey,
     engine: Engine,
     embedder: Embedder,
+    opinions: Opinions,
     answers: Answers,
 ) -> None:
     """Rewrite every batch that is not written."""
@@ -185,7 +191,7 @@ def _run(
         try:
             if line.stop.is_set():
                 return
-            outcome = _rewritten(job, config, engine, embedder, answers, line.stop)
+            outcome = _rewritten(job, config, engine, embedder, opinions, answers, line.stop)
         except BaseException as error:
             line.fail(error)
             return
@@ -220,7 +226,13 @@ def _run(
 
 
 def _rewritten(
-    job: Job, config: RephraseConfig, engine: Engine, embedder: Embedder, answers: Answers, stop: threading.Event
+    job: Job,
+    config: RephraseConfig,
+    engine: Engine,
+    embedder: Embedder,
+    opinions: Opinions,
+    answers: Answers,
+    stop: threading.Event,
 ) -> Outcome:
     """One document, with all that its requests cost in its ledger."""
     spent, before = Ledger(), ()  # type: tuple[Ledger, tuple[Message, ...]]
@@ -244,7 +256,7 @@ def _rewritten(
         before = (*prompt.messages, Message("assistant", answer.text))
         return answer
 
-    outcome = rewrite_document(job, config, engine, ask, embedder)
+    outcome = rewrite_document(job, config, engine, ask, embedder, opinions.nli, opinions.judge(answers, spent, stop))
     ledger = outcome.ledger
     add(ledger.counts, spent.counts)
     ledger.retries(job.name, job.document["domain"], outcome.rows)
