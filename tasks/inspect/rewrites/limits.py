@@ -89,7 +89,8 @@ class Limits:
                 {str(key): (float(a), float(b)) for key, (a, b) in (record.get(by) or {}).items()}
                 for by in ("by_style", "by_detail")
             ]
-            found[str(name)] = Limit(record.get("least"), record.get("most"), *bands, str(record.get("field") or ""))
+            where = str(record.get("field") or "")
+            found[str(name)] = Limit(record.get("least"), record.get("most"), bands[0], bands[1], where)
         return cls(found)
 
     def get(self, check: str) -> Limit:
