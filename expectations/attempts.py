@@ -12,7 +12,7 @@ from expectations.dataset import Dataset
 from expectations.rules import batches
 
 COLUMNS = (
-    *("source_id", "style", "domain", "index", "attempt", "prompt_hash", "engine", "model", "seed"),
+    *("source_id", "style", "detail", "domain", "index", "attempt", "prompt_hash", "engine", "model", "seed"),
     *("source_text", "rewrite_text", "accepted", "reason", "scores"),
 )
 TRACED = ("prompt_hash", "engine", "model")
@@ -51,7 +51,7 @@ def facts(rewrites: Dataset) -> pl.DataFrame:
 
 
 _SCHEMA: dict[str, Any] = {
-    **dict.fromkeys(("source_id", "style", "domain", "prompt_hash", "engine", "model"), pl.String),
+    **dict.fromkeys(("source_id", "style", "detail", "domain", "prompt_hash", "engine", "model"), pl.String),
     **dict.fromkeys(("index", "attempt", "seed"), pl.Int64),
     **dict.fromkeys(("source_text", "rewrite_text", "reason"), pl.String),
     "accepted": pl.Boolean,
@@ -138,10 +138,18 @@ def _failing(frame: pl.DataFrame, limits: Mapping[str, Any]) -> pl.Expr:
         score = pl.col("scores").struct.field(check)
         outside = pl.lit(False)
         for at, side in enumerate(("least", "most")):
-            bands = {style: band[at] for style, band in (limit.get("by_style") or {}).items()}
+            own = [
+                pl.col(column).replace_strict(
+                    {name: band[at] for name, band in limit[f"by_{column}"].items()},
+                    default=None,
+                    return_dtype=pl.Float64,
+                )
+                for column in ("style", "detail")
+                if limit.get(f"by_{column}")
+            ]
             bound = pl.lit(limit.get(side), pl.Float64)
-            if bands:
-                bound = pl.col("style").replace_strict(bands, default=bound, return_dtype=pl.Float64)
+            if own:  # where both have a band the outer ends hold
+                bound = (pl.min_horizontal(own) if at == 0 else pl.max_horizontal(own)).fill_null(bound)
             outside |= (score < bound - ROUNDED if at == 0 else score > bound + ROUNDED).fill_null(False)
         found.append(pl.when(outside).then(pl.lit(check)))
     return pl.concat_str(found, separator=",", ignore_nulls=True) if found else pl.lit("")
