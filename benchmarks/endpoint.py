@@ -97,7 +97,8 @@ class Endpoint:
         return {"requests": 0, "answered": 0, "repeated": 0, "most": 0, **self.counts, "distinct": len(self.asked)}
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        left = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
+        with suppress(*left):  # the client went, or the server is closed
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = re.search(rb"(?im)^content-length: *(\d+)", head)
                 body = await reader.readexactly(int(length[1])) if length else b""

@@ -63,8 +63,10 @@ class Rule:
         bound = self.floor or self.ceiling
         if bound:
             pairs = list(zip(table.frame[table.key], table.frame[bound], strict=True))
-            each = ", ".join(f"{name} {say(value, self.unit)}" for name, value in pairs if value)
-            return f"at {'least' if self.floor else 'most'} {each or 'nothing'}"
+            # a floor of nothing and a ceiling of everything hold nobody to anything
+            free = 0 if self.floor else 1 if self.unit == "share" else None
+            each = ", ".join(f"{name} {say(value, self.unit)}" for name, value in pairs if value != free)
+            return f"at {'least' if self.floor else 'most'} {each}" if each else "none is large enough to be held to it"
         if self.among:
             return "one of " + ", ".join(self.among)
         if self.least == self.most:

@@ -16,6 +16,7 @@ from flows.request import Request
 if TYPE_CHECKING:
     from flows.preset import Preset
     from tasks.rephrase.calibration.cases import Document
+    from tasks.rephrase.calibration.measure import Ask
     from tasks.rephrase.calibration.pairs import TruePair
 
 
@@ -41,8 +42,8 @@ class Wanted:
     """Share of true pairs that one threshold may refuse."""
     workers: int = 0
     """Processes; 0 for as many as there are cores."""
-    cheap: bool = False
-    """Leave out the checks that read the texts with the network."""
+    ask: Ask = "every"
+    """Which checks are asked of a case."""
     failures: str = ""
     """Show what goes wrong of this kind instead of the tables."""
     count: int = 10
@@ -76,17 +77,17 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
     if wanted.failures:
         documents = of_pairs(pairs, kinds, wanted.each, (wanted.half,))
         with shown(console):
-            results = measure(documents, config, workers, wanted.cheap)
+            results = measure(documents, config, workers, wanted.ask)
         for block in terminal.failures(results, wanted.failures, wanted.count):
             console.print(block)
         return True
     documents = of_pairs(pairs, kinds, wanted.each)
     name, real = _corpus(request, preset, wanted, kinds)
     with shown(console):
-        results = measure([*documents, *real], config, workers, wanted.cheap)
+        results = measure([*documents, *real], config, workers, wanted.ask)
     count = sum(map(len, documents))
     found = outcome.outcome(config, results[:count], results[count:], name, wanted.budget)
-    for block in terminal.overview(found, wanted.half):
+    for block in terminal.overview(found, wanted.half, whole=wanted.ask != "first"):
         console.print(block)
     for target, text in (
         (wanted.html, lambda: report.page(found)),
@@ -100,7 +101,7 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
 
 
 def _known(wanted: Wanted) -> tuple[str, ...]:
-    """The kinds to make. Raises CalibrationError where there is no such kind or half."""
+    """The kinds to make. Raises CalibrationError where something that is named is not there or does not fit."""
     from tasks.rephrase.calibration.cases import TRUE
     from tasks.rephrase.calibration.corruptions import KINDS
 
@@ -108,6 +109,8 @@ def _known(wanted: Wanted) -> tuple[str, ...]:
         raise CalibrationError(f"there is no kind '{unknown[0]}': choose {TRUE} or one of {', '.join(KINDS)}")
     if wanted.half not in ("tune", "test"):
         raise CalibrationError(f"there is no half '{wanted.half}': choose tune or test")
+    if wanted.ask == "first" and (wanted.html or wanted.json or wanted.markdown):
+        raise CalibrationError("--quick asks too little for a page or a file of figures: leave it out")
     kinds = (wanted.failures,) if wanted.failures else wanted.kinds or tuple(KINDS)
     return tuple(kind for kind in KINDS if kind in kinds)
 

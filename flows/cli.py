@@ -121,6 +121,29 @@ def _run(request: Request, stage: str | None):
 
 
 @app.command()
+def predict(
+    stage: Annotated[str, typer.Argument(help="The stage: rephrase, the one that asks an engine.")] = "rephrase",
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """What a stage would ask its engine, what that costs and how long it takes; nothing is started.
+
+    A sample of the chosen documents is gone through. Prices are `execution.engine_price`, per million tokens; speed and
+    acceptance are those of the engine's last run.
+
+    Example: `openk2 predict rephrase --set rephrase.documents=300 --set execution.engine_price.generated=0.6`
+    """
+    if stage != "rephrase":
+        raise typer.BadParameter(f"'{stage}' asks no engine: only rephrase can be predicted", param_hint="STAGE")
+    from flows.prediction import foretell
+
+    for sentence in foretell(_request(preset, root, preset_file, overrides)):
+        out.print(sentence, highlight=False)
+
+
+@app.command()
 def status(
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
@@ -279,6 +302,9 @@ def calibrate_alignment(
     cheap: Annotated[
         bool, typer.Option("--cheap", help="Leave out the checks that need the network: seconds instead of minutes.")
     ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Stop at a case's first refusal: the stack's figures, in half the time.")
+    ] = False,
     failures: Annotated[
         str, typer.Option("--failures", help="Show what goes wrong of a kind, to be read (`true`: refused rewrites).")
     ] = "",
@@ -319,7 +345,7 @@ def calibrate_alignment(
         corpus=corpus,
         budget=budget,
         workers=workers,
-        cheap=cheap,
+        ask="cheap" if cheap else "first" if quick else "every",
         failures=failures,
         count=count,
         half=half,

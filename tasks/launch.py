@@ -60,7 +60,8 @@ class Execution(Config):
     engine_url: str | None = None
     """An OpenAI-compatible endpoint for rewriting (such as vLLM's); None starts the embedded llama.cpp server."""
     judge_url: str | None = None
-    """The same for the judge of a sample's quality (`scores.judge`), which may be another model."""
+    """The same for the judge of a sample's quality (`scores.judge`) and that of rewritten segments
+    (`rephrase.alignment.judge`), which may be other models."""
     engine_slots: int | None = Field(default=None, ge=1)
     """Requests in flight of a stage that asks an engine; None: `workers` for the embedded one, 64 for an endpoint."""
     engine_requests: RequestLimits = RequestLimits()

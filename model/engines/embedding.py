@@ -5,8 +5,10 @@ Legend: B texts, S tokens of a text (without the two special ones), D dimension 
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -72,6 +74,23 @@ class MiniLM:
             }
         )
         self._lock = threading.Lock()
+        self._reading, self._threads = 0, torch.get_num_threads()
+        self._room = threading.BoundedSemaphore(os.cpu_count() or 1)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread for one text; as many texts at once as there are cores."""
+        with self._room, torch.inference_mode():
+            with self._lock:
+                self._reading += 1
+                torch.set_num_threads(1)  # partly the process's, partly the calling thread's: so every time
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._reading -= 1
+                    if not self._reading:
+                        torch.set_num_threads(self._threads)
 
     def states(self, text: str) -> States:
         """Every token of `text`; what is longer than `TOKENS` goes in even windows."""
@@ -81,20 +100,15 @@ class MiniLM:
         edges = [len(ids) * number // windows for number in range(windows + 1)]
         words, hidden = [], []
         total = torch.zeros(1)
-        with self._lock, torch.inference_mode():
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)
-            try:
-                for begin, end in pairwise(edges):
-                    ids_BS = torch.tensor([[self._ends[0], *ids[begin:end], self._ends[1]]])
-                    layers = self._model(
-                        input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), output_hidden_states=True
-                    ).hidden_states
-                    words.append(layers[WORDS][0, 1:-1].numpy())
-                    hidden.append(layers[-1][0, 1:-1].numpy())
-                    total = total + layers[-1][0].sum(dim=0)
-            finally:
-                torch.set_num_threads(threads)
+        with self._alone():
+            for begin, end in pairwise(edges):
+                ids_BS = torch.tensor([[self._ends[0], *ids[begin:end], self._ends[1]]])
+                layers = self._model(
+                    input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), output_hidden_states=True
+                ).hidden_states
+                words.append(layers[WORDS][0, 1:-1].numpy())
+                hidden.append(layers[-1][0, 1:-1].numpy())
+                total = total + layers[-1][0].sum(dim=0)
         return States(
             np.array(tokens.offsets, dtype=np.int32).reshape(-1, 2),
             np.array(ids, dtype=np.int32),
@@ -105,13 +119,8 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """[B, D] float32, rows of length 1."""
-        with self._lock, torch.inference_mode():
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)
-            try:
-                return np.stack([self._one(text) for text in texts])
-            finally:
-                torch.set_num_threads(threads)
+        with self._alone():
+            return np.stack([self._one(text) for text in texts])
 
     def _one(self, text: str) -> np.ndarray:
         ids_BS = torch.tensor([self._tokenizer.encode(text).ids])

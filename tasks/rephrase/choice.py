@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact, Part
 from tasks.rephrase.config import RephraseConfig
-from tasks.rephrase.document import draw
+from tasks.rephrase.document import Job, draw
 from tasks.rephrase.prompts import Manner, Style, compose, details, perspectives, styles
 
+ROWS = 256
+"""Documents read at once."""
+Work = tuple[Job, float]
+COLUMNS = ("id", "text", "source", "url", "domain", "language", "licence", "meta")
 PERSPECTIVES, DETAILS = 0.5, 0.25
 """Shares of rewrites with a perspective and with a level of detail where the configuration leaves them to the full
 prompt."""
@@ -57,36 +64,67 @@ def drawable(config: RephraseConfig) -> None:
         )
 
 
-def choose(config: RephraseConfig, corpus: Artifact) -> list[Batch]:
+class Chosen:
     """The documents to rewrite, in batches: of each kind those whose hash with the seed is smallest, so that the choice
-    depends neither on how the corpus is cut into parts nor on its order. Never empty: a run that chooses nothing has
-    one batch of nothing."""
-    parts = corpus.parts("documents")
-    chosen: set[tuple[int, str]] = set()
-    translate = config.translate
-    for domains, languages, count in (
-        (("knowledge",), config.languages, config.documents),
-        (("math",), config.languages, config.math_documents),
-        (translate.domains, translate.languages, translate.documents),
-    ):
-        if count == 0 or not languages:
-            continue
-        ranked = (
-            (draw(config.seed, "choice", identity), identity, number)
-            for number, part in enumerate(parts)
-            for identity in _eligible(config, corpus, part, domains, languages)
+    depends neither on how the corpus is cut into parts nor on its order. Read part by part each time it is iterated: of
+    a kind that is taken whole, no list is kept. Never empty: a run that chooses nothing has one batch of nothing."""
+
+    def __init__(self, config: RephraseConfig, corpus: Artifact) -> None:
+        self.config, self.corpus = config, corpus
+        self.parts = corpus.parts("documents")
+        translate = config.translate
+        kinds = (
+            (("knowledge",), config.languages, config.documents),
+            (("math",), config.languages, config.math_documents),
+            (translate.domains, translate.languages, translate.documents),
         )
-        best = ranked if count is None else heapq.nsmallest(count, ranked)
-        chosen |= {(number, identity) for _, identity, number in best}
-    batches = []
-    for number, part in enumerate(parts):
-        wanted = {identity for place, identity in chosen if place == number}
-        if wanted:
-            frame = pl.scan_parquet(corpus.file(part)).select("id").filter(pl.col("id").is_in(wanted)).collect()
-            ids = frame["id"].to_list()
-            for piece, first in enumerate(range(0, len(ids), config.part)):
-                batches.append(Batch(f"{number:05d}-{piece:03d}", part, tuple(ids[first : first + config.part])))
-    return batches or [Batch("00000-000", None, ())]
+        self._kinds = [(domains, languages) for domains, languages, count in kinds if count != 0 and languages]
+        self._best = [
+            None if count is None else self._smallest(kind, count)
+            for kind, count in enumerate(count for _, languages, count in kinds if count != 0 and languages)
+        ]
+        """Of each kind the chosen ones, None for all."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        empty = True
+        for number, part in enumerate(self.parts):
+            ids = [
+                identity
+                for identity, kind in self._eligible(part)
+                if (best := self._best[kind]) is None or (number, identity) in best
+            ]
+            size = self.config.part
+            for piece, first in enumerate(range(0, len(ids), size)):
+                yield Batch(f"{number:05d}-{piece:03d}", part, tuple(ids[first : first + size]))
+                empty = False
+        if empty:
+            yield Batch("00000-000", None, ())
+
+    def _smallest(self, kind: int, count: int) -> set[tuple[int, str]]:
+        ranked = (
+            (draw(self.config.seed, "choice", identity), identity, number)
+            for number, part in enumerate(self.parts)
+            for identity, found in self._eligible(part)
+            if found == kind
+        )
+        return {(number, identity) for _, identity, number in heapq.nsmallest(count, ranked)}
+
+    def _eligible(self, part: Part) -> list[tuple[str, int]]:
+        """(id, kind) of the documents of one part that may be chosen, in the order in which they lie there."""
+        if not self._kinds:
+            return []
+        least, most = self.config.characters
+        kind = pl.coalesce(
+            pl.when(pl.col("domain").is_in(domains) & pl.col("language").is_in(languages)).then(number)
+            for number, (domains, languages) in enumerate(self._kinds)
+        )
+        frame = pl.scan_parquet(self.corpus.file(part)).filter(pl.col("text").str.len_chars().is_between(least, most))
+        return frame.select("id", kind=kind).filter(pl.col("kind").is_not_null()).collect().rows()
+
+
+def choose(config: RephraseConfig, corpus: Artifact) -> Chosen:
+    """The documents to rewrite."""
+    return Chosen(config, corpus)
 
 
 def manners(config: RephraseConfig, identity: str, domain: str, language: str) -> list[Drawn]:
@@ -126,13 +164,27 @@ def _drawn(seed: int, axis: str, what: str, share: float, known: dict[str, Manne
     return min(fitting, key=lambda name: (draw(seed, axis, what, name), name))
 
 
-def _eligible(
-    config: RephraseConfig, corpus: Artifact, part: Part, domains: Sequence[str], languages: Sequence[str]
-) -> list[str]:
-    least, most = config.characters
-    frame = pl.scan_parquet(corpus.file(part)).filter(
-        pl.col("domain").is_in(domains),
-        pl.col("language").is_in(languages),
-        pl.col("text").str.len_chars().is_between(least, most),
-    )
-    return frame.select("id").collect()["id"].to_list()
+def read(config: RephraseConfig, corpus: Artifact, batches: Iterable[Batch]) -> Iterator[tuple[Batch, list[Work]]]:
+    """Each batch with the rewrites of its documents, and the share of its document that each is. A part of the corpus
+    is read once, and no further than the batches are asked for."""
+    for _, group in groupby(batches, key=lambda batch: batch.part and batch.part.key):
+        some = list(group)
+        if some[0].part is None:
+            yield from ((batch, []) for batch in some)
+            continue
+        rows = _rows(corpus.file(some[0].part))
+        for batch in some:
+            found: list[Work] = []
+            for identity in batch.ids:
+                document = next(row for row in rows if row["id"] == identity)
+                drawn = manners(config, identity, document["domain"], document["language"])
+                found += [
+                    (Job(document, one.style, one.composed, one.perspective, one.detail), 1 / len(drawn))
+                    for one in drawn
+                ]
+            yield batch, found
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    for batch in pq.ParquetFile(path).iter_batches(ROWS, columns=list(COLUMNS)):
+        yield from batch.to_pylist()

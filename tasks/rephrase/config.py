@@ -29,6 +29,32 @@ class SegmentsConfig(Config):
         return self
 
 
+class NLIConfig(Config):
+    """A network for natural language inference, asked whether a sentence denies the one it stands for."""
+
+    model: str
+    """An installed distribution, or a folder, with an ONNX or safetensors classifier and its tokenizer."""
+    labels: tuple[str, ...] = ()
+    """What the outputs mean, in order, such as [entailment, neutral, contradiction]; only for a model whose own
+    config.json does not say it."""
+    contradiction: Share = 0.9
+    """Greatest chance of a contradiction between two aligned sentences."""
+
+
+class FidelityJudgeConfig(EngineConfig):
+    """A language model asked about accepted segments of the grey zone; its URL is `execution.judge_url`."""
+
+    margin: float = Field(default=0.2, ge=0, le=1)
+    """How near to a refusal a segment must have come to be asked about, by the smallest distance of a graded score to
+    its threshold (0 at the threshold, 1 at the best score); 1 asks about every accepted one."""
+    sampling: Sampling = Sampling(temperature=0)
+    """How the answer is drawn."""
+    max_tokens: int = Field(default=128, ge=32)
+    """Longest answer."""
+    seed: int = 0
+    """The engine's draws."""
+
+
 class AlignmentConfig(Config):
     """Thresholds of the alignment check. A segment is accepted when every check passes."""
 
@@ -42,7 +68,7 @@ class AlignmentConfig(Config):
     seam: Share = 0.3
     """Greatest share of the rewrite's words that stand in runs of six or more taken from the segment before it: above
     it the text was said twice."""
-    ahead: Share = 0.2
+    ahead: Share = 0.1
     """How much nearer a sentence may be, word by word, to a neighbouring segment than to its own before it belongs
     there: told too early, or a second time."""
     echoes: Share = 0.02
@@ -61,10 +87,10 @@ class AlignmentConfig(Config):
     sentencewise: float = Field(default=0.4, gt=0)
     """How far a sentence of a translation may be from its usual length, as a natural logarithm: beyond it one is
     missing or was added."""
-    exchanged: float = Field(default=0.6, gt=0)
+    exchanged: float = Field(default=0.4, gt=0)
     """Two numbers changed places when they share so much more with each other's neighbouring words than with their own
     (a word right beside both counts about 1)."""
-    moved: float = Field(default=0.15, gt=0)
+    moved: float = Field(default=0.2, gt=0)
     """The same for a number that is said once less while another is said once more."""
     counts: int = Field(default=4, ge=1)
     """Greatest number in words that a rewrite may sum up with where the source has none (`for three reasons`)."""
@@ -77,6 +103,11 @@ class AlignmentConfig(Config):
     coverage: Share = 0.5
     """Smallest chance that every sentence of either text has its content in the other (tasks/rephrase/alignment/
     coverage.py): below it a sentence was dropped or added."""
+
+    nli: NLIConfig | None = None
+    """Asked of every segment that passed the checks above; null asks nothing."""
+    judge: FidelityJudgeConfig | None = None
+    """Asked last, of the grey zone; null asks nothing."""
 
     @model_validator(mode="after")
     def _band(self) -> AlignmentConfig:

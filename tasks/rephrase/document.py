@@ -11,17 +11,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import xxhash
 
 from model.engines.engine import Completion, Engine, Prompt, PromptRefused
 from tasks.rephrase.alignment import whole
+from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.solution import essential
-from tasks.rephrase.alignment.stack import NAMES, align
+from tasks.rephrase.alignment.stack import RECORDED, align, consult
 from tasks.rephrase.alignment.talk import clean
-from tasks.rephrase.alignment.words import Embedder
+from tasks.rephrase.alignment.words import Embedder, Once
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
 from tasks.rephrase.prompts import Style, Turn, instructions, messages, prompt_hash
@@ -33,6 +34,9 @@ CARRIED = 1
 """Rewritten segments that the first prompt of a document's next window is given."""
 TOKEN = 24
 """Characters that no token has on the average: an answer of more is cut before it is read, whatever the engine says."""
+
+if TYPE_CHECKING:
+    from tasks.rephrase.alignment.nli import NLI
 
 Ask = Callable[[Prompt], Completion]
 
@@ -75,9 +79,17 @@ class _Piece:
     action: Literal["rewritten", "original", "block"]
 
 
-def rewrite_document(job: Job, config: RephraseConfig, engine: Engine, ask: Ask, embedder: Embedder) -> Outcome:
-    """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or a journal of its answers."""
-    writer = _Writer(job, config, engine, ask, embedder)
+def rewrite_document(
+    job: Job,
+    config: RephraseConfig,
+    engine: Engine,
+    ask: Ask,
+    embedder: Embedder,
+    nli: NLI | None = None,
+    judge: Judge | None = None,
+) -> Outcome:
+    """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or what keeps its answers."""
+    writer = _Writer(job, config, engine, ask, embedder, nli, judge)
     text = job.document["text"]
     segments = segment(text, config.segments.tokens)
     prose = sum(part.kind == "prose" for part in segments)
@@ -163,6 +175,8 @@ class _Writer:
     engine: Engine
     ask: Ask
     embedder: Embedder
+    nli: NLI | None
+    judge: Judge | None
     outcome: Outcome = field(default_factory=Outcome)
 
     def rewrite(
@@ -170,9 +184,11 @@ class _Writer:
     ) -> str | None:
         """The accepted rewriting of `part`, or None; every attempt becomes a row."""
         refused = ""
+        source = essential(part.text) if self.job.style.notes else part.text
+        reader = Once(self.embedder, source)
         for attempt in range(self.config.attempts):
             chat = messages(self.job.style, self.config.prompt, excerpt, turns, part.text, attempt > 0, refused)
-            row = self._attempt(chat, before, part, following, attempt)
+            row = self._attempt(chat, before, part, following, attempt, reader)
             self.outcome.rows.append(row)
             if row["accepted"]:
                 return row["rewrite_text"]
@@ -180,7 +196,13 @@ class _Writer:
         return None
 
     def _attempt(
-        self, chat: tuple[Any, ...], before: _Piece | None, part: Segment, following: Segment | None, attempt: int
+        self,
+        chat: tuple[Any, ...],
+        before: _Piece | None,
+        part: Segment,
+        following: Segment | None,
+        attempt: int,
+        reader: Embedder,
     ) -> dict[str, Any]:
         job, config, ledger = self.job, self.config, self.outcome.ledger
         style = job.style
@@ -210,7 +232,7 @@ class _Writer:
                 "finish": "refused",
                 "prompt_tokens": 0,
                 "generated_tokens": 0,
-                "scores": dict.fromkeys(NAMES),
+                "scores": dict.fromkeys(RECORDED),
             }
         endless = len(answer.text) > TOKEN * longest
         said = clean(answer.text[: TOKEN * longest])
@@ -228,13 +250,16 @@ class _Writer:
                 translated=job.document["language"] if style.translates else "",
                 prompt=instructions(style, config.prompt),
             )
-            alignment = align(pair, config.alignment, self.embedder)
+            alignment = align(pair, config.alignment, reader, nli=self.nli)
+        if self.judge is not None:
+            alignment = consult(self.judge, pair, alignment)
         ledger.attempt(job.name, domain, alignment.reason, answer)
         return row | {
             "rewrite_text": said,
             "accepted": alignment.accepted,
             "reason": alignment.reason,
             "why": alignment.why,
+            "margin": alignment.margin,
             "finish": answer.finish,
             "prompt_tokens": answer.prompt_tokens,
             "generated_tokens": answer.generated_tokens,

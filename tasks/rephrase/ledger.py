@@ -47,9 +47,7 @@ class Ledger:
 
     def revoke(self, style: str, domain: str, reason: str) -> None:
         """An accepted segment goes back to its original, `reason` naming the check of the whole document."""
-        change = {"accepted": -1}
-        add(self.counts, {**change, "by_style": {style: change}, "by_domain": {domain: change}})
-        add(self.counts, {"rejected_by_check": {reason: 1}})
+        self._everywhere(style, domain, {"accepted": -1, "rejected_by_check": {reason: 1}})
 
     @contextmanager
     def checking(self) -> Iterator[None]:
@@ -96,6 +94,15 @@ class Ledger:
             change |= dict(zip(REUSED, (1, *spent), strict=True))
         add(self.counts, change)
 
+    def judged(self, answer: Completion, reused: bool) -> None:
+        """One answer of the alignment's judge."""
+        spent = (1, answer.generated_tokens, answer.prompt_tokens, answer.cached_tokens)
+        names = ("requests", *TOKENS)
+        change = dict(zip(names, spent, strict=True))
+        if reused:
+            change |= dict(zip(REUSED, spent, strict=True))
+        add(self.counts, {"judge": change})
+
     def _everywhere(self, style: str, domain: str, change: Mapping[str, Any]) -> None:
         add(self.counts, change)
         where = {
@@ -136,6 +143,8 @@ def statistics(counts: Mapping[str, Any], price: Price | None = None) -> dict[st
     found |= {name: value for name, value in cell(counts).items() if name not in found}
     found |= {name: counts.get(name, 0) for name in ("requests", "usage_estimated", *REUSED)}
     found["money"] = round((price or Price()).of(*own(found)), 6)
+    judge = counts.get("judge", {})
+    found["judge"] = {name: judge.get(name, 0) for name in ("requests", *TOKENS, *REUSED)}
     for name in ("seconds_generating", "seconds_checking", "seconds_wall"):
         found[name] = round(counts.get(name, 0.0), 3)
     found["tokens_per_estimate"] = {

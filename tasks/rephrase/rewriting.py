@@ -9,19 +9,16 @@ on the number of slots or on how often the run was killed.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import shutil
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -32,20 +29,25 @@ from tasks.artifact import Artifact, Step
 from tasks.progress import Progress
 from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.limits import thresholds
-from tasks.rephrase.alignment.stack import NAMES
+from tasks.rephrase.alignment.stack import RECORDED
 from tasks.rephrase.alignment.words import Embedder
-from tasks.rephrase.choice import Batch, choose, drawable, manners
+from tasks.rephrase.choice import Batch, choose, drawable, read
 from tasks.rephrase.config import RephraseConfig
-from tasks.rephrase.document import Job, Outcome, draw, rewrite_document
+from tasks.rephrase.document import Job, Outcome, rewrite_document
 from tasks.rephrase.ledger import Ledger, add
-from tasks.rephrase.prediction import SAMPLE, Prediction, Rates, answer_weight, known_rates, predict, shared, weigh
+from tasks.rephrase.line import Line, Open
+from tasks.rephrase.opinions import Opinions
+from tasks.rephrase.outlook import Outlook, Survey, outlook, predicted, survey
+from tasks.rephrase.prediction import Prediction, answer_weight, known_rates, shared, weigh
 from tasks.rephrase.prompts import styles
 from tasks.rephrase.run import Run
 from tasks.rephrase.segments import estimate_tokens
 
 log = logging.getLogger(__name__)
 
-COLUMNS = ("id", "text", "source", "url", "domain", "language", "licence", "meta")
+SPARE = 4
+"""Of so many requests in flight at an endpoint, one more document is open."""
+
 REWRITES = pa.schema(
     [(name, pa.string()) for name in ("id", "source_id", "style", "perspective", "detail", "text")]
     + [(name, pa.string()) for name in ("source", "url", "domain", "language", "licence", "meta")]
@@ -76,10 +78,11 @@ SEGMENTS = pa.schema(
         ("accepted", pa.bool_()),
         ("reason", pa.string()),
         ("why", pa.string()),
+        ("margin", pa.float64()),
         ("finish", pa.string()),
         ("prompt_tokens", pa.int32()),
         ("generated_tokens", pa.int32()),
-        ("scores", pa.struct([(name, pa.float64()) for name in NAMES])),
+        ("scores", pa.struct([(name, pa.float64()) for name in RECORDED])),
     ]
 )
 
@@ -99,6 +102,7 @@ def build(
     engine_url: str | None = None,
     slots: int = 2,
     *,
+    judge_url: str | None = None,
     limits: RequestLimits | None = None,
     price: Price | None = None,
     answers: Path | None = None,
@@ -106,17 +110,18 @@ def build(
 ) -> Artifact:
     """Rewrite what the step's configuration chooses of `corpus` and publish it.
 
-    `slots`: requests in flight, of the embedded engine also processes. `answers`: folder of the answers that all runs
-    share, at most `answers_bytes` large (0: unbounded); None keeps them only until the step is done. Raises EngineError
-    where the engine cannot be had or keeps failing; what was answered until then is kept.
+    `slots`: requests in flight, of the embedded engine also processes. `judge_url`: the endpoint of the alignment's
+    judge, where it is one. `answers`: folder of the answers that all runs share, at most `answers_bytes` large (0:
+    unbounded); None keeps them only until the step is done. Raises EngineError where the engine cannot be had or keeps
+    failing; what was answered until then is kept.
     """
     config = step.config
     assert isinstance(config, RephraseConfig)
     drawable(config)
     batches = choose(config, corpus)
-    pending = [batch for batch in batches if not _written(step, batch)]
+    seen = survey(config, batches, partial(_written, step))
     run, engine = Run(step, price or Price()), None
-    if any(batch.ids for batch in pending):
+    if seen.written < seen.documents:
         # Imported here: torch and transformers take seconds that a finished stage must not cost.
         from model.engines.embedding import MiniLM
 
@@ -125,18 +130,31 @@ def build(
         store = Answers(folder, step.fingerprint, answers_bytes)
         try:
             if not run.predicted:
-                run.expect(
-                    predicted(config, corpus, batches, known_rates(folder, engine.name, engine.model), run.price)
-                )
-            _run(run, config, corpus, batches, pending, engine, MiniLM(), store)
+                rates = known_rates(folder, engine.name, engine.model)
+                run.expect(predicted(config, corpus, seen, rates, run.price))
+            with Opinions(config.alignment, judge_url, slots, limits) as opinions:
+                _run(run, config, corpus, batches, seen, engine, MiniLM(), opinions, store)
         finally:
             store.close()
-    else:
-        for batch in pending:
+    elif not seen.documents:
+        for batch in batches:
             _write(step, batch, [])
     artifact = run.publish(engine, answers, {"thresholds": thresholds(config.alignment, styles())})
     shutil.rmtree(run.folder / "answers", ignore_errors=True)
     return artifact
+
+
+def foresee(
+    step: Step, corpus: Artifact, engine_url: str | None, slots: int, price: Price, answers: Path | None
+) -> Outlook:
+    """What a run of the stage would take. Nothing is started."""
+    config = step.config
+    assert isinstance(config, RephraseConfig)
+    drawable(config)
+    engine = open_engine(config, engine_url, slots, "rephrase", "engine_url")
+    return outlook(
+        config, corpus, survey(config, choose(config, corpus), partial(_written, step)), engine, price, answers
+    )
 
 
 def _keys(batch: Batch) -> tuple[str, str, str]:
@@ -147,138 +165,56 @@ def _written(step: Step, batch: Batch) -> bool:
     return all(step.part(key) for key in _keys(batch))
 
 
-def _jobs(config: RephraseConfig, corpus: Artifact, batch: Batch) -> Iterator[tuple[Job, float]]:
-    """The rewrites of a batch's documents, each with the share of its document that it is."""
-    if batch.part is None:
-        return
-    frame = pl.scan_parquet(corpus.file(batch.part)).select(COLUMNS).filter(pl.col("id").is_in(batch.ids)).collect()
-    for document in frame.iter_rows(named=True):
-        drawn = manners(config, document["id"], document["domain"], document["language"])
-        for manner in drawn:
-            yield Job(document, manner.style, manner.composed, manner.perspective, manner.detail), 1 / len(drawn)
-
-
-def predicted(
-    config: RephraseConfig, corpus: Artifact, batches: Sequence[Batch], rates: Rates, price: Price
-) -> Prediction:
-    """What rewriting `batches` will take, from a sample of their documents drawn by seed."""
-    documents = sum(len(batch.ids) for batch in batches)
-    drawn = {
-        identity
-        for _, identity in heapq.nsmallest(
-            SAMPLE,
-            ((draw(config.seed, "sample", identity), identity) for batch in batches for identity in batch.ids),
-        )
-    }
-    some = [replace(batch, ids=tuple(name for name in batch.ids if name in drawn)) for batch in batches]
-    sample = (job for batch in some if batch.ids for job, _ in _jobs(config, corpus, batch))
-    return predict(config, sample, sum(len(batch.ids) for batch in some), documents, rates, price)
-
-
-@dataclass
-class _Open:
-    """A batch whose documents are being rewritten."""
-
-    batch: Batch
-    outcomes: list[Outcome | None]
-    left: int
-    """Jobs that are not done."""
-
-
-class _Line:
-    """The jobs between the corpus and the written batches: so many at work, as many again waiting, no more."""
-
-    def __init__(self, run: Run, slots: int) -> None:
-        self.run, self.slots = run, slots
-        self.stop = threading.Event()
-        self._unfinished = 0
-        self._done: deque[_Open] = deque()
-        self._failure: BaseException | None = None
-        self._changed = threading.Condition()
-
-    def begin(self, batch: Batch, jobs: int) -> _Open:
-        """Take `batch` in once there is room for it, writing what has been finished meanwhile."""
-        self.settle(2 * self.slots)
-        with self._changed:
-            self._unfinished += jobs
-            some = _Open(batch, [None] * jobs, jobs)
-            if not jobs:
-                self._done.append(some)
-        return some
-
-    def finish(self, some: _Open, place: int, outcome: Outcome) -> None:
-        with self._changed:
-            some.outcomes[place] = outcome
-            some.left -= 1
-            self._unfinished -= 1
-            if not some.left:
-                self._done.append(some)
-            self._changed.notify()
-
-    def fail(self, error: BaseException) -> None:
-        self.stop.set()
-        with self._changed:
-            self._failure = self._failure or error
-            self._changed.notify()
-
-    def settle(self, most: int) -> None:
-        """Write every finished batch until at most `most` jobs are unfinished. Raises what a job failed with."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._done or self._failure or self._unfinished <= most)
-                if self._failure:
-                    raise self._failure
-                ready = list(self._done)
-                self._done.clear()
-                if not ready and self._unfinished <= most:
-                    return
-            for some in ready:
-                _write(self.run.step, some.batch, [outcome for outcome in some.outcomes if outcome is not None])
-                self.run.tick()
-
-
 def _run(
     run: Run,
     config: RephraseConfig,
     corpus: Artifact,
-    batches: list[Batch],
-    pending: list[Batch],
+    batches: Iterable[Batch],
+    seen: Survey,
     engine: Engine,
     embedder: Embedder,
+    opinions: Opinions,
     answers: Answers,
 ) -> None:
-    """Rewrite every pending batch."""
-    line, seen, lock, began = _Line(run, engine.slots), Ledger(), threading.Lock(), time.monotonic()
-    total, left = (sum(len(batch.ids) for batch in some) for some in (batches, pending))
+    """Rewrite every batch that is not written."""
 
-    def work(some: _Open, place: int, job: Job, share: float) -> None:
+    def write(batch: Batch, outcomes: list[Outcome]) -> None:
+        _write(run.step, batch, outcomes)
+        run.tick()
+
+    # While one document's answer is checked, another's request takes its place at an endpoint, which never idles so.
+    # The embedded servers keep one document's prefix each: another document between would cost more than the check.
+    at_once = engine.slots + engine.slots // SPARE if config.engine == "endpoint" else engine.slots
+    line, told, lock, began = Line(at_once, write), Ledger(), threading.Lock(), time.monotonic()
+
+    def work(some: Open, place: int, job: Job, share: float) -> None:
         try:
             if line.stop.is_set():
                 return
-            outcome = _rewritten(job, config, engine, embedder, answers, line.stop)
+            outcome = _rewritten(job, config, engine, embedder, opinions, answers, line.stop)
         except BaseException as error:
             line.fail(error)
             return
         with lock:
-            add(seen.counts, outcome.ledger.counts)
-            rate = seen.counts.get("accepted", 0) / max(seen.counts.get("segments", 0), 1)
-            speed = seen.counts.get("tokens_generated", 0) / max(time.monotonic() - began, 0.001)
+            add(told.counts, outcome.ledger.counts)
+            rate = told.counts.get("accepted", 0) / max(told.counts.get("segments", 0), 1)
+            speed = told.counts.get("tokens_generated", 0) / max(time.monotonic() - began, 0.001)
         progress.advance(share, note=f"{rate:.0%} of attempts accepted, {speed:,.0f} tokens/s")
         line.finish(some, place, outcome)
 
-    progress = Progress("rephrase", total=total, unit="documents", first=total - left)
+    progress = Progress("rephrase", total=seen.documents, unit="documents", first=seen.written)
     progress.note = f"predicted: {Prediction(**run.predicted).sentence()}"
     with (
         progress,
-        ThreadPoolExecutor(engine.slots, thread_name_prefix="rephrase") as pool,
+        ThreadPoolExecutor(at_once, thread_name_prefix="rephrase") as pool,
         engine,  # closed first: that ends what is in flight where the run fails
         run.clock(),
     ):
         try:
-            for batch in pending:
-                jobs = [(job, share) for job, share in _jobs(config, corpus, batch)]
-                some = line.begin(batch, len(jobs))
-                for place, (job, share) in enumerate(jobs):
+            pending = (batch for batch in batches if not _written(run.step, batch))
+            for batch, found in read(config, corpus, pending):
+                some = line.begin(batch, len(found))
+                for place, (job, share) in enumerate(found):
                     pool.submit(work, some, place, job, share)
             line.settle(0)
         except BaseException:
@@ -290,7 +226,13 @@ def _run(
 
 
 def _rewritten(
-    job: Job, config: RephraseConfig, engine: Engine, embedder: Embedder, answers: Answers, stop: threading.Event
+    job: Job,
+    config: RephraseConfig,
+    engine: Engine,
+    embedder: Embedder,
+    opinions: Opinions,
+    answers: Answers,
+    stop: threading.Event,
 ) -> Outcome:
     """One document, with all that its requests cost in its ledger."""
     spent, before = Ledger(), ()  # type: tuple[Ledger, tuple[Message, ...]]
@@ -314,7 +256,7 @@ def _rewritten(
         before = (*prompt.messages, Message("assistant", answer.text))
         return answer
 
-    outcome = rewrite_document(job, config, engine, ask, embedder)
+    outcome = rewrite_document(job, config, engine, ask, embedder, opinions.nli, opinions.judge(answers, spent, stop))
     ledger = outcome.ledger
     add(ledger.counts, spent.counts)
     ledger.retries(job.name, job.document["domain"], outcome.rows)

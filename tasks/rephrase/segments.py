@@ -29,7 +29,7 @@ LINE = re.compile(r"(?<=[.!?:;。！？：；>|])[ \t\r]*\n|\n(?=[ \t]*\|)")
 END = re.compile(r"[.!?…。！？；]+[\"'”’」』）】》)\]]*")
 OPENS = re.compile(r"[\"'“‘「『（(\[]*(?:[A-Z0-9À-ÞΑ-ЯА-Я#*-]|[㐀-鿿豈-﫿぀-ヿ가-힣])")
 # A quotation that its speaker follows goes on with him: “……！”他说。
-SPOKEN = re.compile(r"[㐀-鿿]{0,4}[说道问喊叫答笑想写]")
+SPOKEN = re.compile(r"[㐀-鿿]{0,4}[说道问喊叫答笑想写](?![：:])")
 CLAUSE = re.compile(r"[,;:，、：]\s{0,16}|\n\s{0,256}")
 SPACE = re.compile(r"\s{1,16}")
 QUOTE = re.compile(r"[“”「」『』（）]|\n[ \t\r]*\n")
@@ -37,7 +37,7 @@ PARTNERS = {"”": "“", "」": "「", "』": "『", "）": "（"}
 ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|cf|vs|ca|approx|resp|viz|Dr|Mr|Mrs|Ms|Prof|St|Mt|Gen|Col|Lt|Capt|Rev|Hon|Sen|Gov|Figs?|figs?"
     r"|Eqs?|eqs?|Sec|sec|Ch|ch|No|Nos|Vol|vol|al|pp?|eds?|Inc|Ltd|Corp|Co|Jr|Sr|Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec"
-    r"|[A-Z])|(?:^|\n)[ \t>]*\(?(?:\d{1,3}|[A-Za-z]|[ivx]{1,4}))\.$"
+    r"|(?<!°)[A-Z])|(?:^|\n)[ \t>]*\(?(?:\d{1,3}|[A-Za-z]|[ivx]{1,4}))\.$"
 )
 CLOSING = frozenset("。！？；")
 HAN = re.compile(r"[㐀-鿿豈-﫿぀-ヿ]")

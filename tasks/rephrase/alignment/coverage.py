@@ -16,8 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from tasks.rephrase.alignment.pair import Verdict
-from tasks.rephrase.alignment.words import Match, Side, Word
+from tasks.rephrase.alignment.characters import chinese, loneliest
+from tasks.rephrase.alignment.pair import Pair, Verdict
+from tasks.rephrase.alignment.words import Match, Word
 from tasks.rephrase.config import AlignmentConfig
 
 WEIGHTS = Path(__file__).with_name("coverage.json")
@@ -56,9 +57,12 @@ class Alone:
     """Its words without a like on the other side, the weightiest first."""
 
 
-def coverage(match: Match, config: AlignmentConfig) -> Verdict:
+def coverage(match: Match, config: AlignmentConfig) -> Verdict | None:
     """Every sentence of the source is told, and every sentence of the rewrite is in the source. The score is 1 less the
-    greatest chance that one is not."""
+    greatest chance that one is not. None across two scripts."""
+    here, there = chinese(match.pair.source), chinese(match.pair.rewrite)
+    if here or there:
+        return _characters(match.pair, config) if here and there else None
     dropped, added = alone(match, "dropped"), alone(match, "added")
     worst = max((*dropped, *added), key=lambda found: found.chance, default=None)
     if worst is None or 1 - worst.chance >= config.coverage:
@@ -68,6 +72,15 @@ def coverage(match: Match, config: AlignmentConfig) -> Verdict:
     if worst.missing:
         why += f" (the {'rewrite' if way == 'dropped' else 'source'} has nothing like {', '.join(worst.missing[:5])})"
     return Verdict("coverage", 1 - worst.chance, False, why)
+
+
+def _characters(pair: Pair, config: AlignmentConfig) -> Verdict:
+    dropped, added = loneliest(pair.source, pair.rewrite), loneliest(pair.rewrite, pair.source)
+    worst = dropped if pair.adds or dropped.chance >= added.chance else added
+    passed = 1 - worst.chance >= config.coverage
+    way, side = ("dropped", "rewrite") if worst is dropped else ("added", "source")
+    why = f"{way} '{worst.sentence[:40]}' (the {side} has nothing of {worst.missing[:12]})"
+    return Verdict("coverage", 1 - worst.chance, passed, "" if passed else why)
 
 
 def alone(match: Match, way: Way) -> list[Alone]:
@@ -112,7 +125,7 @@ def measure(match: Match, way: Way) -> list[tuple[int, tuple[float, ...], list[i
     figure = np.where(has, 1.0, np.minimum(_like(best), NUMBER_LIKE))
     like = np.where(number, figure, _like(best))
     owned = np.where(number, figure, _like(best - rival))
-    found = []
+    found: list[tuple[int, tuple[float, ...], list[int]]] = []
     for index in range(len(side.sentences)):
         here = np.array(side.among(index), dtype=int)
         if not len(here):

@@ -20,11 +20,15 @@ OPERAND = re.compile(rf"[-−+(\[|]*(?:\d[\d.,]*(?:\.\.\.|…)?%?|[{ALPHABET}][\
 COMPOUND = re.compile(rf"[{ALPHABET}\d_^*/+\-−–=<>≤≥≠≈·×()\[\]{{}}|.,'!…⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ₀₁₂₃₄₅₆₇₈₉ₙᵢ√∞∑∏∫→]+")
 MATHS = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈±^*/×·√]|[+−]|(?<=[\w)\]'])\s*-\s*(?=[\w(])|[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]|\b[A-Za-z]\([^()\s]")
 RELATION = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈]")
-SEPARATOR = re.compile(r",\s*(?:\\ldots|\\dots|\.\.\.)?|\\\\|\\qquad|\\quad|\\text\{\s*(?:and|or|for|if|where|with)\s*\}|\\implies|\\iff|;")
+SEPARATOR = re.compile(
+    r",\s*(?:\\ldots|\\dots|\.\.\.)?|\\\\|\\qquad|\\quad|\\text\{\s*(?:and|or|for|if|where|with)\s*\}|\\implies|\\iff|;"
+)
 BULLET = re.compile(r"^[ \t]*(?:[-*+•>]|\d{1,2}[.)])[ \t]+")
 EQUALS = re.compile(r"(?<![<>!=])=(?![=>])|\\approx(?![a-z])|\\equiv(?![a-z])|≈|≡")
 MEASURED = re.compile(r"[-−+]?\d[\d.,]*\s?[A-Za-zµμ°Ω%]{1,3}(?:[/·*][A-Za-z]{1,3})*[²³]?")
-PROSE = re.compile(rf"(?<![\\\w^{{]){'(?!(?:' + '|'.join(sorted(FUNCTIONS)) + ')(?![A-Za-z]))'}[A-Za-z]{{2,}}(?![\w^(=+*/}}])")
+PROSE = re.compile(
+    rf"(?<![\\\w^{{]){'(?!(?:' + '|'.join(sorted(FUNCTIONS)) + ')(?![A-Za-z]))'}[A-Za-z]{{2,}}(?![\w^(=+*/}}])"
+)
 """Words, which are no products of letters."""
 LONGEST_RUN = 24
 
@@ -70,8 +74,9 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
 @lru_cache(maxsize=512)
 def found(text: str) -> tuple[Formula, ...]:
     """The formulas of `text`: between TeX's delimiters, and plain ones such as `E = mc^2` or `6 CO2 + 6 H2O -> ...`."""
+    text = CODE.sub(" \n ", text)
     kept = [Formula(inside, False) for match in FORMULA.finditer(text) if (inside := _inside(match)) and tokens(inside)]
-    bare = URL.sub(" \n ", CODE.sub(" \n ", FORMULA.sub(" \n ", text)))
+    bare = URL.sub(" \n ", FORMULA.sub(" \n ", text))
     return tuple(kept) + tuple(Formula(run, True) for run in _plain(bare))
 
 
@@ -111,9 +116,7 @@ class _Text:
     def _links(self, sides: tuple[str, str]) -> bool:
         """Whether an equation, or a chain of them, leads from one side to the other."""
         one, other = form(sides[0]), form(sides[1])
-        return any(
-            one in chain and other in chain[chain.index(one) + 1 :] for chain in self.chains
-        )
+        return any(one in chain and other in chain[chain.index(one) + 1 :] for chain in self.chains)
 
     def _has(self, signs: tuple[str, ...]) -> bool:
         """Whether the signs stand side by side in a formula or in the text at large."""
@@ -177,7 +180,7 @@ def _plain(text: str) -> Iterator[str]:
     run: list[str] = []
     for line in text.split("\n"):
         for match in CHUNK.finditer(BULLET.sub("", line)):
-            chunk = match.group().strip("*_\"“”").rstrip(".,;:?!*_\"”’")
+            chunk = match.group().strip('*_"“”').rstrip('.,;:?!*_"”’')
             ended = len(chunk) < len(match.group().rstrip("*_")) and bool(re.search(r"[.,;:?!]", match.group()[-2:]))
             if chunk and len(run) < LONGEST_RUN and _mathy(chunk):
                 run.append(chunk)
@@ -196,6 +199,8 @@ def _mathy(chunk: str) -> bool:
         return False
     words = [word for word in LETTERS.findall(chunk) if word not in FUNCTIONS]
     if any(len(word) > 3 for word in words):
+        return False
+    if any(len(word) > 1 for word in words) and "/" in chunk and not re.search(r"[_^=+*(]", chunk):
         return False
     # `km/h`, `pre-war`, `and/or` and `3-day` are words.
     if any(len(word) > 1 for word in words) and re.fullmatch(r"[(]?[A-Za-z\d.]+(?:[-–/][A-Za-z\d.]+)*[)]?", chunk):
@@ -223,7 +228,9 @@ def _run(chunks: list[str]) -> Iterator[str]:
         return  # 10 - 20, 3/4
     if MEASURED.fullmatch(text):
         return  # 343 m/s
-    if re.fullmatch(rf"[{ALPHABET}\d.,]+(?:[/-][{ALPHABET}\d.,]+)+", text) and not re.search(r"\b[a-z][-/]\d|\d[-/][a-z]\b", text):
+    if re.fullmatch(rf"[{ALPHABET}\d.,]+(?:[/-][{ALPHABET}\d.,]+)+", text) and not re.search(
+        r"\b[a-z][-/]\d|\d[-/][a-z]\b", text
+    ):
         return  # A/B, 5-6, I/O
     yield text
 
@@ -236,5 +243,3 @@ def _balanced(text: str) -> str:
         while text.count(opening) > text.count(closing) and text.startswith(opening):
             text = text[1:]
     return text.strip()
-
-

@@ -16,12 +16,14 @@ NUMERAL = re.compile(rf"[{SIGNS}]{{1,24}}(?:点[{''.join(DIGITS)}]{{1,12}})?")
 def value(numeral: str) -> Fraction | None:
     """What a numeral such as 三百零五, 两千万, 一九四九 or 三点一四 is worth; None where it is none."""
     whole, _, decimals = numeral.partition("点")
+    if not whole or not set(whole) <= set(SIGNS) or not set(decimals) <= set(DIGITS):
+        return None
     if decimals:
         number = value(whole)
         digits = "".join(str(DIGITS[sign]) for sign in decimals)
         return None if number is None else number + Fraction(int(digits), 10 ** len(digits))
     if all(sign in DIGITS for sign in whole):
-        return Fraction(int("".join(str(DIGITS[sign]) for sign in whole))) if whole else None
+        return Fraction(int("".join(str(DIGITS[sign]) for sign in whole)))
     return _read(whole)
 
 

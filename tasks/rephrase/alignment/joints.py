@@ -16,7 +16,7 @@ FEWEST = 6
 """Words (CJK: characters) of a sentence that can be told from its neighbours'."""
 SAID = 0.8
 """Share of a sentence's words that another has too, above which it is that sentence again."""
-NEAR = 0.62
+NEAR = 0.5
 """How near, word by word, a sentence must be to a neighbouring segment to be taken for one of its own."""
 REACH = 3
 """Sentences of a neighbour, from the joint, that are compared."""

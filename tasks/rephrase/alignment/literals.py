@@ -48,16 +48,21 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
 @lru_cache(maxsize=512)
 def _literals(text: str) -> tuple[str, ...]:
     """What must stand as it is, each once, in order."""
-    bare = FORMULA.sub("\ufffc", text)
-    found = [line.strip() for match in FENCED.finditer(bare) for line in match.group(2).split("\n") if line.strip()]
-    bare = FENCED.sub("\n", bare)
+    found = [line.strip() for match in FENCED.finditer(text) for line in match.group(2).split("\n") if line.strip()]
+    bare = FENCED.sub("\n", text)
     found += [match.group(2).strip() for match in CODE.finditer(bare)]
-    bare = CODE.sub(" \ufffc ", bare)
+    bare = FORMULA.sub("\ufffc", CODE.sub(" \ufffc ", bare))
     found += [_bare_url(match.group()) for match in URL.finditer(bare)]
     bare = URL.sub(" ", bare)
     for match in IDENTIFIER.finditer(bare):
         literal = match.group().rstrip(".")
-        if literal and not _cut(bare, match.start(), literal) and not ABBREVIATION.match(literal) and not SENTENCE.match(literal) and not _measured(bare, match):
+        if (
+            literal
+            and not _cut(bare, match.start(), literal)
+            and not ABBREVIATION.match(literal)
+            and not SENTENCE.match(literal)
+            and not _measured(bare, match)
+        ):
             found.append(literal)
     return tuple(dict.fromkeys(literal for literal in found if literal))
 
@@ -85,7 +90,7 @@ def _measured(text: str, match: re.Match[str]) -> bool:
 
 def _stands(literal: str, text: str) -> bool:
     """Whether it stands in `text`, not inside a longer word."""
-    if _whole(literal, text):
+    if literal in text and (_whole(literal, text) or literal in _literals(text)):
         return True
     if literal.endswith("()") and _whole(literal[:-2], text):
         return True
@@ -135,7 +140,7 @@ def _why(lost: list[str], invented: list[str]) -> str:
     became, left, rest = [], list(invented), []
     for literal in lost:
         near = max(left, key=lambda other: _alike(literal, other), default="")
-        if near and _alike(literal, near) >= 0.5:
+        if near and _alike(literal, near) >= 0.3:
             left.remove(near)
             became.append(f"{literal:.40} became {near:.40}")
         else:

@@ -12,6 +12,8 @@ from tasks.rephrase.alignment.pair import WORD, Pair
 from tasks.rephrase.alignment.quantities import Quantity
 
 BREAK = re.compile(r"[.!?](?=\s)|[。！？；;\n]")
+DECAY = 0.15
+"""How fast a word counts less with each word between it and the number."""
 REACH = 14
 """Words on either side that are looked at."""
 COMMON = frozenset(
@@ -27,7 +29,9 @@ def likeness(pair: Pair, one: Quantity, other: Quantity) -> float:
     alike = 2.0 * (one.kind == other.kind) + (one.digits == other.digits)
     alike += 2.0 * ((one.unit and one.unit.dimension) == (other.unit and other.unit.dimension))
     alike += isinstance(one.value, Fraction) and isinstance(other.value, Fraction) and len(one.text) == len(other.text)
-    return alike + 3 * _overlap(_around(pair.source, one.start, one.end), _around(pair.rewrite, other.start, other.end), {})
+    return alike + 3 * _overlap(
+        _around(pair.source, one.start, one.end), _around(pair.rewrite, other.start, other.end), {}
+    )
 
 
 def exchanged(
@@ -72,7 +76,9 @@ def moved(
 def same_noun(pair: Pair, one: Quantity, other: Quantity) -> bool:
     """Whether the same word follows both, at most one other word between in one of the two."""
     mine, theirs = _noun(pair.source, one.end), _noun(pair.rewrite, other.end)
-    return any(distance + theirs.get(word, 9) <= 3 for word, distance in mine.items()) and not _labels(pair.source, one.start)
+    return any(distance + theirs.get(word, 9) <= 3 for word, distance in mine.items()) and not _labels(
+        pair.source, one.start
+    )
 
 
 def _labels(text: str, start: int) -> bool:
@@ -87,7 +93,11 @@ def _noun(text: str, end: int) -> Mapping[str, float]:
 
 def _single(found: Sequence[Quantity]) -> dict[object, Quantity]:
     counts = Counter(quantity.value for quantity in found if quantity.kind != "said")
-    return {quantity.value: quantity for quantity in found if counts[quantity.value] == 1 and quantity.kind != "said" and quantity.value != 1}
+    return {
+        quantity.value: quantity
+        for quantity in found
+        if counts[quantity.value] == 1 and quantity.kind != "said" and quantity.value != 1
+    }
 
 
 def _class(quantity: Quantity) -> tuple[object, ...]:
@@ -102,7 +112,7 @@ def _around(text: str, start: int, end: int) -> Mapping[str, float]:
     found: dict[str, float] = {}
     for words in (_walk(text, end, True), _walk(text, start, False)):
         for word, distance in words:
-            found[word] = max(found.get(word, 0.0), 1 / (1 + 0.25 * distance))
+            found[word] = max(found.get(word, 0.0), 1 / (1 + DECAY * (distance - 1)))
     return found
 
 

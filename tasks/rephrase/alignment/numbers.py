@@ -51,7 +51,9 @@ class Stated:
             return False
         # What stands in code or a formula is only asked for numbers that are no quantity here.
         value = quantity.value
-        return value not in self.units and value not in self.bare and value not in self.counts and value in self.elsewhere
+        return (
+            value not in self.units and value not in self.bare and value not in self.counts and value in self.elsewhere
+        )
 
     def names(self, unit: Unit) -> bool:
         """Whether the unit stands anywhere in the text."""
@@ -69,7 +71,11 @@ class Stated:
             )
         if (unit.dimension, _base(value, unit)) in self.bases:
             return True
-        if unit.dimension == "ratio" and (_base(value, unit) in self.bare or (value in self.bare and 100 in self.bare)):
+        if unit.dimension == "ratio" and (
+            _base(value, unit) in self.bare
+            or _base(value, unit) in self.counts
+            or (value in self.bare and 100 in self.bare)
+        ):
             return True
         for other in self.units.get(value, ()):
             # `100 km` of what was `100 km/h`: the hour may be said elsewhere.
@@ -142,15 +148,23 @@ def _without_derived(
             if _year(quantity) and any(_year(other) for other in others):
                 continue
             if _year(quantity):
-                span = next((span for span in known if _span(span) and any(_apart(quantity, y, span) for y in years)), None)
+                span = next(
+                    (span for span in known if _span(span) and any(_apart(quantity, y, span) for y in years)), None
+                )
                 found = span is not None
                 if span in others:
                     others.remove(span)
             else:
                 found = (
-                    (_span(quantity) and any(_apart(_at(quantity, one), other, quantity) for one in years for other in years))
+                    (
+                        _span(quantity)
+                        and any(_apart(_at(quantity, one), other, quantity) for one in years for other in years)
+                    )
                     or _period(quantity, years)
-                    or (quantity.value == 100 and any(unit.dimension == "ratio" for one in known for _, unit in one.meanings if unit))
+                    or (
+                        quantity.value == 100
+                        and any(unit.dimension == "ratio" for one in known for _, unit in one.meanings if unit)
+                    )
                 )
                 rest = next((one for one in others if _rest(one, quantity)), None)
                 if rest is not None:
@@ -203,7 +217,9 @@ def _period(quantity: Quantity, years: set[Value]) -> bool:
 def _rest(one: Quantity, other: Quantity) -> bool:
     """`Shrunk to a tenth` is shrunk by nine tenths."""
     parts = one.kind == other.kind == "part" and not (one.digits or other.digits)
-    return parts and isinstance(one.value, Fraction) and isinstance(other.value, Fraction) and one.value + other.value == 1
+    return (
+        parts and isinstance(one.value, Fraction) and isinstance(other.value, Fraction) and one.value + other.value == 1
+    )
 
 
 def _counts(
@@ -227,7 +243,9 @@ def _counts(
             gone = [one for one in mine if one.value != 1 and not one.fact and not new.has(one, old)]
             if not pair.adds:
                 gone = gone or [
-                    one for one in mine if one.value in fewer and one.kind == other.kind and (one.value != 1 or one.digits)
+                    one
+                    for one in mine
+                    if one.value in fewer and one.kind == other.kind and (one.value != 1 or one.digits)
                 ]
                 # `Five full twists` of what were two full twists.
                 gone = gone or [one for one in mine if one.value != other.value and same_noun(pair, one, other)]

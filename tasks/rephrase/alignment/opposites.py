@@ -62,7 +62,7 @@ def _words(text: str) -> Counter[str]:
 def _axes() -> tuple[Axis, ...]:
     read = yaml.safe_load(LISTS.read_text(encoding="utf-8"))
     broad = [_axis(one, other, zip(one, other, strict=False)) for one, other in read["axes"]]
-    narrow = [_axis(*axis["poles"], axis["turns"]) for axis in read["narrow"]]
+    narrow = [_axis(axis["poles"][0], axis["poles"][1], axis["turns"]) for axis in read["narrow"]]
     return (*broad, *narrow)
 
 

@@ -17,12 +17,12 @@ Value = Fraction | str
 """A number, or the text itself of what is too long to be one."""
 
 MARKER = re.compile(
-    r"^[ \t]*(?:[-*+•>#|]+[ \t]*)*(?:\*\*|__)?(?:(?:step|part|question|q|point|stage|note|case)[ \t]*|第)?"
+    r"^[-*+•>#|_ \t]{0,40}(?:(?:step|part|question|q|point|stage|note|case)[ \t]*|第)?"
     r"(?:\(?\d{1,2}(?:[.):、：．）](?=[\s*_㐀-鿿]|$)|步)|(?:one|two|three|four|five|six|seven|eight|nine|ten)[:.]"
     r"|[一二三四五六七八九十]{1,2}[、.．）)])",
     re.M | re.I,
 )
-ENUMERATED = re.compile(r"(?<![\w)\]])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]")
+ENUMERATED = re.compile(r"(?<![\w)\]\ufffc*])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]")
 
 BLANK = r"[ \u00a0\u2009\u202f]"
 DIGITS = re.compile(
@@ -96,10 +96,14 @@ def quantities(text: str) -> tuple[Quantity, ...]:
 
 def prose(text: str) -> str:
     """The text without what other checks hold it to, every character in its place."""
-    text = FORMULA.sub(_number_or_blanks, text)
-    for pattern in (CODE, URL, MARKER, ENUMERATED):
-        text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+    text = FORMULA.sub(_number_or_blanks, CODE.sub(lambda match: "\ufffc" * len(match.group()), text))
+    for pattern in (URL, MARKER, ENUMERATED):
+        text = pattern.sub(_blanks, text)
     return text
+
+
+def _blanks(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match.group())
 
 
 def _number_or_blanks(match: re.Match[str]) -> str:
@@ -122,13 +126,17 @@ def _all(text: str) -> Iterator[Quantity]:
     for match in NEXT_YEAR.finditer(text):
         unit = named("decade" if match.group().endswith("decade") else "year")
         back = re.search(r"(?i)previous|preceding|before|earlier|[前上]", match.group())
-        yield Quantity(Fraction(-1 if back else 1), unit, "said", False, *match.span(), ((Fraction(1), unit),), match.group())
+        yield Quantity(
+            Fraction(-1 if back else 1), unit, "said", False, *match.span(), ((Fraction(1), unit),), match.group()
+        )
     yield from _in_words(text)
     yield from _in_hanzi(text)
     for match in RULER.finditer(text):
         if match["roman"] and (len(match["roman"]) > 1 or match["roman"] in "VX") and _named(text, match.start()):
             number = sum(
-                -ROMAN[sign] if ROMAN[sign] < max((ROMAN[later] for later in match["roman"][place:]), default=0) else ROMAN[sign]
+                -ROMAN[sign]
+                if ROMAN[sign] < max((ROMAN[later] for later in match["roman"][place:]), default=0)
+                else ROMAN[sign]
                 for place, sign in enumerate(match["roman"])
             )
             yield Quantity(Fraction(number), None, "ordinal", number > 2, *match.span(), text=match["roman"])
@@ -207,7 +215,11 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
             end -= 1
     elif (glyph := GLYPHS.get(text[end : end + 1])) and isinstance(value, Fraction):
         value, end = value + Fraction(*glyph), end + 1
-    elif isinstance(value, Fraction) and (over := re.compile(r"[/⁄](\d{1,3})(?![\d/])").match(text, end)) and "." not in match["digits"]:
+    elif (
+        isinstance(value, Fraction)
+        and (over := re.compile(r"[/⁄](\d{1,3})(?![\d/])").match(text, end))
+        and "." not in match["digits"]
+    ):
         if int(over[1]) and value < int(over[1]):
             other = [(value, None), (Fraction(int(over[1])), None)]
             value, end = value / int(over[1]), over.end()
@@ -254,11 +266,21 @@ def _finish(
         half = re.compile(r" and a half\b").match(text, end)
         if half and isinstance(value, Fraction):
             value, end = value + Fraction(1, 2), half.end()
-    if isinstance(value, Fraction) and value > 0 and unit is None and (rate := RATE.search(text[max(0, start - 20) : start])):
+    if (
+        isinstance(value, Fraction)
+        and value > 0
+        and unit is None
+        and (rate := RATE.search(text[max(0, start - 20) : start]))
+    ):
         other = [*other, (1 / value, None)]
     if kind == "cardinal" and (off := re.compile(r"(?: degrees?)? below (?:zero|freezing)\b").match(text, end)):
         value, end = (-value if isinstance(value, Fraction) else value), off.end()
-    if kind == "cardinal" and isinstance(value, Fraction) and (half_day := HALF_DAY.match(text, end)) and 0 < value <= 12:
+    if (
+        kind == "cardinal"
+        and isinstance(value, Fraction)
+        and (half_day := HALF_DAY.match(text, end))
+        and 0 < value <= 12
+    ):
         other = [*other, (value % 12 + 12 * (half_day["half"].lower() == "p"), None)]
         end = half_day.end()
     elif digits and end < len(text) and re.match(r"[A-Za-z_]", text[end]) and not re.match(r"x\b", text[end:]):
@@ -276,7 +298,9 @@ def _unit_after(text: str, end: int, value: Value, digits: bool, written: str) -
     name = text[end:stop].strip(" -\u2011\u00a0\u2009\u202f\n")
     if name == "年" and digits and len(written) in (3, 4) and "," not in written:
         return None  # a year
-    if name in ("位", "节") or (name == "日" and re.search(r"月[\d一二三四五六七八九十]*$", text[max(0, end - 5) : end])):
+    if name in ("位", "节") or (
+        name == "日" and re.search(r"月[\d一二三四五六七八九十]*$", text[max(0, end - 5) : end])
+    ):
         return None  # 三位, 第三节, 10月1日
     if not digits and len(name) == 1 and name.isascii() and name.isalpha():
         return None  # `a`, `m`: symbols go with digits
@@ -321,24 +345,56 @@ def _in_words(text: str) -> Iterator[Quantity]:
             yield from _run(text, match)
         elif match["one"]:
             found = unit_at(text, end)
-            if found and text[end : found[1]].strip() not in ("", "m", "s", "t", "h", "d", "g", "L", "K", "A", "V", "N"):
+            if found and text[end : found[1]].strip() not in (
+                "",
+                "m",
+                "s",
+                "t",
+                "h",
+                "d",
+                "g",
+                "L",
+                "K",
+                "A",
+                "V",
+                "N",
+            ):
                 unit, stop = found
                 half = re.compile(r" and a half\b").match(text, stop)
                 if half:
-                    yield Quantity(Fraction(3, 2), unit, "cardinal", False, start, half.end(), (), text[start : half.end()])
+                    yield Quantity(
+                        Fraction(3, 2), unit, "cardinal", False, start, half.end(), (), text[start : half.end()]
+                    )
                 else:
-                    yield Quantity(Fraction(1), unit, "said", False, start, stop, ((Fraction(1), None),), text[start:stop])
+                    yield Quantity(
+                        Fraction(1), unit, "said", False, start, stop, ((Fraction(1), None),), text[start:stop]
+                    )
         elif match["apart"]:
             word = match["apart"].lower()
             below = PARTS.get(word) or lists()["ordinals"][word]
-            found = _finish(text, Fraction(1, below), "part", False, start, _of(text, end), "", [(Fraction(below), None)])
-            if found and word in ("first", "second", "quarter") or (found and word not in PARTS and not _share(text, end)):
-                found = replace(found, value=Fraction(below), unit=None, kind="ordinal", end=end, other=((Fraction(1, below), None),))
+            found = _finish(
+                text, Fraction(1, below), "part", False, start, _of(text, end), "", [(Fraction(below), None)]
+            )
+            if (
+                found
+                and word in ("first", "second", "quarter")
+                or (found and word not in PARTS and not _share(text, end))
+            ):
+                found = replace(
+                    found,
+                    value=Fraction(below),
+                    unit=None,
+                    kind="ordinal",
+                    end=end,
+                    other=((Fraction(1, below), None),),
+                )
             if found:
                 yield found
         elif match["half"]:
             below = 4 if match["half"].lower().startswith("quarter") else 2
-            found = _finish(text, Fraction(1, below), "part" if below == 2 else "said", False, start, _of(text, end), "", [])
+            found = _finish(
+                text, Fraction(1, below), "part" if below == 2 else "said", False, start, _of(text, end), "", []
+            )
             if found:
                 yield replace(found, kind="said") if below == 4 or found.unit is None else found
         elif match["single"]:
@@ -347,7 +403,16 @@ def _in_words(text: str) -> Iterator[Quantity]:
             known = found if found and found[0].name in ("century", "millennium") else None
             if value == 2 and re.compile(r"s\b").match(text, end):
                 continue
-            yield Quantity(value, known[0] if known else None, "ordinal", False, start, known[1] if known else end, (), text[start:end])
+            yield Quantity(
+                value,
+                known[0] if known else None,
+                "ordinal",
+                False,
+                start,
+                known[1] if known else end,
+                (),
+                text[start:end],
+            )
         elif match["month"]:
             if match["month"][0].isupper() and _is_month(text, match):
                 number = Fraction(lists()["months"][match["month"].lower()])
@@ -367,14 +432,19 @@ def _is_month(text: str, match: re.Match[str]) -> bool:
         return True
     near = text[max(0, match.start() - 14) : match.start()]
     return bool(
-        re.search(r"(?i)(?:\d(?:st|nd|rd|th)?|\b(?:in|of|since|until|by|early|late|mid|from|to|last|next|between|and|during))[ -]$", near)
+        re.search(
+            r"(?i)(?:\d(?:st|nd|rd|th)?|\b(?:in|of|since|until|by|early|late|mid|from|to|last|next|between|and|during))[ -]$",
+            near,
+        )
         or re.match(r"\.? \d", text[match.end() :])
     )
 
 
 def _of(text: str, end: int) -> int:
     """Behind `half` and the like a unit may follow with `of a` or an article: half a century, a quarter of an hour."""
-    match = re.compile(r"(?: of)? an?(?= (?:second|minute|hour|day|week|month|year|decade|century|millennium|million|billion|dozen|mile|kilomet|met|degree))").match(text, end)
+    match = re.compile(
+        r"(?: of)? an?(?= (?:second|minute|hour|day|week|month|year|decade|century|millennium|million|billion|dozen|mile|kilomet|met|degree))"
+    ).match(text, end)
     return match.end() if match else end
 
 
@@ -406,8 +476,7 @@ def _run(text: str, match: re.Match[str]) -> Iterator[Quantity]:
             continue
         value = lists()["cardinals"][name]
         fits = begin >= 0 and (
-            (last >= 100 and last != 12 and (value < 100))
-            or (20 <= last < 100 and 0 < value < 10 and not joined)
+            (last >= 100 and last != 12 and (value < 100)) or (20 <= last < 100 and 0 < value < 10 and not joined)
         )
         if joined and not (last >= 100 and last != 12):
             fits = False
@@ -430,7 +499,9 @@ def _run(text: str, match: re.Match[str]) -> Iterator[Quantity]:
             yield _century(text, Fraction(number + below if below < 100 else number * below), start, match.end())
             return
         if number == 1:
-            yield Quantity(Fraction(1, below), None, "part", False, start, match.end(), ((Fraction(below), None),), match.group())
+            yield Quantity(
+                Fraction(1, below), None, "part", False, start, match.end(), ((Fraction(below), None),), match.group()
+            )
             return
     elif match["part"]:
         word = match["part"].lower()
@@ -451,11 +522,17 @@ def _run(text: str, match: re.Match[str]) -> Iterator[Quantity]:
 def _century(text: str, value: Fraction, start: int, end: int) -> Quantity:
     found = unit_at(text, end)
     known = found if found and found[0].name == "century" else None
-    return Quantity(value, known[0] if known else None, "ordinal", False, start, known[1] if known else end, (), text[start:end])
+    return Quantity(
+        value, known[0] if known else None, "ordinal", False, start, known[1] if known else end, (), text[start:end]
+    )
 
 
-HAN_PART = re.compile(rf"百分之(?P<percent>[{hanzi.SIGNS}点\d.]+)|(?P<below>[{hanzi.SIGNS}\d]+)分之(?P<above>[{hanzi.SIGNS}\d]+)")
-HAN_DECADE = re.compile(rf"(?:(?P<century>\d{{1,2}}|[{hanzi.SIGNS}]{{1,3}})世纪)?(?P<decade>\d0|[二三四五六七八九]十)年代")
+HAN_PART = re.compile(
+    rf"百分之(?P<percent>\d{{1,9}}(?:\.\d{{1,9}})?|[{hanzi.SIGNS}]{{1,9}}(?:点[{hanzi.SIGNS}]{{1,9}})?)|(?P<below>[{hanzi.SIGNS}\d]{{1,9}})分之(?P<above>[{hanzi.SIGNS}\d]{{1,9}})"
+)
+HAN_DECADE = re.compile(
+    rf"(?:(?P<century>\d{{1,2}}|[{hanzi.SIGNS}]{{1,3}})世纪)?(?P<decade>\d0|[二三四五六七八九]十)年代"
+)
 HAN_TENTHS = re.compile(rf"(?P<tenths>[一二两三四五六七八九]|\d)成(?![为了就功立长本员年分果])")
 HAN_HALF = re.compile(r"[一大]?半(?=[数的以是左]|[，。；])|一半")
 VAGUE = re.compile(r"[几数上成若]$")
@@ -476,7 +553,9 @@ def _in_hanzi(text: str) -> Iterator[Quantity]:
         century = _either(match["century"]) if match["century"] else None
         if decade is not None:
             value: Value = (century - 1) * 100 + decade if century else f"{decade}s"
-            yield Quantity(value, None, "year", True, *match.span(), ((f"{decade}s", None),) if century else (), match.group())
+            yield Quantity(
+                value, None, "year", True, *match.span(), ((f"{decade}s", None),) if century else (), match.group()
+            )
     for match in HAN_TENTHS.finditer(text):
         tenths = _either(match["tenths"])
         if tenths is not None:
@@ -494,9 +573,20 @@ def _in_hanzi(text: str) -> Iterator[Quantity]:
     for match in re.finditer(r"[每一]\s?(?=[㐀-鿿])", text):
         unit = unit_at(text, match.end())
         if unit and match.group()[0] == "每":
-            yield Quantity(Fraction(1), unit[0], "said", False, match.start(), unit[1], ((Fraction(1), None),), text[match.start() : unit[1]])
+            yield Quantity(
+                Fraction(1),
+                unit[0],
+                "said",
+                False,
+                match.start(),
+                unit[1],
+                ((Fraction(1), None),),
+                text[match.start() : unit[1]],
+            )
     for match in re.finditer(r"[双倍只单仅]", text):
-        yield Quantity(Fraction(2 if match.group() in "双倍" else 1), None, "said", False, *match.span(), (), match.group())
+        yield Quantity(
+            Fraction(2 if match.group() in "双倍" else 1), None, "said", False, *match.span(), (), match.group()
+        )
 
 
 def _either(written: str) -> Fraction | None:
@@ -516,7 +606,12 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
     if match.group() in ("一", "万一", "千万", "百万", "万", "亿", "百", "千", "零", "一一"):
         return None
     after = text[end : end + 1]
-    if after == "几" or (match.group()[-1] in "十百" and after in "来") or match.group() + after in ("十分", "百姓", "百般", "千米", "四周", "四处", "三角", "万分", "百科", "五金", "八卦"):
+    if (
+        after == "几"
+        or (match.group()[-1] in "十百" and after in "来")
+        or match.group() + after
+        in ("十分", "百姓", "百般", "千米", "四周", "四处", "三角", "万分", "百科", "五金", "八卦")
+    ):
         return None
     counts = after in lists()["measures"] and bool(after)
     if len(match.group()) == 1 and not counts and not ordinal:
@@ -559,7 +654,12 @@ def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
         found[place] = replace(one, other=tuple(meanings))
     for one, place in zip(found, range(1, len(found)), strict=False):
         after = found[place]  # a year or two, from 15 minutes to 5
-        if one.unit and after.unit is None and after.kind == "cardinal" and AND_SO.fullmatch(text[one.end : after.start]):
+        if (
+            one.unit
+            and after.unit is None
+            and after.kind == "cardinal"
+            and AND_SO.fullmatch(text[one.end : after.start])
+        ):
             found[place] = replace(after, other=(*after.other, (after.value, one.unit)))
     place = 0
     while place < len(found):

@@ -24,7 +24,7 @@ BOILERPLATE = re.compile(
 
 BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 MARKED = re.compile(
-    r"(?:^|(?<=[\s*_(]))(?:(?:final )?answer|result|答案|答|最终答案)[*_]{0,3}\s*(?:is|[:：=])\s*[*_]{0,3}\s*"
+    r"(?:^|(?<=[\s*_(。，；]))(?:(?:final )?answer|result|答案|答|最终答案)[*_]{0,3}\s*(?:is|[:：=])\s*[*_]{0,3}\s*"
     r"([^\n]{1,120})",
     re.I | re.M,
 )

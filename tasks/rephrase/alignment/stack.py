@@ -7,7 +7,9 @@ negation (0.95) above a true paraphrase (0.94).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tasks.rephrase.alignment.answer import copied, finished, language, length, repetition
 from tasks.rephrase.alignment.coverage import coverage
@@ -15,6 +17,7 @@ from tasks.rephrase.alignment.entities import entities
 from tasks.rephrase.alignment.formulas import formulas
 from tasks.rephrase.alignment.joints import ahead, seam
 from tasks.rephrase.alignment.literals import code
+from tasks.rephrase.alignment.margin import margin
 from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.negations import negations
 from tasks.rephrase.alignment.numbers import numbers
@@ -25,6 +28,10 @@ from tasks.rephrase.alignment.talk import chatter, leak, markup, refusal
 from tasks.rephrase.alignment.translation import sentencewise
 from tasks.rephrase.alignment.words import Dear, Embedder, Match
 from tasks.rephrase.config import AlignmentConfig
+
+if TYPE_CHECKING:
+    from tasks.rephrase.alignment.judge import Judge
+    from tasks.rephrase.alignment.nli import NLI
 
 CHECKS: tuple[Check, ...] = (
     finished,
@@ -56,12 +63,18 @@ MONOLINGUAL = frozenset(("copied", "negations", "opposites", "entities", "cosine
 NAMES = tuple(check.__name__ for check in (*CHECKS, *DEAR))
 """Every check, in the order in which they run."""
 
+OPTIONAL = ("nli", "judge")
+RECORDED = (*NAMES, *OPTIONAL)
+"""Every score that a record of a segment has."""
+
 
 @dataclass(frozen=True)
 class Alignment:
     """The verdicts on one pair; `reason` and `why` are those of the first that failed."""
 
     verdicts: tuple[Verdict, ...]
+    margin: float | None = None
+    """How near the pair came to a refusal (margin.py)."""
 
     @property
     def accepted(self) -> bool:
@@ -79,24 +92,39 @@ class Alignment:
     def scores(self) -> dict[str, float | None]:
         """Every check's score, None for those that were not reached."""
         found = {verdict.check: round(verdict.score, 4) for verdict in self.verdicts}
-        return {name: found.get(name) for name in NAMES}
+        return {name: found.get(name) for name in RECORDED}
 
 
-def align(pair: Pair, config: AlignmentConfig, embedder: Embedder, *, every: bool = False) -> Alignment:
-    """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted."""
+def align(
+    pair: Pair, config: AlignmentConfig, embedder: Embedder, *, every: bool = False, nli: NLI | None = None
+) -> Alignment:
+    """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted. `nli`
+    is asked last, where there is one."""
     verdicts: list[Verdict] = []
+    for verdict in _verdicts(pair, config, embedder, nli):
+        verdicts.append(verdict)
+        if not (verdict.passed or every):
+            break
+    return Alignment(tuple(verdicts), margin(pair, verdicts, config))
+
+
+def consult(judge: Judge, pair: Pair, alignment: Alignment) -> Alignment:
+    """Ask `judge` about an accepted pair of its grey zone; any other stays as it is."""
+    if not (alignment.accepted and judge.wants(alignment.margin)):
+        return alignment
+    return replace(alignment, verdicts=(*alignment.verdicts, judge.check(pair)))
+
+
+def _verdicts(pair: Pair, config: AlignmentConfig, embedder: Embedder, nli: NLI | None) -> Iterator[Verdict]:
+    """One after another, so that nothing dear is computed of what a cheap check refused."""
     left_out = MONOLINGUAL if pair.translated else frozenset[str]()
     for check in CHECKS:
-        if check.__name__ in left_out:
-            continue
-        verdicts.append(check(pair, config))
-        if not (verdicts[-1].passed or every):
-            return Alignment(tuple(verdicts))
+        if check.__name__ not in left_out:
+            yield check(pair, config)
     match = Match(pair, embedder)
     for dear in DEAR:
-        if dear.__name__ in left_out:
-            continue
-        verdicts.append(dear(match, config))
-        if not (verdicts[-1].passed or every):
-            break
-    return Alignment(tuple(verdicts))
+        verdict = None if dear.__name__ in left_out else dear(match, config)
+        if verdict is not None:
+            yield verdict
+    if nli is not None and not pair.translated:
+        yield nli.check(match)

@@ -50,6 +50,7 @@ DROPPED = re.compile(
     r"|thinspace|enspace|hfill|strut|label\{[^}]*\}|tag\{[^}]*\})(?![A-Za-z])|\\[,;:!> ]|~|\\hspace\*?\{[^}]*\}"
 )
 LINE = re.compile(r"\\\\(?:\[[^\]]*\])?|&|\\hline|\\(?:begin|end)\{(?:aligned|split|gathered|alignedat)\}(?:\{\d+\})?")
+FRACTION = re.compile(r"\\[dtc]?frac\s*([0-9A-Za-z](?![A-Za-z]))\s*([0-9A-Za-z])")
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢⱼₖ", "0123456789+-()nijk")
 SCRIPT = re.compile(r"([⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+)|([₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢⱼₖ]+)")
@@ -63,7 +64,7 @@ def tokens(formula: str) -> tuple[str, ...]:
     """The signs of a formula, spelled one way, without what only sets it."""
     if len(formula) > LONGEST:
         return ("".join(formula.split()),)
-    text = SCRIPT.sub(_script, LINE.sub(" ", DROPPED.sub(" ", formula)))
+    text = SCRIPT.sub(_script, LINE.sub(" ", DROPPED.sub(" ", FRACTION.sub(r"\\frac{\1}{\2}", formula))))
     found: list[str] = []
     for match in TOKEN.finditer(text):
         sign = match.group()
@@ -135,7 +136,28 @@ class _NoExpression(Exception):
     """The signs are no expression that is understood."""
 
 
-RELATIONS = {"=", "!=", "≈", "≡", "~", "<", ">", "<=", ">=", "->", "=>", "<=>", "<->", "∈", "∉", "⊂", "⊆", "∝", ":", "|"}
+RELATIONS = {
+    "=",
+    "!=",
+    "≈",
+    "≡",
+    "~",
+    "<",
+    ">",
+    "<=",
+    ">=",
+    "->",
+    "=>",
+    "<=>",
+    "<->",
+    "∈",
+    "∉",
+    "⊂",
+    "⊆",
+    "∝",
+    ":",
+    "|",
+}
 TURNED = {">": "<", ">=": "<="}
 MUTUAL = {"=", "!=", "≈", "≡", "<=>", "~"}
 CLOSING = {"(": ")", "[": "]", "⦃": "⦄", "⟨": "⟩", "{": "}"}
@@ -171,7 +193,9 @@ class _Parser:
             signs, sides = [TURNED[sign] for sign in reversed(signs)], sides[::-1]
         if len(set(signs)) == 1 and signs[0] in MUTUAL:
             sides.sort()
-        return "(" + " ".join([sides[0], *(f"{sign} {side}" for sign, side in zip(signs, sides[1:], strict=True))]) + ")"
+        return (
+            "(" + " ".join([sides[0], *(f"{sign} {side}" for sign, side in zip(signs, sides[1:], strict=True))]) + ")"
+        )
 
     def total(self, depth: int) -> str:
         parts = []

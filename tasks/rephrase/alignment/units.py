@@ -75,7 +75,10 @@ def mentioned(text: str, unit: Unit) -> bool:
     """Whether the unit is spelled out anywhere in `text`, with or without a number."""
     return any(
         found is not None and found.size == unit.size
-        for found in (_spelled().get(word) or _spelled().get(word.lower()) for word in [*_WORD.findall(text), *_han().findall(text)])
+        for found in (
+            _spelled().get(word) or _spelled().get(word.lower())
+            for word in [*_WORD.findall(text), *_han().findall(text)]
+        )
     )
 
 
@@ -113,7 +116,9 @@ def _spelled() -> dict[str, Unit]:
             if len(spelling) > 2 or not spelling.isascii():
                 for prefix, scale in long.items():
                     if prefix.isascii() == spelling.isascii():
-                        found.setdefault(prefix + spelling, Unit(dimension, base * Fraction(str(scale)), prefix + spelling))
+                        found.setdefault(
+                            prefix + spelling, Unit(dimension, base * Fraction(str(scale)), prefix + spelling)
+                        )
             elif spelling == "l":
                 for prefix in "mcdk":
                     scale = Fraction(str(words["prefixes"][prefix]))

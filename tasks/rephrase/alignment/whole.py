@@ -21,7 +21,7 @@ SAID = 0.85
 """Share of two sentences' words in common, above which they are one."""
 SHINGLE = 3
 """Words in a row by which sentences that may be the same are found."""
-CROWD = 20
+CROWD = 8
 """Sentences with a shingle beyond which it tells nothing."""
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,]\d+)+(?![\w])|(?<![\w.,])\d{2,}(?![\w.,]*\d)")
 HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.M)
@@ -80,7 +80,7 @@ def displaced(pieces: Sequence[Piece], config: AlignmentConfig) -> Finding:
     score = len(moved) / max(len(both), 1)
     if score <= config.displaced:
         return Finding("displaced", score, True)
-    number, anchor = next(((n, a) for n, a in reversed(moved) if pieces[n].rewritten), (-1, moved[-1][1]))
+    number, anchor = max(((n, a) for n, a in moved if pieces[n].rewritten), default=(-1, moved[-1][1]))
     return Finding("displaced", score, False, f"'{anchor[:60]}' stands in another segment than in the source", number)
 
 

@@ -38,6 +38,22 @@ class Embedder(Protocol):
         ...
 
 
+class Once:
+    """An embedder that reads one text once: the source that several attempts are held against."""
+
+    def __init__(self, embedder: Embedder, text: str) -> None:
+        self._embedder, self._text = embedder, text
+        self._known: States | None = None
+
+    def states(self, text: str) -> States:
+        """The states of every token."""
+        if text != self._text:
+            return self._embedder.states(text)
+        if self._known is None:
+            self._known = self._embedder.states(text)
+        return self._known
+
+
 @dataclass(frozen=True)
 class Word:
     """A word, a number or a single CJK character at `text[start:end]`."""
@@ -117,8 +133,8 @@ class Match:
         return [(old, int(new), float(near[old])) for old, new in enumerate(there) if new >= 0 and home[new] == old]
 
 
-Dear = Callable[[Match, AlignmentConfig], Verdict]
-"""A check that needs the network's word: as pure as the others."""
+Dear = Callable[[Match, AlignmentConfig], Verdict | None]
+"""A check that needs the network's word: as pure as the others. None where the network cannot read the pair."""
 
 
 def read(text: str, embedder: Embedder) -> Side:

@@ -47,7 +47,8 @@ def added_sentence(text: Text, pool: Pool) -> Iterator[Change]:
     """A sentence of another document of the domain is put between two of this one: one drawn freely, one of the most
     similar vocabulary, and so on in turns."""
     body = text.rewrite
-    spans = sentence_spans(body)
+    if not (spans := sentence_spans(body)):
+        return
     own = _content(body) | _content(text.source)
     offered = [s for identity, s in pool.sentences.get(f"{text.domain} {text.language}", ()) if identity != text.id]
     drawn = sorted(offered, key=lambda sentence: (draw(text.id, "added", sentence), sentence))[:8]
@@ -56,7 +57,7 @@ def added_sentence(text: Text, pool: Pool) -> Iterator[Change]:
         if sentence in body or sentence in text.source:
             continue
         _start, end = spans[draw(text.id, number) % len(spans)]
-        blank = "" if HAN.search(body[end - 1 : end] or " ") or body[end - 1 : end] in "。！？”" else " "
+        blank = "" if HAN.search(sentence) else " "
         yield Change(((end, end, blank + sentence),), f"added '{sentence}'")
 
 

@@ -29,7 +29,7 @@ TARGET_TRUE = 0.9
 ALL = "all"
 """Every kind of corruption together."""
 
-LOWER_IS_BETTER = frozenset({"repetition", "copied", "seam"})
+LOWER_IS_BETTER = frozenset({"repetition", "copied", "seam", "ahead"})
 """Checks whose score is best at 0."""
 
 Z = 1.959964
@@ -94,6 +94,16 @@ class CheckFigures:
     """Of what it refuses, corruptions."""
     auc: dict[str, float | None]
     """Kind -> area under the curve of its score; under ALL for every kind together."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it refuses nothing at all."""
+        return not self.precision.of
+
+    @property
+    def tells(self) -> bool:
+        """Whether its score tells anything apart."""
+        return any(area is not None and abs(area - 0.5) >= 0.02 for area in self.auc.values())
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ def formula(text: Text, pool: Pool) -> Iterator[Change]:
         # A step that the rewriter added has nothing to be held against.
         if text.adds and re.sub(r"\s", "", inside) not in whole:
             continue
+        if not re.search(r"[^\d.,\s]", inside):
+            continue  # a number between dollars is no formula
         for span, new in _slips(inside, text.id, start):
             changed = inside[: span[0]] + new + inside[span[1] :]
             if re.sub(r"\s", "", changed) != re.sub(r"\s", "", inside):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tasks.process import die_with_pool
 from tasks.progress import Progress
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 BATCH = 4
 """Documents that a worker takes at once."""
+
+Ask = Literal["every", "first", "cheap"]
+"""Ask every check of every case; those up to the first refusal, which is all that the stack's figures need; or every
+check that needs no network."""
 
 SELF = frozenset({"copied"})
 """Checks that cannot be asked of a segment beside itself."""
@@ -61,8 +65,9 @@ class Remembering:
         return self._known[text]
 
 
-def judge(document: Document, config: AlignmentConfig, embedder: Embedder | None) -> list[Result]:
-    """What every check says of the cases of one document; only the cheap ones without an embedder."""
+def judge(document: Document, config: AlignmentConfig, embedder: Embedder | None, every: bool = True) -> list[Result]:
+    """What every check says of the cases of one document; only the cheap ones without an embedder, and up to the first
+    refusal without `every`."""
     remembering = None if embedder is None else Remembering(embedder)
     results = []
     for case in document:
@@ -72,34 +77,34 @@ def judge(document: Document, config: AlignmentConfig, embedder: Embedder | None
         if remembering is None:
             verdicts = tuple(check(pair, config) for check in CHECKS)
         else:
-            verdicts = align(pair, config, remembering, every=True).verdicts
+            verdicts = align(pair, config, remembering, every=every or case.style == REAL).verdicts
         if case.style == REAL:
             verdicts = tuple(verdict for verdict in verdicts if verdict.check not in SELF)
         results.append(Result(case, verdicts))
     return results
 
 
-def measure(documents: Sequence[Document], config: AlignmentConfig, workers: int, cheap: bool = False) -> list[Result]:
-    """The results of all cases, in their order; of the cheap checks alone where asked."""
+def measure(documents: Sequence[Document], config: AlignmentConfig, workers: int, ask: Ask = "every") -> list[Result]:
+    """The results of all cases, in their order."""
     results: list[Result] = []
     with Progress("calibrate", total=sum(map(len, documents)), unit="cases") as progress:
-        for some in _judged(list(documents), config, workers, cheap):
+        for some in _judged(list(documents), config, workers, ask):
             results += some
             progress.advance(len(some))
     return results
 
 
-def _judged(documents: list[Document], config: AlignmentConfig, workers: int, cheap: bool) -> Iterator[list[Result]]:
+def _judged(documents: list[Document], config: AlignmentConfig, workers: int, ask: Ask) -> Iterator[list[Result]]:
     if workers < 2 or len(documents) <= BATCH:
-        embedder = None if cheap else _network()
+        embedder = _network(ask)
         for document in documents:
-            yield judge(document, config, embedder)
+            yield judge(document, config, embedder, ask == "every")
         return
     jobs = [documents[first : first + BATCH] for first in range(0, len(documents), BATCH)]
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=spawn, initializer=_begin, initargs=(cheap,)) as pool:
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=spawn, initializer=_begin, initargs=(ask,)) as pool:
         try:
-            yield from pool.map(_work, jobs, [config] * len(jobs))
+            yield from pool.map(_work, jobs, [config] * len(jobs), [ask] * len(jobs))
         except BrokenProcessPool:
             raise RuntimeError(
                 "a calibration worker died, most likely for want of memory: use fewer --workers"
@@ -112,18 +117,20 @@ def _judged(documents: list[Document], config: AlignmentConfig, workers: int, ch
 _embedder: Embedder | None = None
 
 
-def _begin(cheap: bool) -> None:
+def _begin(ask: Ask) -> None:
     global _embedder
     die_with_pool()
-    _embedder = None if cheap else _network()
+    _embedder = _network(ask)
 
 
-def _network() -> Embedder:
+def _network(ask: Ask) -> Embedder | None:
+    if ask == "cheap":
+        return None
     # Imported here: torch takes seconds that `--help` must not cost.
     from model.engines.embedding import MiniLM
 
     return MiniLM()
 
 
-def _work(documents: list[Document], config: AlignmentConfig) -> list[Result]:
-    return [result for document in documents for result in judge(document, config, _embedder)]
+def _work(documents: list[Document], config: AlignmentConfig, ask: Ask) -> list[Result]:
+    return [result for document in documents for result in judge(document, config, _embedder, ask == "every")]

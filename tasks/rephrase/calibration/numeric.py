@@ -38,7 +38,8 @@ def number_swap(text: Text, pool: Pool) -> Iterator[Change]:
     for match in DIGITS.finditer(body):
         # A small number that the source lacks sums something up ("three conditions"): nothing tells a wrong one.
         short = len(re.sub(r"\D", "", match.group())) < 3 and "." not in match.group()
-        if outside(blocked, *match.span()) and not (short and _value(match.group()) not in known):
+        unknown = short and _value(match.group()) not in known
+        if outside(blocked, *match.span()) and not unknown and not (text.adds and _calculated(body, *match.span())):
             yield replaced(body, match.span(), another(match.group(), text.id, match.start()))
     cardinals, ordinals = lists()["cardinals"], lists()["ordinals"]
     for match in re.finditer(r"(?<![\w-])[A-Za-z]+(?:-(?=[a-z]))?", body):
@@ -69,6 +70,11 @@ def unit_swap(text: Text, pool: Pool) -> Iterator[Change]:
             place = group.index(match["unit"])
             near = [unit for unit in group[max(0, place - 2) : place + 3] if unit != match["unit"]]
             yield replaced(body, span, pick(near, text.id, span[0]))
+
+
+def _calculated(body: str, start: int, end: int) -> bool:
+    """Whether the number is part of a calculation, which a style that adds steps may have added."""
+    return bool(re.search(r"[=+*/^(−-]\s*$", body[:start]) or re.match(r"\s*[=+*/^)−]", body[end:]))
 
 
 def another(number: str, *parts: object) -> str:

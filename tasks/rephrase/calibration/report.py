@@ -107,22 +107,30 @@ def _checks(found: Outcome, name: str) -> Section:
             *(_percent(check.rejects[kind]) for kind in kinds),
         ]
         for check in some.checks
+        if not check.idle
     ]
-    head = [f"#{kind.replace('_', ' ')}" for kind in kinds]
+    head = [f"#{kind.removesuffix('_swap').removesuffix('_sentence')}" for kind in kinds]
+    idle = [check.check for check in some.checks if check.idle]
+    silent = f" Nothing is refused by {', '.join(idle)}." if idle else ""
     refused = Table(
         ("check", "#true", "#alone", "#precision", *head),
         rows,
         "Per cent that each check refuses: of the true rewrites, of those that no other check refuses, and of each "
-        "kind of corruption. Precision is the share of corruptions among what it refuses.",
+        f"kind of corruption. Precision is the share of corruptions among what it refuses.{silent}",
     )
     areas = Table(
         ("check", "#all", *head),
         [
-            *([f"`{check.check}`", *(_area(check.auc[kind]) for kind in (ALL, *kinds))] for check in some.checks),
+            *(
+                [f"`{check.check}`", *(_area(check.auc[kind]) for kind in (ALL, *kinds))]
+                for check in some.checks
+                if check.tells
+            ),
             ["**stack**", *(_area(some.auc[kind]) for kind in (ALL, *kinds))],
         ],
         "Area under the curve: the chance that a true rewrite scores higher than a corrupted one; 0.5 tells nothing. "
-        "The stack's score is the least, over the checks, of the share of true rewrites that score no higher.",
+        "The stack's score is the least, over the checks, of the share of true rewrites that score no higher. Left out "
+        "are checks whose score tells nothing apart.",
     )
     return Section(f"checks-{name}", f"Each check, {NAMES[name]}", "", [refused, areas])
 

@@ -28,8 +28,9 @@ SHORT = {
 """Kinds as heads of narrow columns."""
 
 
-def overview(found: Outcome, half: str) -> Iterator[RenderableType]:
-    """All tables: the stack on both halves and on real text, the checks on one half, thresholds, groups."""
+def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[RenderableType]:
+    """All tables: the stack on both halves and on real text, the checks on one half, thresholds, groups. Not `whole`:
+    cases were asked up to their first refusal, which says nothing of single checks."""
     pairs = len({result.case.id for result in found.results})
     yield f"{pairs} pairs, {len(found.results)} cases" + (
         f"; {len({result.case.id for result in found.real})} segments of {found.corpus}, {len(found.real)} cases"
@@ -37,18 +38,14 @@ def overview(found: Outcome, half: str) -> Iterator[RenderableType]:
         else "; no corpus is published, so no real text was asked"
     )
     yield ""
-    yield stack(found.groups)
+    yield stack(found.groups, whole)
     if half in found.groups:
         figures = found.groups[half]
-        yield ""
-        yield f"[bold]Each check[/bold] on the {half} half: per cent that it refuses"
-        yield checks(figures)
-        yield ""
-        yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
-        yield areas(figures)
+        if whole:
+            yield from _single(figures, half)
         yield ""
         yield groups(figures)
-    if found.tuned:
+    if found.tuned and whole:
         yield ""
         yield f"[bold]Thresholds[/bold] that refuse at most {100 * found.budget:g} % of the tune half's true pairs"
         yield thresholds(found)
@@ -59,7 +56,18 @@ def overview(found: Outcome, half: str) -> Iterator[RenderableType]:
         yield Text("Every promise holds on the test half.", style="green")
 
 
-def stack(groups: dict[str, Figures]) -> Table:
+def _single(figures: Figures, half: str) -> Iterator[RenderableType]:
+    yield ""
+    yield f"[bold]Each check[/bold] on the {half} half: per cent refused (stack*: where the true rewrite passes)"
+    yield checks(figures)
+    if idle := [check.check for check in figures.checks if check.idle]:
+        yield f"[dim]nothing refused by {', '.join(idle)}[/dim]"
+    yield ""
+    yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
+    yield areas(figures)
+
+
+def stack(groups: dict[str, Figures], whole: bool = True) -> Table:
     """Acceptance of true pairs and recall of each kind, a column a half, beside what is promised."""
     table = Table(box=None, pad_edge=False)
     table.add_column("the whole stack", no_wrap=True)
@@ -73,8 +81,9 @@ def stack(groups: dict[str, Figures]) -> Table:
         shares = [found.recall.get(kind, Share(0, 0)) for found in groups.values()]
         _row(table, f"{kind} refused", TARGETS.get(kind), shares)
     _row(table, "refused that is corrupted", None, [found.precision for found in groups.values()])
-    cells = [cell for found in groups.values() for cell in (_area(found.auc[ALL]), "", "")]
-    table.add_row("AUC", "", *cells)
+    if whole:
+        cells = [cell for found in groups.values() for cell in (_area(found.auc[ALL]), "", "")]
+        table.add_row("AUC", "", *cells)
     return table
 
 
@@ -86,12 +95,14 @@ def checks(found: Figures) -> Table:
     for name in ("true", "alone", "prec.", *(SHORT.get(kind, kind) for kind in found.recall)):
         table.add_column(name, justify="right", no_wrap=True)
     for check in found.checks:
+        if check.idle:
+            continue
         cells = [_percent(check.rejects_true, wrong=True), _percent(check.alone_true, wrong=True)]
         table.add_row(
             check.check, *cells, _percent(check.precision), *(_percent(share) for share in check.rejects.values())
         )
     clean = [_percent(share) for share in found.clean.values()]
-    table.add_row("stack, where true passes", "", "", "", *clean, style="bold")
+    table.add_row("stack*", "", "", "", *clean, style="bold")
     return table
 
 
@@ -103,7 +114,7 @@ def areas(found: Figures) -> Table:
     for kind in found.recall:
         table.add_column(SHORT.get(kind, kind), justify="right")
     for check in found.checks:
-        if any(area is not None and abs(area - 0.5) >= 0.02 for area in check.auc.values()):
+        if check.tells:
             table.add_row(check.check, _area(check.auc[ALL]), *(_area(check.auc[kind]) for kind in found.recall))
     table.add_row("stack", _area(found.auc[ALL]), *(_area(found.auc[kind]) for kind in found.recall), style="bold")
     return table
@@ -182,10 +193,11 @@ def _percent(share: Share, wrong: bool = False) -> Text:
     if not share.count:
         return Text("·" if share.of else "", style="dim")
     value = 100 * share.count / share.of
-    return Text(f"{value:.1f}", style=("red" if value > 1 else "yellow") if wrong else "")
+    told = f"{value:.1f}" if wrong or value < 9.95 else f"{value:.0f}"
+    return Text(told, style=("red" if value > 1 else "yellow") if wrong else "")
 
 
 def _area(area: float | None) -> Text:
     if area is None:
         return Text("")
-    return Text(f"{area:.3f}", style="dim" if abs(area - 0.5) < 0.02 else "")
+    return Text(f"{area:.2f}", style="dim" if abs(area - 0.5) < 0.02 else "")

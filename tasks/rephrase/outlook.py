@@ -1,0 +1,112 @@
+"""What rewriting would take, were it started now: a sample of its documents is read, nobody is asked."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from model.engines.answers import FILE, Answers
+from model.engines.engine import Completion, Engine, Price, Prompt
+from tasks.artifact import Artifact
+from tasks.rephrase.choice import Batch, read
+from tasks.rephrase.config import RephraseConfig
+from tasks.rephrase.document import Job, draw, rewrite_document
+from tasks.rephrase.prediction import SAMPLE, Prediction, Rates, known_rates, predict
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a run of the stage would take, were it started now."""
+
+    prediction: Prediction
+    """Of the documents that are not written yet."""
+    written: int
+    """Documents that an earlier attempt has written."""
+    looked_at: int
+    begun: int
+    """Of the documents looked at, those whose first request has been answered: the kept answers cost nothing."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One pass over the chosen documents."""
+
+    documents: int
+    written: int
+    """Of them, those whose batches are written."""
+    sample: tuple[Batch, ...]
+    """Some of the others, drawn by seed."""
+
+
+def survey(config: RephraseConfig, batches: Iterable[Batch], is_written: Callable[[Batch], bool]) -> Survey:
+    """Count the documents and draw a sample; holds no more than the sample."""
+    counts = {True: 0, False: 0}
+
+    def ranked() -> Iterator[tuple[int, str, int, Batch]]:
+        for number, batch in enumerate(batches):
+            done = is_written(batch)
+            counts[done] += len(batch.ids)
+            if not done:
+                yield from ((draw(config.seed, "sample", name), name, number, batch) for name in batch.ids)
+
+    drawn: dict[int, tuple[Batch, set[str]]] = {}
+    for _, name, number, batch in heapq.nsmallest(SAMPLE, ranked(), key=lambda entry: entry[:3]):
+        drawn.setdefault(number, (batch, set()))[1].add(name)
+    some = [
+        replace(batch, ids=tuple(name for name in batch.ids if name in names))
+        for _, (batch, names) in sorted(drawn.items())
+    ]
+    return Survey(counts[True] + counts[False], counts[True], tuple(some))
+
+
+def predicted(config: RephraseConfig, corpus: Artifact, seen: Survey, rates: Rates, price: Price) -> Prediction:
+    """What rewriting the documents that are not written will take, from the sample of them."""
+    looked_at = sum(len(batch.ids) for batch in seen.sample)
+    some = (job for _, found in read(config, corpus, seen.sample) for job, _ in found)
+    return predict(config, some, looked_at, seen.documents - seen.written, rates, price)
+
+
+def outlook(
+    config: RephraseConfig, corpus: Artifact, seen: Survey, engine: Engine, price: Price, answers: Path | None
+) -> Outlook:
+    """What rewriting would take with `engine`, which is neither opened nor asked; `answers` is the folder of those that
+    are kept."""
+    rates = known_rates(answers, engine.name, engine.model) if answers else Rates()
+    some = [job for _, found in read(config, corpus, seen.sample) for job, _ in found]
+    firsts = [first for job in some if (first := _first_request(job, config, engine)) is not None]
+    begun = 0
+    if answers and (answers / FILE).exists():
+        with closing(Answers(answers)) as store:
+            begun = sum(store.has(engine.name, engine.model, first) for first in firsts)
+    prediction = predicted(config, corpus, seen, rates, price)
+    return Outlook(prediction, seen.written, len(firsts), begun)
+
+
+class _Asked(Exception):
+    """A document's first request."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        super().__init__()
+        self.prompt = prompt
+
+
+class _Nothing:
+    """Reads nothing: no text is compared before the first answer."""
+
+    def states(self, text: str) -> Any:
+        raise AssertionError("a text was compared before anything was answered")
+
+
+def _first_request(job: Job, config: RephraseConfig, engine: Engine) -> Prompt | None:
+    def ask(prompt: Prompt) -> Completion:
+        raise _Asked(prompt)
+
+    try:
+        rewrite_document(job, config, engine, ask, _Nothing())
+    except _Asked as asked:
+        return asked.prompt
+    return None  # a document without prose

@@ -1,0 +1,63 @@
+"""The command that serves the packaged model with vLLM on a CPU, as far as it goes without vLLM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "vllm_cpu.py"
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=60)
+
+
+def prepared(folder: Path, answer: str) -> None:
+    """An environment that is there already, whose interpreter only says what it was asked."""
+    python = folder / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(answer)
+    python.chmod(0o755)
+    wanted = (SCRIPT.parent / "vllm-cpu.txt").read_text() + (SCRIPT.parent / "models.txt").read_text()
+    (folder / "venv" / "installed").write_text(wanted)
+
+
+def test_what_is_there_is_served_at_once_with_what_the_flow_needs(tmp_path: Path) -> None:
+    prepared(tmp_path, '#!/bin/sh\necho "$HF_HUB_OFFLINE $VLLM_CPU_KVCACHE_SPACE $@"\n')
+    (tmp_path / "smollm2").mkdir()
+    (tmp_path / "smollm2" / "config.json").write_text("{}")
+    done = start("--folder", str(tmp_path), "--port", "8123", "--", "--max-model-len", "4096")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 2 -m vllm.entrypoints.openai.api_server")
+    for part in (
+        f"--model {tmp_path / 'smollm2'}",
+        "--served-model-name smollm2",
+        "--host 127.0.0.1 --port 8123",
+        "--no-enable-chunked-prefill",
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        "--max-model-len 4096",
+    ):
+        assert part in done.stdout
+    assert "installing" not in done.stderr
+    assert "converting" not in done.stderr
+
+
+def test_a_conversion_that_fails_leaves_no_model_behind(tmp_path: Path) -> None:
+    prepared(tmp_path, '#!/bin/sh\nmkdir -p "$3"; echo "no chat template" >&2; exit 1\n')
+    done = start("--folder", str(tmp_path), "--prepare")
+    assert done.returncode == 1
+    assert "--convert" in done.stderr
+    assert "failed: its own words stand above" in done.stderr
+    assert not (tmp_path / "smollm2").exists()
+
+
+@pytest.mark.parametrize("folder", ["nothing-here", "."])
+def test_a_model_without_configuration_is_refused(tmp_path: Path, folder: str) -> None:
+    done = start("--folder", str(tmp_path), "--model", str(tmp_path / folder))
+    assert done.returncode == 2
+    assert "has no config.json" in done.stderr
+    assert not (tmp_path / "venv").exists()

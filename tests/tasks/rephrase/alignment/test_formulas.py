@@ -1,0 +1,116 @@
+"""Formulas in another notation are the same; in another sign they are not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.rephrase.alignment.formulas import formulas, found
+from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.tex import form
+from tasks.rephrase.config import AlignmentConfig
+
+CONFIG = AlignmentConfig()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (r"\frac12", r"\frac{1}{2}"),
+        (r"\dfrac{a}{b}", "a/b"),
+        (r"\left( x + 1 \right)^2", "(x+1)^2"),
+        (r"a \cdot b", r"a \times b"),
+        ("2x", r"2 \cdot x"),
+        (r"x \le y", r"x \leq y"),
+        ("x ≤ y", r"y \geqslant x"),
+        ("x^2 + 1", "1 + x^{2}"),
+        ("x²", "x^2"),
+        ("x_{1}", "x₁"),
+        ("a = b", "b = a"),
+        (r"\sqrt{2}", "sqrt(2)"),
+        (r"a \equiv b \pmod{p}", r"a \equiv b \pmod p"),
+        (r"x = 2 (mod 3)", r"x = 2 \bmod 3"),
+        (r"\mathrm{d}x", "dx"),
+        (r"\int_0^1 x\,dx.", r"\int_{0}^{1} x dx"),
+        (r"\operatorname{var}(X)", r"\text{var}(X)"),
+        (r"\alpha\to\infty", "α → ∞"),
+        (r"12{,}000", "12000"),
+    ],
+)
+def test_the_same_formula(one: str, other: str) -> None:
+    assert form(one) == form(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("x^2 - 1", "(x-1)(x+1)"),
+        ("x^2 + 1", "x^3 + 1"),
+        ("a - b", "b - a"),
+        ("a / b", "b / a"),
+        ("x < y", "y < x"),
+        ("x < y", r"x \le y"),
+        ("x_1", "x_2"),
+        (r"\frac{a}{b+c}", r"\frac{a}{b}+c"),
+        (r"\sin x", r"\cos x"),
+        ("a_1 + a_2 + ... + a_n", "a_1 + a_2 + ... + a_m"),
+        ("-x^2", "(-x)^2"),
+        ("x^{2n}", "x^2 n"),
+        (r"\sum_{i=1}^n i", r"\sum_{i=0}^n i"),
+    ],
+)
+def test_another_formula(one: str, other: str) -> None:
+    assert form(one) != form(other)
+
+
+@pytest.mark.parametrize(
+    ("source", "rewrite", "passes"),
+    [
+        ("For $x > 0$ we have \\[ f(x) = x^2 + 1. \\]", "If $x>0$, then $f(x)=x^2+1$.", True),
+        ("For $x > 0$ we have \\[ f(x) = x^2 + 1. \\]", "If $x>0$, then $f(x)=x^3+1$.", False),
+        ("Then E = mc^2 holds.", "So we have E=mc^2 here.", True),
+        ("Then E = mc^2 holds.", "So we have E=mc^3 here.", False),
+        ("We get $a = b = c$.", "We get $a=b$ and $b=c$.", True),
+        ("We get $a = b$ and $b = d$.", "We get $a=b$ and $b=c$.", False),
+        ("With 6 CO₂ + 6 H₂O → C₆H₁₂O₆ + 6 O₂ it ends.", "At last, 6 CO₂ + 6 H₂O → C₆H₁₂O₆ + 6 O₂.", True),
+        ("With 6 CO₂ + 6 H₂O → C₆H₁₂O₆ + 6 O₂ it ends.", "At last, 6 CO₂ + 6 H₂O → C₆H₁₂O₅ + 6 O₂.", False),
+        ("Let $p$ be prime.", "Let $q$ be prime.", False),
+        ("It takes O(n log n) steps.", "The steps are O(n) in number.", False),
+        ("The train goes at 90 km/h and/or stops.", "The train stops, or goes at 90 km/h.", True),
+    ],
+)
+def test_formulas(source: str, rewrite: str, passes: bool) -> None:
+    assert formulas(Pair(source, rewrite), CONFIG).passed is passes
+
+
+def test_learning_notes_may_add_formulas_but_lose_none() -> None:
+    source = "Solve $x^2 = 9$, so $x = \\pm 3$."
+    more = "From $x^2 = 9$ follows $x^2 - 9 = 0$, that is $(x-3)(x+3) = 0$, so $x = \\pm 3$."
+    assert not formulas(Pair(source, more), CONFIG).passed
+    assert formulas(Pair(source, more, adds=True), CONFIG).passed
+    assert not formulas(Pair(source, more.replace("\\pm 3", "\\pm 4"), adds=True), CONFIG).passed
+    steps = "From $x^2 = 9$ follows $x = \\sqrt{9} = \\pm 3$."
+    assert formulas(Pair("Let $x^2 = 9$, so $x = \\pm 3$.", steps, adds=True), CONFIG).passed
+
+
+def test_the_verdict_says_what_became_what() -> None:
+    assert formulas(Pair("So $a+b=2$.", "Thus $a-b=2$."), CONFIG).why == "a+b=2 became a-b=2"
+
+
+def test_words_are_no_formulas() -> None:
+    text = "A well-known pre-war I/O trick (see p. 3), km/h or and/or 10-20 of the n-gons; `a = b`, https://a.org/?b=c."
+    assert found(text) == ()
+
+
+@given(st.text(alphabet="ab12+-*/^_{}()[]=<>\\ $|,.frac", max_size=120))
+def test_a_text_has_its_own_formulas(text: str) -> None:
+    assert formulas(Pair(text, text), CONFIG).passed
+
+
+@pytest.mark.parametrize(
+    "bomb", ["{" * 5000, "(" * 3000 + "x" + ")" * 3000, "x^" * 3000 + "2", "9^9^9^9^9^9", "\\frac" * 2000, "|" * 999]
+)
+def test_nothing_is_evaluated_and_no_depth_breaks_it(bomb: str) -> None:
+    assert formulas(Pair(f"${bomb}$", f"${bomb}$"), CONFIG).passed
+    assert form(bomb) == form(bomb)

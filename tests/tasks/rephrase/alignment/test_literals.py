@@ -1,0 +1,63 @@
+"""Code, URLs, paths and identifiers stand in the rewrite letter for letter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.rephrase.alignment.literals import code
+from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.config import AlignmentConfig
+
+CONFIG = AlignmentConfig()
+
+
+@pytest.mark.parametrize(
+    ("source", "rewrite", "passes"),
+    [
+        ("Call `f(x)` with max_size set.", "With max_size set, `f(x)` is called.", True),
+        ("Call `f(x)` with max_size set.", "With min_size set, `f(x)` is called.", False),
+        ("Run it with --verbose.", "Use --verbose when you run it.", True),
+        ("Run it with --verbose.", "Use --quiet when you run it.", False),
+        ("Run it with --verbose.", "Use --verbos when you run it.", False),
+        ("Run it with -v.", "Run it with --version.", False),
+        ("Use os.path.join here.", "Here os.path.join is of use.", True),
+        ("Write to a@b.org.", "Send a mail to c@b.org.", False),
+        ("A plain sentence.", "A sentence with `invented_code`.", False),
+        ("Commit with `git`.", "With git, commit.", True),
+        ("Use `git commit`.", "Use `git reset`.", False),
+        ("The file /etc/nginx/nginx.conf is read.", "It reads /etc/nginx/nginx.conf.", True),
+        ("The file /etc/nginx/nginx.conf is read.", "It reads /etc/nginx.", False),
+        ("Set $HOME first.", "First set $HOME.", True),
+        ("Set $HOME first.", "First set $PATH.", False),
+        ("Python 3.11.7 is needed.", "You need Python 3.11.8.", False),
+        ("See https://a.org/b_(c).", "It is at https://a.org/b_(c), which see.", True),
+        ("See https://a.org/b?c=1.", "It is at https://a.org/b?c=2.", False),
+        ("It hashes to 3f2a9bc41d.", "Its hash is 3f2a9bc41e.", False),
+        ("Text is in UTF-8.", "UTF-16 is the text's encoding.", False),
+        ("CO₂ warms the air.", "Carbon dioxide makes air warmer.", True),
+        ("CO₂ warms the air.", "CO warms the air, as does CO₃.", False),
+        ("The net 10.0.0.0/8 is private.", "Private is 10.0.0.0/8, a net.", True),
+        ("The net 10.0.0.0/8 is private.", "Private is 10.0.0.0/16, a net.", False),
+        ("It works, e.g. here.", "For example here, i.e. it works.", True),
+        ("Combine `find -print0` with care.", "Take care when you give `find` its `-print0`.", True),
+        ("用`git revert`撤销。", "要撤销，用`git revert`。", True),
+        ("用`git revert`撤销。", "要撤销，用`git reset`。", False),
+        ("Call `free(p)`; `free()` ends it.", "`free` ends it, called as `free(p)`.", True),
+        ("Write `MAX` there.", "There, write `MIN`.", False),
+        ("```\nx = 1\n```", "```\nx = 2\n```", False),
+        ("The host runs macOS.", "macOS runs on the Mac.", True),
+    ],
+)
+def test_code(source: str, rewrite: str, passes: bool) -> None:
+    assert code(Pair(source, rewrite), CONFIG).passed is passes
+
+
+def test_the_verdict_says_what_became_what() -> None:
+    assert code(Pair("Set max_size.", "Set min_size."), CONFIG).why == "max_size became min_size"
+
+
+@given(st.text(max_size=200) | st.text(alphabet="ab1`./-_$(){}:@ \n", max_size=120))
+def test_a_text_has_its_own_literals(text: str) -> None:
+    assert code(Pair(text, text), CONFIG).passed

@@ -1,0 +1,86 @@
+"""The same numbers on both sides: what may come and go, what changed places, and why it was refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.rephrase.alignment.numbers import numbers
+from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.quantities import prose
+from tasks.rephrase.config import AlignmentConfig
+from tests.tasks.rephrase.pairs import PARAPHRASES
+
+CONFIG = AlignmentConfig()
+
+
+@pytest.mark.parametrize(
+    ("source", "rewrite", "passes"),
+    [
+        ("It has three parts.", "There are 3 parts in it.", True),
+        ("It has 3 parts.", "It is made of three parts.", True),
+        ("It has three parts.", "It is made of five parts.", False),
+        ("1. Open it.\n2. Close it.", "First open it, then close it.", True),
+        ("Version 2.0 came out.", "Version 2.0 was published in 2004.", False),
+        ("She won in 1903 and in 1911.", "She won two prizes, in 1903 and 1911.", True),
+        ("The 5 km path and the 5 kg stone.", "The stone of 5 kg and the path of 5 km.", True),
+        ("The 5 km path and the 5 kg stone.", "The stone of 5 kg lies on the path.", False),
+        ("Each has five legs. Only two arms grow.", "Two arms grow on it. The legs are two for each.", False),
+        ("Both of them left; two stayed.", "Two left, a pair; two stayed.", True),
+        ("The strip has two full twists and two sides.", "Two sides has the strip, with five full twists.", False),
+        ("Use $12$ of them.", "Use twelve of them.", True),
+        ("Wait 1 to 2 % of the time.", "Wait 2 to 2 % of the time.", False),
+        ("It shrank to a tenth.", "It shrank by nine tenths.", True),
+        ("It ran into the 1970s.", "It ran into the following decade.", True),
+    ],
+)
+def test_numbers(source: str, rewrite: str, passes: bool) -> None:
+    assert numbers(Pair(source, rewrite), CONFIG).passed is passes
+
+
+@given(st.integers(10, 10**9), st.integers(10, 10**9))
+def test_any_other_number_is_refused(one: int, other: int) -> None:
+    verdict = numbers(Pair(f"There were {one:,} of them.", f"One counted {other} of them."), CONFIG)
+    assert verdict.passed == (one == other)
+
+
+def test_numbers_that_changed_places_are_told_by_their_neighbours() -> None:
+    source = "The bridge at Ulm was opened in 1903. The tunnel under the Alps was finished in 1911."
+    good = "The Alps have had their tunnel since 1911. Ulm got its bridge in 1903."
+    assert numbers(Pair(source, good), CONFIG).passed
+    turned = good.replace("1911", "x").replace("1903", "1911").replace("x", "1903")
+    verdict = numbers(Pair(source, turned), CONFIG)
+    assert not verdict.passed
+    assert "1903 and 1911 changed places" in verdict.why
+
+
+def test_the_verdict_says_what_became_what() -> None:
+    assert numbers(Pair("Born in 1958 in Ulm.", "Ulm saw the birth in 1985."), CONFIG).why == "1958 became 1985"
+    assert numbers(Pair("It weighs 5 kg.", "Its weight is 5 g."), CONFIG).why == "5 kg became 5 g"
+    assert numbers(Pair("Born in 1958.", "Born."), CONFIG).why == "lost 1958"
+
+
+def test_learning_notes_may_add_numbers_but_lose_none() -> None:
+    source = "The sum of 17 and 25 is 42."
+    notes = "Add 17 and 25: 7 + 5 = 12, carry 1, so 42."
+    assert numbers(Pair(source, notes, adds=True), CONFIG).passed
+    assert not numbers(Pair(source, notes), CONFIG).passed
+    assert not numbers(Pair(source, notes.replace("42", "32"), adds=True), CONFIG).passed
+
+
+@given(st.text(max_size=200))
+def test_a_text_has_its_own_numbers(text: str) -> None:
+    assert numbers(Pair(text, text), CONFIG).passed
+
+
+@pytest.mark.parametrize("number", range(len(PARAPHRASES)))
+def test_any_changed_digit_is_refused_and_the_order_of_sentences_says_nothing(number: int) -> None:
+    source, rewrite = PARAPHRASES[number]
+    assert numbers(Pair(source, " ".join(reversed(re.split(r"(?<=\.) ", source)))), CONFIG).passed
+    for match in re.finditer(r"(?<![\w^/])\d+(?![\w/])", prose(rewrite)):
+        for place in range(*match.span()):
+            changed = rewrite[:place] + str((int(rewrite[place]) + 3) % 10) + rewrite[place + 1 :]
+            assert not numbers(Pair(source, changed), CONFIG).passed, changed

@@ -1,0 +1,158 @@
+"""What is read as a quantity, and what is the same quantity written another way."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.rephrase.alignment import hanzi
+from tasks.rephrase.alignment.numbers import Stated, numbers
+from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.quantities import quantities
+from tasks.rephrase.config import AlignmentConfig
+
+CONFIG = AlignmentConfig()
+
+SAME = [
+    ("1,234 users", "1234 users"),
+    ("12,34,567 people", "1 234 567 people"),
+    ("2.5 million tonnes", "2,500,000 t"),
+    ("half a billion cells", "500 million cells"),
+    ("thirteen hundred men", "1,300 men"),
+    ("two dozen eggs", "24 eggs"),
+    ("one hundred and five pages", "105 pages"),
+    ("three hundred thousand lives", "300,000 lives"),
+    ("the nineteenth century", "the 19th century"),
+    ("the 17th century", "the 1600s"),
+    ("between 10 and 20 kg", "10–20 kg"),
+    ("from 2 to 3 million", "2 million to 3 million"),
+    ("5 per cent of them", "5 % of them"),
+    ("20% of them", "one in five of them"),
+    ("one in a thousand", "0.1 %"),
+    ("three quarters of it", "75 % of it"),
+    ("2 September 1666", "September 2, 1666"),
+    ("an hour and a half", "90 minutes"),
+    ("3 hours 10 minutes", "190 minutes"),
+    ("two and a half years", "30 months"),
+    ("20 years", "two decades"),
+    ("at 2:30 pm", "at 14:30"),
+    ("5 km", "5,000 metres"),
+    ("30 °C", "30 degrees Celsius"),
+    ("64 megabytes", "64 MB"),
+    ("100 km/h", "100 kilometres per hour"),
+    ("68,000 km²", "68,000 square kilometres"),
+    ("−40 °C", "40 degrees below zero Celsius"),
+    ("£1.2 million", "1.2 million pounds"),
+    ("Louis the Fourteenth", "Louis XIV"),
+    ("1.5 × 10^8 km", "150,000,000 km"),
+    ("2014, and two years later", "2014, and in 2016"),
+    ("a year or two", "one to two years"),
+    ("every 30 minutes to every 10", "each 30 minutes to each 10 minutes"),
+    ("sixteen bits", "a 16-bit word"),
+    ("三百零五人", "305人"),
+    ("两千万吨", "2000万吨"),
+    ("百分之五", "5%"),
+    ("三分之二", "2/3"),
+    ("二十世纪七十年代", "20世纪70年代"),
+    ("人口2100万", "21 million inhabitants"),
+    ("1949年10月1日", "1 October 1949"),
+    ("零下5摄氏度", "−5 °C"),
+    ("每秒343米", "343 metres per second"),
+    ("十六周岁", "16 years of age"),
+    ("1.4亿公里", "140 million kilometres"),
+]
+
+OTHER = [
+    ("5 km", "5 m"),
+    ("64 MB", "64 GB"),
+    ("64 KB", "64 KiB"),
+    ("4 million", "4 billion"),
+    ("88 days", "88 hours"),
+    ("90 minutes", "an hour and a quarter"),
+    ("30 °C", "30 °F"),
+    ("5 mg/L", "5 µg/L"),
+    ("in 1958", "in 1985"),
+    ("the 19th century", "the 18th century"),
+    ("the 1990s", "the 1980s"),
+    ("2014, and two years later", "2014, and in 2017"),
+    ("2100万人", "2.1 million people"),
+    ("1949年10月1日", "2 October 1949"),
+    ("10月", "in September 1949"),
+    ("百分之五", "15%"),
+    ("−40 °C", "40 °C"),
+    ("three quarters of it", "two thirds of it"),
+    ("Louis XIV", "Louis XVI"),
+    ("3.5 seconds", "3.6 seconds"),
+]
+
+
+def passes(one: str, other: str) -> bool:
+    return numbers(Pair(f"It was {one}.", f"There was {other}."), CONFIG).passed
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_the_same_written_another_way(one: str, other: str) -> None:
+    assert passes(one, other)
+    assert passes(other, one)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_another_number_or_unit_is_refused(one: str, other: str) -> None:
+    verdict = numbers(Pair(f"It was {one}.", f"There was {other}."), CONFIG)
+    assert not verdict.passed
+    assert verdict.why
+
+
+@given(st.integers(0, 10**8 - 1))
+def test_chinese_numerals_are_read_as_written(number: int) -> None:
+    assert hanzi.value(_han(number)) == number
+
+
+def _han(number: int) -> str:
+    """A number below 10^8 in Chinese numerals, as schoolbooks write it."""
+    if number < 10:
+        return "零一二三四五六七八九"[number]
+    for size, sign in ((10**4, "万"), (1000, "千"), (100, "百"), (10, "十")):
+        if number >= size:
+            above, rest = divmod(number, size)
+            zero = "零" if rest and rest < size // 10 else ""
+            return _han(above) + sign + (zero + _han(rest) if rest else "")
+    raise AssertionError
+
+
+@given(st.floats(0, 1e6, allow_nan=False).map(lambda value: f"{value:.3f}"))
+def test_decimals(written: str) -> None:
+    (quantity,) = quantities(f"x: {written} of them")
+    assert quantity.value == Fraction(written)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9" * 5000,
+        "10^999999",
+        "1e999",
+        "1." * 400,
+        "-" * 3000,
+        "1 " * 3000,
+        "一" * 3000,
+        "$" * 999,
+        "one " * 2000,
+        "1-" * 2000,
+    ],
+)
+def test_no_number_is_too_long(text: str) -> None:
+    assert numbers(Pair(text, text), CONFIG).passed
+
+
+def test_names_and_list_numbers_are_no_quantities() -> None:
+    assert quantities("1. UTF-8 and B-52\n2) HTTP/2 has `5` of https://a.org/6") == ()
+
+
+def test_a_unit_of_the_range_holds_for_both_ends() -> None:
+    low, high = quantities("from 10 to 20 kg")
+    stated = Stated("from 10 to 20 kg", (low, high))
+    assert stated.has(quantities("10 kg")[0], stated)
