@@ -94,9 +94,9 @@ class AlignmentConfig(Config):
     """The same for a number that is said once less while another is said once more."""
     counts: int = Field(default=4, ge=1)
     """Greatest number in words that a rewrite may sum up with where the source has none (`for three reasons`)."""
-    negations: int = Field(default=0, ge=0)
-    """Greatest difference in the number of negations."""
-    entities: Share = 0.75
+    negations: int = Field(default=2, ge=0)
+    """Greatest number of denials of one side that no denying word of the other explains."""
+    entities: Share = 0.4
     """Smallest share of the source's names that the rewrite keeps."""
     cosine: float = Field(default=0.75, ge=-1, le=1)
     """Smallest cosine of the two texts' embeddings."""

@@ -1,16 +1,15 @@
 """Names: none invented, and most of the source's kept.
 
-A name of the rewrite is backed by the source when the source has it in any case, form (Iran, Iranian, Iran's), spelling
-out (WHO, World Health Organization) or as another form of the same name (names.yaml: France, French). Whether a word in a
-capital is a name is sure inside a sentence; where a sentence or heading begins only when a list knows it, or when it
-stands in a capital elsewhere too.
+A name of the rewrite is backed by the source when the source has it in any case, in another form (Iran, Iranian),
+spelled out (WHO, World Health Organization) or as another form of the same name (names.yaml: France, French). A word
+in a capital is a name inside a sentence; where a sentence begins, or in a heading in title case, only when a list knows
+it or no common word is written like it (SQLite).
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -30,14 +29,35 @@ OPENS = re.compile(r"(?:^|[.!?:;…。！？：；—–|]|\n)[\s*_\"'“”‘�
 """What stands before a word that opens a sentence, a heading, an item or a quotation."""
 
 INITIAL = re.compile(r"(?:^|[\s(])[A-Z]\.\s*$")
-MONTH = re.compile(r"\d May|in May|May \d|of May")
+MONTH = re.compile(r"\d May|[Ii]n May|May \d|of May")
 ROMAN = re.compile(r"[IVXLCDM]+")
-SUFFIXES = ("ians", "ian", "eans", "ean", "ans", "an", "ese", "ish", "ites", "ite", "ers", "er", "ic", "ns", "n", "is", "i", "es", "s")
+SUFFIXES = (
+    "vians",
+    "vian",
+    "ians",
+    "ian",
+    "eans",
+    "ean",
+    "ans",
+    "an",
+    "ese",
+    "ish",
+    "ites",
+    "ite",
+    "ers",
+    "er",
+    "ic",
+    "ns",
+    "n",
+    "is",
+    "i",
+    "es",
+    "s",
+)
 SMALL = frozenset({"of", "the", "and", "for", "in", "on", "de", "to", "a", "by", "with", "is", "was"})
 TITLE_ZH = re.compile(r"《([^》]{1,30})》")
 DOTTED_ZH = re.compile(r"[㐀-鿿]·[㐀-鿿]{2}")
 """The middle of a foreign name: what stands before and after it cannot be told from its neighbours."""
-LATIN_ZH = re.compile(r"(?<![A-Za-z])[A-Z][A-Za-z]+")
 
 
 def entities(pair: Pair, config: AlignmentConfig) -> Verdict:
@@ -59,7 +79,6 @@ def names(text: str) -> list[str]:
     """The names in a text, each once, in order."""
     bare = _bare(text)
     found: dict[str, None] = {}
-    opening: dict[str, None] = {}
     common = lists()["capitals"]
     title = _titles(bare)
     for match in TOKEN.finditer(bare):
@@ -73,11 +92,13 @@ def names(text: str) -> list[str]:
         if _sure(word):
             found[word] = None
         elif _inside(match.start(), title):
-            opening[word] = None
-        elif bare[match.start() - 1 : match.start()] in tuple("-–/'’") and not re.match(r"[A-Z]", bare[match.start() - 2 : match.start() - 1]):
+            continue
+        elif bare[match.start() - 1 : match.start()] in tuple("-–/'’") and not re.match(
+            r"[A-Z]", bare[match.start() - 2 : match.start() - 1]
+        ):
             continue
         elif OPENS.search(before := bare[max(0, match.start() - 60) : match.start()]) and not INITIAL.search(before):
-            opening[word] = None
+            continue
         else:
             found[word] = None
     if HAN.search(text):
@@ -137,14 +158,6 @@ def _stems(word: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@dataclass(frozen=True)
-class _Known:
-    words: frozenset[str]
-    stems: frozenset[str]
-    initials: frozenset[str]
-    groups: frozenset[int]
-
-
 class _Backing:
     """A text as what backs names."""
 
@@ -183,7 +196,7 @@ class _Backing:
     def _spelled(self, name: str, other: str) -> bool:
         """Whether `name` is part of the spelling out of an abbreviation that this text has."""
         tokens = [match.group() for match in TOKEN.finditer(other)]
-        short = {word for word in (match.group().lower() for match in re.finditer(r"\b[A-Z][A-Z0-9]{1,6}\b", self.text))}
+        short = {match.group().lower() for match in re.finditer(r"\b[A-Z][A-Z0-9]{1,6}\b", self.text)}
         for place, token in enumerate(tokens):
             if token != name:
                 continue
@@ -230,10 +243,40 @@ def _initials(tokens: list[str]) -> set[str]:
 def _lists() -> dict[str, Any]:
     found = yaml.safe_load(NAMES.read_text(encoding="utf-8"))
     found["places_zh"] = frozenset(found["places_zh"])
-    found["known"] = frozenset(found["known"]) | {form for forms in found["same"] for form in forms if len(form) > 3} - {
-        "earth", "globe", "world", "planet", "sunlight", "solar", "lunar", "terrestrial", "polish", "union", "alliance",
-        "states", "television", "mountain", "saint", "doctor", "professor", "president", "presidency", "poles", "pole",
-        "march", "artificial intelligence", "ultraviolet", "moon", "turkey", "scot", "dane", "swede", "dutch", "sept",
+    found["known"] = frozenset(found["known"]) | {
+        form for forms in found["same"] for form in forms if len(form) > 3
+    } - {
+        "earth",
+        "globe",
+        "world",
+        "planet",
+        "sunlight",
+        "solar",
+        "lunar",
+        "terrestrial",
+        "polish",
+        "union",
+        "alliance",
+        "states",
+        "television",
+        "mountain",
+        "saint",
+        "doctor",
+        "professor",
+        "president",
+        "presidency",
+        "poles",
+        "pole",
+        "march",
+        "artificial intelligence",
+        "ultraviolet",
+        "moon",
+        "turkey",
+        "scot",
+        "dane",
+        "swede",
+        "dutch",
+        "sept",
     }
     return found
 
@@ -245,4 +288,8 @@ def _places() -> re.Pattern[str]:
 
 @cache
 def _group_of(word: str) -> frozenset[int]:
-    return frozenset(number for number, forms in enumerate(_lists()["same"]) if word in {part for form in forms for part in (form, *form.split())})
+    return frozenset(
+        number
+        for number, forms in enumerate(_lists()["same"])
+        if word in {part for form in forms for part in (form, *form.split())}
+    )

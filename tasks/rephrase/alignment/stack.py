@@ -19,8 +19,9 @@ from tasks.rephrase.alignment.joints import ahead, seam
 from tasks.rephrase.alignment.literals import code
 from tasks.rephrase.alignment.margin import margin
 from tasks.rephrase.alignment.meaning import cosine
-from tasks.rephrase.alignment.negations import negations, opposites
+from tasks.rephrase.alignment.negations import negations
 from tasks.rephrase.alignment.numbers import numbers
+from tasks.rephrase.alignment.opposites import opposites
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict
 from tasks.rephrase.alignment.solution import answer
 from tasks.rephrase.alignment.talk import chatter, leak, markup, refusal
