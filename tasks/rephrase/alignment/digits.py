@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from tasks.rephrase.alignment.quantity import BLANK, HALF_DAY, Kind, Quantity, Value, finished
+from tasks.rephrase.alignment.quantity import BLANK, CENTURIES, HALF_DAY, Kind, Quantity, Value, finished
 from tasks.rephrase.alignment.units import SUPERSCRIPTS, Unit, named
 
 DIGITS = re.compile(
     r"""
-    (?<![A-Za-z_0-9]) (?<![A-Za-z][/]) (?<![0-9][.])
+    (?<![A-Za-z_0-9]) (?<![A-Za-z)\]]\^) (?<![A-Za-z)\]]\^[{(-]) (?<![A-Za-z][/]) (?<![0-9][.])
     (?P<digits>
         \d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?                          # 12,345.6
       | \d{1,2}(?:,\d{2})+,\d{3}(?!\d)                              # 12,34,567
@@ -36,7 +36,8 @@ POWER = re.compile(
 OVER = re.compile(r"[/⁄](\d{1,3})(?![\d/])")
 NEGATIVE = re.compile(r"(?:(?<![\w)\]])[-−–]|\b(?:minus|negative) |零下|负)$")
 TEN_TO = re.compile(r"10(?:\^\{?(?P<power>[-−]?\d{1,3})\}?|(?P<raised>[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+))")
-CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-4])[:：](?P<minute>[0-5]\d)(?![\d:])")
+CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-4])(?:[:：]|\.(?=\d\d ?[ap]\.?m\b))(?P<minute>[0-5]\d)(?![\d:])")
+GLYPH = re.compile(r"(?<![\d ])[½⅓⅔¼¾⅛⅕⅖]|(?<!\d)(?<= )[½⅓⅔¼¾⅛⅕⅖]")
 GLYPHS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅛": (1, 8), "⅕": (1, 5), "⅖": (2, 5)}
 LONGEST = 24
 """Digits of a number that is computed with; a longer one is compared as text."""
@@ -56,6 +57,10 @@ def in_digits(text: str) -> Iterator[Quantity]:
         if quantity is not None:
             end = quantity.end
             yield quantity
+    for match in GLYPH.finditer(text):
+        found = finished(text, Fraction(*GLYPHS[match.group()]), "part", False, *match.span())
+        if found:
+            yield found
 
 
 def _names(text: str, match: re.Match[str]) -> bool:
@@ -101,10 +106,13 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
     elif match["ordinal"]:
         kind = "ordinal"
     elif match["decade"]:
-        if len(match["digits"]) in (2, 4) and match["digits"].endswith("0"):
+        if match["digits"].endswith("0") and len(match["digits"]) <= 4 and isinstance(value, Fraction):
             kind = "year"
-            if len(match["digits"]) == 4 and match["digits"].endswith("00") and isinstance(value, Fraction):
+            if match["digits"].endswith("00"):
                 other = [(value / 100 + 1, named("century"))]
+            elif len(match["digits"]) == 2:
+                other = [(century + value, None) for century in CENTURIES]
+                value = f"{match['digits']}s"
         elif match["decade"] == "s":
             end -= 1
     elif (glyph := GLYPHS.get(text[end : end + 1])) and isinstance(value, Fraction):
@@ -115,6 +123,8 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
             other = [(value, None), (Fraction(below), None)]
             value, end = value / below, over.end()
     sign = NEGATIVE.search(text[max(0, start - 10) : start])
+    if text[start - 1 : start] in ("'", "’") and len(match["digits"]) == 2 and kind == "cardinal":
+        kind, other = "year", [(century + int(match["digits"]), None) for century in CENTURIES]
     if sign and isinstance(value, Fraction) and kind == "cardinal":
         value, start = -value, start - len(sign.group())
     return finished(text, value, kind, True, start, end, match["digits"], other)

@@ -64,6 +64,7 @@ def moved(
     mine, theirs = Counter(q.value for q in before), Counter(q.value for q in after)
     fewer = [q for q in before if mine[q.value] > theirs[q.value] and q.kind not in ("said", "month")]
     more = [q for q in after if 0 < mine[q.value] < theirs[q.value] and q.kind not in ("said", "month")]
+    more = [q for q in more if q.value != 1 or q.digits]  # `one` is a pronoun too
     for other in more if fewer else ():
         words = _around(pair.rewrite, other.start, other.end)
         own = max(_overlap(_around(pair.source, q.start, q.end), words, {}) for q in before if q.value == other.value)

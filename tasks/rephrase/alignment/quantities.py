@@ -21,12 +21,14 @@ MARKER = re.compile(
     r"|[一二三四五六七八九十]{1,2}[、.．）)])",
     re.M | re.I,
 )
-ENUMERATED = re.compile(r"(?<![\w)\]\ufffc*])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]")
+ENUMERATED = re.compile(
+    r"(?i:\b(?:steps?|item|rule|point|part) \d{1,2}\b(?!\.\d))|(?<![\w)\]\ufffc*])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]"
+)
 RULER = re.compile(r"(?<=[a-zé] )(?P<roman>X{0,3}(?:IX|IV|V?I{0,3}))(?![\w-]|\.\w)")
 ROMAN = {"I": 1, "V": 5, "X": 10}
 NEXT_YEAR = re.compile(
     r"(?i)\b(?:next|following|previous|preceding) year\b|\byear (?:later|after|before|earlier|previously)\b"
-    r"|\b(?:that|this|following|next|previous|preceding|same) decade\b"
+    r"|\b(?:decade|century)\b"
     r"|次年|翌年|第二年|来年|前一年|上一年|一年[前后之以]"
 )
 
@@ -66,7 +68,7 @@ def _number_or_blanks(match: re.Match[str]) -> str:
 def _all(text: str) -> Iterator[Quantity]:
     yield from in_digits(text)
     for match in NEXT_YEAR.finditer(text):
-        unit = named("decade" if match.group().endswith("decade") else "year")
+        unit = named(next((name for name in ("decade", "century") if match.group().endswith(name)), "year"))
         back = re.search(r"(?i)previous|preceding|before|earlier|[前上]", match.group())
         yield Quantity(
             Fraction(-1 if back else 1), unit, "said", False, *match.span(), ((Fraction(1), unit),), match.group()

@@ -15,12 +15,22 @@ Value = Fraction | str
 
 BLANK = r"[ \u00a0\u2009\u202f]"
 HALF_DAY = re.compile(rf"{BLANK}?(?P<half>[ap])\.?m\b\.?", re.I)
+CENTURIES = (Fraction(1700), Fraction(1800), Fraction(1900), Fraction(2000))
+"""What a year or decade of two digits may belong to."""
 HALF = re.compile(r"[ -]and[ -]a[ -]half\b")
 SHORT = re.compile(r" ?(k|mn?|bn|tn)\b", re.I)
 BELOW_ZERO = re.compile(r"(?: degrees?)? below (?:zero|freezing)\b")
-RATE = re.compile(r"(?i)\b(?:one|1)(?: [a-z]+)? (?:in|out of|of|per) (?:every )?(?:a )?$")
+RATE = re.compile(
+    r"\b(?P<part>\d{1,3}|one|two|three|four|five|six|seven|eight|nine)(?: [a-z]+)?"
+    r" (?:in|out of|of|per) (?:every )?(?:a )?$",
+    re.I,
+)
 
 Kind = Literal["cardinal", "ordinal", "part", "year", "said", "month"]
+
+
+SMALL = 12
+"""Greatest number in words without a unit that counts rather than measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +51,7 @@ class Quantity:
 
     @property
     def fact(self) -> bool:
-        """Whether it must be kept; a small count or a word such as `both` may come and go."""
+        """Whether it must be kept; a small number or a word such as `both` may come and go."""
         if self.kind in ("said", "month"):
             return False
         if self.value == 1:
@@ -50,7 +60,7 @@ class Quantity:
             return self.value != 0 or self.unit is not None
         if self.kind == "part":
             return self.value != Fraction(1, 2)
-        return self.unit is not None or isinstance(self.value, str) or self.value > 12
+        return self.unit is not None or isinstance(self.value, str) or self.value > SMALL
 
     @property
     def meanings(self) -> tuple[tuple[Value, Unit | None], ...]:
@@ -81,8 +91,10 @@ def finished(
         unit, end = found
         if isinstance(value, Fraction) and (half := HALF.match(text, end)):
             value, end = value + Fraction(1, 2), half.end()
-    if isinstance(value, Fraction) and value > 0 and unit is None and RATE.search(text[max(0, start - 20) : start]):
-        meanings = [*meanings, (1 / value, None)]
+    if isinstance(value, Fraction) and unit is None and (rate := RATE.search(text[max(0, start - 24) : start])):
+        part = int(rate["part"]) if rate["part"].isdigit() else lists()["cardinals"][rate["part"].lower()]
+        if part < value:
+            meanings = [*meanings, (part / value, None)]
     if kind == "cardinal" and (below_zero := BELOW_ZERO.match(text, end)):
         value, end = (-value if isinstance(value, Fraction) else value), below_zero.end()
     half_day = HALF_DAY.match(text, end) if kind == "cardinal" else None

@@ -8,14 +8,15 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from tasks.rephrase.alignment.quantity import HALF, Quantity, Value, finished
+from tasks.rephrase.alignment.quantity import CENTURIES, HALF, Quantity, Value, finished
 from tasks.rephrase.alignment.units import Unit, lists, unit_at
 
 PARTS = {"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4}
-DECADE = re.compile(r"\b(?:the|in|early|late|mid|his|her)[ -]$", re.I)
+DECADE = re.compile(r"\b(?:the|in|and|or|to|early|late|mid|his|her)[ -]$", re.I)
 BEFORE_MONTH = re.compile(
     r"(?:\d(?:st|nd|rd|th)?|\b(?:in|of|since|until|by|early|late|mid|from|to|last|next|between|and|during))[ -]$", re.I
 )
+THING = re.compile(r" [a-z]+ and a half\b")
 OF_A = re.compile(
     r"(?:[ ]of)?[ ]an?(?=[ ](?:second|minute|hour|day|week|month|year|decade|century|millennium|million|billion|dozen"
     r"|mile|kilomet|met|degree))"
@@ -30,7 +31,7 @@ SYMBOLS = ("", "m", "s", "t", "h", "d", "g", "L", "K", "A", "V", "N")
 def _words() -> re.Pattern[str]:
     numbers = _any([*lists()["cardinals"], *lists()["scales"]])
     ordinals = _any(lists()["ordinals"])
-    parts = _any([*PARTS, *(f"{ordinal}s" for ordinal in lists()["ordinals"])])
+    parts = _any([*PARTS, *(f"{ordinal}s" for ordinal in lists()["ordinals"] if ordinal != "second")])
     saying = _any([*lists()["saying"], *lists()["decades"]])
     article = r"(?:an?[ ](?=hundred|thousand|million|billion|trillion|dozen))?"
     run = rf"{article}(?:{numbers})\b(?:(?:[ -]|[ -]and[ -](?=(?:{numbers})\b))(?:{numbers})\b)*"
@@ -67,11 +68,14 @@ def in_words(text: str) -> Iterator[Quantity]:
 
 
 def _one(text: str, match: re.Match[str]) -> Quantity | None:
-    """An article before a unit: a year, an hour and a half."""
+    """An article before a unit, or before a thing of which there is a half more: a year, a mile and a half."""
     start, end = match.span()
     found = unit_at(text, end)
     if found is None or text[end : found[1]].strip() in SYMBOLS:
-        return None
+        half = THING.match(text, end) if match["one"].lower() in ("a", "an") else None
+        if half is None:
+            return None
+        return Quantity(Fraction(3, 2), None, "said", False, start, half.end(), (), text[start : half.end()])
     unit, stop = found
     half = HALF.match(text, stop)
     if half:
@@ -89,7 +93,11 @@ def _apart(text: str, match: re.Match[str]) -> Quantity | None:
     found = finished(text, Fraction(1, below), "part", False, start, _of(text, end), other=other)
     if found is None:
         return None
-    if word in ("first", "second", "quarter") or (word not in PARTS and not _share(text, end)):
+    if (
+        word in ("first", "second")
+        or (word == "quarter" and not found.unit)
+        or (word not in PARTS and not _share(text, end))
+    ):
         share = ((Fraction(1, below), None),)
         return replace(found, value=Fraction(below), unit=None, kind="ordinal", end=end, other=share)
     return found
@@ -124,7 +132,9 @@ def _saying(text: str, match: re.Match[str]) -> Quantity | None:
     if word not in lists()["decades"]:
         return Quantity(Fraction(lists()["saying"][word]), None, "said", False, start, end, (), word)
     if DECADE.search(text[max(0, start - 8) : start]):
-        return Quantity(f"{lists()['decades'][word]}s", None, "year", False, start, end, (), word)
+        decade = lists()["decades"][word]
+        other = tuple((century + decade, None) for century in CENTURIES)
+        return Quantity(f"{decade}s", None, "year", False, start, end, other, word)
     return None
 
 

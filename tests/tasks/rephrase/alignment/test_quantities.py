@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.rephrase.alignment import hanzi
-from tasks.rephrase.alignment.numbers import Stated, numbers
+from tasks.rephrase.alignment.numbers import numbers
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.quantities import quantities
+from tasks.rephrase.alignment.stated import Stated
 from tasks.rephrase.config import AlignmentConfig
 
 CONFIG = AlignmentConfig()
