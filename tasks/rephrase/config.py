@@ -92,7 +92,7 @@ class AlignmentConfig(Config):
     (a word right beside both counts about 1)."""
     moved: float = Field(default=0.2, gt=0)
     """The same for a number that is said once less while another is said once more."""
-    counts: int = Field(default=4, ge=1)
+    counts: int = Field(default=5, ge=1)
     """Greatest number in words that a rewrite may sum up with where the source has none (`for three reasons`)."""
     negations: int = Field(default=2, ge=0)
     """Greatest number of denials of one side that no denying word of the other explains."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from tasks.rephrase.alignment.quantity import Quantity
+from tasks.rephrase.alignment.quantity import SMALL, Quantity
 from tasks.rephrase.alignment.units import Unit
 
 NEAR = Fraction(1, 10)
@@ -87,13 +87,12 @@ def _given(quantity: Quantity, known: Sequence[Quantity]) -> bool:
             if months in gaps or (months >= 120 and any(0 <= gap - months <= gap * NEAR for gap in gaps)):
                 return True
         if quantity.unit.dimension == "time" and quantity.unit.name == "day":
-            days = [one for one in _values(known) if 1 <= one <= 31]
-            return any(abs(one - other) == value for one, other in combinations(days, 2))
-        if quantity.unit.dimension == "ratio" and value == 100:
-            return True
-        return value * quantity.unit.factor in _totals(_bases(known, quantity.unit.dimension))
+            return any(abs(one - other) == value for one, other in combinations(_days(known), 2))
+        return quantity.unit.dimension == "ratio" and value == 100
+    if value <= SMALL:
+        return False  # any small number is a sum of some two others
     if value * 60 in _bases(known, "time") or value in _bases(known, "years"):
-        return True  # an hour, against some 60 on the ferry
+        return True  # `an hour` became `around 60`, against some 60 on the ferry
     return value in _totals([one for one in _values(known) if one.denominator == 1])
 
 
@@ -123,6 +122,17 @@ def _values(known: Sequence[Quantity]) -> list[Fraction]:
     """Distinct numbers without a unit."""
     bare = [one.value for one in known if one.unit is None and one.kind != "said"]
     return list(dict.fromkeys(value for value in bare if not isinstance(value, str)))
+
+
+def _days(known: Sequence[Quantity]) -> list[Fraction]:
+    """The days of dates."""
+    months = [one for one in known if one.kind == "month"]
+    near = [
+        one
+        for one in known
+        if any(one.end <= m.start <= one.end + 4 or m.end <= one.start <= m.end + 2 for m in months)
+    ]
+    return _values([one for one in near if not isinstance(one.value, str) and one.value <= 31])
 
 
 def _bases(known: Sequence[Quantity], dimension: str) -> list[Fraction]:

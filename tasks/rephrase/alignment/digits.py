@@ -114,7 +114,7 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
                 other = [(century + value, None) for century in CENTURIES]
                 value = f"{match['digits']}s"
         elif match["decade"] == "s":
-            end -= 1
+            other, end = [(value, None)], end - 1  # seconds, or the under-16s
     elif (glyph := GLYPHS.get(text[end : end + 1])) and isinstance(value, Fraction):
         value, end = value + Fraction(*glyph), end + 1
     elif "." not in match["digits"] and isinstance(value, Fraction) and (over := OVER.match(text, end)):

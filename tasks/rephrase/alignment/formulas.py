@@ -6,17 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, difference
-from tasks.rephrase.alignment.tex import FUNCTIONS, form, tokens
+from tasks.rephrase.alignment.quantities import quantities
+from tasks.rephrase.alignment.tex import FUNCTIONS, SAME, form, tokens
 from tasks.rephrase.config import AlignmentConfig
 
 CHUNK = re.compile(r"[^\s㐀-鿿，。；：、！？“”]+")
 OPERATOR = re.compile(r"(?:<=>|<=|>=|==|!=|->|=>|[=<>≤≥≠≈≡→⇒⇌∈±+\-−–*/×·^|~])+")
 LETTERS = re.compile(r"[A-Za-z]+")
-ALPHABET = "A-Za-zα-ωΑ-ΩÀ-ɏ"
+ALPHABET = "A-Za-zα-ωΑ-ΩÀ-ÖØ-öø-ɏ"
 OPERAND = re.compile(rf"[-−+(\[|]*(?:\d[\d.,]*(?:\.\.\.|…)?%?|[{ALPHABET}][\d₀-₉]*'*)[)\]|!]*")
 COMPOUND = re.compile(rf"[{ALPHABET}\d_^*/+\-−–=<>≤≥≠≈·×()\[\]{{}}|.,'!…⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ₀₁₂₃₄₅₆₇₈₉ₙᵢ√∞∑∏∫→]+")
 MATHS = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈±^*/×·√]|[+−]|(?<=[\w)\]'])\s*-\s*(?=[\w(])|[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]|\b[A-Za-z]\([^()\s]")
@@ -26,6 +28,12 @@ SEPARATOR = re.compile(
 )
 BULLET = re.compile(r"^[ \t]*(?:[-*+•>]|\d{1,2}[.)])[ \t]+")
 EQUALS = re.compile(r"(?<![<>!=])=(?![=>])|\\approx(?![a-z])|\\equiv(?![a-z])|≈|≡")
+RELATED = re.compile(
+    r"(?<![<>!=])=(?![=>])|<=|>=|!=|[<>≤≥≠≈≡]|\\(?:leq?|geq?|leqslant|geqslant|neq?|lt|gt|approx|equiv)(?![A-Za-z])"
+)
+OPERATION = re.compile(r"[-+*/^!|×·−]|\\(?:frac|sqrt|int|sum|prod|cdot|times|binom)(?![a-z])")
+SIZE = re.compile(r"\d+(?:\s?[x×]\s?\d+)+")
+NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?")
 MEASURED = re.compile(r"[-−+]?\d[\d.,]*\s?[A-Za-zµμ°Ω%]{1,3}(?:[/·*][A-Za-z]{1,3})*[²³]?")
 PROSE = re.compile(
     rf"(?<![\\\w^{{]){'(?!(?:' + '|'.join(sorted(FUNCTIONS)) + ')(?![A-Za-z]))'}[A-Za-z]{{2,}}(?![\w^(=+*/}}])"
@@ -55,16 +63,19 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
         return Verdict("formulas", 1.0, True)
     old, new = _Text(pair.source, before), _Text(pair.rewrite, after)
     lost = [formula for formula in before if not new.holds(formula)]
-    invented = [formula for formula in after if not old.holds(formula)]
+    more = Counter(map(_key, after)) - Counter(map(_key, before))
+    slips = [formula for formula in after if _key(formula) in more]
+    lost = [formula for formula in lost if not new.says(formula) or any(_slip(formula, one) for one in slips)]
+    invented = [formula for formula in after if not old.holds(formula) and not old.equates(formula)]
     if pair.adds and not lost:
         fewer = Counter(map(_key, before)) - Counter(map(_key, after))
-        slips = [formula for formula in before if _key(formula) in fewer and len(formula.signs) > 1]
+        gone = [formula for formula in before if _key(formula) in fewer and len(formula.signs) > 1]
         used = Counter(sign for formula in after for sign in formula.signs)
         invented = [
             formula
             for formula in invented
             # A letter on its own that no formula of either text has was another one.
-            if any(_slip(one, formula) for one in slips) or (_symbol(formula) and used[formula.signs[0]] == 1)
+            if any(_slip(one, formula) for one in gone) or (_symbol(formula) and used[formula.signs[0]] == 1)
         ]
     total = max(len({_key(formula) for formula in (*before, *after)}), 1)
     wrong = {_key(formula) for formula in (*lost, *invented)}
@@ -97,6 +108,7 @@ class _Text:
         self.forms = {_key(formula) for formula in formulas}
         self.streams = [_joined(formula.signs) for formula in formulas]
         self.chains = [[form(side) for side in sides] for formula in formulas if len(sides := _sides(formula.text)) > 1]
+        self.relations = [parts for formula in formulas if len(parts := _related(formula.text)) > 1]
         self.text = text
         self._whole = ""
 
@@ -109,10 +121,50 @@ class _Text:
         parts = [part for part in SEPARATOR.split(formula.text) if part.strip()]
         if len(parts) > 1:
             return all(form(part) in self.forms or self._has(tokens(part)) for part in parts)
+        if self._follows(_related(formula.text)):
+            return True
         sides = _sides(formula.text)
         if len(sides) > 2:  # a = b = c of a = b and b = c
             return all(self._links(pair) for pair in pairwise(sides))
         return len(sides) == 2 and self._links((sides[0], sides[1]))
+
+    def says(self, formula: Formula) -> bool:
+        """Whether the text says in words what the formula writes: its sides stand, the relation does not; or it is a mere
+        name, which a sentence can do without. A slip in a formula is an invented one besides."""
+        sides = [form for form, _ in _related(formula.text)]
+        if len(sides) < 2:
+            return not OPERATION.search(formula.text) and len(formula.signs) <= 4
+        parts = [side for side in RELATED.split(formula.text) if side.strip(" .,;")]
+        if len(parts) == 2 and not any(tokens(side)[:1] and NUMBER.fullmatch(tokens(side)[0]) for side in parts):
+            return False
+        return all(self._stands(side) for side in parts)
+
+    def equates(self, formula: Formula) -> bool:
+        """Whether it sets equal two terms of the text: `256³, or 16,777,216`."""
+        sides = [side for side in RELATED.split(formula.text) if side.strip()]
+        marks = {mark for _, mark in _related(formula.text) if mark}
+        return marks == {"="} and all(_telling(tokens(side)) and self._has(tokens(side)) for side in sides)
+
+    def _stands(self, side: str) -> bool:
+        signs = tokens(side)
+        if self._has(signs):
+            return True
+        return len(signs) == 1 and any(
+            quantity.value == Fraction(signs[0]) for quantity in quantities(self.text) if NUMBER.fullmatch(signs[0])
+        )
+
+    def _follows(self, parts: list[tuple[str, str]]) -> bool:
+        """Whether `a < c` follows from a chain such as a = b < c."""
+        if len(parts) != 2:
+            return False
+        (one, _), (other, mark) = parts
+        for chain in self.relations:
+            sides = [side for side, _ in chain]
+            if one in sides and other in sides[sides.index(one) + 1 :]:
+                between = {sign for _, sign in chain[sides.index(one) + 1 : len(sides) - sides[::-1].index(other)]}
+                if mark in between and between <= {"=", mark}:
+                    return True
+        return False
 
     def _links(self, sides: tuple[str, str]) -> bool:
         """Whether an equation, or a chain of them, leads from one side to the other."""
@@ -127,6 +179,18 @@ class _Text:
         if not self._whole:
             self._whole = _joined(tokens_of_text(self.text))
         return wanted in self._whole
+
+
+def _related(formula: str) -> list[tuple[str, str]]:
+    """The sides of a chain of relations in their normal form, each with the relation before it; the first has none."""
+    marks = ["", *(SAME.get(mark, mark) for mark in RELATED.findall(formula))]
+    sides = RELATED.split(formula)
+    return [(form(side), mark) for side, mark in zip(sides, marks, strict=True) if side.strip()]
+
+
+def _telling(signs: tuple[str, ...]) -> bool:
+    """Whether a term is so long that it is not there by chance."""
+    return len(signs) > 1 or (bool(signs) and len(signs[0]) > 2)
 
 
 def _sides(formula: str) -> list[str]:
@@ -225,8 +289,8 @@ def _run(chunks: list[str]) -> Iterator[str]:
     text = _balanced(" ".join(chunks))
     if not MATHS.search(text) or not re.search(rf"[{ALPHABET}]|\d", text):
         return
-    if not RELATION.search(text) and not re.search(rf"[{ALPHABET}]", text):
-        return  # 10 - 20, 3/4
+    if SIZE.fullmatch(text) or (not RELATION.search(text) and not re.search(rf"[{ALPHABET}]", text)):
+        return  # 10 - 20, 3/4, 8 x 8
     if MEASURED.fullmatch(text):
         return  # 343 m/s
     if re.fullmatch(rf"[{ALPHABET}\d.,]+(?:[/-][{ALPHABET}\d.,]+)+", text) and not re.search(

@@ -29,7 +29,7 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
     if pair.adds and not lost:
         invented = [quantity for quantity in invented if quantity.unit is not None]
     if not lost and not invented:
-        lost, invented = _counts(pair, before, after, old, new)
+        lost, invented = _counts(pair, before, after, old, new, config.counts)
     total = max(len({q.value for q in (*before, *after)}), 1)
     score = max(0.0, 1 - (len(lost) + len(invented)) / total)
     if lost or invented:
@@ -52,7 +52,7 @@ def _single(quantity: Quantity) -> bool:
 
 
 def _counts(
-    pair: Pair, before: Sequence[Quantity], after: Sequence[Quantity], old: Stated, new: Stated
+    pair: Pair, before: Sequence[Quantity], after: Sequence[Quantity], old: Stated, new: Stated, most: int
 ) -> tuple[list[Quantity], list[Quantity]]:
     """Small numbers and months that became others; one that only comes or goes sums something up."""
     mine = [one for one in before if one.kind != "said" and not one.fact and one.value != 1]
@@ -68,6 +68,8 @@ def _counts(
             rivals = rivals or [one for one in mine if same_noun(pair, one, other)]
         if rivals:
             return [max(rivals, key=lambda one: likeness(pair, one, other))], [other]
+        if other.kind in ("cardinal", "ordinal") and not pair.adds and not isinstance(other.value, str) and other.value > most:
+            return [], [other]
     return [], []
 
 
