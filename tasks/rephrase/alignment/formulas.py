@@ -129,8 +129,8 @@ class _Text:
         return len(sides) == 2 and self._links((sides[0], sides[1]))
 
     def says(self, formula: Formula) -> bool:
-        """Whether the text says in words what the formula writes: its sides stand, the relation does not; or it is a mere
-        name, which a sentence can do without. A slip in a formula is an invented one besides."""
+        """Whether the text says in words what the formula writes: its sides stand, the relation does not; or it is a
+        mere name, which a sentence can do without. A slip in a formula is an invented one besides."""
         sides = [form for form, _ in _related(formula.text)]
         if len(sides) < 2:
             return not OPERATION.search(formula.text) and len(formula.signs) <= 4

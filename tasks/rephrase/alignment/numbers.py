@@ -68,7 +68,8 @@ def _counts(
             rivals = rivals or [one for one in mine if same_noun(pair, one, other)]
         if rivals:
             return [max(rivals, key=lambda one: likeness(pair, one, other))], [other]
-        if other.kind in ("cardinal", "ordinal") and not pair.adds and not isinstance(other.value, str) and other.value > most:
+        large = not isinstance(other.value, str) and other.value > most
+        if large and other.kind in ("cardinal", "ordinal") and not pair.adds:
             return [], [other]
     return [], []
 

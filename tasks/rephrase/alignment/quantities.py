@@ -22,7 +22,12 @@ MARKER = re.compile(
     re.M | re.I,
 )
 ENUMERATED = re.compile(
-    r"(?i:\b(?:steps?|items?|points?|parts?|examples?|exercise|cases?) \d{1,2}\b(?!\.\d))|(?<![\w)\]\ufffc*])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]"
+    r"""
+    \b (?i:steps?|items?|points?|parts?|examples?|exercise|cases?) [ ] \d{1,2}\b (?!\.\d)
+  | (?<![\w)\]\ufffc*]) [(（]\d[)）] (?=\s|[㐀-鿿])
+  | [①-⑳]
+    """,
+    re.X,
 )
 RULER = re.compile(r"(?<=[a-zé] )(?P<roman>X{0,3}(?:IX|IV|V?I{0,3}))(?![\w-]|\.\w)")
 ROMAN = {"I": 1, "V": 5, "X": 10}

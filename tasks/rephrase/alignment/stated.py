@@ -32,6 +32,8 @@ class Stated:
                 if unit is not None:
                     self.units.setdefault(value, []).append(unit)
                     self.bases.add((unit.dimension, _base(value, unit)))
+                elif any(other for _, other in quantity.meanings):
+                    continue  # `2.4 and 5 GHz`: the unit may be left out, but for no other
                 elif quantity.kind == "said":
                     self.said.add(value)
                 elif not quantity.fact and not quantity.digits and quantity.kind == "cardinal":

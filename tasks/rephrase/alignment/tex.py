@@ -11,7 +11,14 @@ import re
 from functools import lru_cache
 
 TOKEN = re.compile(
-    r"\\[A-Za-z]+\*?|\\.|\d+(?:\.\d+)*(?:\{?,\}?\d{3}(?!\d))*|[A-Za-zÀ-ɏͰ-ϿЀ-ӿ]|<=>|<=|>=|!=|==|<->|->|=>|\*\*|\.\.\.|[㐀-鿿]|[^\s\w]|\S"
+    r"""
+    \\[A-Za-z]+\*? | \\.
+  | \d+(?:\.\d+)*(?:\{?,\}?\d{3}(?!\d))*
+  | [A-Za-zÀ-ɏͰ-ϿЀ-ӿ]
+  | <=> | <= | >= | != | == | <-> | -> | => | \*\* | \.\.\.
+  | [㐀-鿿] | [^\s\w] | \S
+    """,
+    re.X,
 )
 WORD = re.compile(r"[A-Za-z]{2,}")
 FUNCTIONS = frozenset(
@@ -96,9 +103,14 @@ GREEK = dict(
     )
 )
 DROPPED = re.compile(
-    r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|scriptstyle|limits|nolimits|quad|qquad|nonumber|notag"
-    r"|mathrm|mathit|mathbf|mathsf|boldsymbol|bm|operatorname\*?|text|textrm|textit|textbf|mathop|mathbb|mbox|hbox|rm|vphantom"
-    r"|thinspace|enspace|hfill|strut|label\{[^}]*\}|tag\{[^}]*\})(?![A-Za-z])|\\[,;:!> ]|~|\\hspace\*?\{[^}]*\}"
+    r"""
+    \\(?: left | right | middle | [bB]igg?[lrm]? | displaystyle | textstyle | scriptstyle | limits | nolimits
+        | quad | qquad | nonumber | notag | mathrm | mathit | mathbf | mathsf | boldsymbol | bm | operatorname\*?
+        | text | textrm | textit | textbf | mathop | mathbb | mbox | hbox | rm | vphantom
+        | thinspace | enspace | hfill | strut | label\{[^}]*\} | tag\{[^}]*\} )(?![A-Za-z])
+  | \\[,;:!>\ ] | ~ | \\hspace\*?\{[^}]*\}
+    """,
+    re.X,
 )
 LINE = re.compile(r"\\\\(?:\[[^\]]*\])?|&|\\hline|\\(?:begin|end)\{(?:aligned|split|gathered|alignedat)\}(?:\{\d+\})?")
 FRACTION = re.compile(r"\\[dtc]?frac\s*([0-9A-Za-z](?![A-Za-z]))\s*([0-9A-Za-z])")

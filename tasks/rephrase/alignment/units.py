@@ -143,7 +143,7 @@ def _alternatives() -> str:
     symbols = "|".join(re.escape(u) for u in words if len(u) <= 3 or not u.islower())
     long = "|".join(re.escape(u) for u in words if len(u) > 3 and u.islower())
     signed = "|".join(re.escape(u) for u in signs)
-    return rf"(?P<unit>(?:(?:{symbols}|(?i:{long}))(?![A-Za-z'’])|(?:{signed})|(?:{'|'.join(han)})))"
+    return rf"(?P<unit>(?:(?:{symbols}|(?i:{long}))(?!['’]?[A-Za-z])|(?:{signed})|(?:{'|'.join(han)})))"
 
 
 @cache
