@@ -108,6 +108,8 @@ class Endpoint:
                 elif not await self._post(writer, body):
                     break
                 await writer.drain()
+                if re.search(rb"(?im)^connection: *close\r?$", head):
+                    break
         writer.close()
 
     def _get(self, writer: asyncio.StreamWriter, path: str) -> None:

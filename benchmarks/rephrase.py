@@ -10,7 +10,7 @@
   it can be (vLLM with VLLM_SERVER_DEV_MODE=1).
 - check: CPU milliseconds of the alignment check for a faithful rewrite, every check reached, and its share of the time
   that the embedded engine takes to write one.
-- flight: `--documents` documents, 256 at once, against a simulated endpoint: memory as it goes on, SIGKILL in the middle,
+- flight: `--documents` documents, 256 at once, against a simulated endpoint: memory as it goes on, SIGKILL half-way,
   the same command again; the endpoint counts what it was asked twice.
 - peer: the same requests through datatrove's inference runner and the openai client, neither of which checks, keeps or
   records anything. PYTHON is an interpreter of another environment:

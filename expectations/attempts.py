@@ -12,7 +12,7 @@ from expectations.dataset import Dataset
 from expectations.rules import batches
 
 COLUMNS = (
-    *("source_id", "style", "domain", "index", "attempt", "prompt_hash", "engine", "model", "seed"),
+    *("source_id", "style", "detail", "domain", "index", "attempt", "prompt_hash", "engine", "model", "seed"),
     *("source_text", "rewrite_text", "accepted", "reason", "scores"),
 )
 TRACED = ("prompt_hash", "engine", "model")
@@ -21,6 +21,9 @@ LIST_MARKER = re.compile(r"^\s*\d{1,2}[.)]\s", re.MULTILINE)
 SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 SAID = 30
 """Characters from which a sentence that stands twice is no chance; of Chinese a third of that."""
+TRANSLATION = "translation"
+"""The style whose numbers are written another way (2100万 is 21 million) and whose lengths are another language's: the
+alignment check alone judges these."""
 ROUNDED = 1e-4
 """Scores are kept to four decimals."""
 FACTS = {
@@ -48,7 +51,7 @@ def facts(rewrites: Dataset) -> pl.DataFrame:
 
 
 _SCHEMA: dict[str, Any] = {
-    **dict.fromkeys(("source_id", "style", "domain", "prompt_hash", "engine", "model"), pl.String),
+    **dict.fromkeys(("source_id", "style", "detail", "domain", "prompt_hash", "engine", "model"), pl.String),
     **dict.fromkeys(("index", "attempt", "seed"), pl.Int64),
     **dict.fromkeys(("source_text", "rewrite_text", "reason"), pl.String),
     "accepted": pl.Boolean,
@@ -91,13 +94,14 @@ def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.Da
     columns = ("source_id", "style", "source_text", "rewrite_text", "accepted")
     for name, style, source, rewrite, accepted in frame.select(columns).iter_rows():
         source, rewrite = source or "", rewrite or ""
-        before, after = (numbers(source), numbers(rewrite)) if accepted else (set(), set())
+        compared = accepted and style != TRANSLATION
+        before, after = (numbers(source), numbers(rewrite)) if compared else (set(), set())
         rows.append(
             {
                 "lost": bool(before - after),
                 "invented": bool(after - before),
                 "copy": bool(accepted) and " ".join(source.split()) == " ".join(rewrite.split()),
-                "ratio": len(rewrite) / max(len(source), 1),
+                "ratio": 1.0 if style == TRANSLATION else len(rewrite) / max(len(source), 1),
                 "empty": bool(accepted) and not rewrite.strip(),
                 "again": bool(accepted) and seam.again((name or "", style or ""), source, rewrite),
             }
@@ -111,9 +115,13 @@ def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.Da
         "reason",
         untraced=pl.any_horizontal(*blank, pl.col("seed").is_null(), pl.col("attempt").is_null()),
         failing=_failing(frame, limits),
-        unscored=pl.sum_horizontal(
-            pl.col("scores").struct.field(name).is_null() for name in frame["scores"].struct.fields
-        ).cast(pl.Int64),
+        # a network that reads English alone is not asked about a translation
+        unscored=pl.when(pl.col("style") == TRANSLATION)
+        .then(0)
+        .otherwise(
+            pl.sum_horizontal(pl.col("scores").struct.field(name).is_null() for name in frame["scores"].struct.fields)
+        )
+        .cast(pl.Int64),
     )
     return pl.concat([kept, pl.DataFrame(rows, schema=FACTS)], how="horizontal").with_columns(
         pl.col("accepted").fill_null(False), reason=pl.col("reason").fill_null("").str.strip_chars()
@@ -130,10 +138,18 @@ def _failing(frame: pl.DataFrame, limits: Mapping[str, Any]) -> pl.Expr:
         score = pl.col("scores").struct.field(check)
         outside = pl.lit(False)
         for at, side in enumerate(("least", "most")):
-            bands = {style: band[at] for style, band in (limit.get("by_style") or {}).items()}
+            own = [
+                pl.col(column).replace_strict(
+                    {name: band[at] for name, band in limit[f"by_{column}"].items()},
+                    default=None,
+                    return_dtype=pl.Float64,
+                )
+                for column in ("style", "detail")
+                if limit.get(f"by_{column}")
+            ]
             bound = pl.lit(limit.get(side), pl.Float64)
-            if bands:
-                bound = pl.col("style").replace_strict(bands, default=bound, return_dtype=pl.Float64)
+            if own:  # where both have a band the outer ends hold
+                bound = (pl.min_horizontal(own) if at == 0 else pl.max_horizontal(own)).fill_null(bound)
             outside |= (score < bound - ROUNDED if at == 0 else score > bound + ROUNDED).fill_null(False)
         found.append(pl.when(outside).then(pl.lit(check)))
     return pl.concat_str(found, separator=",", ignore_nulls=True) if found else pl.lit("")

@@ -44,8 +44,11 @@ def datatrove_runner(bodies: list[dict], url: str, model: str, slots: int) -> tu
     from datatrove.pipeline.inference.run_inference import InferenceConfig, InferenceRunner
     from datatrove.pipeline.writers import JsonlWriter
 
+    tokens: list[int] = []
+
     async def rollout(document: Document, generate) -> dict:
         answer = await generate(document.metadata["body"])
+        tokens.append(answer.usage["completion_tokens"])
         return {"text": answer.text, "tokens": answer.usage["completion_tokens"]}
 
     config = InferenceConfig(
@@ -60,9 +63,7 @@ def datatrove_runner(bodies: list[dict], url: str, model: str, slots: int) -> tu
         writer = JsonlWriter(folder, output_filename="answers.jsonl", compression=None)
         runner = InferenceRunner(rollout_fn=rollout, config=config, output_writer=writer)
         runner.run((Document(text="-", id=str(at), metadata={"body": body}) for at, body in enumerate(bodies)))
-        rows = [json.loads(line) for path in Path(folder).rglob("*.jsonl") for line in path.read_text().splitlines()]
-    answers = [result for row in rows for result in row["metadata"]["rollout_results"]]
-    return len(answers), sum(answer["tokens"] for answer in answers)
+    return len(tokens), sum(tokens)
 
 
 def main() -> None:

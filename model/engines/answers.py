@@ -118,6 +118,8 @@ class Answers:
         with self._lock:
             try:
                 return work(self._db)
+            except sqlite3.ProgrammingError:
+                raise EngineError(f"{self.path} was closed while it was asked") from None
             except sqlite3.DatabaseError as error:
                 self._begin_anew(error)
                 return work(self._db)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -75,12 +76,13 @@ class MiniLM:
         )
         self._lock = threading.Lock()
         self._reading, self._threads = 0, torch.get_num_threads()
-        self._room = threading.BoundedSemaphore(os.cpu_count() or 1)
+        # Few threads read, however many ask: each that ever did would keep some megabytes of scratch.
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="reading")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One thread for one text; as many texts at once as there are cores."""
-        with self._room, torch.inference_mode():
+        """One thread for one text."""
+        with torch.inference_mode():
             with self._lock:
                 self._reading += 1
                 torch.set_num_threads(1)  # partly the process's, partly the calling thread's: so every time
@@ -94,6 +96,9 @@ class MiniLM:
 
     def states(self, text: str) -> States:
         """Every token of `text`; what is longer than `TOKENS` goes in even windows."""
+        return self._pool.submit(self._states, text).result()
+
+    def _states(self, text: str) -> States:
         tokens = self._whole.encode(text, add_special_tokens=False)
         ids = tokens.ids
         windows = max(1, -(-len(ids) // (TOKENS - 2)))
@@ -119,6 +124,9 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """[B, D] float32, rows of length 1."""
+        return self._pool.submit(self._vectors, list(texts)).result()
+
+    def _vectors(self, texts: list[str]) -> np.ndarray:
         with self._alone():
             return np.stack([self._one(text) for text in texts])
 

@@ -18,7 +18,6 @@ ATTEMPTS = ("segments", "accepted", "asked", "accepted_first", "retried", "accep
 DOCUMENTS = ("documents", "documents_tried", "documents_dropped")
 TOKENS = ("tokens_generated", "tokens_prompt", "tokens_cached")
 REUSED = ("requests_reused", *(f"{name}_reused" for name in TOKENS))
-ESTIMATES = ("estimated_prompt", "measured_prompt", "estimated_generated", "measured_generated")
 FIRST = ("documents", "documents_tried", "segments", "accepted", "fallbacks", *TOKENS)
 """What the statistics begin with."""
 

@@ -69,6 +69,7 @@ THRESHOLDS = {
         "least": 0.5,
         "most": 1.8,
         "by_style": {"notes": [0.4, 2.5]},
+        "by_detail": {"concise": [0.4, 1.1]},
     },
     "cosine": {"field": "rephrase.alignment.cosine", "least": 0.75, "most": None},
 }
@@ -156,6 +157,7 @@ def segments() -> pl.DataFrame:
                 {
                     "source_id": document["id"],
                     "style": "notes" if document["domain"] == "math" else "explain",
+                    "detail": "",
                     "domain": document["domain"],
                     "index": index,
                     "attempt": 0,

@@ -147,6 +147,15 @@ def test_band_of_a_style_is_its_own(tmp_path, passed):
     assert passed(REWRITES_GATE, rewrites(tmp_path, segment=lambda f: f.with_columns(change))).statistics["success"]
 
 
+def test_band_of_a_level_of_detail_is_its_own(tmp_path, blocked):
+    """1.1 times as long is allowed at that level, 1.3 is not, though it would be at others."""
+    concise = pl.lit("concise").alias("detail")
+    longer = [concise, scores(length=1.3)]
+    subject = rewrites(tmp_path, segment=lambda f: f.filter(pl.col("style") == "explain").with_columns(longer))
+    gate = REWRITES_GATE.model_copy(update={"documents": 0})
+    assert "records.failing" in failures(blocked(gate, subject))
+
+
 @pytest.mark.parametrize(
     "recorded",
     [{}, {**THRESHOLDS, "cosine": {**THRESHOLDS["cosine"], "least": 0.5}}],

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tasks.artifact import Artifact
 from tasks.inspect.rewrites.limits import ENGINE, Limits
 
-NARROW = ("source_id", "style", "domain", "index", "attempt", "accepted", "reason", "scores")
+NARROW = ("source_id", "style", "detail", "domain", "index", "attempt", "accepted", "reason", "scores")
 PLACE = ["part", "group", "row"]
 ORDER = ["distance", "source_id", "style", "index", "attempt", *PLACE]
 
@@ -46,6 +46,8 @@ class Attempt:
 
     source_id: str
     style: str
+    perspective: str
+    detail: str
     domain: str
     index: int
     attempt: int
@@ -273,13 +275,13 @@ def _groups(files: Sequence[Path]) -> Iterator[tuple[int, int, pl.DataFrame, boo
             for group in range(file.num_row_groups):
                 frame = pl.DataFrame(file.read_row_group(group, columns=columns))
                 recorded = "domain" in columns
-                if not recorded:
-                    frame = frame.with_columns(domain=pl.lit(""))
+                absent = [name for name in ("domain", "detail") if name not in columns]
+                frame = frame.with_columns(pl.lit("").alias(name) for name in absent)
                 yield (
                     part,
                     group,
                     frame.with_columns(
-                        pl.col("style", "domain", "reason").fill_null(""),
+                        pl.col("style", "detail", "domain", "reason").fill_null(""),
                         pl.col("accepted").fill_null(False),
                         row=pl.int_range(pl.len(), dtype=pl.Int64),
                     ).select(*NARROW, "row"),
@@ -302,7 +304,19 @@ def _fetch(files: Sequence[Path], best: pl.DataFrame) -> Iterator[Attempt]:
 
 def attempt(row: Mapping[str, Any]) -> Attempt:
     """A row of `segments/`."""
-    texts = ("source_id", "style", "domain", "prompt_hash", "engine", "model", "reason", "why", "finish")
+    texts = (
+        "source_id",
+        "style",
+        "perspective",
+        "detail",
+        "domain",
+        "prompt_hash",
+        "engine",
+        "model",
+        "reason",
+        "why",
+        "finish",
+    )
     numbers = ("index", "attempt", "seed", "prompt_tokens", "generated_tokens")
     values: dict[str, Any] = {name: str(row.get(name) or "") for name in texts}
     values |= {name: int(row.get(name) or 0) for name in numbers}

@@ -96,7 +96,8 @@ def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared
     """One attempt as a block."""
     found = difference(visible(one.source), visible(one.rewrite), visible(one.why))
     verdict = "accepted" if one.accepted else f"refused: {flat(one.reason)}"
-    where = [place, one.style, one.domain, f"segment {one.index}, attempt {one.attempt + 1}"]
+    manner = [one.style, one.perspective, one.detail]
+    where = [place, *manner, one.domain, f"segment {one.index}, attempt {one.attempt + 1}"]
     why = f" – {flat(one.why, 300)}" if one.why else ""
     trace = (
         f"openk2 lineage {one.source_id} · prompt {one.prompt_hash} · engine {one.engine} · model {one.model} · seed "
@@ -123,7 +124,7 @@ def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared
 def _score(one: Attempt, limits: Limits, name: str, score: float | None) -> Score:
     if score is None:
         return Score(flat(name), "", "", None)
-    limit = threshold(limits.get(name), one.style)
+    limit = threshold(limits.get(name), one.style, one.detail)
     plainly = not limit and score == 1 and name != one.reason
     return Score(flat(name), "" if plainly else f"{score:.2f}", limit, name != one.reason)
 

@@ -14,22 +14,29 @@ ENGINE = "engine"
 """The reason of an attempt that the engine itself refused: no check has its name."""
 
 SENTENCES = {
-    "finished": "Empty answers, and answers that the engine cut at their longest length.",
+    "finished": "Empty answers, answers that the engine cut at their longest length, and those that break off.",
+    "refusal": "Refusals that the source does not have itself.",
+    "chatter": "Talk about the task, and to the reader who set it.",
+    "markup": "Tags of the prompt, roles of a chat, special tokens; JSON or a fence around the answer.",
+    "leak": "Words in runs of eight or more from the prompt's instructions.",
     "length": "Characters of the rewrite over its source's, outside the band.",
-    "refusal": "Refusals, and talk about the task instead of the text.",
     "repetition": "Loops: 4-grams that stood before, over what the source itself repeats; or a sentence said twice.",
     "copied": "Words in runs of six or more from the source: a copy is one more epoch and no rewrite.",
-    "seam": "Words that say again what the rewritten segment before it said.",
-    "language": "Another script or language than the source's.",
-    "numbers": "A number lost, invented, or with another unit; 1 is all kept and none invented.",
+    "seam": "Words that say again what the segment before said.",
+    "language": "Another script or language than the source's; of a translation, what is not English.",
+    "numbers": "A number lost, invented, moved, or with another unit; 1 is all kept and none invented.",
     "formulas": "A formula lost, or invented where the style adds none; 1 is all kept.",
     "code": "A code span, URL or identifier lost or invented; 1 is all kept.",
     "negations": "Denials that nothing on the other side explains.",
     "opposites": "A word turned into its opposite.",
     "entities": "Names lost, or found in the rewrite alone; the score is the share kept.",
+    "answer": "The final answer of a worked solution is not the source's.",
+    "sentencewise": "A sentence of a translation that is far from the usual length of one: left out, or added.",
     "cosine": "The two texts' embeddings lie too far apart.",
-    "coverage": "A sentence that nothing on the other side is near to: dropped or added.",
-    "entailment": "The source does not entail the rewrite, or the rewrite the source, says a model trained for that.",
+    "coverage": "A sentence of either text that the other does not tell: dropped or added.",
+    "ahead": "A sentence that belongs to a neighbouring segment: told too early, or a second time.",
+    "echoes": "Taken back: the whole document says a thing again that it has said.",
+    "displaced": "Taken back: numbers or headings stand in another segment than in the source.",
     "nli": "The source does not entail the rewrite, or the rewrite the source, says a model trained for that.",
     "judge": "A language model that was asked says that the rewrite is not faithful.",
     ENGINE: "The engine refused the prompt: too long for it, or against its rules.",
@@ -44,12 +51,17 @@ class Limit:
     most: float | None = None
     by_style: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Bands of styles that have one of their own."""
+    by_detail: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Those of levels of detail; where both have one, the outer ends hold."""
     where: str = ""
     """The field that sets it."""
 
-    def of(self, style: str) -> tuple[float | None, float | None]:
-        """(least, most) as `style` has it."""
-        return self.by_style.get(style, (self.least, self.most))
+    def of(self, style: str, detail: str = "") -> tuple[float | None, float | None]:
+        """(least, most) as `style` at this level of detail has it."""
+        own = [bands[name] for bands, name in ((self.by_style, style), (self.by_detail, detail)) if name in bands]
+        if not own:
+            return self.least, self.most
+        return min(least for least, _ in own), max(most for _, most in own)
 
 
 @dataclass(frozen=True)
@@ -66,10 +78,19 @@ class Limits:
         if not stated:
             config = (artifact.manifest.get("config") or {}).get("alignment") or {}
             stated = {name: _stated(name, config[name]) for name in _OLD if name in config}
+        return cls.stated(stated)
+
+    @classmethod
+    def stated(cls, records: Mapping[str, Mapping[str, Any]]) -> Limits:
+        """From `statistics["thresholds"]`."""
         found = {}
-        for name, record in stated.items():
-            bands = {style: (float(a), float(b)) for style, (a, b) in (record.get("by_style") or {}).items()}
-            found[str(name)] = Limit(record.get("least"), record.get("most"), bands, str(record.get("field") or ""))
+        for name, record in records.items():
+            bands = [
+                {str(key): (float(a), float(b)) for key, (a, b) in (record.get(by) or {}).items()}
+                for by in ("by_style", "by_detail")
+            ]
+            where = str(record.get("field") or "")
+            found[str(name)] = Limit(record.get("least"), record.get("most"), bands[0], bands[1], where)
         return cls(found)
 
     def get(self, check: str) -> Limit:
@@ -97,11 +118,19 @@ class Limits:
 
 
 def _side(limit: Limit, at: int) -> pl.Expr:
-    """The least (0) or the most (1) of every row, by its style; null on a side without a threshold."""
+    """The least (0) or the most (1) of every row, by its style and detail; null on a side without a threshold."""
     plain = (limit.least, limit.most)[at]
-    own = {style: band[at] for style, band in limit.by_style.items()}
     default = pl.lit(None if plain is None else float(plain), pl.Float64)
-    return pl.col("style").replace_strict(own, default=default, return_dtype=pl.Float64) if own else default
+    own = [
+        pl.col(column).replace_strict(
+            {name: band[at] for name, band in bands.items()}, default=None, return_dtype=pl.Float64
+        )
+        for column, bands in (("style", limit.by_style), ("detail", limit.by_detail))
+        if bands
+    ]
+    if not own:
+        return default
+    return (pl.min_horizontal(own) if at == 0 else pl.max_horizontal(own)).fill_null(default)
 
 
 _OLD = ("length", "copied", "seam", "entities", "cosine", "coverage")

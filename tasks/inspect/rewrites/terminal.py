@@ -115,9 +115,9 @@ def _checks(found: Survey, limits: Limits) -> Table:
     return table
 
 
-def threshold(limit: Limit, style: str = "") -> str:
+def threshold(limit: Limit, style: str = "", detail: str = "") -> str:
     """A check's threshold in words: `≥ 0.75`, `≤ 0.5`, `0.5 to 1.8`; empty where it has none."""
-    least, most = limit.of(style)
+    least, most = limit.of(style, detail)
     if least is not None and most is not None:
         return f"{least:g} to {most:g}"
     return f"≥ {least:g}" if least is not None else f"≤ {most:g}" if most is not None else ""
@@ -187,7 +187,7 @@ class Sample:
         if one.why:
             title.append(f"  {flat(one.why, 300)}", style=verdict[1])
         yield title
-        where = [] if self.whole else [one.style, one.domain, f"segment {one.index}"]
+        where = [] if self.whole else [one.style, one.perspective, one.detail, one.domain, f"segment {one.index}"]
         yield Text(" · ".join(flat(part) for part in [*where, f"attempt {one.attempt + 1}"] if part), style="dim")
         yield texts(one, options.max_width, plain(console), self.cut)
         yield verdicts(one, self.limits)
@@ -240,7 +240,7 @@ def verdicts(one: Attempt, limits: Limits) -> RenderableType:
     chips: list[Text] = []
     plainly, ahead = [], []
     for name, score in one.scores.items():
-        limit = threshold(limits.get(name), one.style)
+        limit = threshold(limits.get(name), one.style, one.detail)
         refused = name == one.reason
         if score is None:
             ahead += [] if refused else [flat(name)]

@@ -375,10 +375,8 @@ def _in_words(text: str) -> Iterator[Quantity]:
             found = _finish(
                 text, Fraction(1, below), "part", False, start, _of(text, end), "", [(Fraction(below), None)]
             )
-            if (
-                found
-                and word in ("first", "second", "quarter")
-                or (found and word not in PARTS and not _share(text, end))
+            if (found and word in ("first", "second", "quarter")) or (
+                found and word not in PARTS and not _share(text, end)
             ):
                 found = replace(
                     found,
@@ -495,7 +493,7 @@ def _run(text: str, match: re.Match[str]) -> Iterator[Quantity]:
     number, start, end = numbers[-1]
     if match["ordinal"] and match["ordinal"].lower() in lists()["ordinals"]:
         below = lists()["ordinals"][match["ordinal"].lower()]
-        if 20 <= number % 100 < 100 and below < 10 or number >= 100:
+        if (20 <= number % 100 < 100 and below < 10) or number >= 100:
             yield _century(text, Fraction(number + below if below < 100 else number * below), start, match.end())
             return
         if number == 1:
@@ -533,7 +531,7 @@ HAN_PART = re.compile(
 HAN_DECADE = re.compile(
     rf"(?:(?P<century>\d{{1,2}}|[{hanzi.SIGNS}]{{1,3}})世纪)?(?P<decade>\d0|[二三四五六七八九]十)年代"
 )
-HAN_TENTHS = re.compile(rf"(?P<tenths>[一二两三四五六七八九]|\d)成(?![为了就功立长本员年分果])")
+HAN_TENTHS = re.compile(r"(?P<tenths>[一二两三四五六七八九]|\d)成(?![为了就功立长本员年分果])")
 HAN_HALF = re.compile(r"[一大]?半(?=[数的以是左]|[，。；])|一半")
 VAGUE = re.compile(r"[几数上成若]$")
 

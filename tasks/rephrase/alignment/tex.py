@@ -209,7 +209,8 @@ class _Parser:
         return parts[0][1:] if len(parts) == 1 and parts[0][0] == "+" else f"[{' '.join(sorted(parts))}]"
 
     def product(self, depth: int) -> str:
-        above, below = [self.power(depth)], []
+        above: list[str] = [self.power(depth)]
+        below: list[str] = []
         while (sign := self.peek()) and sign not in ENDS:
             if sign in ("*", "/"):
                 self.take()

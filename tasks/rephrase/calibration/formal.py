@@ -20,9 +20,10 @@ from tasks.rephrase.calibration.edits import (
 )
 
 PLAIN = re.compile(
-    r"(?<![\w`/$])[A-Za-z]\w{0,2}(?:\([a-z]\))?(?:\^\d)?\s*(?:[=<>≤≥≈]|<=|>=)\s*[\w.()^*/+−-]*[\w)]"
-    r"(?:\s*[-+*/^=<>≤≥≈−]\s*[\w.()^]*[\w)])*"
+    r"(?<![\w`/$])[A-Za-z]\d?(?:\([a-z]\))?(?:\^\d)?[ \t]*(?:[=<>≤≥≈]|<=|>=)[ \t]*[\w.()^*/+−-]*[\w)]"
+    r"(?:[ \t]*[-+*/^=<>≤≥≈−][ \t]*[\w.()^]*[\w)])*"
 )
+"""An equation between words: a variable, a relation, numbers and variables."""
 SUPERSCRIPTS, SUBSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 SCRIPT = re.compile(rf"[A-Za-z0-9)]+([{SUPERSCRIPTS}{SUBSCRIPTS}])")
 COMMAND = re.compile(r"\\[A-Za-z]+")
@@ -84,7 +85,11 @@ def formula_spans(body: str) -> list[Span]:
         group = 6 if match.group(5) else next(number for number in range(1, 5) if match.group(number) is not None)
         found.append(match.span(group))
     blocked = literal_spans(body)
-    return found + [match.span() for match in PLAIN.finditer(body) if outside(blocked, *match.span())]
+    return found + [
+        match.span()
+        for match in PLAIN.finditer(body)
+        if outside(blocked, *match.span()) and not re.search(r"[A-Za-z]{4,}|=[A-Z]", match.group())
+    ]
 
 
 def _slips(inside: str, *parts: object) -> Iterator[tuple[Span, str]]:

@@ -58,7 +58,8 @@ def names(body: str) -> dict[str, list[Span]]:
         if not words or len(name) < 2 or name in units:
             continue
         found.setdefault(name, []).append((start, end))
-        if not STARTS.search(body[max(0, start - 40) : start]) or start > match.start():
+        inside = not STARTS.search(body[max(0, start - 40) : start]) or start > match.start()
+        if inside and not _heading(body, start):
             sure.add(name)
     for place in lists()["places_zh"]:
         for match in re.finditer(place, body):
@@ -68,8 +69,21 @@ def names(body: str) -> dict[str, list[Span]]:
     for match in TITLE.finditer(body):
         found.setdefault(match[1], []).append(match.span(1))
         sure.add(match[1])
-    # At a sentence's beginning a capital says nothing, unless the name is a list's or of several words.
-    return {name: spans for name, spans in found.items() if name in sure or " " in name or name in _listed()}
+    # At a sentence's beginning or in a heading a capital says nothing, unless the name is a list's or a person's.
+    return {
+        name: spans
+        for name, spans in found.items()
+        if name in sure or name in _listed() or shape(name).startswith("person")
+    }
+
+
+def _heading(body: str, place: int) -> bool:
+    """Whether `place` stands in a line that looks like a heading or a label: short, without a stop, mostly capitals."""
+    line = body[body.rfind("\n", 0, place) + 1 :].partition("\n")[0].strip(" *_#|")
+    words = re.findall(r"[A-Za-zÀ-ž]{4,}", line)
+    return (
+        line[-1:] not in '.!?:;,…"”)' and len(words) < 12 and sum(word[0].isupper() for word in words) * 2 > len(words)
+    )
 
 
 def shape(name: str) -> str:

@@ -21,7 +21,7 @@ from tasks.rephrase.calibration.edits import (
 )
 
 DIGITS = re.compile(
-    r"(?<![A-Za-z0-9_./^])(?<![A-Za-z][-–])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:(?:st|nd|rd|th|s)\b|(?![A-Za-z0-9_/]|\.\d))"
+    r"(?<!`\()(?<![A-Za-z0-9_./^])(?<![A-Za-z][-–])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:(?:st|nd|rd|th|s)\b|(?![A-Za-z0-9_/]|\.\d))"
 )
 MARKER = re.compile(r"^[ \t]*(?:[-*+>]+[ \t]*)?(?:\*\*|#+ )?(?:step )?\(?\d{1,2}(?:[.):]|\s[-–])", re.M | re.I)
 CHINESE = re.compile(

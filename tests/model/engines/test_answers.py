@@ -61,6 +61,8 @@ def test_what_was_asked_is_not_asked_again_and_who_paid_is_known(tmp_path: Path)
     assert first.has("counting", "none", prompt(4))
     assert not first.has("counting", "other", prompt(4))
     first.close()
+    with pytest.raises(EngineError, match="was closed"):
+        first.complete(engine, prompt(0))
     other = Answers(tmp_path, "other")
     assert [other.complete(engine, prompt(number)) for number in range(5)] == [(answer, True) for answer, _ in given]
     assert len(engine.asked) == len(other) == 5

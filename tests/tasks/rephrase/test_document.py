@@ -87,7 +87,7 @@ def test_another_attempt_is_told_which_check_refused_and_why(embedder: MiniLM) -
     outcome = rewrite(document(3), engine, embedder)
     assert outcome.verdict["accepted"]
     again = next(prompt for prompt in engine.prompts if "refused" in chat(prompt))
-    assert "refused: numbers: lost 88" in again.messages[-1].content
+    assert "part was refused: numbers: " in again.messages[-1].content
     lenient = engine.prompts[engine.prompts.index(again) - 1]
     assert chat(again).startswith(chat(lenient))
 
@@ -122,7 +122,7 @@ def test_a_segment_that_makes_the_whole_stammer_goes_back_to_its_original(embedd
     def stammer(text: str, prompt: Prompt) -> str:
         return (
             text + " Here, as elsewhere, the whole of the matter is a plain one."
-            if "ALGOL" in text or "lock" in text
+            if "ALGOL" in text or "Curie" in text
             else text
         )
 
@@ -176,10 +176,10 @@ def test_perspectives_and_details_are_drawn_by_themselves() -> None:
     assert len({one.style for one in many}) == 10
 
 
-def test_a_composed_style_says_all_three_and_has_the_outer_lengths() -> None:
+def test_a_composed_style_says_all_three_within_its_own_lengths() -> None:
     style = compose(styles()["questions"], perspectives()["teacher"], details()["concise"])
-    assert all(manner.full in style.full for manner in (styles()["questions"], perspectives()["teacher"]))
-    assert style.length == (0.4, 2.2)
+    assert all(manner.full in style.full for manner in (styles()["questions"], details()["concise"]))
+    assert style.length == styles()["questions"].length
     assert compose(styles()["plain"], None, None) == styles()["plain"]
 
 
