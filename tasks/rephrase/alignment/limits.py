@@ -33,8 +33,6 @@ LIMITS: dict[str, Limit] = {
     "entities": Limit("entities", "least"),
     "cosine": Limit("cosine", "least"),
     "coverage": Limit("coverage", "least"),
-    "ahead": Limit("ahead", "most"),
-    "sentencewise": Limit("sentencewise", "most"),
 }
 """By the name of the check."""
 
