@@ -263,7 +263,7 @@ def inspect(
 
     - `openk2 inspect rewrites --accepted --style academic`: what only just passed.
 
-    - `openk2 inspect rewrites --document 1f03`: one document, every attempt, and the joined text.
+    - `openk2 inspect rewrites --document ID`: one document, every attempt, and the joined text; samples name the ID.
 
     - `openk2 inspect rewrites --html`: a page of all that.
     """

@@ -155,7 +155,7 @@ def messages(
 
     `strict` is for another attempt; the full prompt then says `refused`, what was wrong with the last one. The short
     prompt has no excerpt: of the original it carries the parts rewritten so far, beside their rewritings (a model of
-    135M parameters that is shown the document rewrites that instead of the part: docs/rephrase.md)."""
+    135M parameters that is shown the document rewrites that instead of the part: docs/rephrase/speed.md)."""
     if size == "short":
         rules = SHORT_TRANSLATE if style.translates else SHORT_REWRITE
         more = SHORT_STRICT_TRANSLATE if style.translates else SHORT_STRICT

@@ -179,7 +179,7 @@ def test_laws_of_cutting(text: str, tokens: int) -> None:
     ],
 )
 def test_a_hostile_line_is_cut(unit: str) -> None:
-    """Quadratic work on these would be minutes; what is measured stands in docs/rephrase.md."""
+    """Quadratic work on these would be minutes; what is measured stands in docs/rephrase/segments.md."""
     text = (unit * 50_000)[:50_000]
     assert "".join(part.text for part in segment(text)) == text
 
