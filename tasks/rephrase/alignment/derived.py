@@ -1,4 +1,4 @@
-"""Numbers that can be worked out from others: sums, differences, the time between two years, a century of a year."""
+"""Numbers that can be worked out from others: the time between two years or dates, the rest of a share, a century."""
 
 from __future__ import annotations
 
@@ -89,11 +89,10 @@ def _given(quantity: Quantity, known: Sequence[Quantity]) -> bool:
         if quantity.unit.dimension == "time" and quantity.unit.name == "day":
             return any(abs(one - other) == value for one, other in combinations(_days(known), 2))
         return quantity.unit.dimension == "ratio" and value == 100
-    if value <= SMALL:
-        return False  # any small number is a sum of some two others
-    if value * 60 in _bases(known, "time") or value in _bases(known, "years"):
-        return True  # `an hour` became `around 60`, against some 60 on the ferry
-    return value in _totals([one for one in _values(known) if one.denominator == 1])
+    if quantity.kind == "part" and any(1 - value == other for one in known for other, _ in one.meanings):
+        return True  # a quarter finished, three quarters unbuilt
+    # `An hour` became `around 60`, against some ten minutes by car; a small number would come out by chance.
+    return value > SMALL and (value * 60 in _bases(known, "time") or value in _bases(known, "years"))
 
 
 def _year(quantity: Quantity) -> bool:
@@ -143,9 +142,3 @@ def _bases(known: Sequence[Quantity], dimension: str) -> list[Fraction]:
         if one.unit and one.unit.dimension == dimension and not isinstance(one.value, str)
     ]
     return list(dict.fromkeys(sizes))
-
-
-def _totals(values: Sequence[Fraction]) -> set[Fraction]:
-    """What two of the numbers are together or apart."""
-    pairs = list(combinations(values, 2))
-    return {one + other for one, other in pairs} | {abs(one - other) for one, other in pairs}

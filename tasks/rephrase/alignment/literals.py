@@ -39,10 +39,24 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
     parentheses, a chemical formula may become a name; nothing may change a letter."""
     source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
     before, after = _literals(source), _literals(rewrite)
-    lost = [literal for literal in before if not _stands(literal, rewrite) and not CHEMICAL.match(literal)]
-    invented = [literal for literal in after if not _stands(literal, source)]
+    lost = [literal for literal in before if not (_stands(literal, rewrite) or _said(literal, rewrite))]
+    invented = [literal for literal in after if not (_stands(literal, source) or _recased(literal, source))]
     score = 1 - (len(lost) + len(invented)) / max(len({*before, *after}), 1)
     return Verdict("code", score, not lost and not invented, _why(lost, invented))
+
+
+def _said(literal: str, text: str) -> bool:
+    """Whether it may stand in prose instead: CO₂ by its name, `String` as strings, Ext4 that no longer begins a
+    sentence."""
+    if CHEMICAL.match(literal):
+        return True
+    if literal.isalpha():
+        return not literal.isupper() and _whole(f"{literal}s".lower(), text.lower())
+    return _recased(literal, text)
+
+
+def _recased(literal: str, text: str) -> bool:
+    return literal.isalnum() and len(literal) > 2 and _whole(literal[0].swapcase() + literal[1:], text)
 
 
 @lru_cache(maxsize=512)

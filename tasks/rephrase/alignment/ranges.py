@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from tasks.rephrase.alignment.quantity import Quantity, scales
 from tasks.rephrase.alignment.units import lists
@@ -41,6 +42,11 @@ def joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
             if scale > 1:
                 meanings.append((one.value * scale, None))
         found[place] = replace(one, other=tuple(meanings))
+    for place, (one, other) in enumerate(pairwise(tuple(found))):  # nine out of ten
+        if isinstance(one.value, Fraction) and isinstance(other.value, Fraction) and other.value:
+            share = (one.value / other.value, None)
+            if share in other.other:
+                found[place] = replace(one, other=(*one.other, share))
     for one, place in zip(found, range(1, len(found)), strict=False):
         after = found[place]  # a year or two, from 15 minutes to 5
         if (

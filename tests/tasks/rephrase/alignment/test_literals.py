@@ -47,6 +47,9 @@ CONFIG = AlignmentConfig()
         ("Call `free(p)`; `free()` ends it.", "`free` ends it, called as `free(p)`.", True),
         ("Write `MAX` there.", "There, write `MIN`.", False),
         ("```\nx = 1\n```", "```\nx = 2\n```", False),
+        ("Ext4 uses extents.", "Extents are used by ext4.", True),
+        ("A Java `String` is compared so.", "So are Java strings compared.", True),
+        ("A Java `String` is compared so.", "So are Java's `Strings` compared.", False),
         ("The host runs macOS.", "macOS runs on the Mac.", True),
     ],
 )

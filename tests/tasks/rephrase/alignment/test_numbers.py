@@ -35,6 +35,19 @@ CONFIG = AlignmentConfig()
         ("Wait 1 to 2 % of the time.", "Wait 2 to 2 % of the time.", False),
         ("It shrank to a tenth.", "It shrank by nine tenths.", True),
         ("It ran into the 1970s.", "It ran into the following decade.", True),
+        ("It was the capital from 794 to 1868.", "From 794 to 1868, over a thousand years, it was the capital.", True),
+        ("It was the capital from 794 to 1868.", "From 794 to 1868, over two thousand years, it was capital.", False),
+        (
+            "She left on 10 April and sank on 14 April.",
+            "Leaving on 10 April she sank after four days, on 14 April.",
+            True,
+        ),
+        ("It struck adults aged 20 to 40.", "Those between 20 and 40 years of age it struck.", True),
+        ("It struck adults aged 20 to 40.", "Those between 20 and 40 weeks of age it struck.", False),
+        ("The trip took an hour.", "The trip took around 60.", True),
+        ("A quarter of it was finished.", "Three quarters of it stood unfinished.", True),
+        ("Open it. Then close it, as in the first step.", "Open it.\nClose it, as in step 1.", True),
+        ("It takes O(n^2.81) steps.", "The steps are O(n^2.81).", True),
     ],
 )
 def test_numbers(source: str, rewrite: str, passes: bool) -> None:

@@ -64,6 +64,18 @@ SAME = [
     ("每秒343米", "343 metres per second"),
     ("十六周岁", "16 years of age"),
     ("1.4亿公里", "140 million kilometres"),
+    ("at 11.40 pm", "at 23:40"),
+    ("in the seventies of the nineteenth century", "in the 1870s of the 19th century"),
+    ("44 of them in 1978", "44 of them in '78"),
+    ("¼ of it", "one quarter of it"),
+    ("about 15 minutes", "about a quarter of an hour"),
+    ("at least ten seconds", "10 seconds or longer"),
+    ("a bottle and a half", "one and a half bottles"),
+    ("half of them", "50 % of them"),
+    ("nine out of ten of them", "90 % of them"),
+    ("90 days", "three months"),
+    ("over the last decade", "over the past ten years"),
+    ("three months' notice", "3 months' notice"),
 ]
 
 OTHER = [
@@ -87,6 +99,12 @@ OTHER = [
     ("three quarters of it", "two thirds of it"),
     ("Louis XIV", "Louis XVI"),
     ("3.5 seconds", "3.6 seconds"),
+    ("at 11.40 pm", "at 11:40"),
+    ("in the 1870s", "in the sixties"),
+    ("90 days", "four months"),
+    ("three months' notice", "3 years' notice"),
+    ("half of them", "60 % of them"),
+    ("at 2.4 and 5 GHz, with channels of 20 MHz", "at 2.4 MHz and 5 GHz, with channels of 20 MHz"),
 ]
 
 
