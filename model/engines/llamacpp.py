@@ -2,8 +2,8 @@
 
 Every slot is a server of its own with one thread and one context, so that no two requests share a batch. With flash
 attention off, llama.cpp's answer then depends on the prompt, the sampling and the seed alone: neither on the prefix
-cache, the micro-batch nor the thread count (measured: docs/rephrase/engines.md). With it on, none of that
-holds. Each server lives in a process (llama_server.py): one that hangs or crashes is killed and replaced.
+cache, the micro-batch nor the thread count (measured: docs/rephrase/engines.md). With it on, none of that holds.
+Each server lives in a process (llama_server.py): one that hangs or crashes is killed and replaced.
 """
 
 from __future__ import annotations

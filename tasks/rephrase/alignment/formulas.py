@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, difference
 from tasks.rephrase.alignment.tex import FUNCTIONS, form, tokens
@@ -110,7 +111,7 @@ class _Text:
             return all(form(part) in self.forms or self._has(tokens(part)) for part in parts)
         sides = _sides(formula.text)
         if len(sides) > 2:  # a = b = c of a = b and b = c
-            return all(self._links(pair) for pair in zip(sides, sides[1:], strict=False))
+            return all(self._links(pair) for pair in pairwise(sides))
         return len(sides) == 2 and self._links((sides[0], sides[1]))
 
     def _links(self, sides: tuple[str, str]) -> bool:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tasks.rephrase.alignment.pair import WORD, Pair
-from tasks.rephrase.alignment.quantities import Quantity
+from tasks.rephrase.alignment.quantity import Quantity
 
 BREAK = re.compile(r"[.!?](?=\s)|[。！？；;\n]")
 DECAY = 0.15
@@ -68,9 +68,10 @@ def moved(
         words = _around(pair.rewrite, other.start, other.end)
         own = max(_overlap(_around(pair.source, q.start, q.end), words, {}) for q in before if q.value == other.value)
         for one in fewer:
-            if one.kind == other.kind and one.value != other.value:
-                if _overlap(_around(pair.source, one.start, one.end), words, {}) - own >= least:
-                    yield one, other
+            if one.kind != other.kind or one.value == other.value:
+                continue
+            if _overlap(_around(pair.source, one.start, one.end), words, {}) - own >= least:
+                yield one, other
 
 
 def same_noun(pair: Pair, one: Quantity, other: Quantity) -> bool:

@@ -10,7 +10,8 @@ from fractions import Fraction
 
 from tasks.rephrase.alignment.neighbours import exchanged, likeness, moved, same_noun
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
-from tasks.rephrase.alignment.quantities import MARKER, Quantity, Value, quantities
+from tasks.rephrase.alignment.quantities import MARKER, quantities
+from tasks.rephrase.alignment.quantity import Quantity, Value
 from tasks.rephrase.alignment.units import Unit, mentioned
 from tasks.rephrase.config import AlignmentConfig
 

@@ -15,31 +15,82 @@ TOKEN = re.compile(
 )
 WORD = re.compile(r"[A-Za-z]{2,}")
 FUNCTIONS = frozenset(
-    "sqrt sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp max min sup inf lim gcd lcm mod det dim ker "
-    "deg arg tr rank span var cov Re Im Pr".split()
+    "sqrt sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp max min sup inf lim gcd lcm mod "
+    "det dim ker deg arg tr rank span var cov Re Im Pr".split()
 )
-SAME = {
-    "\\dfrac": "\\frac", "\\tfrac": "\\frac", "\\cfrac": "\\frac", "\\leq": "<=", "\\le": "<=", "\\leqslant": "<=", "≤": "<=",
-    "⩽": "<=", "\\geq": ">=", "\\ge": ">=", "\\geqslant": ">=", "≥": ">=", "⩾": ">=", "\\neq": "!=", "\\ne": "!=", "≠": "!=",
-    "\\lt": "<", "\\gt": ">", "==": "=", "\\cdot": "*", "\\times": "*", "×": "*", "·": "*", "⋅": "*", "∙": "*", "\\ast": "*",
-    "∗": "*", "\\div": "/", "÷": "/", "⁄": "/", "−": "-", "–": "-", "‐": "-", "\\ldots": "...", "\\cdots": "...",
-    "\\dots": "...", "\\dotsc": "...", "\\dotsb": "...", "…": "...", "⋯": "...", "\\to": "->", "\\rightarrow": "->", "→": "->",
-    "\\longrightarrow": "->", "\\implies": "=>", "\\Rightarrow": "=>", "⇒": "=>", "\\Longrightarrow": "=>", "\\iff": "<=>",
-    "\\Leftrightarrow": "<=>", "⇔": "<=>", "\\leftrightarrow": "<->", "\\rightleftharpoons": "<->", "⇌": "<->", "\\mid": "|",
-    "\\vert": "|", "\\lvert": "|", "\\rvert": "|", "\\|": "‖", "\\Vert": "‖", "\\lVert": "‖", "\\rVert": "‖", "\\{": "⦃", "\\}": "⦄",
-    "\\lbrace": "⦃", "\\rbrace": "⦄", "\\langle": "⟨", "\\rangle": "⟩", "\\approx": "≈", "\\equiv": "≡", "\\in": "∈",
-    "\\notin": "∉", "\\subset": "⊂", "\\subseteq": "⊆", "\\cup": "∪", "\\cap": "∩", "\\pm": "±", "\\infty": "∞",
-    "\\sum": "∑", "\\prod": "∏", "\\int": "∫", "\\partial": "∂", "\\nabla": "∇", "\\forall": "∀", "\\exists": "∃",
-    "\\emptyset": "∅", "\\varnothing": "∅", "\\sim": "~", "∼": "~", "\\propto": "∝", "\\land": "∧", "\\wedge": "∧",
-    "\\lor": "∨", "\\vee": "∨", "\\lnot": "¬", "\\neg": "¬", "\\prime": "'", "′": "'", "’": "'", "\\circ": "∘", "°": "∘",
-    "\\bmod": "\\mod", "\\pmod": "\\mod", "\\setminus": "∖", "\\%": "%", "\\#": "#", "\\$": "$", "\\_": "_", "**": "^",
-    "√": "\\sqrt", "\\varepsilon": "ε", "\\epsilon": "ε", "ϵ": "ε", "\\varphi": "φ", "\\phi": "φ", "ϕ": "φ", "ℝ": "R", "ℕ": "N",
-    "ℤ": "Z", "ℚ": "Q", "ℂ": "C", "∶": ":", "\\colon": ":", "（": "(", "）": ")", "，": ",", "＝": "=",
-}  # fmt: skip
+SPELLINGS = r"""
+\frac \dfrac \tfrac \cfrac
+<= \leq \le \leqslant ≤ ⩽
+>= \geq \ge \geqslant ≥ ⩾
+!= \neq \ne ≠
+< \lt
+> \gt
+= == ＝
+* \cdot \times × · ⋅ ∙ \ast ∗
+/ \div ÷ ⁄
+- − – ‐
+... \ldots \cdots \dots \dotsc \dotsb … ⋯
+-> \to \rightarrow → \longrightarrow
+=> \implies \Rightarrow ⇒ \Longrightarrow
+<=> \iff \Leftrightarrow ⇔
+<-> \leftrightarrow \rightleftharpoons ⇌
+| \mid \vert \lvert \rvert
+‖ \| \Vert \lVert \rVert
+⦃ \{ \lbrace
+⦄ \} \rbrace
+⟨ \langle
+⟩ \rangle
+≈ \approx
+≡ \equiv
+∈ \in
+∉ \notin
+⊂ \subset
+⊆ \subseteq
+∪ \cup
+∩ \cap
+± \pm
+∞ \infty
+∑ \sum
+∏ \prod
+∫ \int
+∂ \partial
+∇ \nabla
+∀ \forall
+∃ \exists
+∅ \emptyset \varnothing
+~ \sim ∼
+∝ \propto
+∧ \land \wedge
+∨ \lor \vee
+¬ \lnot \neg
+' \prime ′ ’
+∘ \circ °
+\mod \bmod \pmod
+∖ \setminus
+% \%
+# \#
+$ \$
+_ \_
+^ **
+\sqrt √
+ε \varepsilon \epsilon ϵ
+φ \varphi \phi ϕ
+R ℝ
+N ℕ
+Z ℤ
+Q ℚ
+C ℂ
+: ∶ \colon
+( （
+) ）
+, ，
+"""
+"""One sign a line, then how else it is written."""
+SAME = {written: sign for sign, *others in map(str.split, SPELLINGS.strip().split("\n")) for written in others}
 GREEK = dict(
     zip(
-        "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon chi psi omega Gamma Delta "
-        "Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
+        "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon chi psi omega "
+        "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
         "αβγδζηθικλμνξπρστυχψωΓΔΘΛΞΠΣΥΦΨΩ",
         strict=True,
     )
@@ -136,32 +187,11 @@ class _NoExpression(Exception):
     """The signs are no expression that is understood."""
 
 
-RELATIONS = {
-    "=",
-    "!=",
-    "≈",
-    "≡",
-    "~",
-    "<",
-    ">",
-    "<=",
-    ">=",
-    "->",
-    "=>",
-    "<=>",
-    "<->",
-    "∈",
-    "∉",
-    "⊂",
-    "⊆",
-    "∝",
-    ":",
-    "|",
-}
+RELATIONS = frozenset("= != ≈ ≡ ~ < > <= >= -> => <=> <-> ∈ ∉ ⊂ ⊆ ∝ : |".split())
 TURNED = {">": "<", ">=": "<="}
 MUTUAL = {"=", "!=", "≈", "≡", "<=>", "~"}
 CLOSING = {"(": ")", "[": "]", "⦃": "⦄", "⟨": "⟩", "{": "}"}
-ENDS = frozenset(")]⦄⟩}") | RELATIONS | {",", ";", "+", "-", "±"}
+ENDS = RELATIONS | frozenset(")]⦄⟩},;+-±")
 
 
 class _Parser:

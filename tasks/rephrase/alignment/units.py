@@ -62,8 +62,7 @@ def unit_at(text: str, place: int) -> tuple[Unit, int] | None:
 
 def unit_before(text: str, place: int) -> Unit | None:
     """A currency sign that ends at `place`."""
-    found = _spelled().get(text[place - 1 : place]) if place and text[place - 1] in "$€£¥₹" else None
-    return found
+    return _spelled().get(text[place - 1 : place]) if place and text[place - 1] in "$€£¥₹" else None
 
 
 def named(name: str) -> Unit:
@@ -157,7 +156,9 @@ def _han() -> re.Pattern[str]:
 def _pattern() -> re.Pattern[str]:
     power = r"(?P<power>[²³⁻]|\^[23]\b)?"
     return re.compile(
-        rf"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?个?(?P<han>平方|立方)?"
+        r"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?"
+        r"(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?"
+        r"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?个?(?P<han>平方|立方)?"
         rf"{_alternatives()}{power}"
     )
 

@@ -48,7 +48,14 @@ class TruePair(Config):
         return half(self.id)
 
 
+SEEN = "tune-"
+"""What the ids of pairs begin with that were read while checks were written: they cannot test them."""
+
+
 def half(identity: str) -> Half:
+    """Which half a document belongs to, by a hash of its id."""
+    if identity.startswith(SEEN):
+        return "tune"
     return "tune" if xxhash.xxh3_64_intdigest(identity.encode()) % 2 == 0 else "test"
 
 
