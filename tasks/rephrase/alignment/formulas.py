@@ -18,7 +18,7 @@ from tasks.rephrase.config import AlignmentConfig
 CHUNK = re.compile(r"[^\s㐀-鿿，。；：、！？“”]+")
 OPERATOR = re.compile(r"(?:<=>|<=|>=|==|!=|->|=>|[=<>≤≥≠≈≡→⇒⇌∈±+\-−–*/×·^|~])+")
 LETTERS = re.compile(r"[A-Za-z]+")
-ALPHABET = "A-Za-zα-ωΑ-ΩÀ-ÖØ-öø-ɏ"
+ALPHABET = "A-Za-zα-ωΑ-ΩÀ-ÖØ-öø-ɏ\u0300-\u036f"
 OPERAND = re.compile(rf"[-−+(\[|]*(?:\d[\d.,]*(?:\.\.\.|…)?%?|[{ALPHABET}][\d₀-₉]*'*)[)\]|!]*")
 COMPOUND = re.compile(rf"[{ALPHABET}\d_^*/+\-−–=<>≤≥≠≈·×()\[\]{{}}|.,'!…⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ₀₁₂₃₄₅₆₇₈₉ₙᵢ√∞∑∏∫→]+")
 MATHS = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈±^*/×·√]|[+−]|(?<=[\w)\]'])\s*-\s*(?=[\w(])|[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]|\b[A-Za-z]\([^()\s]")
@@ -32,6 +32,8 @@ RELATED = re.compile(
     r"(?<![<>!=])=(?![=>])|<=|>=|!=|[<>≤≥≠≈≡]|\\(?:leq?|geq?|leqslant|geqslant|neq?|lt|gt|approx|equiv)(?![A-Za-z])"
 )
 OPERATION = re.compile(r"[-+*/^!|×·−]|\\(?:frac|sqrt|int|sum|prod|cdot|times|binom)(?![a-z])")
+PRODUCT = re.compile(r"[A-Za-z]{2,3}")
+"""Behind a relation: P = NP, k^2 = ijk."""
 SIZE = re.compile(r"\d+(?:\s?[x×]\s?\d+)+")
 NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?")
 MEASURED = re.compile(r"[-−+]?\d[\d.,]*\s?[A-Za-zµμ°Ω%]{1,3}(?:[/·*][A-Za-z]{1,3})*[²³]?")
@@ -247,7 +249,8 @@ def _plain(text: str) -> Iterator[str]:
         for match in CHUNK.finditer(BULLET.sub("", line)):
             chunk = match.group().strip('*_"“”').rstrip('.,;:?!*_"”’')
             ended = len(chunk) < len(match.group().rstrip("*_")) and bool(re.search(r"[.,;:?!]", match.group()[-2:]))
-            if chunk and len(run) < LONGEST_RUN and _mathy(chunk):
+            product = bool(run) and RELATION.fullmatch(run[-1]) is not None and PRODUCT.fullmatch(chunk) is not None
+            if chunk and len(run) < LONGEST_RUN and (product or _mathy(chunk)):
                 run.append(chunk)
                 if not ended:
                     continue
