@@ -42,7 +42,6 @@ FAILURES = (
     *("null", "filtered", "no_usage", "no_choices", "wrong_type", "refusal", "loop", "cut"),
     *("error_400", "error_401", "error_403", "error_404", "error_429", "error_500", "error_503"),
 )
-RETRY_AFTER = {"error_429", "error_503"}
 
 
 @dataclass

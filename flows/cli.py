@@ -321,9 +321,9 @@ def calibrate_alignment(
 ) -> None:
     """How well the alignment check tells a faithful rewrite from a corrupted one.
 
-    Corrupts faithful rewrites of 540 shipped pairs (or your own) and segments of the preset's corpus: numbers, units,
-    negations, names, sentences, relations, formulas and code. Shows what each check and the whole stack refuses, per
-    kind, and what each threshold would be on the tune half.
+    Corrupts the faithful rewrites of 1,100 shipped pairs (or your own) and segments of the preset's corpus: numbers,
+    units, negations, names, sentences, relations, formulas and code. Shows what each check and the whole stack refuses,
+    per kind, and what each threshold would be on the tune half.
 
     Examples:
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tasks.rephrase.alignment.answer import RUN
+from tasks.rephrase.alignment.answer import RUN, in_runs
 from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, URL, WORD, lists
 
 Kind = Literal["same", "copied", "lost", "new"]
@@ -74,7 +74,7 @@ def difference(source: str, rewrite: str, why: str = "") -> Difference:
     )
     for text, tokens, other, kind in pairs:
         forms = {token.form for token in other}
-        runs = _copied([token.word for token in tokens], [token.word for token in other])
+        runs = in_runs([token.word for token in other], [token.word for token in tokens], RUN)
         # A word among copied ones is copied; whether it stands on the other side is asked first.
         marks = [_mark(token, forms, copied, kind, negated) for token, copied in zip(tokens, runs, strict=True)]
         named = _named(text, why, kind)
@@ -157,16 +157,6 @@ def _stem(word: str) -> str:
 
 def _negations(tokens: Sequence[_Token]) -> int:
     return sum(token.what == "negation" for token in tokens)
-
-
-def _copied(words: Sequence[str], other: Sequence[str]) -> list[bool]:
-    """Whether each word lies in a run of RUN or more that the other side has too."""
-    runs = {tuple(other[at : at + RUN]) for at in range(len(other) - RUN + 1)}
-    taken = [False] * len(words)
-    for at in range(len(words) - RUN + 1):
-        if tuple(words[at : at + RUN]) in runs:
-            taken[at : at + RUN] = [True] * RUN
-    return taken
 
 
 def _mark(token: _Token, other: set[str], copied: bool, missing: Kind, negated: bool) -> tuple[Kind, What]:

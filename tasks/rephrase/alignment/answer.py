@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, lists, verdict, words
+from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, URL, Pair, Verdict, lists, verdict, words
 from tasks.rephrase.config import AlignmentConfig
 
 RUN = 6
@@ -27,7 +28,7 @@ HALF = re.compile(
 
 SCRIPTS = {
     "Latin": re.compile(r"[A-Za-zÀ-ɏ]"),
-    "Han": re.compile(r"[㐀-鿿豈-﫿]"),
+    "Han": HAN,
     "kana": re.compile(r"[぀-ヿ]"),
     "Hangul": re.compile(r"[가-힣ᄀ-ᇿ]"),
     "Cyrillic": re.compile(r"[Ѐ-ӿ]"),
@@ -125,7 +126,11 @@ def copy_share(source: str, rewrite: str) -> float:
 def taken_words(source: str, rewrite: str, run: int = RUN) -> list[bool]:
     """Of each word of the rewrite whether it lies in a run of at least `run` words that the source has too."""
     old, new = [word.lower() for word in words(source)], [word.lower() for word in words(rewrite)]
-    size = min(run, max(len(new), 1))
+    return in_runs(old, new, min(run, max(len(new), 1)))
+
+
+def in_runs(old: Sequence[str], new: Sequence[str], size: int) -> list[bool]:
+    """Of each word of `new` whether it lies in a run of `size` words or more that `old` has too."""
     runs = {tuple(old[place : place + size]) for place in range(len(old) - size + 1)}
     taken = [False] * len(new)
     for place in range(len(new) - size + 1):

@@ -122,7 +122,7 @@ def _stands(literal: str, text: str) -> bool:
 
 
 def _whole(literal: str, text: str) -> bool:
-    place = text.find(literal)
+    place = text.find(literal) if literal else -1
     while place >= 0:
         end = place + len(literal)
         if not _goes_on(text, place, -1, literal[0]) and not _goes_on(text, end, 1, literal[-1]):

@@ -16,12 +16,10 @@ from typing import Any
 
 import yaml
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, URL, Pair, Verdict, verdict
+from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, LETTERS, URL, Pair, Verdict, verdict
 from tasks.rephrase.config import AlignmentConfig
 
 LISTS = Path(__file__).with_name("denials.yaml")
-
-WORD = re.compile(r"[^\W\d_㐀-鿿]+(?:['’][^\W\d_]+)?")
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def denials(text: str) -> Denials:
     for pattern in (FORMULA, CODE, URL):
         text = pattern.sub(" ", text)
     found: dict[str, list[str]] = {"strong": [], "weak": [], "hedged": []}
-    for match in WORD.finditer(_harmless().sub(" ", text.lower().replace("’", "'"))):
+    for match in LETTERS.finditer(_harmless().sub(" ", text.lower().replace("’", "'"))):
         for kind in _kinds(match.group()):
             found[kind].append(match.group())
     chinese = _harmless_zh().sub(" ", text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,10 @@ from pathlib import Path
 
 import yaml
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, Pair, Verdict
+from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, LETTERS, Pair, Verdict
 from tasks.rephrase.config import AlignmentConfig
 
 LISTS = Path(__file__).with_name("opposites.yaml")
-
-WORD = re.compile(r"[^\W\d_㐀-鿿]+(?:['’][^\W\d_]+)?")
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ def _turned(
 
 def _words(text: str) -> Counter[str]:
     text = CODE.sub(" ", FORMULA.sub(" ", text)).lower().replace("’", "'")
-    words = Counter(WORD.findall(text))
+    words = Counter(LETTERS.findall(text))
     if HAN.search(text):
         words.update({word: text.count(word) for word in _chinese() if word in text})
     return words

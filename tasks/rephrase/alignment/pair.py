@@ -23,6 +23,9 @@ HAN = re.compile(r"[㐀-鿿豈-﫿]")
 
 WORD = re.compile(r"[㐀-鿿豈-﫿぀-ヿ]|[^\W\d_]+(?:['’][^\W\d_]+)?|\d+(?:[.,]\d+)*")
 
+LETTERS = re.compile(r"[^\W\d_㐀-鿿]+(?:['’][^\W\d_]+)?")
+"""A word that is not Chinese, and no number."""
+
 FORMULA = re.compile(
     r"\$\$(.+?)\$\$|(?<![\\$])\$(?!\s)((?:\\.|[^$\n\\])+?)(?<!\s)\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]"
     r"|\\begin\{([A-Za-z]+\*?)\}(.*?)\\end\{\5\}",
@@ -80,11 +83,6 @@ def words(text: str) -> list[str]:
 
 def verdict(check: str, score: float, passed: bool, why: str) -> Verdict:
     return Verdict(check, score, passed, "" if passed else why)
-
-
-def sets(check: str, before: set[str], after: set[str], lost: list[str], invented: list[str]) -> Verdict:
-    score = 1 - (len(lost) + len(invented)) / max(len(before | after), 1)
-    return verdict(check, score, not lost and not invented, difference(lost, invented))
 
 
 def difference(lost: list[str], invented: list[str]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 
-from tasks.rephrase.alignment.pair import words
-from tasks.rephrase.calibration.edits import HAN, Change, Pool, Text, draw, lists
+from tasks.rephrase.alignment.pair import HAN, words
+from tasks.rephrase.calibration.edits import Change, Pool, Text, draw, lists
 from tasks.rephrase.segments import sentence_spans
 
 LEADING = re.compile(

@@ -1,7 +1,7 @@
 """Deliberate mistakes in a faithful rewrite, each of one kind, the same for the same pair every time.
 
-`corrupt(text, kind, pool, index)` gives the index-th corruption of a kind, or None where the text offers no more. What
-it changes depends on the pair's id, its text and what the pool offers, on nothing else.
+`variants(text, kind, pool, most)` gives the corruptions of a kind, as many as the text offers up to `most`. What they
+change depends on the pair's id, its text and what the pool offers, on nothing else.
 """
 
 from __future__ import annotations
@@ -45,12 +45,6 @@ class Corruption:
     text: str
     why: str
     """What was done, for a person."""
-
-
-def corrupt(text: Text, kind: str, pool: Pool, index: int = 0) -> Corruption | None:
-    """The index-th corruption of `kind`, or None where there are not so many."""
-    found = variants(text, kind, pool, index + 1)
-    return found[index] if index < len(found) else None
 
 
 def variants(text: Text, kind: str, pool: Pool, most: int) -> list[Corruption]:

@@ -20,8 +20,6 @@ from tasks.rephrase.structure import merge
 
 WORDS = Path(__file__).with_name("words.yaml")
 
-HAN = re.compile(r"[㐀-鿿]")
-
 Span = tuple[int, int]
 
 

@@ -28,7 +28,6 @@ SUPERSCRIPTS, SUBSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆
 SCRIPT = re.compile(rf"[A-Za-z0-9)]+([{SUPERSCRIPTS}{SUBSCRIPTS}])")
 COMMAND = re.compile(r"\\[A-Za-z]+")
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
-PATH = re.compile(r"(?<![\w/:])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/?")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import islice
 
-from tasks.rephrase.calibration.edits import HAN, Change, Pool, Span, Text, draw, lists, literal_spans, outside
+from tasks.rephrase.alignment.pair import HAN
+from tasks.rephrase.calibration.edits import Change, Pool, Span, Text, draw, lists, literal_spans, outside
 
 WORD = r"(?:[A-ZÀ-ÞĀ-Ž][\w’'-]*[a-zà-ÿ0-9ā-ž]|[A-Z]{2,}[0-9]*)(?<!['’]s)"
 INITIAL = r"[A-Z]\."

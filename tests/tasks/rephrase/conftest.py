@@ -11,6 +11,7 @@ import xxhash
 from model.config import Config
 from model.engines.embedding import MiniLM
 from tasks.artifact import Artifact, Step
+from tasks.rephrase.calibration.measure import Remembering
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
 CODE = "```\n" + "x = 1\n" * 60 + "```\n"
@@ -23,6 +24,12 @@ class Plain(Config):
 @pytest.fixture(scope="session")
 def embedder() -> MiniLM:
     return MiniLM()
+
+
+@pytest.fixture(scope="session")
+def once(embedder: MiniLM) -> Remembering:
+    """The same network, which reads every text once: the tests of the whole stage share their texts."""
+    return Remembering(embedder)
 
 
 def row(text: str, domain: str = "knowledge", language: str = "en") -> dict[str, str]:

@@ -9,17 +9,16 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import ClassVar
 
 import polars as pl
 import pytest
 
 from benchmarks.endpoint import Behaviour, serving
 from model.engines.answers import Answers
-from model.engines.embedding import MiniLM, States
 from model.engines.engine import EngineError, Price, RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
+from tasks.rephrase.calibration.measure import Remembering
 from tasks.rephrase.choice import Batch
 from tasks.rephrase.config import AlignmentConfig, RephraseConfig, SegmentsConfig
 from tasks.rephrase.document import Outcome
@@ -42,7 +41,6 @@ LIMITS = RequestLimits(answer_seconds=1.0, backoff_seconds=0.01, patience_second
 RUN = """
 import sys
 from pathlib import Path
-from typing import ClassVar
 from model.engines.engine import RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase.config import RephraseConfig
@@ -52,24 +50,10 @@ build(Step("rewrites", config, sys.argv[1]), Artifact.load(sys.argv[3]), sys.arg
 """
 
 
-class Remembering:
-    """The real embeddings, each text's once."""
-
-    known: ClassVar[dict[str, States]] = {}
-
-    def __init__(self, embedder: MiniLM) -> None:
-        self.embedder = embedder
-
-    def states(self, text: str) -> States:
-        if text not in self.known:
-            self.known[text] = self.embedder.states(text)
-        return self.known[text]
-
-
 @pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: MiniLM) -> Artifact:
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: Remembering) -> Artifact:
     """Twelve documents of two paragraphs."""
-    monkeypatch.setattr("model.engines.embedding.MiniLM", lambda: Remembering(embedder))
+    monkeypatch.setattr("model.engines.embedding.MiniLM", lambda: once)
     texts = [source for source, _ in PARAPHRASES[:4]]
     rows = [row(f"{one}\n\n{other}") for one in texts for other in texts if one != other]
     return write_corpus(tmp_path / "corpus", rows, parts=3)

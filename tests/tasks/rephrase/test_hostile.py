@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import polars as pl
 import pytest
 
 from benchmarks.endpoint import Behaviour, Endpoint, serving
-from model.engines.embedding import MiniLM
 from model.engines.engine import EngineError, RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
+from tasks.rephrase.calibration.measure import Remembering
 from tasks.rephrase.config import RephraseConfig, SegmentsConfig
 from tests.tasks.rephrase.conftest import row, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
@@ -44,20 +43,8 @@ def documents(count: int = 4) -> list[dict[str, str]]:
     return [row(f"{texts[at % 7]}\n\n{texts[(at + 1 + at // 7) % 7]}") for at in range(count)]
 
 
-class Once:
-    """The network, asked once for each text: these tests read the same ones again and again."""
-
-    def __init__(self, network: MiniLM) -> None:
-        self.states = cache(network.states)
-
-
-@pytest.fixture(scope="session")
-def once(embedder: MiniLM) -> Once:
-    return Once(embedder)
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, once: Once, tmp_path: Path):
+def run(monkeypatch: pytest.MonkeyPatch, once: Remembering, tmp_path: Path):
     """`go` runs the stage against an endpoint of that behaviour: in the same folder for the same rows, so that a second
     run goes on where the first one stopped."""
     monkeypatch.setattr("model.engines.embedding.MiniLM", lambda: once)

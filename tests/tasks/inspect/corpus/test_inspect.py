@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import random
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import polars as pl
@@ -22,8 +21,7 @@ from tasks.inspect.corpus.page import build
 from tasks.inspect.corpus.rejects import Histogram, Selection, heads, survey
 from tasks.inspect.visible import flat, visible
 from tests.tasks.inspect.corpus import data
-
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+from tests.tasks.inspect.hostility import CONTROL, Elements
 
 
 def printed(artifact, *words: str, colour: bool = False, **wanted) -> str:
@@ -217,17 +215,6 @@ def test_hostile_text_reaches_the_terminal_as_text(tmp_path):
         assert not CONTROL.search(text)
     assert "[bold]x[/bold]" in said[1]
     assert "\x1b]0;" not in printed(artifact, "too_short", colour=True)
-
-
-class Elements(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append(tag)
-        assert not any(name.startswith("on") or name in ("src", "srcset") for name, _ in attrs)
-        assert all((value or "").startswith("#") for name, value in attrs if name == "href")
 
 
 def test_page_is_self_contained_and_hostile_text_stays_text(tmp_path):

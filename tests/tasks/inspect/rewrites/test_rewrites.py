@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import random
 import re
-from html.parser import HTMLParser
 
 import polars as pl
 import pytest
@@ -22,9 +21,9 @@ from tasks.inspect.rewrites.limits import SENTENCES, Limits
 from tasks.inspect.rewrites.page import build
 from tasks.inspect.rewrites.whole import UnknownDocument, documents
 from tasks.rephrase.alignment.stack import NAMES
+from tests.tasks.inspect.hostility import CONTROL, Elements
 from tests.tasks.inspect.rewrites import data
 
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 BUS = records.document_id(data.TEXT)
 
 
@@ -347,17 +346,6 @@ def test_hostile_text_reaches_the_terminal_as_text(tmp_path):
     assert "[bold]x[/bold]" in said[1]
     assert "⟨U+202E⟩" in said[1]
     assert "\x1b]0;" not in printed(artifact, "numbers", colour=True)
-
-
-class Elements(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append(tag)
-        assert not any(name.startswith("on") or name in ("src", "srcset") for name, _ in attrs)
-        assert all((value or "").startswith("#") for name, value in attrs if name == "href")
 
 
 @pytest.mark.parametrize("what", ["all", "document"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rephrase.calibration.corruptions import KINDS, corrupt, pool_of, text_of, variants
+from tasks.rephrase.calibration.corruptions import KINDS, pool_of, text_of, variants
 from tasks.rephrase.calibration.edits import Pool, Text, lists
 from tasks.rephrase.calibration.numeric import another, values
 from tasks.rephrase.calibration.pairs import load
@@ -44,7 +44,7 @@ def test_differs_and_is_the_same_every_time(kind: str):
             assert corruption.text.strip()
             assert corruption.why
             if index == 0:
-                assert corrupt(text, kind, POOL) == corruption
+                assert variants(text, kind, POOL, 1) == [corruption]
         assert len({corruption.text for corruption in found}) == len(found)
 
 
@@ -63,7 +63,10 @@ def test_differs_and_is_the_same_every_time(kind: str):
     ],
 )
 def test_most_texts_offer_something(kind: str, share: float):
-    assert sum(bool(found) for found in ALL[kind]) / len(TEXTS) > share
+    # the other pairs were written for one kind, such as denials, and need not offer the rest
+    general = ("chinese-", "humanities-", "math-", "science-", "technical-")
+    offered = [bool(found) for text, found in zip(TEXTS, ALL[kind], strict=True) if text.id.startswith(general)]
+    assert sum(offered) / len(offered) > share
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("dropped_sentence", "added_sentence")])
