@@ -382,7 +382,10 @@ def _move_in(local: Path, url: str) -> None:
 def _write_json(url: str, value: Any) -> None:
     with _scratch(url.rsplit("/records/", 1)[0].removesuffix(f"/{MANIFEST}")) as folder:
         local = folder / "record.json"
-        local.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+        # Piece by piece: the manifest of many parts, held as one string with all its pieces, takes many times its size.
+        with local.open("w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+            file.write("\n")
         _move_in(local, url)
 
 
