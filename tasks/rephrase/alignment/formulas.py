@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, difference
+from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
 from tasks.rephrase.alignment.quantities import quantities
 from tasks.rephrase.alignment.tex import FUNCTIONS, SAME, form, tokens
 from tasks.rephrase.config import AlignmentConfig
@@ -81,7 +81,7 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
         ]
     total = max(len({_key(formula) for formula in (*before, *after)}), 1)
     wrong = {_key(formula) for formula in (*lost, *invented)}
-    why = _why(lost, invented)
+    why = changes(_texts(lost), _texts(invented), _likeness, 0.6)
     return Verdict("formulas", max(0.0, 1 - len(wrong) / total), not wrong, why)
 
 
@@ -223,18 +223,8 @@ def _slip(one: Formula, other: Formula) -> bool:
     return rest[0] == rest[1]
 
 
-def _why(lost: list[Formula], invented: list[Formula]) -> str:
-    became = []
-    left = list(dict.fromkeys(formula.text for formula in invented))
-    rest = []
-    for text in dict.fromkeys(formula.text for formula in lost):
-        near = max(left, key=lambda other: _likeness(text, other), default="")
-        if near and _likeness(text, near) >= 0.6:
-            left.remove(near)
-            became.append(f"{text:.40} became {near:.40}")
-        else:
-            rest.append(text)
-    return "; ".join(part for part in (*became[:3], difference(rest, left)) if part)
+def _texts(found: list[Formula]) -> list[str]:
+    return list(dict.fromkeys(formula.text for formula in found))
 
 
 def _likeness(one: str, other: str) -> float:

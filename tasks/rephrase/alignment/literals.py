@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, difference
+from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
 from tasks.rephrase.alignment.tex import LOWERED, RAISED
 from tasks.rephrase.alignment.units import unit_at
 from tasks.rephrase.config import AlignmentConfig
@@ -42,7 +42,7 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
     lost = [literal for literal in before if not (_stands(literal, rewrite) or _said(literal, rewrite))]
     invented = [literal for literal in after if not (_stands(literal, source) or _recased(literal, source))]
     score = 1 - (len(lost) + len(invented)) / max(len({*before, *after}), 1)
-    return Verdict("code", score, not lost and not invented, _why(lost, invented))
+    return Verdict("code", score, not lost and not invented, changes(lost, invented, _alike, 0.3))
 
 
 def _said(literal: str, text: str) -> bool:
@@ -147,19 +147,6 @@ def _goes_on(text: str, place: int, step: int, edge: str) -> bool:
     if near in ".-" and step > 0:
         return edge.isalnum() and text[place + 1 : place + 2].isalnum()
     return False
-
-
-def _why(lost: list[str], invented: list[str]) -> str:
-    """Which became which, where two look alike; then the rest."""
-    became, left, rest = [], list(invented), []
-    for literal in lost:
-        near = max(left, key=lambda other: _alike(literal, other), default="")
-        if near and _alike(literal, near) >= 0.3:
-            left.remove(near)
-            became.append(f"{literal:.40} became {near:.40}")
-        else:
-            rest.append(literal)
-    return "; ".join(part for part in (*became[:3], difference(rest, left)) if part)
 
 
 def _alike(one: str, other: str) -> float:

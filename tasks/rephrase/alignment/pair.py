@@ -94,6 +94,19 @@ def difference(lost: list[str], invented: list[str]) -> str:
     return "; ".join(parts)
 
 
+def changes(lost: list[str], invented: list[str], likeness: Callable[[str, str], float], least: float) -> str:
+    """Which became which, where two are at least so alike; then the rest. Each list has a thing once."""
+    became, left, rest = [], list(invented), []
+    for item in lost:
+        near = max(left, key=lambda other: likeness(item, other), default="")
+        if near and likeness(item, near) >= least:
+            left.remove(near)
+            became.append(f"{item:.40} became {near:.40}")
+        else:
+            rest.append(item)
+    return "; ".join(part for part in (*became[:3], difference(rest, left)) if part)
+
+
 @cache
 def lists() -> dict[str, Any]:
     lists = yaml.safe_load(WORDS.read_text(encoding="utf-8"))
