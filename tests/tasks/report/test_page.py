@@ -10,7 +10,7 @@ import pytest
 
 from tasks.artifact import Step
 from tasks.report.page import CHAPTERS, build_report, publish_report, write_report
-from tests.tasks.report import data
+from tests.tasks.report import data, training
 
 ASSET = re.compile(r"""(?:src|href)\s*=\s*["']?\s*(?:https?:)?//|@import|url\(|<script|<link|<img""", re.IGNORECASE)
 VOID = {"meta", "br", "rect", "line", "circle", "path", "polyline"}
@@ -119,14 +119,14 @@ def test_missing_statistic_is_named_in_its_place(tmp_path, monkeypatch):
 
 
 def test_broken_statistic_is_said_in_its_place_and_logged(tmp_path, monkeypatch, caplog):
-    monkeypatch.setitem(data.STATISTICS, "rl", lambda: {**data.rl(), "rise": "soon"})
+    monkeypatch.setitem(data.STATISTICS, "rl", lambda: {**training.rl(), "rise": "soon"})
     page, _ = build_report(data.publish(tmp_path))
     assert "the summary could not be made (TypeError" in page
     assert "the summary could not be made" in caplog.text
 
 
 def test_metrics_without_an_event_are_named(tmp_path, monkeypatch):
-    updates = [line for line in data.base_metrics() if line["event"] == "update"]
+    updates = [line for line in training.base_metrics() if line["event"] == "update"]
     monkeypatch.setitem(data.PARTS, "base", lambda: {"metrics": (".jsonl", updates)})
     page, _ = build_report(data.publish(tmp_path, "base"))
     assert "the metrics of <code>base</code> have no <code>evaluation</code> line, only update" in page
