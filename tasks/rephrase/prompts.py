@@ -32,7 +32,10 @@ Rules:
 - {content} The document around it is there so that you understand the part, not to be told again.
 - Keep every number with its unit, date, name, quotation, citation, URL, formula, identifier and piece of code exactly \
 as it stands.{names}
-- Keep what is denied denied, what is uncertain uncertain, and who does what to whom.
+- Say every denial of the part (not, no, never, none, nothing, neither, nor, without, cannot, unless) as a denial with \
+such a word, as often as the part does, and never by a word of the opposite meaning. Deny nothing that the part does \
+not deny.
+- Keep what is uncertain uncertain, and who does what to whom.
 {wording}, and let it continue what you have written so far without repeating it.
 
 Style: """
@@ -41,14 +44,18 @@ OWN_WORDS = """\
 - Use your own sentences; do not copy clauses of more than a few words.
 - Write in the language of the part"""
 REWRITE = RULES.format(
-    work="rewrite", result="rewriting", content=EVERYTHING, names="", wording=f"{OWN_WORDS}, at about its length"
+    work="rewrite",
+    result="rewriting",
+    content=EVERYTHING,
+    names=" Digits stay digits and words stay words; leave none out, work none out, bring in none.",
+    wording=f"{OWN_WORDS}, at about its length",
 )
 NOTE = RULES.format(
     work="rewrite mathematical",
     result="learning note",
     content="Keep everything of the part that belongs to its subject; leave out navigation, advertising, credits and "
     "other boilerplate. You may add definitions and steps that follow from the part, and nothing else.",
-    names="",
+    names=" Digits stay digits and words stay words; leave none out.",
     wording=f"{OWN_WORDS}, as long as it needs to be understood",
 )
 TRANSLATION = RULES.format(
