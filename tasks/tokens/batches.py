@@ -28,7 +28,7 @@ from tasks.tokens.config import TokensConfig
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.table import Place
 from tasks.tokens.tokenizer import load
-from tasks.tokens.writing import FACTS, Writer
+from tasks.tokens.writing import FACTS, Writer, append
 from training.shards import TOKEN
 
 ROWS = 512
@@ -114,9 +114,7 @@ class _Again:
     def add(self, documents: _Documents) -> None:
         if not documents.tokens:
             return
-        with self.path.open("ab") as file:
-            for tokens in documents.tokens:
-                file.write(tokens.data)
+        append(self.path, documents.tokens)
         self._held.append((documents, documents.length_N))
         documents.tokens = ()
 
@@ -136,6 +134,8 @@ class _Counts:
     """What a batch's record says of it, besides its shards."""
 
     rewrites: bool
+    tokenizer: str
+    """sha256 of its tokenizer.json."""
     empty: int = 0
     left_out: int = 0
     streams: dict[Place, dict[str, Any]] = field(default_factory=dict)
@@ -151,7 +151,8 @@ class _Counts:
 
     def record(self, shards: list[dict[str, Any]]) -> dict[str, Any]:
         streams = [{**place._asdict(), **counts} for place, counts in sorted(self.streams.items())]
-        facts = {"rewrites": self.rewrites, "empty": self.empty, "left_out": self.left_out}
+        facts = {"rewrites": self.rewrites, "tokenizer": self.tokenizer}
+        facts |= {"empty": self.empty, "left_out": self.left_out}
         return facts | {"streams": streams, "shards": sorted(shards, key=lambda row: row["key"])}
 
 
@@ -161,7 +162,7 @@ def write_batch(step: Step, batch: Batch, artifact: Artifact, tokenizer: Artifac
     config = step.config
     assert isinstance(config, TokensConfig)
     encoder = _encoder(tokenizer.file("tokenizer"))
-    counts = _Counts(batch.group == "rewrites")
+    counts = _Counts(batch.group == "rewrites", tokenizer_sha256(tokenizer))
     with step.scratch() as folder:
         writer, again = Writer(step, folder, batch.number, config.shard_bytes), _Again(folder / "again.bin")
 
@@ -185,6 +186,12 @@ def write_batch(step: Step, batch: Batch, artifact: Artifact, tokenizer: Artifac
         writer.finish()
     record = counts.record(writer.rows)
     step.put(batch.key, ".json", lambda path: path.write_text(json.dumps(record) + "\n"), statistics=record)
+
+
+def tokenizer_sha256(tokenizer: Artifact) -> str:
+    """Of the tokenizer.json that the artifact lists."""
+    (part,) = tokenizer.parts("tokenizer")
+    return part.sha256
 
 
 @lru_cache(1)
