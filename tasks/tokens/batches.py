@@ -134,8 +134,6 @@ class _Counts:
     """What a batch's record says of it, besides its shards."""
 
     rewrites: bool
-    tokenizer: str
-    """sha256 of its tokenizer.json."""
     empty: int = 0
     left_out: int = 0
     streams: dict[Place, dict[str, Any]] = field(default_factory=dict)
@@ -151,8 +149,7 @@ class _Counts:
 
     def record(self, shards: list[dict[str, Any]]) -> dict[str, Any]:
         streams = [{**place._asdict(), **counts} for place, counts in sorted(self.streams.items())]
-        facts = {"rewrites": self.rewrites, "tokenizer": self.tokenizer}
-        facts |= {"empty": self.empty, "left_out": self.left_out}
+        facts = {"rewrites": self.rewrites, "empty": self.empty, "left_out": self.left_out}
         return facts | {"streams": streams, "shards": sorted(shards, key=lambda row: row["key"])}
 
 
@@ -162,7 +159,7 @@ def write_batch(step: Step, batch: Batch, artifact: Artifact, tokenizer: Artifac
     config = step.config
     assert isinstance(config, TokensConfig)
     encoder = _encoder(tokenizer.file("tokenizer"))
-    counts = _Counts(batch.group == "rewrites", tokenizer_sha256(tokenizer))
+    counts = _Counts(batch.group == "rewrites")
     with step.scratch() as folder:
         writer, again = Writer(step, folder, batch.number, config.shard_bytes), _Again(folder / "again.bin")
 
@@ -186,12 +183,6 @@ def write_batch(step: Step, batch: Batch, artifact: Artifact, tokenizer: Artifac
         writer.finish()
     record = counts.record(writer.rows)
     step.put(batch.key, ".json", lambda path: path.write_text(json.dumps(record) + "\n"), statistics=record)
-
-
-def tokenizer_sha256(tokenizer: Artifact) -> str:
-    """Of the tokenizer.json that the artifact lists."""
-    (part,) = tokenizer.parts("tokenizer")
-    return part.sha256
 
 
 @lru_cache(1)
