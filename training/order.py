@@ -23,7 +23,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -274,25 +274,42 @@ class Order:
         epoch_B, turn_B = np.divmod(index_B, self.windows_D[source_B])
         return Places(source_B, epoch_B, self._permutation.forward(turn_B, source_B, self._keys(source_B, epoch_B)))
 
-    def samples(self, source: str, window: int, until: int) -> list[int]:
-        """The ids below `until` of the samples that read `window` of `source`: one an epoch."""
+    def again(self, places: Places) -> np.ndarray:
+        """What the permutation of each place's epoch makes of its window: where it leads on when a window cannot be
+        read, int64, shape B."""
+        keys_KB = self._keys(places.source_B, places.epoch_B)
+        return self._permutation.forward(places.window_B, places.source_B, keys_KB)
+
+    def samples(
+        self, source: str, window: int, until: int, passes: Callable[[int], bool] = lambda window: False
+    ) -> list[int]:
+        """The ids below `until` of the samples that read `window` of `source`: one an epoch; and those that come to it
+        when windows for which `passes` are left by `again`."""
         if source not in self.sources:
             return []
         number = self.sources.index(source)
         count = self.consumed(until)[source]
         size = int(self.windows_D[number])
-        epoch_E = np.arange(-(-count // size), dtype=np.int64)
-        source_E = np.full_like(epoch_E, number)
-        window_E = np.full_like(epoch_E, window)
-        turn_E = self._permutation.inverse(window_E, source_E, self._keys(source_E, epoch_E))
         found: list[int] = []
-        for index in (epoch_E * size + turn_E).tolist():
-            if index < count:
-                # the last phase that begins at or before it and draws the source at all
-                phase = [phase for phase in self._phases if phase.before_D[number] <= index][-1]
-                in_entry = phase.split.index(number, index - int(phase.before_D[number]))
-                found.append(phase.first + phase.interleave.sample(phase.split.entry_of[number], in_entry))
-        return found
+        reached = dict.fromkeys(range(-(-count // size)), window)
+        while reached:
+            epoch_E, window_E = (np.asarray(list(values), np.int64) for values in (reached, reached.values()))
+            source_E = np.full_like(epoch_E, number)
+            turn_E = self._permutation.inverse(window_E, source_E, self._keys(source_E, epoch_E))
+            reached = {}
+            for epoch, turn in zip(epoch_E.tolist(), turn_E.tolist(), strict=True):
+                if epoch * size + turn < count:
+                    found.append(self._sample(number, epoch * size + turn))
+                if turn != window and passes(turn):
+                    reached[epoch] = turn
+        return sorted(found)
+
+    def _sample(self, source: int, index: int) -> int:
+        """The id of sample number `index` of a source, counted through all phases."""
+        # the last phase that begins at or before it: one that draws nothing of the source has its successor's count
+        phase = [phase for phase in self._phases if phase.before_D[source] <= index][-1]
+        in_entry = phase.split.index(source, index - int(phase.before_D[source]))
+        return phase.first + phase.interleave.sample(phase.split.entry_of[source], in_entry)
 
     def consumed(self, samples: int) -> dict[str, int]:
         """How many of the first `samples` samples belong to each source."""
