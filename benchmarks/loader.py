@@ -14,8 +14,7 @@ Rounds alternate, so that a busy machine hits all alike; the best round of each 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,11 +22,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
-from training.loader import Loader
-from training.shards import TOKEN, TokenShards
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+
+from tests.shards import folder_of  # noqa: E402 (the folder above is no package)
+from training.loader import Loader  # noqa: E402
+from training.shards import TOKEN, TokenShards  # noqa: E402
 
 SHARDS, SHARD_TOKENS, DOCUMENT = 8, 8 << 20, 700
 
@@ -108,24 +109,15 @@ def measure(loader: Loader, batch: int, seconds: float) -> dict[str, float]:
 
 def write(folder: Path) -> str:
     """A tokens artifact of random tokens; returns its folder."""
-    generator, parts = np.random.default_rng(0), []
+    generator, shards = np.random.default_rng(0), {}
     for number in range(SHARDS):
         tokens_T = generator.integers(1, 160_000, SHARD_TOKENS).astype(TOKEN)
         tokens_T[DOCUMENT - 1 :: DOCUMENT] = 0
         tokens_T[-1] = 0
         ends = (np.flatnonzero(tokens_T == 0) + 1).tolist()
         rows = {"start": [0, *ends[:-1]], "end": ends, "id": [f"{number}-{row}" for row in range(len(ends))]}
-        key = f"train/{'ab'[number % 2]}/{number}"
-        shard, index = folder / f"{number}.bin", folder / f"{number}.parquet"
-        tokens_T.tofile(shard)
-        pq.write_table(pa.table(rows), index)
-        for kind, file in (("shards", shard), ("index", index)):
-            sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-            parts.append({"key": f"{kind}/{key}", "path": file.name, "sha256": sha256, "bytes": file.stat().st_size})
-    statistics = {"vocabulary": 160_000, "end_of_document": 0}
-    record = {"name": "tokens", "fingerprint": "0", "content": "0", "parts": parts, "statistics": statistics}
-    (folder / "manifest.json").write_text(json.dumps(record))
-    return str(folder)
+        shards[f"train/{'ab'[number % 2]}/made/{number}"] = (tokens_T, pa.table(rows))
+    return folder_of(folder, shards, {"vocabulary": 160_000, "end_of_document": 0})
 
 
 if __name__ == "__main__":

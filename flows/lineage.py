@@ -16,7 +16,6 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.compute as pc
@@ -173,21 +172,16 @@ def _rows(artifact: Artifact, group: str, column: str, start: str) -> Iterator[t
 def _span(tokens: Artifact | None, name: str) -> dict[str, Any] | None:
     if tokens is None:
         return None
+    from training.shards import TokenShards
+
     found: dict[str, Any] | None = None
-    for part in tokens.parts("index"):
-        for _, row in _rows_of(tokens.file(part), name):
+    for shard in TokenShards(tokens.uri):
+        for row in pq.read_table(shard.index.local, filters=[("id", "==", name)]).to_pylist():
             if found is None:
-                _, split, domain, number = part.key.split("/")
-                shard = f"shards/{split}/{domain}/{number}"
-                found = {"split": split, "domain": domain, "shard": shard, "start": row["start"], "end": row["end"]}
-                found["copies"] = 0
+                place = {"split": shard.split, "domain": shard.domain, "shard": shard.key}
+                found = place | {"start": row["start"], "end": row["end"], "copies": 0}
             found["copies"] += 1
     return found
-
-
-def _rows_of(path: Path, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for row in pq.read_table(path, filters=[("id", "==", name)]).to_pylist():
-        yield name, row
 
 
 # ------------------------------------------------------------------------------------------------ pretraining's reading

@@ -108,7 +108,9 @@ class Loader:
         # Windows numbered through all shards, domain after domain: a binary search over the shards' ends finds one.
         counts_D = [self.windows[domain] for domain in self.domains]
         self._first_of_domain = np.cumsum([0, *counts_D[:-1]])
-        self._ends = np.cumsum([count_windows(shard.tokens, sequence_length) for shard in self._shards])
+        tokens_N = np.asarray([shard.tokens for shard in self._shards], np.int64)
+        self._windows = count_windows(tokens_N, sequence_length)
+        self._ends = np.cumsum(self._windows)
         self._block = (0, self.order.locate(np.arange(BLOCK, dtype=np.int64)))
 
     def batch(self, first_sample_id: int, count: int) -> Batch:
@@ -138,8 +140,7 @@ class Loader:
         """The ids below `until`, ascending, of the samples whose inputs read any of the document `document`."""
         found: set[int] = set()
         for number, shard in enumerate(self._shards):
-            domain = shard.key.split("/")[2]
-            windows = count_windows(shard.tokens, self.sequence_length)
+            domain, windows = shard.domain, int(self._windows[number])
             before = int(self._ends[number]) - windows - int(self._first_of_domain[self.domains.index(domain)])
             columns = shard.documents
             for name, start, end in zip(columns["id"], columns["start"], columns["end"], strict=True):

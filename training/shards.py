@@ -1,33 +1,75 @@
-"""Reading a tokens artifact: its manifest, its memory-mapped shards and the document index beside each.
+"""Reading a tokens artifact: its manifest, the table of its shards, the memory-mapped shards and the document index
+beside each.
 
-The layout (docs/tokens.md): `shards/{split}/{domain}/{number}` are little-endian uint32 tokens, document after
-document, each ended by the end-of-document token; `index/{split}/{domain}/{number}` is a Parquet table with one row a
-document.
-Nothing but `manifest.json` says which files exist, and a file is checked against it before its first use.
+The layout (docs/tokens.md): `manifest.json` names `shards.parquet` with its sha256, and that table is the one list of
+shards: TABLE has its columns. A shard is little-endian uint32 tokens, document after document, each ended by the
+end-of-document token; its index is a Parquet table with one row a document. A file that the table does not list is
+never read, and one that it lists is checked before its first use.
+
+Legend: N shards.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 TOKEN = np.dtype("<u4")
+TABLE = {
+    "key": "string",
+    "split": "string",
+    "domain": "string",
+    "source": "string",
+    "tokens": "int64",
+    "documents": "int64",
+    "bytes": "int64",
+    "sha256": "string",
+    "index_bytes": "int64",
+    "index_sha256": "string",
+}
+"""Columns of `shards.parquet` and their Arrow types; one row a shard, in the order of keys. `key` is
+`{split}/{domain}/{the source in small letters}/{batch}-{number}`; the shard lies at `shard_path`, its index at
+`index_path`."""
 
 
 class ShardError(RuntimeError):
     """Token shards that are missing, altered, cut or not what was asked for; the message names the file."""
 
 
+def shard_path(key: str, sha256: str) -> str:
+    """Where a shard lies, relative to its artifact."""
+    return f"parts/shards/{key}.{sha256[:12]}.bin"
+
+
+def index_path(key: str, sha256: str) -> str:
+    """Where the index of a shard lies, relative to its artifact."""
+    return f"parts/index/{key}.{sha256[:12]}.parquet"
+
+
+def content(table: pa.Table) -> str:
+    """Identity of the data: a hash over which tokens stand where. That of the table's file would also change with the
+    version of the library that wrote it."""
+    found = hashlib.sha256()
+    for name in ("key", "source", "tokens", "documents", "sha256"):
+        found.update(json.dumps([name, table[name].to_pylist()], ensure_ascii=False).encode())
+    return found.hexdigest()
+
+
 @dataclass(frozen=True)
 class File:
-    """One file of the artifact as its manifest lists it."""
+    """One file of the artifact as its manifest or table lists it."""
 
     uri: str
     """Of the artifact."""
@@ -61,23 +103,13 @@ class Shard:
     """One shard: its tokens, and which documents they belong to."""
 
     key: str
-    """Such as `shards/train/code/00003-000`."""
+    """Such as `train/code/python-docs/000003-000`."""
+    split: str
+    domain: str
+    source: str
     tokens: int
-    uri: str
-    """Of the artifact."""
-    records: tuple[dict[str, Any], dict[str, Any]]
-    """The manifest's records of the shard and of its index."""
-
-    @cached_property
-    def file(self) -> File:
-        return self._file(0)
-
-    @cached_property
-    def index(self) -> File:
-        return self._file(1)
-
-    def _file(self, number: int) -> File:
-        return File(self.uri, **{name: self.records[number][name] for name in ("path", "sha256", "bytes")})
+    file: File
+    index: File
 
     @cached_property
     def tokens_T(self) -> np.ndarray:
@@ -96,8 +128,42 @@ class Shard:
         return pq.read_table(self.index.local).to_pydict()
 
 
+class Stream(Sequence[Shard]):
+    """The shards of one split, domain and source, in order; each is made at its first use, so that tens of thousands
+    cost nothing until they are read."""
+
+    def __init__(self, uri: str, table: pa.Table) -> None:
+        self.uri = uri
+        self._table = table
+        self.split, self.domain, self.source = (table[name][0].as_py() for name in ("split", "domain", "source"))
+        self.tokens_N: np.ndarray = table["tokens"].to_numpy()
+        """Tokens of each shard, int64."""
+        self.documents_N: np.ndarray = table["documents"].to_numpy()
+        """Documents of each shard, copies counted, int64."""
+        self._made: dict[int, Shard] = {}
+
+    def __len__(self) -> int:
+        return len(self.tokens_N)
+
+    @overload
+    def __getitem__(self, number: int) -> Shard: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Shard]: ...
+    def __getitem__(self, number: int | slice) -> Shard | list[Shard]:
+        if isinstance(number, slice):
+            return [self[place] for place in range(len(self))[number]]
+        place = range(len(self))[number]
+        if place not in self._made:
+            row = {name: self._table[name][place].as_py() for name in TABLE}
+            tokens = File(self.uri, shard_path(row["key"], row["sha256"]), row["sha256"], row["bytes"])
+            digest = row["index_sha256"]
+            index = File(self.uri, index_path(row["key"], digest), digest, row["index_bytes"])
+            self._made[place] = Shard(row["key"], self.split, self.domain, self.source, row["tokens"], tokens, index)
+        return self._made[place]
+
+
 class TokenShards:
-    """The shards that the manifest at `uri` (a folder or any fsspec URL) lists, by split and domain."""
+    """The shards that the artifact at `uri` (a folder or any fsspec URL) lists, by split, domain and source."""
 
     def __init__(self, uri: str | Path) -> None:
         self.uri = str(uri).rstrip("/").removesuffix("/manifest.json")
@@ -106,46 +172,61 @@ class TokenShards:
         if "end_of_document" not in statistics:
             raise ShardError(f"{self.uri} is an artifact of '{manifest['name']}', not of token shards")
         self.fingerprint: str = manifest["fingerprint"]
-        self.content: str = manifest["content"]
-        """Hash over all shards' and indices' sha256: the same content, the same tokens."""
         self.vocabulary: int = statistics["vocabulary"]
         self.end_of_document: int = statistics["end_of_document"]
-        parts = {part["key"]: part for part in manifest["parts"]}
-        self.splits: dict[str, dict[str, list[Shard]]] = {}
-        for key in sorted(key for key in parts if key.startswith("shards/")):
-            _, split, domain, name = key.split("/")
-            index = parts.get(f"index/{split}/{domain}/{name}")
-            if index is None:
-                raise ShardError(f"{self.uri}/manifest.json lists {key} without its index; {_REPAIR}")
-            shard = Shard(key, parts[key]["bytes"] // TOKEN.itemsize, self.uri, (parts[key], index))
-            self.splits.setdefault(split, {}).setdefault(domain, []).append(shard)
+        self._table = _table(self.uri, manifest)
+        self._streams: dict[str, dict[tuple[str, str], Stream]] = {}
+        for first, end in _runs(self._table):
+            stream = Stream(self.uri, self._table.slice(first, end - first))
+            self._streams.setdefault(stream.split, {})[stream.domain, stream.source] = stream
+
+    @cached_property
+    def content(self) -> str:
+        """The same content, the same tokens in the same places."""
+        return content(self._table)
+
+    @property
+    def splits(self) -> list[str]:
+        return sorted(self._streams)
+
+    def streams(self, split: str) -> dict[tuple[str, str], Stream]:
+        """(domain, source) -> its shards; ShardError for a split that does not exist."""
+        if split not in self._streams:
+            known = ", ".join(self.splits) or "none"
+            raise ShardError(f"{self.uri} has no split '{split}'; it has: {known}")
+        return self._streams[split]
 
     def shards(self, split: str) -> dict[str, list[Shard]]:
         """Domain -> its shards in order; ShardError for a split that does not exist."""
-        if split not in self.splits:
-            known = ", ".join(sorted(self.splits)) or "none"
-            raise ShardError(f"{self.uri} has no split '{split}'; it has: {known}")
-        return self.splits[split]
+        found: dict[str, list[Shard]] = {}
+        for (domain, _), stream in self.streams(split).items():
+            found.setdefault(domain, []).extend(stream)
+        return found
 
     def windows(self, split: str, sequence_length: int) -> dict[str, int]:
         """Domain -> how many windows of `sequence_length` inputs (and their targets) it holds."""
-        return {
-            domain: sum(count_windows(shard.tokens, sequence_length) for shard in shards)
-            for domain, shards in self.shards(split).items()
-        }
+        found: dict[str, int] = {}
+        for (domain, _), stream in self.streams(split).items():
+            windows = int(count_windows(stream.tokens_N, sequence_length).sum())
+            found[domain] = found.get(domain, 0) + windows
+        return found
+
+    def __iter__(self) -> Iterator[Shard]:
+        """Every shard of every split."""
+        for split in self.splits:
+            for stream in self._streams[split].values():
+                yield from stream
 
     def verify(self) -> None:
         """Check every listed file now instead of at its first use; ShardError names the first bad one."""
-        for domains in self.splits.values():
-            for shards in domains.values():
-                for shard in shards:
-                    _ = shard.file.local, shard.index.local
+        for shard in self:
+            _ = shard.file.local, shard.index.local
 
 
-def count_windows(tokens: int, sequence_length: int) -> int:
-    """Windows in a shard: each reads sequence_length + 1 tokens, the next starts sequence_length further (RECIPE 3).
+def count_windows(tokens_N: np.ndarray, sequence_length: int) -> np.ndarray:
+    """Windows in each shard: each reads sequence_length + 1 tokens, the next starts sequence_length further (RECIPE 3).
     A window never crosses shards; what remains at a shard's end is not read at this length."""
-    return max(0, (tokens - 1) // sequence_length)
+    return np.maximum(0, (tokens_N - 1) // sequence_length)
 
 
 _REPAIR = "delete the artifact's folder and run the tokens stage again"
@@ -156,6 +237,38 @@ def _manifest(uri: str) -> dict[str, Any]:
     if not path.is_file():
         raise ShardError(f"{uri}/manifest.json does not exist: nothing complete lies there; run the tokens stage")
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _table(uri: str, manifest: dict[str, Any]) -> pa.Table:
+    """The table of shards, its file checked; ShardError where it is not what the manifest lists or not a table of
+    shards in the order of keys."""
+    import pyarrow.parquet as pq
+
+    records = [part for part in manifest["parts"] if part["key"] == "shards"]
+    if len(records) != 1:
+        raise ShardError(f"{uri}/manifest.json lists no table of shards: an older openk2 wrote it; {_REPAIR}")
+    path = File(uri, **{name: records[0][name] for name in ("path", "sha256", "bytes")}).local
+    table = pq.ParquetFile(path).read()
+    if {field.name: str(field.type) for field in table.schema} != TABLE:
+        raise ShardError(f"{path} has other columns than a table of shards ({', '.join(TABLE)}); {_REPAIR}")
+    table = table.combine_chunks()
+    key_N = table["key"].to_numpy()
+    if table.num_rows and not (key_N[:-1] < key_N[1:]).all():
+        raise ShardError(f"{path} does not list its shards in the order of keys, each once; {_REPAIR}")
+    return table
+
+
+def _runs(table: pa.Table) -> Iterator[tuple[int, int]]:
+    """(first, end) of the rows of each split, domain and source."""
+    if not table.num_rows:
+        return
+    # Not in Arrow: loading its functions takes longer and more memory than all the rest.
+    changes_N = np.zeros(table.num_rows, bool)
+    for name in ("split", "domain", "source"):
+        value_N = table[name].to_numpy()
+        changes_N[1:] |= value_N[1:] != value_N[:-1]
+    borders = [0, *np.flatnonzero(changes_N).tolist(), table.num_rows]
+    yield from itertools.pairwise(borders)
 
 
 def _local(uri: str, path: str, keep: bool = True) -> Path:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.shards import folder_of
 from training.loader import Loader, share
 from training.order import OrderError
 from training.shards import ShardError, TokenShards, count_windows
@@ -23,42 +23,32 @@ from training.shards import ShardError, TokenShards, count_windows
 END = 0
 MIX = {"code": 0.25, "math": 0.3, "web": 0.45}
 LENGTHS = {  # tokens of each document, by shard
-    "train/code/0": [5, 1, 40, 7, 90, 3],
-    "train/code/1": [2, 2, 30],
-    "train/math/0": [200],
-    "train/web/0": [17, 16, 16, 16, 16, 50],
-    "train/web/1": [1, 1, 1],
-    "heldout/web/0": [60],
+    "train/code/made/0": [5, 1, 40, 7, 90, 3],
+    "train/code/made/1": [2, 2, 30],
+    "train/math/made/0": [200],
+    "train/web/made/0": [17, 16, 16, 16, 16, 50],
+    "train/web/made/1": [1, 1, 1],
+    "heldout/web/made/0": [60],
 }
 
 
 def artifact(folder: Path, lengths: dict[str, list[int]], first: int = 1) -> str:
     """A tokens artifact with documents of these lengths; tokens count upwards, so that every window is unique."""
-    parts, token = [], first
-    folder.mkdir(parents=True, exist_ok=True)
+    shards, token = {}, first
     for key, documents in lengths.items():
         ends = np.cumsum(documents).tolist()
-        tokens_T = np.arange(token, token + ends[-1]).astype("<u4")
+        tokens_T = np.arange(token, token + ends[-1])
         token += ends[-1]
         tokens_T[np.asarray(ends) - 1] = END
-        flat = key.replace("/", "-")
+        name = key.replace("/", "-")
         rows = {
             "start": [0, *ends[:-1]],
             "end": ends,
-            "id": [f"{flat}-{n}" for n in range(len(ends))],
+            "id": [f"{name}-{n}" for n in range(len(ends))],
             "source": [key] * len(ends),
         }
-        tokens_T.tofile(folder / f"{flat}.bin")
-        pq.write_table(pa.table(rows), folder / f"{flat}.parquet")
-        for kind, suffix in (("shards", "bin"), ("index", "parquet")):
-            file = folder / f"{flat}.{suffix}"
-            sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-            parts.append({"key": f"{kind}/{key}", "path": file.name, "sha256": sha256, "bytes": file.stat().st_size})
-    content = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    statistics = {"vocabulary": token, "end_of_document": END}
-    manifest = {"name": "tokens", "fingerprint": "f", "content": content, "parts": parts, "statistics": statistics}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return str(folder)
+        shards[key] = (tokens_T, pa.table(rows))
+    return folder_of(folder, shards, {"vocabulary": token, "end_of_document": END})
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +145,7 @@ def test_resuming_far_into_a_run_takes_no_longer_than_starting(uri: str) -> None
 def test_document_numbers_change_exactly_where_documents_do(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], length: int, seed: int
 ) -> None:
-    uri = artifact(tmp_path_factory.mktemp("boundaries"), {"train/web/0": [*lengths, length + 1]})
+    uri = artifact(tmp_path_factory.mktemp("boundaries"), {"train/web/made/0": [*lengths, length + 1]})
     loader = Loader(uri, "train", {"web": 1}, seed, length)
     count = loader.windows["web"]
     batch = loader.batch(0, count)
@@ -165,7 +155,9 @@ def test_document_numbers_change_exactly_where_documents_do(
         owner = owners[start : start + length]
         assert batch.document_ids_BS[row].tolist() == (owner - owner[0]).tolist()
         spans = loader.describe(row)
-        assert [span.document["id"] for span in spans] == [f"train-web-0-{n}" for n in dict.fromkeys(owner.tolist())]
+        assert [span.document["id"] for span in spans] == [
+            f"train-web-made-0-{n}" for n in dict.fromkeys(owner.tolist())
+        ]
         assert [(span.first, span.end - span.start) for span in spans] == [
             (int(np.argmax(owner == n)), int((owner == n).sum())) for n in dict.fromkeys(owner.tolist())
         ]
@@ -211,7 +203,7 @@ def test_bad_shards_are_errors_that_name_them(tmp_path: Path) -> None:
     def spoiled(name: str, spoil) -> Loader:
         folder = tmp_path / name
         uri = artifact(folder, LENGTHS)
-        spoil(folder / "train-math-0.bin")
+        spoil(next(Path(uri).glob("parts/shards/train/math/made/0.*.bin")))
         return Loader(uri, "train", {"math": 1}, 0, 8)
 
     def flip(path: Path) -> None:
@@ -220,9 +212,12 @@ def test_bad_shards_are_errors_that_name_them(tmp_path: Path) -> None:
         path.write_bytes(data)
 
     cases = {
-        "missing": (Path.unlink, r"train-math-0\.bin is missing"),
-        "cut": (lambda path: path.write_bytes(path.read_bytes()[:-4]), r"train-math-0\.bin has 796 bytes .* 800"),
-        "altered": (flip, r"train-math-0\.bin was altered"),
+        "missing": (Path.unlink, r"train/math/made/0\.\w+\.bin is missing"),
+        "cut": (
+            lambda path: path.write_bytes(path.read_bytes()[:-4]),
+            r"train/math/made/0\.\w+\.bin has 796 bytes .* 800",
+        ),
+        "altered": (flip, r"train/math/made/0\.\w+\.bin was altered"),
     }
     for name, (spoil, said) in cases.items():
         loader = spoiled(name, spoil)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from model.config import ModelConfig
+from tests.shards import folder_of
 from training import checkpoint
 from training.config import PretrainConfig
 from training.parallel import World
@@ -63,7 +63,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokens artifact of two domains: counting up and counting down, so that there is something to learn."""
     root = tmp_path_factory.mktemp("tokens")
     random = np.random.default_rng(0)
-    parts = []
+    made = {}
     for split, documents in (("train", 60), ("heldout", 8)):
         for domain, step in (("code", 1), ("web", -1)):
             tokens, rows = [], []
@@ -72,30 +72,8 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 text = 2 + (random.integers(VOCABULARY) + step * np.arange(length)) % (VOCABULARY - 2)
                 rows.append({"id": f"{domain}{number}", "start": len(tokens), "end": len(tokens) + length + 1})
                 tokens += [*text.tolist(), END]
-            for kind in ("shards", "index"):
-                path = root / kind / split / domain / "00000"
-                path.parent.mkdir(parents=True)
-                if kind == "shards":
-                    path.write_bytes(np.asarray(tokens, "<u4").tobytes())
-                else:
-                    pq.write_table(pa.Table.from_pylist(rows), path)
-                parts.append(
-                    {
-                        "key": f"{kind}/{split}/{domain}/00000",
-                        "path": str(path.relative_to(root)),
-                        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                        "bytes": path.stat().st_size,
-                    }
-                )
-    manifest = {
-        "name": "tokens",
-        "fingerprint": "f",
-        "content": "c",
-        "statistics": {"vocabulary": VOCABULARY, "end_of_document": END},
-        "parts": parts,
-    }
-    (root / "manifest.json").write_text(json.dumps(manifest))
-    return root
+            made[f"{split}/{domain}/made/0"] = (np.asarray(tokens), pa.Table.from_pylist(rows))
+    return Path(folder_of(root, made, {"vocabulary": VOCABULARY, "end_of_document": END}))
 
 
 def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tasks.tokens.config import TokensConfig
 from tasks.tokens.shards import build, plan
 from tasks.tokens.tokenizer import decode_bytes, encode_texts
 from training.loader import Loader
+from training.shards import TokenShards, shard_path
 
 from .corpus import Nothing, documents, publish, record, rewrites_of
 
@@ -36,17 +37,17 @@ def stage(root: Path, config: TokensConfig, corpus: Made, rewrites: Made, learne
 def spans(tokens: Artifact) -> dict[str, dict[str, object]]:
     """Document id -> its index row, its tokens, split and domain."""
     found: dict[str, dict[str, object]] = {}
-    for part in tokens.parts("index"):
-        _, split, domain, _ = part.key.split("/")
-        shard = next(p for p in tokens.parts("shards") if p.key == part.key.replace("index", "shards", 1))
-        held = np.fromfile(tokens.file(shard), "<u4")
-        assert shard.rows == len(held)
+    for shard in TokenShards(tokens.uri):
+        held = np.fromfile(shard.file.local, "<u4")
+        assert shard.tokens == len(held)
         end = 0
-        for row in pq.read_table(tokens.file(part)).to_pylist():
+        for row in pq.read_table(shard.index.local).to_pylist():
             assert row["start"] == end < row["end"]
+            assert row["source"] == shard.source
             end = row["end"]
             assert row["id"] not in found
-            found[row["id"]] = row | {"tokens": held[row["start"] : end].tolist(), "split": split, "domain": domain}
+            place = {"split": shard.split, "domain": shard.domain}
+            found[row["id"]] = row | place | {"tokens": held[row["start"] : end].tolist()}
         assert end == len(held)
     return found
 
@@ -75,7 +76,7 @@ def test_every_document_comes_back_from_its_span(tokens: Artifact, bpe: Tokenize
 
 
 def test_no_shard_is_larger_than_configured(tokens: Artifact) -> None:
-    sizes = [part.bytes for part in tokens.parts("shards")]
+    sizes = [shard.file.bytes for shard in TokenShards(tokens.uri)]
     assert max(sizes) <= CONFIG.shard_bytes
     assert len(sizes) > 16  # so that the limit was met
 
@@ -123,7 +124,7 @@ def test_statistics_are_those_of_the_bytes(tokens: Artifact) -> None:
     assert statistics["documents"] == len(train)
     assert statistics["rewrites"]["documents"] == sum(bool(row["rewrite"]) for row in train)
     assert sum(row["tokens"] for row in statistics["by_source"].values()) == statistics["tokens"]
-    assert sum(statistics["shards"].values()) == len(tokens.parts("shards"))
+    assert sum(statistics["shards"].values()) == len(list(TokenShards(tokens.uri)))
     assert statistics["vocabulary"] == 700
     assert statistics["empty"] == 0
 
@@ -142,7 +143,7 @@ def test_the_loader_reads_what_the_stage_wrote(tokens: Artifact, bpe: Tokenizer)
 
 
 def content(artifact: Artifact) -> dict[str, str]:
-    return {part.key: part.sha256 for part in artifact.parts()}
+    return {shard.key: shard.file.sha256 + shard.index.sha256 for shard in TokenShards(artifact.uri)}
 
 
 def test_bytes_do_not_depend_on_threads(
@@ -154,11 +155,11 @@ def test_bytes_do_not_depend_on_threads(
         assert content(build(step, corpus[1], rewrites[1], learned[1])) == content(tokens)
 
 
-@pytest.mark.parametrize("records", [1, 7, 23])
+@pytest.mark.parametrize("files", [1, 15, 47])
 def test_a_killed_run_goes_on_to_the_same_bytes(
-    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact, records: int
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact, files: int
 ) -> None:
-    """SIGKILL after some records, then the same command: the same parts, and finished batches are not done again."""
+    """SIGKILL after some files, then the same command: the same parts, and finished batches are not done again."""
     step = Step("tokens", CONFIG, str(tmp_path), (corpus[0], rewrites[0], learned[0]))
     command = [
         sys.executable,
@@ -167,22 +168,21 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
         *(str(tmp_path), corpus[0].root, corpus[1].uri, rewrites[1].uri, learned[1].uri),
     ]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[3], env=os.environ | {"RAYON_NUM_THREADS": "1"})
-    folder = Path(step.uri) / "records"
+    folder = Path(step.uri) / "parts"
     deadline = time.monotonic() + 60
-    while len(list(folder.glob("*.json")) if folder.exists() else []) < records and process.poll() is None:
+    while len([path for path in folder.rglob("*.*") if path.is_file()]) < files and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert step.artifact() is None, "the run ended before it could be killed"
-    done = {part.key: Path(step.uri, part.path).stat().st_mtime_ns for part in step.recorded("shards")}
-    batches = {key for part in step.recorded("batches") for key in part.statistics["shards"]}
+    listed = [row for part in step.recorded("batches") for row in part.statistics["shards"]]
+    paths = [Path(step.uri, shard_path(row["key"], row["sha256"])) for row in listed]
+    done = {path: path.stat().st_mtime_ns for path in paths}
     again = build(step, corpus[1], rewrites[1], learned[1])
     assert content(again) == content(tokens)
     assert again.statistics == tokens.statistics
-    for part in again.parts("shards"):
-        if part.key.removeprefix("shards/") in batches:
-            assert Path(step.uri, part.path).stat().st_mtime_ns == done[part.key]
+    assert done == {path: path.stat().st_mtime_ns for path in paths}
 
 
 def resume(root: str, data: str, corpus: str, rewrites: str, learned: str) -> None:
@@ -194,13 +194,13 @@ def resume(root: str, data: str, corpus: str, rewrites: str, learned: str) -> No
     above = Step("corpus", Nothing(), data)
     steps = (above, Step("rewrites", Nothing(), data), Step("tokenizer", TokenizerConfig(**config), data, (above,)))
     step = Step("tokens", CONFIG, root, steps)
-    put = step.put
+    store = step.store
 
     def slow(*arguments, **named):
         time.sleep(0.02)
-        return put(*arguments, **named)
+        return store(*arguments, **named)
 
-    object.__setattr__(step, "put", slow)
+    object.__setattr__(step, "store", slow)
     build(step, *artifacts)
 
 
@@ -219,7 +219,7 @@ def test_documents_of_no_tokens_and_huge_ones(root: Path, tmp_path: Path, learne
         *ids, _ = found[row["id"]]["tokens"]
         assert decode_bytes(bpe, ids).decode() == row["text"]
     assert found[rows[1]["id"]]["tokens"][:-1] == encode_texts(bpe, [huge], piece=10**9)[0]
-    assert "heldout" not in {part.key.split("/")[1] for part in artifact.parts("shards")}
+    assert TokenShards(artifact.uri).splits == ["train"]
     Loader(artifact.uri, "train", {"web": 1}, 0, 4096).batch(0, 4)
 
 
@@ -272,4 +272,4 @@ def test_batches_are_consecutive_parts_and_hold_every_one_once(corpus: Made, rew
         assert [(batch.group, part.key) for batch in batches for part in batch.parts] == every
         assert [batch.number for batch in batches] == list(range(len(batches)))
         assert all(len(batch.parts) == 1 or batch.bytes <= size for batch in batches)
-    assert json.dumps([batch.key for batch in batches]) == '["batches/00000", "batches/00001"]'
+    assert json.dumps([batch.key for batch in batches]) == '["batches/000000", "batches/000001"]'
