@@ -47,8 +47,8 @@ from training.metrics import Metrics, replace_file, summarise, write_progress
 from training.muonclip import MuonClip, MuonClipError
 from training.order import OrderError
 from training.parallel import RankError, World, join
-from training.schedule import Stage, Update
 from training.samples import IGNORED
+from training.schedule import Stage, Update
 from training.shards import BadShard, TokenShards
 
 log = logging.getLogger(__name__)

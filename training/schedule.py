@@ -165,13 +165,12 @@ class StagePlan(Config):
                     f"stage {span.stage.name!r} has no update left: it ends at {span.border:,} tokens and "
                     f"{span.first_token:,} are consumed before it; lengthen it or make its batch smaller"
                 )
-            late = [
-                change.sample for change in span.stage.mix_changes if change.sample >= span.updates * span.stage.batch
-            ]
-            if late:
+            samples = span.updates * span.stage.batch
+            last = max((change.sample for change in span.stage.mix_changes), default=0)
+            if last >= samples:
                 raise ValueError(
-                    f"stage {span.stage.name!r} has {span.updates * span.stage.batch} samples and a mix change at "
-                    f"{late[0]}: give that mix to the next stage"
+                    f"stage {span.stage.name!r} has {samples} samples and a mix change at {last}: give that mix to the "
+                    "next stage"
                 )
         return self
 

@@ -11,10 +11,10 @@ Legend: N shards.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+
+from training.cache import REPAIR, Cache, File, ShardError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +46,13 @@ TABLE = {
 `index_path`."""
 
 
-class ShardError(RuntimeError):
-    """Token shards that are missing, altered, cut or not what was asked for; the message names the file."""
+class BadShard(ShardError):
+    """A shard, or its index, that is missing, cut or altered."""
+
+    def __init__(self, key: str, error: ShardError) -> None:
+        super().__init__(str(error))
+        self.key = key
+        """Of the shard."""
 
 
 def shard_path(key: str, sha256: str) -> str:
@@ -68,37 +75,6 @@ def content(table: pa.Table) -> str:
 
 
 @dataclass(frozen=True)
-class File:
-    """One file of the artifact as its manifest or table lists it."""
-
-    uri: str
-    """Of the artifact."""
-    path: str
-    """Relative to `uri`."""
-    sha256: str
-    bytes: int
-
-    @cached_property
-    def local(self) -> Path:
-        """A local path with exactly the listed bytes; ShardError otherwise. Remote files are fetched once."""
-        path = _local(self.uri, self.path)
-        if not path.is_file():
-            raise ShardError(
-                f"{self.uri}/{self.path} is missing though the manifest lists it: run the tokens stage again"
-            )
-        size = path.stat().st_size
-        if size != self.bytes:
-            raise ShardError(f"{path} has {size} bytes where its manifest lists {self.bytes}: it was cut; {_REPAIR}")
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != self.sha256:
-            raise ShardError(
-                f"{path} was altered: its sha256 is {found[:12]}..., its manifest's {self.sha256[:12]}...; {_REPAIR}"
-            )
-        return path
-
-
-@dataclass(frozen=True)
 class Shard:
     """One shard: its tokens, and which documents they belong to."""
 
@@ -110,30 +86,61 @@ class Shard:
     tokens: int
     file: File
     index: File
+    cache: Cache
 
     @cached_property
     def tokens_T(self) -> np.ndarray:
         """All its tokens, memory-mapped, uint32."""
         if self.tokens == 0:
             return np.empty(0, TOKEN)
-        # A plain view: slicing the memmap class itself costs more than reading a window.
-        return np.memmap(self.file.local, TOKEN, "r").view(np.ndarray)
+        with self._naming():
+            # A plain view: slicing the memmap class itself costs more than reading a window.
+            return np.memmap(self.cache.path(self.file), TOKEN, "r").view(np.ndarray)
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        """Its tokens start .. end - 1, uint32; BadShard where its file is not the listed one. What is remote is not
+        mapped: a mapped file would keep its room on the disk when it leaves the cache."""
+        if self.file.is_local:
+            return self.tokens_T[start:end]
+        with self._naming(), self.cache.open(self.file) as file:
+            return np.fromfile(file, TOKEN, end - start, offset=start * TOKEN.itemsize)
 
     @cached_property
     def documents(self) -> dict[str, list[Any]]:
         """The document index as columns: start, end (token offsets, the end-of-document token included), id, source,
         licence, rewrite, source_id."""
+        return self._index().to_pydict()
+
+    def ends(self) -> np.ndarray:
+        """Where each document ends, int64: documents touch, and the first begins at 0."""
+        return self._index(["end"])["end"].to_numpy()
+
+    def verify(self) -> None:
+        """Check its files now; BadShard where one is not the listed one."""
+        with self._naming():
+            self.cache.path(self.file)
+            self.cache.path(self.index)
+
+    def _index(self, columns: list[str] | None = None) -> pa.Table:
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.index.local).to_pydict()
+        with self._naming(), self.cache.open(self.index) as file:
+            return pq.ParquetFile(file).read(columns)
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except ShardError as error:
+            raise BadShard(self.key, error) from error
 
 
 class Stream(Sequence[Shard]):
     """The shards of one split, domain and source, in order; each is made at its first use, so that tens of thousands
     cost nothing until they are read."""
 
-    def __init__(self, uri: str, table: pa.Table) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, table: pa.Table, cache: Cache) -> None:
+        self.uri, self.cache = uri, cache
         self._table = table
         self.split, self.domain, self.source = (table[name][0].as_py() for name in ("split", "domain", "source"))
         self.tokens_N: np.ndarray = table["tokens"].to_numpy()
@@ -144,6 +151,10 @@ class Stream(Sequence[Shard]):
 
     def __len__(self) -> int:
         return len(self.tokens_N)
+
+    def index_sha256(self) -> list[str]:
+        """Of each shard's index."""
+        return self._table["index_sha256"].to_pylist()
 
     @overload
     def __getitem__(self, number: int) -> Shard: ...
@@ -158,14 +169,17 @@ class Stream(Sequence[Shard]):
             tokens = File(self.uri, shard_path(row["key"], row["sha256"]), row["sha256"], row["bytes"])
             digest = row["index_sha256"]
             index = File(self.uri, index_path(row["key"], digest), digest, row["index_bytes"])
-            self._made[place] = Shard(row["key"], self.split, self.domain, self.source, row["tokens"], tokens, index)
+            self._made[place] = Shard(
+                row["key"], self.split, self.domain, self.source, row["tokens"], tokens, index, self.cache
+            )
         return self._made[place]
 
 
 class TokenShards:
     """The shards that the artifact at `uri` (a folder or any fsspec URL) lists, by split, domain and source."""
 
-    def __init__(self, uri: str | Path) -> None:
+    def __init__(self, uri: str | Path, cache: Cache | None = None) -> None:
+        self.cache = cache or Cache.from_environment()
         self.uri = str(uri).rstrip("/").removesuffix("/manifest.json")
         manifest = _manifest(self.uri)
         statistics = manifest["statistics"]
@@ -174,10 +188,10 @@ class TokenShards:
         self.fingerprint: str = manifest["fingerprint"]
         self.vocabulary: int = statistics["vocabulary"]
         self.end_of_document: int = statistics["end_of_document"]
-        self._table = _table(self.uri, manifest)
+        self._table = _table(self.uri, manifest, self.cache)
         self._streams: dict[str, dict[tuple[str, str], Stream]] = {}
         for first, end in _runs(self._table):
-            stream = Stream(self.uri, self._table.slice(first, end - first))
+            stream = Stream(self.uri, self._table.slice(first, end - first), self.cache)
             self._streams.setdefault(stream.split, {})[stream.domain, stream.source] = stream
 
     @cached_property
@@ -220,7 +234,7 @@ class TokenShards:
     def verify(self) -> None:
         """Check every listed file now instead of at its first use; ShardError names the first bad one."""
         for shard in self:
-            _ = shard.file.local, shard.index.local
+            shard.verify()
 
 
 def count_windows(tokens_N: np.ndarray, sequence_length: int) -> np.ndarray:
@@ -229,32 +243,36 @@ def count_windows(tokens_N: np.ndarray, sequence_length: int) -> np.ndarray:
     return np.maximum(0, (tokens_N - 1) // sequence_length)
 
 
-_REPAIR = "delete the artifact's folder and run the tokens stage again"
-
-
 def _manifest(uri: str) -> dict[str, Any]:
-    path = _local(uri, "manifest.json", keep=False)
-    if not path.is_file():
-        raise ShardError(f"{uri}/manifest.json does not exist: nothing complete lies there; run the tokens stage")
-    return json.loads(path.read_text(encoding="utf-8"))
+    import fsspec
+
+    try:
+        # read anew each time: no sha256 says that a copy is the one that lies there
+        with fsspec.open(f"{uri}/manifest.json", "rb") as file:
+            return json.loads(file.read())
+    except FileNotFoundError:
+        message = f"{uri}/manifest.json does not exist: nothing complete lies there; run the tokens stage"
+        raise ShardError(message) from None
 
 
-def _table(uri: str, manifest: dict[str, Any]) -> pa.Table:
+def _table(uri: str, manifest: dict[str, Any], cache: Cache) -> pa.Table:
     """The table of shards, its file checked; ShardError where it is not what the manifest lists or not a table of
     shards in the order of keys."""
     import pyarrow.parquet as pq
 
     records = [part for part in manifest["parts"] if part["key"] == "shards"]
     if len(records) != 1:
-        raise ShardError(f"{uri}/manifest.json lists no table of shards: an older openk2 wrote it; {_REPAIR}")
-    path = File(uri, **{name: records[0][name] for name in ("path", "sha256", "bytes")}).local
-    table = pq.ParquetFile(path).read()
+        raise ShardError(f"{uri}/manifest.json lists no table of shards: an older openk2 wrote it; {REPAIR}")
+    listed = File(uri, **{name: records[0][name] for name in ("path", "sha256", "bytes")})
+    path = listed.name
+    with cache.open(listed) as file:
+        table = pq.ParquetFile(file).read()
     if {field.name: str(field.type) for field in table.schema} != TABLE:
-        raise ShardError(f"{path} has other columns than a table of shards ({', '.join(TABLE)}); {_REPAIR}")
+        raise ShardError(f"{path} has other columns than a table of shards ({', '.join(TABLE)}); {REPAIR}")
     table = table.combine_chunks()
     key_N = table["key"].to_numpy()
     if table.num_rows and not (key_N[:-1] < key_N[1:]).all():
-        raise ShardError(f"{path} does not list its shards in the order of keys, each once; {_REPAIR}")
+        raise ShardError(f"{path} does not list its shards in the order of keys, each once; {REPAIR}")
     return table
 
 
@@ -269,22 +287,3 @@ def _runs(table: pa.Table) -> Iterator[tuple[int, int]]:
         changes_N[1:] |= value_N[1:] != value_N[:-1]
     borders = [0, *np.flatnonzero(changes_N).tolist(), table.num_rows]
     yield from itertools.pairwise(borders)
-
-
-def _local(uri: str, path: str, keep: bool = True) -> Path:
-    """Where `path` of the artifact lies on this machine; fetched into the cache from a remote filesystem."""
-    if "://" not in uri or uri.startswith("file://"):
-        return Path(uri.removeprefix("file://")) / path
-    import fsspec
-
-    base = os.environ.get("OPENK2_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "openk2"
-    target = Path(base) / hashlib.sha256(uri.encode()).hexdigest()[:16] / path
-    if keep and target.is_file():
-        return target
-    fs, remote = fsspec.core.url_to_fs(f"{uri}/{path}")
-    if fs.exists(remote):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.{os.getpid()}")
-        fs.get_file(remote, str(partial))
-        partial.replace(target)
-    return target
