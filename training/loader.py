@@ -8,8 +8,8 @@
 
 `batch` depends on nothing but the ids and the skipped shards, so the global stream is the same for any number of ranks,
 workers and restarts, and the whole state of a run is its next sample id (with `identity()`, so that a checkpoint never
-continues on other data). Local shards are memory-mapped: nothing is read but what was asked for. Remote ones come into
-the cache of the machine.
+continues on other data). Local shards are memory-mapped: nothing is read but what was asked for. Remote ones come whole
+into the cache of the machine where all of them fit, and are read in checked parts where they do not.
 
 Legend: B samples, S sequence length, D sources, G shards.
 """
@@ -28,8 +28,9 @@ import numpy as np
 import torch
 
 from training.best_fit import VERSION as PACKING_VERSION
-from training.cache import Cache, ShardError
+from training.cache import Cache, ShardError, is_local
 from training.order import ALL, VERSION, Mix, Order, OrderError, Places, Schedule
+from training.ranges import Ranges
 from training.samples import PADDING, BestFit, Kind, Samples, Windows
 from training.shards import Shard, TokenShards
 
@@ -139,6 +140,12 @@ class Loader:
         owner = [self.domains.index(name.partition("/")[0]) for name in self.sources]
         self._domain_D = np.asarray(owner, np.int64)
         self._streams = [streams[name] for name in self.sources]
+        # A global shuffle touches all shards all the time: those that do not fit the cache together are read in parts.
+        self._ranges: Ranges | None = None
+        if not is_local(self.store.uri) and sum(stream.bytes for stream in self._streams) > self.cache.limit_bytes:
+            self._ranges = Ranges(self.cache)
+            for stream in self._streams:
+                stream.ranges = self._ranges
         # Samples numbered through all shards, source after source: a binary search over the shards' ends finds one.
         self._counts_G = np.concatenate([counts[name] for name in self.sources])
         self._ends_G = np.cumsum(self._counts_G)
@@ -173,7 +180,18 @@ class Loader:
         """Begin to check, and fetch where they are remote, the shards of these samples, in the order of their use;
         returns at once and changes nothing of what `batch` gives."""
         _, found = self._locate(first_sample_id, count)
-        self.cache.prefetch(shard.file for shard in dict.fromkeys(shard for shard, _ in found))
+        if self._ranges is None:
+            self.cache.prefetch(shard.file for shard in dict.fromkeys(shard for shard, _ in found))
+        else:
+            self._ranges.prefetch(
+                shard.range(*span) for shard, number in found for span in self.samples.spans(shard, number)
+            )
+
+    def close(self) -> None:
+        """Stop prefetching."""
+        self.cache.close()
+        if self._ranges is not None:
+            self._ranges.close()
 
     def skip(self, key: str, first_sample_id: int) -> None:
         """From a sample id on, read other samples of the same source and epoch instead of those of shard `key`: where

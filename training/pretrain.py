@@ -121,7 +121,12 @@ class Trainer:
             (self.work / "preempted.json").unlink(missing_ok=True)
         if not self._is_finished(final):
             self._resume()
-            if not self._train():
+            try:
+                finished = self._train()
+            finally:
+                for loader in self.loaders:
+                    loader.close()
+            if not finished:
                 return PREEMPTED
             checkpoint.save(final, self.model, self._state(), world=self.world)
         self.done = self.plan.updates
@@ -164,7 +169,6 @@ class Trainer:
                 return False
             self.progress("running", note=note, **clock.progress())
         metrics.close()
-        self.cache.close()
         return True
 
     def _update(self, update: Update, metrics: Metrics, clock: Clock) -> Totals:

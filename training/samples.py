@@ -55,6 +55,9 @@ class Samples(Protocol):
     def read(self, places: Sequence[tuple[Shard, int]]) -> Rows:
         """The samples that have these numbers within their shards."""
 
+    def spans(self, shard: Shard, number: int) -> list[tuple[int, int]]:
+        """(start, end) of the tokens that are read of its shard for a sample, targets included."""
+
     def pieces(self, shard: Shard, number: int) -> list[tuple[int, int, int]]:
         """(start, end, position): what the inputs of a sample read of its shard, and where it stands in the sample."""
 
@@ -79,6 +82,9 @@ class Windows:
             start = number * self.length
             read_BT[row] = shard.read(start, start + self.length + 1)
         return Rows(read_BT[:, :-1], read_BT[:, 1:])
+
+    def spans(self, shard: Shard, number: int) -> list[tuple[int, int]]:
+        return [(number * self.length, (number + 1) * self.length + 1)]
 
     def pieces(self, shard: Shard, number: int) -> list[tuple[int, int, int]]:
         return [(number * self.length, (number + 1) * self.length, 0)]
@@ -127,10 +133,10 @@ class BestFit:
         documents_BS = np.full(shape, PADDING, np.int32)
         for row, (shard, number) in enumerate(places):
             first = 0
-            for document, (start, end) in enumerate(self.packing(shard).row(number)):
+            pieces = zip(self.packing(shard).row(number), self.spans(shard, number), strict=True)
+            for document, ((start, end), span) in enumerate(pieces):
                 last = first + end - start
-                # one more than the piece: of a cut it is the last target
-                read = shard.read(start, min(end + 1, shard.tokens))
+                read = shard.read(*span)
                 tokens_BS[row, first:last] = read[: end - start]
                 cut = read[end - start - 1] != self.end_of_document
                 targets = read[1:] if cut else read[1 : end - start]
@@ -138,6 +144,10 @@ class BestFit:
                 documents_BS[row, first:last] = document
                 first = last
         return Rows(tokens_BS, targets_BS, documents_BS)
+
+    def spans(self, shard: Shard, number: int) -> list[tuple[int, int]]:
+        # one more than the piece: of a cut it is the last target
+        return [(start, min(end + 1, shard.tokens)) for start, end in self.packing(shard).row(number)]
 
     def pieces(self, shard: Shard, number: int) -> list[tuple[int, int, int]]:
         found, first = [], 0

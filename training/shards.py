@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from training.cache import REPAIR, Cache, File, ShardError
+from training.ranges import BLOCK, DIGEST, Range, Ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,10 +41,11 @@ TABLE = {
     "sha256": "string",
     "index_bytes": "int64",
     "index_sha256": "string",
+    "blocks_sha256": "string",
 }
 """Columns of `shards.parquet` and their Arrow types; one row a shard, in the order of keys. `key` is
 `{split}/{domain}/{the source in small letters}/{batch}-{number}`; the shard lies at `shard_path`, its index at
-`index_path`."""
+`index_path`, the list of its blocks' sha256 (`training/ranges.py`) at `blocks_path`."""
 
 
 class BadShard(ShardError):
@@ -63,6 +65,11 @@ def shard_path(key: str, sha256: str) -> str:
 def index_path(key: str, sha256: str) -> str:
     """Where the index of a shard lies, relative to its artifact."""
     return f"parts/index/{key}.{sha256[:12]}.parquet"
+
+
+def blocks_path(key: str, sha256: str) -> str:
+    """Where the list of a shard's blocks lies, relative to its artifact."""
+    return f"parts/blocks/{key}.{sha256[:12]}.sha256"
 
 
 def content(table: pa.Table) -> str:
@@ -86,7 +93,10 @@ class Shard:
     tokens: int
     file: File
     index: File
+    blocks: File
     cache: Cache
+    ranges: Ranges | None
+    """How parts of a remote shard are read; None fetches it whole."""
 
     @cached_property
     def tokens_T(self) -> np.ndarray:
@@ -102,8 +112,15 @@ class Shard:
         mapped: a mapped file would keep its room on the disk when it leaves the cache."""
         if self.file.is_local:
             return self.tokens_T[start:end]
+        if self.ranges is not None:
+            with self._naming():
+                return np.frombuffer(self.ranges.read(self.range(start, end)), TOKEN)
         with self._naming(), self.cache.open(self.file) as file:
             return np.fromfile(file, TOKEN, end - start, offset=start * TOKEN.itemsize)
+
+    def range(self, start: int, end: int) -> Range:
+        """Where the tokens start .. end - 1 lie in its file."""
+        return Range(self.file, self.blocks, start * TOKEN.itemsize, end * TOKEN.itemsize)
 
     @cached_property
     def documents(self) -> dict[str, list[Any]]:
@@ -141,10 +158,13 @@ class Stream(Sequence[Shard]):
 
     def __init__(self, uri: str, table: pa.Table, cache: Cache) -> None:
         self.uri, self.cache = uri, cache
+        self.ranges: Ranges | None = None
+        """Set where remote shards are to be read in parts."""
         self._table = table
         self.split, self.domain, self.source = (table[name][0].as_py() for name in ("split", "domain", "source"))
         self.tokens_N: np.ndarray = table["tokens"].to_numpy()
         """Tokens of each shard, int64."""
+        self.bytes = int(self.tokens_N.sum()) * TOKEN.itemsize
         self.documents_N: np.ndarray = table["documents"].to_numpy()
         """Documents of each shard, copies counted, int64."""
         self._made: dict[int, Shard] = {}
@@ -169,8 +189,19 @@ class Stream(Sequence[Shard]):
             tokens = File(self.uri, shard_path(row["key"], row["sha256"]), row["sha256"], row["bytes"])
             digest = row["index_sha256"]
             index = File(self.uri, index_path(row["key"], digest), digest, row["index_bytes"])
+            digest, size = row["blocks_sha256"], -(-row["bytes"] // BLOCK) * DIGEST
+            blocks = File(self.uri, blocks_path(row["key"], digest), digest, size)
             self._made[place] = Shard(
-                row["key"], self.split, self.domain, self.source, row["tokens"], tokens, index, self.cache
+                row["key"],
+                self.split,
+                self.domain,
+                self.source,
+                row["tokens"],
+                tokens,
+                index,
+                blocks,
+                self.cache,
+                self.ranges,
             )
         return self._made[place]
 

@@ -285,12 +285,13 @@ def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> No
     stages = [{**STAGES[0], "rate": {"start": 0, "end": 0}}]
     trainer = trainer_of(job(shards, tmp_path, stages=stages, dtype="float32", optimizer={"tau": tau}))
     update = trainer.plan.update(1)
-    before = trainer._accumulate(update).max_logits_LH
+    batch = trainer.loaders[0].batch(update.first_sample, update.stage.batch)
+    before = trainer._accumulate(update, batch).max_logits_LH
     trainer.optimizer.step(max_logits_LH=before)
     report = trainer.optimizer.last_report
     assert report is not None
     assert report.clipped_heads > 0
-    after = trainer._accumulate(update).max_logits_LH
+    after = trainer._accumulate(update, batch).max_logits_LH
     expected = torch.where(before > tau, torch.tensor(tau), before)
     # below the first layer the residual stream has not changed; further up it has, by what attention now gives
     torch.testing.assert_close(after[0], expected[0], rtol=1e-4, atol=1e-7)
