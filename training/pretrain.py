@@ -37,7 +37,7 @@ from torch.utils import deterministic
 
 from model.config import YarnConfig, flops_per_token, parameter_count
 from model.transformer import Transformer, update_router_bias
-from training import checkpoint
+from training import checkpoint, skips
 from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
@@ -49,7 +49,7 @@ from training.order import OrderError
 from training.parallel import RankError, World, join
 from training.samples import IGNORED
 from training.schedule import Stage, Update
-from training.shards import BadShard, TokenShards
+from training.shards import TokenShards
 
 log = logging.getLogger(__name__)
 
@@ -193,30 +193,13 @@ class Trainer:
         return totals
 
     def _read(self, update: Update, metrics: Metrics) -> Batch:
-        """This rank's share of the global batch. A shard that some rank cannot read is an error, or every rank leaves
-        it out from this update on, so that all agree on what every sample is."""
-        loader, share = self.loaders[update.stream], self.world.share(update.stage.batch)
-        if self.config.run.bad_shards == "error":
-            return loader.batch(update.first_sample + share.start, len(share))
-        while True:
-            batch, found = None, ""
-            try:
-                batch = loader.batch(update.first_sample + share.start, len(share))
-            except BadShard as error:
-                found = json.dumps([error.key, str(error)])
-            bad = dict(json.loads(text) for text in sorted(self.world.gather_texts(found)) if text)
-            for key, reason in bad.items():
-                log.warning("update %d: shard %s is skipped from now on: %s", update.number, key, reason)
-                loader.skip(key, update.first_sample)
-                metrics.write("skip", update.number, shard=key, first_sample=update.first_sample, reason=reason)
-            if loader.skipped_share() > self.config.run.most_skipped:
-                raise ShardError(
-                    f"{loader.skipped_share():.1%} of the samples lie in skipped shards ({', '.join(loader.skipped)}) "
-                    f"and run.most_skipped is {self.config.run.most_skipped:.1%}: repair them, or raise it"
-                )
-            if not bad:
-                assert batch is not None
-                return batch
+        """This rank's share of the global batch; what is skipped for it is recorded."""
+        loader = self.loaders[update.stream]
+        batch, skipped = skips.read(loader, self.world, update.first_sample, update.stage.batch, self.config.run)
+        for key, reason in skipped.items():
+            log.warning("update %d: shard %s is skipped from now on: %s", update.number, key, reason)
+            metrics.write("skip", update.number, shard=key, first_sample=update.first_sample, reason=reason)
+        return batch
 
     def _prefetch(self, update: int) -> None:
         """Begin to get the shards of the updates after this one."""

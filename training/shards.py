@@ -130,7 +130,7 @@ class Shard:
 
     def ends(self) -> np.ndarray:
         """Where each document ends, int64: documents touch, and the first begins at 0."""
-        return self._index(["end"])["end"].to_numpy()
+        return _integers(self._index(["end"]).combine_chunks(), "end")
 
     def verify(self) -> None:
         """Check its files now; BadShard where one is not the listed one."""
@@ -162,10 +162,10 @@ class Stream(Sequence[Shard]):
         """Set where remote shards are to be read in parts."""
         self._table = table
         self.split, self.domain, self.source = (table[name][0].as_py() for name in ("split", "domain", "source"))
-        self.tokens_N: np.ndarray = table["tokens"].to_numpy()
+        self.tokens_N: np.ndarray = _integers(table, "tokens")
         """Tokens of each shard, int64."""
         self.bytes = int(self.tokens_N.sum()) * TOKEN.itemsize
-        self.documents_N: np.ndarray = table["documents"].to_numpy()
+        self.documents_N: np.ndarray = _integers(table, "documents")
         """Documents of each shard, copies counted, int64."""
         self._made: dict[int, Shard] = {}
 
@@ -221,8 +221,7 @@ class TokenShards:
         self.end_of_document: int = statistics["end_of_document"]
         self._table = _table(self.uri, manifest, self.cache)
         self._streams: dict[str, dict[tuple[str, str], Stream]] = {}
-        for first, end in _runs(self._table):
-            stream = Stream(self.uri, self._table.slice(first, end - first), self.cache)
+        for stream in _streams(self.uri, self._table, self.cache):
             self._streams.setdefault(stream.split, {})[stream.domain, stream.source] = stream
 
     @cached_property
@@ -300,21 +299,25 @@ def _table(uri: str, manifest: dict[str, Any], cache: Cache) -> pa.Table:
         table = pq.ParquetFile(file).read()
     if {field.name: str(field.type) for field in table.schema} != TABLE:
         raise ShardError(f"{path} has other columns than a table of shards ({', '.join(TABLE)}); {REPAIR}")
-    table = table.combine_chunks()
-    key_N = table["key"].to_numpy()
-    if table.num_rows and not (key_N[:-1] < key_N[1:]).all():
-        raise ShardError(f"{path} does not list its shards in the order of keys, each once; {REPAIR}")
-    return table
+    return table.combine_chunks()
 
 
-def _runs(table: pa.Table) -> Iterator[tuple[int, int]]:
-    """(first, end) of the rows of each split, domain and source."""
+def _streams(uri: str, table: pa.Table, cache: Cache) -> Iterator[Stream]:
+    """The rows of each split, domain and source; ShardError where the keys do not ascend."""
+    # Neither Arrow's functions nor its arrays' `to_numpy`: loading them and pandas takes longer than all the rest.
+    key_N = table["key"].to_pylist()
+    if not all(one < other for one, other in itertools.pairwise(key_N)):
+        raise ShardError(f"the table of {uri} does not list its shards in the order of keys, each once; {REPAIR}")
+    first = 0
+    for _, run in itertools.groupby(key.rpartition("/")[0] for key in key_N):
+        count = sum(1 for _ in run)
+        yield Stream(uri, table.slice(first, count), cache)
+        first += count
+
+
+def _integers(table: pa.Table, name: str) -> np.ndarray:
+    """A column of int64, the table's own memory."""
     if not table.num_rows:
-        return
-    # Not in Arrow: loading its functions takes longer and more memory than all the rest.
-    changes_N = np.zeros(table.num_rows, bool)
-    for name in ("split", "domain", "source"):
-        value_N = table[name].to_numpy()
-        changes_N[1:] |= value_N[1:] != value_N[:-1]
-    borders = [0, *np.flatnonzero(changes_N).tolist(), table.num_rows]
-    yield from itertools.pairwise(borders)
+        return np.empty(0, np.int64)
+    (chunk,) = table[name].chunks
+    return np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk)]
