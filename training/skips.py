@@ -21,19 +21,18 @@ def read(loader: Loader, world: World, first: int, size: int, run: RunConfig) ->
         ShardError: more than `run.most_skipped` of the samples lie in skipped shards.
     """
     share = world.share(size)
+    if run.bad_shards == "error":
+        return loader.batch(first + share.start, len(share)), {}
     skipped: dict[str, str] = {}
     while True:
         batch, met = None, ""
         try:
             batch = loader.batch(first + share.start, len(share))
         except BadShard as error:
-            if run.bad_shards == "error":
-                raise
             met = json.dumps([error.key, str(error)])
-        if run.bad_shards == "error":
-            assert batch is not None
-            return batch, skipped
         found = [json.loads(text) for text in sorted(world.gather_texts(met)) if text]
+        if batch is not None and not found:
+            return batch, skipped
         for key, reason in found:
             skipped.setdefault(key, reason)
             loader.skip(key, first)
@@ -42,6 +41,3 @@ def read(loader: Loader, world: World, first: int, size: int, run: RunConfig) ->
                 f"{loader.skipped_share():.1%} of the samples lie in skipped shards ({', '.join(loader.skipped)}) and "
                 f"run.most_skipped is {run.most_skipped:.1%}: repair them, or raise it"
             )
-        if not found:
-            assert batch is not None
-            return batch, skipped

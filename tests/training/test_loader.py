@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.shards import folder_of
+from tests.training.data import LENGTHS, MIX, artifact, flip, shard_file
 from training.cache import ShardError
 from training.loader import Batch, Loader, share
 from training.order import OrderError
 from training.shards import TokenShards, count_windows
-
-END = 0
-MIX = {"code": 0.25, "math": 0.3, "web": 0.45}
-LENGTHS = {  # tokens of each document, by shard
-    "train/code/made/0": [5, 1, 40, 7, 90, 3],
-    "train/code/made/1": [2, 2, 30],
-    "train/math/made/0": [200],
-    "train/web/made/0": [17, 16, 16, 16, 16, 50],
-    "train/web/made/1": [1, 1, 1],
-    "heldout/web/made/0": [60],
-}
-
-
-def artifact(folder: Path, lengths: dict[str, list[int]], first: int = 1) -> str:
-    """A tokens artifact with documents of these lengths; tokens count upwards, so that every window is unique."""
-    shards, token = {}, first
-    for key, documents in lengths.items():
-        ends = np.cumsum(documents).tolist()
-        tokens_T = np.arange(token, token + ends[-1])
-        token += ends[-1]
-        tokens_T[np.asarray(ends) - 1] = END
-        name = key.replace("/", "-")
-        rows = {
-            "start": [0, *ends[:-1]],
-            "end": ends,
-            "id": [f"{name}-{n}" for n in range(len(ends))],
-            "source": [key] * len(ends),
-        }
-        shards[key] = (tokens_T, pa.table(rows))
-    return folder_of(folder, shards, {"vocabulary": token, "end_of_document": END})
 
 
 @pytest.fixture(scope="module")
@@ -100,23 +67,6 @@ def test_without_a_mix_one_epoch_of_everything(uri: str) -> None:
     assert sorted(read_BT(batch).tolist()) == sorted(expected)
 
 
-@pytest.mark.parametrize("batch", [48, 50])
-def test_the_global_stream_is_the_same_for_any_number_of_ranks(uri: str, batch: int) -> None:
-    def samples(world: int) -> str:
-        loader = Loader(uri, "train", [(0, MIX), (100, {"web": 1.0}), (205, MIX)], seed=7, sequence_length=8)
-        total = hashlib.sha256()
-        for step in range(6):
-            for rank in range(world):
-                offset, count = share(batch, rank, world)
-                read = loader.batch(step * batch + offset, count)
-                for row in range(count):
-                    total.update(read_BT(read)[row].numpy().tobytes() + read.document_ids_BS[row].numpy().tobytes())
-                    total.update(bytes([int(read.domains_B[row])]))
-        return total.hexdigest()
-
-    assert len({samples(world) for world in (1, 2, 3, 8, 48)}) == 1
-
-
 @given(st.integers(0, 200), st.integers(1, 60))
 def test_shares_cover_a_batch_without_overlap_and_evenly(count: int, world: int) -> None:
     slices = [share(count, rank, world) for rank in range(world)]
@@ -135,15 +85,6 @@ def test_a_batch_depends_on_nothing_asked_before(uri: str, first: int, count: in
     parts = [fresh.batch(first + middle, count - middle), fresh.batch(first, middle)]
     assert torch.equal(read_BT(whole), torch.cat([read_BT(parts[1]), read_BT(parts[0])]))
     assert torch.equal(whole.domains_B, torch.cat([parts[1].domains_B, parts[0].domains_B]))
-
-
-def test_resuming_far_into_a_run_takes_no_longer_than_starting(uri: str) -> None:
-    began = time.perf_counter()
-    loader = Loader(uri, "train", MIX, seed=1, sequence_length=8)
-    batch = loader.batch(10**12, 64)  # a walk to there would take days
-    assert time.perf_counter() - began < 5
-    again = Loader(uri, "train", [(0, {"web": 1.0}), (10**11, MIX)], seed=1, sequence_length=8).batch(10**12, 64)
-    assert read_BT(batch).shape == read_BT(again).shape == (64, 9)
 
 
 @given(st.lists(st.integers(1, 12), min_size=4, max_size=30), st.integers(2, 9), st.integers(0, 2**16))
@@ -209,13 +150,8 @@ def test_bad_shards_are_errors_that_name_them(tmp_path: Path) -> None:
     def spoiled(name: str, spoil) -> Loader:
         folder = tmp_path / name
         uri = artifact(folder, LENGTHS)
-        spoil(next(Path(uri).glob("parts/shards/train/math/made/0.*.bin")))
+        spoil(shard_file(uri, "train/math/made/0"))
         return Loader(uri, "train", {"math": 1}, 0, 8)
-
-    def flip(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        data[77] ^= 1
-        path.write_bytes(data)
 
     cases = {
         "missing": (Path.unlink, r"train/math/made/0\.\w+\.bin is missing"),
