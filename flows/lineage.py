@@ -192,13 +192,14 @@ def _pretraining(plan: Dag) -> PretrainConfig:
 
 
 def _loader(plan: Dag, stream: int) -> Loader:
-    """The loader as pretraining makes it for one stream of samples: stages in a row with one sequence length."""
+    """The loader as pretraining makes it for one stream of samples: stages in a row that cut it alike."""
     from training.loader import Loader
 
     config = _pretraining(plan)
     spans = [span for span in config.stages.spans if span.stream == stream]
-    mixes = config.stages.mixes(stream)
-    return Loader(plan.tokens.require().uri, "train", mixes, config.seed, spans[0].stage.sequence_length)
+    mixes, stage = config.stages.mixes(stream), spans[0].stage
+    uri = plan.tokens.require().uri
+    return Loader(uri, "train", mixes, config.seed, stage.sequence_length, stage.samples)
 
 
 def _readings(plan: Dag, name: str) -> Readings | None:

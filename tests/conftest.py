@@ -13,6 +13,14 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fetched and checked files are remembered for the tests alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENK2_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[None]:
     """A Prefect API of its own, in a database that is thrown away."""

@@ -11,10 +11,10 @@ Legend: N shards.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+
+from training.cache import REPAIR, Cache, File, ShardError
+from training.ranges import BLOCK, DIGEST, Range, Ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,14 +41,20 @@ TABLE = {
     "sha256": "string",
     "index_bytes": "int64",
     "index_sha256": "string",
+    "blocks_sha256": "string",
 }
 """Columns of `shards.parquet` and their Arrow types; one row a shard, in the order of keys. `key` is
 `{split}/{domain}/{the source in small letters}/{batch}-{number}`; the shard lies at `shard_path`, its index at
-`index_path`."""
+`index_path`, the list of its blocks' sha256 (`training/ranges.py`) at `blocks_path`."""
 
 
-class ShardError(RuntimeError):
-    """Token shards that are missing, altered, cut or not what was asked for; the message names the file."""
+class BadShard(ShardError):
+    """A shard, or its index, that is missing, cut or altered."""
+
+    def __init__(self, key: str, error: ShardError) -> None:
+        super().__init__(str(error))
+        self.key = key
+        """Of the shard."""
 
 
 def shard_path(key: str, sha256: str) -> str:
@@ -58,6 +67,11 @@ def index_path(key: str, sha256: str) -> str:
     return f"parts/index/{key}.{sha256[:12]}.parquet"
 
 
+def blocks_path(key: str, sha256: str) -> str:
+    """Where the list of a shard's blocks lies, relative to its artifact."""
+    return f"parts/blocks/{key}.{sha256[:12]}.sha256"
+
+
 def content(table: pa.Table) -> str:
     """Identity of the data: a hash over which tokens stand where. That of the table's file would also change with the
     version of the library that wrote it."""
@@ -65,37 +79,6 @@ def content(table: pa.Table) -> str:
     for name in ("key", "source", "tokens", "documents", "sha256"):
         found.update(json.dumps([name, table[name].to_pylist()], ensure_ascii=False).encode())
     return found.hexdigest()
-
-
-@dataclass(frozen=True)
-class File:
-    """One file of the artifact as its manifest or table lists it."""
-
-    uri: str
-    """Of the artifact."""
-    path: str
-    """Relative to `uri`."""
-    sha256: str
-    bytes: int
-
-    @cached_property
-    def local(self) -> Path:
-        """A local path with exactly the listed bytes; ShardError otherwise. Remote files are fetched once."""
-        path = _local(self.uri, self.path)
-        if not path.is_file():
-            raise ShardError(
-                f"{self.uri}/{self.path} is missing though the manifest lists it: run the tokens stage again"
-            )
-        size = path.stat().st_size
-        if size != self.bytes:
-            raise ShardError(f"{path} has {size} bytes where its manifest lists {self.bytes}: it was cut; {_REPAIR}")
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != self.sha256:
-            raise ShardError(
-                f"{path} was altered: its sha256 is {found[:12]}..., its manifest's {self.sha256[:12]}...; {_REPAIR}"
-            )
-        return path
 
 
 @dataclass(frozen=True)
@@ -110,40 +93,88 @@ class Shard:
     tokens: int
     file: File
     index: File
+    blocks: File
+    cache: Cache
+    ranges: Ranges | None
+    """How parts of a remote shard are read; None fetches it whole."""
 
     @cached_property
     def tokens_T(self) -> np.ndarray:
         """All its tokens, memory-mapped, uint32."""
         if self.tokens == 0:
             return np.empty(0, TOKEN)
-        # A plain view: slicing the memmap class itself costs more than reading a window.
-        return np.memmap(self.file.local, TOKEN, "r").view(np.ndarray)
+        with self._naming():
+            # A plain view: slicing the memmap class itself costs more than reading a window.
+            return np.memmap(self.cache.path(self.file), TOKEN, "r").view(np.ndarray)
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        """Its tokens start .. end - 1, uint32; BadShard where its file is not the listed one. What is remote is not
+        mapped: a mapped file would keep its room on the disk when it leaves the cache."""
+        if self.file.is_local:
+            return self.tokens_T[start:end]
+        if self.ranges is not None:
+            with self._naming():
+                return np.frombuffer(self.ranges.read(self.range(start, end)), TOKEN)
+        with self._naming(), self.cache.open(self.file) as file:
+            return np.fromfile(file, TOKEN, end - start, offset=start * TOKEN.itemsize)
+
+    def range(self, start: int, end: int) -> Range:
+        """Where the tokens start .. end - 1 lie in its file."""
+        return Range(self.file, self.blocks, start * TOKEN.itemsize, end * TOKEN.itemsize)
 
     @cached_property
     def documents(self) -> dict[str, list[Any]]:
         """The document index as columns: start, end (token offsets, the end-of-document token included), id, source,
         licence, rewrite, source_id."""
+        return self._index().to_pydict()
+
+    def ends(self) -> np.ndarray:
+        """Where each document ends, int64: documents touch, and the first begins at 0."""
+        return _integers(self._index(["end"]).combine_chunks(), "end")
+
+    def verify(self) -> None:
+        """Check its files now; BadShard where one is not the listed one."""
+        with self._naming():
+            self.cache.path(self.file)
+            self.cache.path(self.index)
+
+    def _index(self, columns: list[str] | None = None) -> pa.Table:
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.index.local).to_pydict()
+        with self._naming(), self.cache.open(self.index) as file:
+            return pq.ParquetFile(file).read(columns)
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except ShardError as error:
+            raise BadShard(self.key, error) from error
 
 
 class Stream(Sequence[Shard]):
     """The shards of one split, domain and source, in order; each is made at its first use, so that tens of thousands
     cost nothing until they are read."""
 
-    def __init__(self, uri: str, table: pa.Table) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, table: pa.Table, cache: Cache) -> None:
+        self.uri, self.cache = uri, cache
+        self.ranges: Ranges | None = None
+        """Set where remote shards are to be read in parts."""
         self._table = table
         self.split, self.domain, self.source = (table[name][0].as_py() for name in ("split", "domain", "source"))
         self.tokens_N: np.ndarray = _integers(table, "tokens")
         """Tokens of each shard, int64."""
+        self.bytes = int(self.tokens_N.sum()) * TOKEN.itemsize
         self.documents_N: np.ndarray = _integers(table, "documents")
         """Documents of each shard, copies counted, int64."""
         self._made: dict[int, Shard] = {}
 
     def __len__(self) -> int:
         return len(self.tokens_N)
+
+    def index_sha256(self) -> list[str]:
+        """Of each shard's index."""
+        return self._table["index_sha256"].to_pylist()
 
     @overload
     def __getitem__(self, number: int) -> Shard: ...
@@ -158,14 +189,28 @@ class Stream(Sequence[Shard]):
             tokens = File(self.uri, shard_path(row["key"], row["sha256"]), row["sha256"], row["bytes"])
             digest = row["index_sha256"]
             index = File(self.uri, index_path(row["key"], digest), digest, row["index_bytes"])
-            self._made[place] = Shard(row["key"], self.split, self.domain, self.source, row["tokens"], tokens, index)
+            digest, size = row["blocks_sha256"], -(-row["bytes"] // BLOCK) * DIGEST
+            blocks = File(self.uri, blocks_path(row["key"], digest), digest, size)
+            self._made[place] = Shard(
+                row["key"],
+                self.split,
+                self.domain,
+                self.source,
+                row["tokens"],
+                tokens,
+                index,
+                blocks,
+                self.cache,
+                self.ranges,
+            )
         return self._made[place]
 
 
 class TokenShards:
     """The shards that the artifact at `uri` (a folder or any fsspec URL) lists, by split, domain and source."""
 
-    def __init__(self, uri: str | Path) -> None:
+    def __init__(self, uri: str | Path, cache: Cache | None = None) -> None:
+        self.cache = cache or Cache.from_environment()
         self.uri = str(uri).rstrip("/").removesuffix("/manifest.json")
         manifest = _manifest(self.uri)
         statistics = manifest["statistics"]
@@ -174,9 +219,9 @@ class TokenShards:
         self.fingerprint: str = manifest["fingerprint"]
         self.vocabulary: int = statistics["vocabulary"]
         self.end_of_document: int = statistics["end_of_document"]
-        self._table = _table(self.uri, manifest)
+        self._table = _table(self.uri, manifest, self.cache)
         self._streams: dict[str, dict[tuple[str, str], Stream]] = {}
-        for stream in _streams(self.uri, self._table):
+        for stream in _streams(self.uri, self._table, self.cache):
             self._streams.setdefault(stream.split, {})[stream.domain, stream.source] = stream
 
     @cached_property
@@ -219,7 +264,7 @@ class TokenShards:
     def verify(self) -> None:
         """Check every listed file now instead of at its first use; ShardError names the first bad one."""
         for shard in self:
-            _ = shard.file.local, shard.index.local
+            shard.verify()
 
 
 def count_windows(tokens_N: np.ndarray, sequence_length: int) -> np.ndarray:
@@ -228,41 +273,45 @@ def count_windows(tokens_N: np.ndarray, sequence_length: int) -> np.ndarray:
     return np.maximum(0, (tokens_N - 1) // sequence_length)
 
 
-_REPAIR = "delete the artifact's folder and run the tokens stage again"
-
-
 def _manifest(uri: str) -> dict[str, Any]:
-    path = _local(uri, "manifest.json", keep=False)
-    if not path.is_file():
-        raise ShardError(f"{uri}/manifest.json does not exist: nothing complete lies there; run the tokens stage")
-    return json.loads(path.read_text(encoding="utf-8"))
+    import fsspec
+
+    try:
+        # read anew each time: no sha256 says that a copy is the one that lies there
+        with fsspec.open(f"{uri}/manifest.json", "rb") as file:
+            return json.loads(file.read())
+    except FileNotFoundError:
+        message = f"{uri}/manifest.json does not exist: nothing complete lies there; run the tokens stage"
+        raise ShardError(message) from None
 
 
-def _table(uri: str, manifest: dict[str, Any]) -> pa.Table:
+def _table(uri: str, manifest: dict[str, Any], cache: Cache) -> pa.Table:
     """The table of shards, its file checked; ShardError where it is not what the manifest lists or not a table of
     shards in the order of keys."""
     import pyarrow.parquet as pq
 
     records = [part for part in manifest["parts"] if part["key"] == "shards"]
     if len(records) != 1:
-        raise ShardError(f"{uri}/manifest.json lists no table of shards: an older openk2 wrote it; {_REPAIR}")
-    path = File(uri, **{name: records[0][name] for name in ("path", "sha256", "bytes")}).local
-    table = pq.ParquetFile(path).read()
+        raise ShardError(f"{uri}/manifest.json lists no table of shards: an older openk2 wrote it; {REPAIR}")
+    listed = File(uri, **{name: records[0][name] for name in ("path", "sha256", "bytes")})
+    path = listed.name
+    with cache.open(listed) as file:
+        table = pq.ParquetFile(file).read()
     if {field.name: str(field.type) for field in table.schema} != TABLE:
-        raise ShardError(f"{path} has other columns than a table of shards ({', '.join(TABLE)}); {_REPAIR}")
+        raise ShardError(f"{path} has other columns than a table of shards ({', '.join(TABLE)}); {REPAIR}")
     return table.combine_chunks()
 
 
-def _streams(uri: str, table: pa.Table) -> Iterator[Stream]:
+def _streams(uri: str, table: pa.Table, cache: Cache) -> Iterator[Stream]:
     """The rows of each split, domain and source; ShardError where the keys do not ascend."""
     # Neither Arrow's functions nor its arrays' `to_numpy`: loading them and pandas takes longer than all the rest.
     key_N = table["key"].to_pylist()
     if not all(one < other for one, other in itertools.pairwise(key_N)):
-        raise ShardError(f"the table of {uri} does not list its shards in the order of keys, each once; {_REPAIR}")
+        raise ShardError(f"the table of {uri} does not list its shards in the order of keys, each once; {REPAIR}")
     first = 0
     for _, run in itertools.groupby(key.rpartition("/")[0] for key in key_N):
         count = sum(1 for _ in run)
-        yield Stream(uri, table.slice(first, count))
+        yield Stream(uri, table.slice(first, count), cache)
         first += count
 
 
@@ -272,22 +321,3 @@ def _integers(table: pa.Table, name: str) -> np.ndarray:
         return np.empty(0, np.int64)
     (chunk,) = table[name].chunks
     return np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk)]
-
-
-def _local(uri: str, path: str, keep: bool = True) -> Path:
-    """Where `path` of the artifact lies on this machine; fetched into the cache from a remote filesystem."""
-    if "://" not in uri or uri.startswith("file://"):
-        return Path(uri.removeprefix("file://")) / path
-    import fsspec
-
-    base = os.environ.get("OPENK2_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "openk2"
-    target = Path(base) / hashlib.sha256(uri.encode()).hexdigest()[:16] / path
-    if keep and target.is_file():
-        return target
-    fs, remote = fsspec.core.url_to_fs(f"{uri}/{path}")
-    if fs.exists(remote):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.{os.getpid()}")
-        fs.get_file(remote, str(partial))
-        partial.replace(target)
-    return target

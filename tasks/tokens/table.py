@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from tasks.artifact import Artifact, Step
+from training.ranges import block_digests
 from training.shards import TABLE, TOKEN
 
 SLUG = 40
@@ -44,7 +45,14 @@ def put_shard(step: Step, place: Place, name: str, write: Callable[[Path], objec
     """Store one shard and its index; the row of the table that will list them. `write(path)` makes the shard's file."""
     key = f"{place.folder}/{name}"
     beside = step.store(f"index/{key}", ".parquet", lambda path: pq.write_table(index, path, compression="zstd"))
-    shard = step.store(f"shards/{key}", ".bin", write)
+    digests = bytearray()
+
+    def write_digested(path: Path) -> None:
+        write(path)
+        digests.extend(block_digests(path))
+
+    shard = step.store(f"shards/{key}", ".bin", write_digested)
+    blocks = step.store(f"blocks/{key}", ".sha256", lambda path: path.write_bytes(digests))
     return {
         "key": key,
         **place._asdict(),
@@ -54,6 +62,7 @@ def put_shard(step: Step, place: Place, name: str, write: Callable[[Path], objec
         "sha256": shard.sha256,
         "index_bytes": beside.bytes,
         "index_sha256": beside.sha256,
+        "blocks_sha256": blocks.sha256,
     }
 
 
