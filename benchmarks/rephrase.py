@@ -111,7 +111,7 @@ def texts() -> list[str]:
 
 
 def _pairs() -> list[calibration.TruePair]:
-    return [pair for pair in calibration.load() if pair.half == "tune" and pair.language == "en"]
+    return [pair for pair in calibration.load(["free"]) if pair.half == "tune" and pair.language == "en"]
 
 
 def corpus(folder: Path, documents: int, paragraphs: int) -> Artifact:
@@ -154,7 +154,7 @@ def settings(engine: str, model: str, documents: int) -> RephraseConfig:
 @contextmanager
 def simulated(*options: str) -> Iterator[str]:
     """The simulated endpoint in a process of its own; yields its URL."""
-    pairs = [str(path) for path in sorted(calibration.SHIPPED.glob("*.jsonl"))]
+    pairs = [str(path) for path in sorted((calibration.SHIPPED / "free").glob("*.jsonl"))]
     command = [sys.executable, str(HOUSE / "benchmarks" / "endpoint.py"), *options, "--pairs", *pairs]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -183,11 +183,14 @@ class _Writer:
         self, excerpt: str, turns: list[Turn], before: _Piece | None, part: Segment, following: Segment | None
     ) -> str | None:
         """The accepted rewriting of `part`, or None; every attempt becomes a row."""
-        refused = ""
+        refused, longest = "", self.config.alignment.length[1]
         source = essential(part.text) if self.job.style.notes else part.text
         reader = Once(self.embedder, source)
         for attempt in range(self.config.attempts):
-            chat = messages(self.job.style, self.config.prompt, excerpt, turns, part.text, attempt > 0, refused)
+            strict = attempt > 0
+            chat = messages(
+                self.job.style, self.config.prompt, excerpt, turns, part.text, strict, refused, longest=longest
+            )
             row = self._attempt(chat, before, part, following, attempt, reader)
             self.outcome.rows.append(row)
             if row["accepted"]:
