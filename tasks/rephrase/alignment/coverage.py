@@ -18,7 +18,7 @@ import numpy as np
 
 from tasks.rephrase.alignment.characters import chinese, loneliest
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.words import Match, Word
+from tasks.rephrase.alignment.words import Match, Word, cosines
 from tasks.rephrase.config import AlignmentConfig
 
 WEIGHTS = Path(__file__).with_name("coverage.json")
@@ -104,7 +104,7 @@ def measure(match: Match, way: Way) -> list[tuple[int, tuple[float, ...], list[i
         side, other, near, (partner, best), (_, back) = (
             match.source,
             match.rewrite,
-            match.source.sentences_SD @ match.rewrite.sentences_SD.T,
+            cosines(match.source.sentences_SD, match.rewrite.sentences_SD),
             match.partners,
             match.back,
         )
@@ -112,7 +112,7 @@ def measure(match: Match, way: Way) -> list[tuple[int, tuple[float, ...], list[i
         side, other, near, (partner, best), (_, back) = (
             match.rewrite,
             match.source,
-            match.rewrite.sentences_SD @ match.source.sentences_SD.T,
+            cosines(match.rewrite.sentences_SD, match.source.sentences_SD),
             match.back,
             match.partners,
         )
