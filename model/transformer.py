@@ -24,7 +24,9 @@ from torch.utils.checkpoint import checkpoint
 
 from model.attention import Linear, MultiHeadLatentAttention, RMSNorm
 from model.config import ModelConfig, YarnConfig
+from model.footprint import MemoryConfig
 from model.head import fused_cross_entropy, token_log_probs
+from model.memory import PLAIN, Keep
 from model.moe import MixtureOfExperts, Router, SwiGLU
 from model.precision import compute_dtype
 from model.rope import Rotation, rotation, softmax_scale
@@ -62,15 +64,16 @@ class DecoderLayer(nn.Module):
         )
 
     def forward(
-        self, x_BSD: Tensor, by: Rotation, mask: Mask | None, max_logits: bool
+        self, x_BSD: Tensor, by: Rotation, mask: Mask | None, max_logits: bool, keep: Keep = PLAIN
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """The new residual stream, the heads' maxima, the balance loss and the expert counts (None where dense)."""
-        attended, maxima_H = self.self_attn(self.input_layernorm(x_BSD), by, mask, max_logits)
+        normed = keep.recomputed("norms", self.input_layernorm, x_BSD)
+        attended, maxima_H = self.self_attn(normed, by, mask, max_logits, keep)
         x_BSD = x_BSD + attended
-        normed = self.post_attention_layernorm(x_BSD)
+        normed = keep.recomputed("norms", self.post_attention_layernorm, x_BSD)
         if isinstance(self.mlp, SwiGLU):
-            return x_BSD + self.mlp(normed), maxima_H, None, None
-        y_BSD, balance, counts_E = self.mlp(normed, mask.real_BS if mask else None)
+            return x_BSD + self.mlp(normed, keep), maxima_H, None, None
+        y_BSD, balance, counts_E = self.mlp(normed, mask.real_BS if mask else None, keep)
         return x_BSD + y_BSD, maxima_H, balance, counts_E
 
 
@@ -79,13 +82,13 @@ class Transformer(nn.Module):
 
     Attributes:
         config: the shape; `set_yarn` replaces it.
-        recompute: drop each layer's activations in a training forward and compute them again in backward.
+        memory: how a training forward keeps its activations for the backward.
     """
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.recompute = False
+        self.memory = MemoryConfig()
         self.embed_tokens = nn.Embedding.from_pretrained(
             torch.empty(config.vocab_size, config.hidden_size), freeze=False
         )
@@ -164,14 +167,16 @@ class Transformer(nn.Module):
         maxima: list[Tensor] = []
         balance: list[Tensor] = []
         counts: list[Tensor] = []
-        for layer in self.blocks():
-            if self.recompute and torch.is_grad_enabled():
-                x_BSD, *extra = checkpoint(layer, x_BSD, by, mask, max_logits, use_reentrant=False)
-            else:
-                x_BSD, *extra = layer(x_BSD, by, mask, max_logits)
-            for kept, value in zip((maxima, balance, counts), extra, strict=True):
-                if value is not None:
-                    kept.append(value)
+        whole = "layers" in self.memory.recompute and torch.is_grad_enabled()
+        with Keep(self.memory, self) as keep:
+            for layer in self.blocks():
+                if whole:
+                    x_BSD, *extra = checkpoint(layer, x_BSD, by, mask, max_logits, use_reentrant=False)
+                else:
+                    x_BSD, *extra = layer(x_BSD, by, mask, max_logits, keep)
+                for kept, value in zip((maxima, balance, counts), extra, strict=True):
+                    if value is not None:
+                        kept.append(value)
         none_E = torch.zeros(0, self.config.n_routed_experts, dtype=torch.int64, device=x_BSD.device)
         return Output(
             hidden_BSD=self.norm(x_BSD),

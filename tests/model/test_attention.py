@@ -100,7 +100,7 @@ def test_model_maxima_equal_a_reference_from_the_weights(yarn):
     layer = model.layers[2].self_attn
     layer.o_proj.register_forward_pre_hook(lambda *_: None)
     original = layer.attend
-    layer.attend = lambda q, kv, *rest: (seen.append((q, kv)), original(q, kv, *rest))[1]
+    layer.attend = lambda q, kv, by, *rest: (seen.append((layer.queries(q, by), kv)), original(q, kv, by, *rest))[1]
     out = model(tokens, max_logits=True)
     (q_nope, q_rope), (latent, k_rope) = seen[0]
     k_nope = layer.kv_b_proj(latent).unflatten(-1, (4, 32))[..., :16]
