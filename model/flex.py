@@ -20,8 +20,8 @@ BLOCK = 128  # FlexAttention's own default
 def block_mask(segments_BS: Tensor, shared_prompt: bool = False) -> BlockMask:
     """Which blocks of keys hold something that a block of queries sees; `document_mask` says who sees what.
 
-    Read off each block's least and greatest segment: (S / 128)^2 comparisons, where torch's `create_block_mask` asks for
-    every pair of positions. A block may be entered in vain where segments do not ascend; none is left out.
+    Read off each block's least and greatest segment: (S / 128)^2 comparisons, where torch's `create_block_mask` asks
+    for every pair of positions. A block may be entered in vain where segments do not ascend; none is left out.
     """
     seq = segments_BS.shape[1]
     fill = -seq % BLOCK

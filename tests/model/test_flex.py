@@ -1,7 +1,7 @@
 """Attention by documents on a GPU, as far as a CPU can tell: the blocks, and torch's own arithmetic over them.
 
-FlexAttention trains on GPUs only. Its public function refuses a CPU before anything is computed; behind the refusal lies
-the reference that its kernels are held to, and these tests take that. The compiled kernel itself runs under `-m gpu`.
+FlexAttention trains on GPUs only. Its public function refuses a CPU before anything is computed; behind the refusal
+lies the reference that its kernels are held to, and these tests take that. The kernel itself runs under `-m gpu`.
 """
 
 from __future__ import annotations
