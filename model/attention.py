@@ -39,12 +39,13 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalises the last dimension; autocast's dtype within autocast, else the input's."""
-        dtype = compute_dtype(x)
+    def forward(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Normalises the last dimension; leaves in `dtype`, by default autocast's within autocast, else the input's."""
+        dtype = dtype or compute_dtype(x)
         if not x.is_cuda:
             return _RMSNorm.apply(x, self.weight, self.eps, dtype)
         with torch.autocast("cuda", enabled=False):
+            x = x.to(torch.promote_types(x.dtype, dtype))
             return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps).to(dtype)
 
 

@@ -203,7 +203,7 @@ class Generator:
             cache.keys_LNTK[depth, new, : tokens_PS.shape[1]] = keys_PSK[own_N]
             x_PSD = x_PSD + attention.attend(attention.query_latent(normed), latent, by, None)[0]
             x_PSD = x_PSD + _feed_forward(layer, x_PSD)
-        return self.model.norm(x_PSD[own_N, lengths_N - 1])
+        return self.model.final_norm(x_PSD[own_N, lengths_N - 1])
 
     def _decode(self, rows: list[_Row], cache: _LatentCache) -> Tensor:
         """Feeds every row its newest token; hidden states (N, D)."""
@@ -225,7 +225,7 @@ class Generator:
             queries = attention.queries(attention.query_latent(normed), by)
             x_N1D = x_N1D + attention.attend_cached(queries, keys_NTK, unseen_NT)
             x_N1D = x_N1D + _feed_forward(layer, x_N1D)
-        return self.model.norm(x_N1D[:, 0])
+        return self.model.final_norm(x_N1D[:, 0])
 
     def _sample(self, rows: list[_Row], hidden_ND: Tensor) -> None:
         """Appends one token to every row."""

@@ -59,15 +59,23 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def fused_cross_entropy(
-    hidden_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, ignore_index: int = -100, reduction: str = "mean"
+    hidden_TD: Tensor,
+    weight_VD: Tensor,
+    targets_T: Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Cross-entropy of softmax(hidden @ weight^T), float32; the mean over the targets that count, or their sum.
 
-    With no target that counts the mean is 0, and so are the gradients.
+    With no target that counts the mean is 0, and so are the gradients. `dtype` is that of the products, by default what
+    layers compute in.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction = {reduction!r}: choose mean or sum")
-    total: Tensor = _CrossEntropy.apply(hidden_TD, weight_VD, targets_T, ignore_index, compute_dtype(hidden_TD))
+    dtype = dtype or compute_dtype(hidden_TD)
+    with torch.autocast(hidden_TD.device.type, enabled=False):
+        total: Tensor = _CrossEntropy.apply(hidden_TD, weight_VD, targets_T, ignore_index, dtype)
     return total / (targets_T != ignore_index).sum().clamp(min=1) if reduction == "mean" else total
 
 
@@ -100,8 +108,19 @@ class _LogProbs(torch.autograd.Function):
         return d_hidden, d_weight.to(weight_VD.dtype), None, None, None
 
 
-def token_log_probs(hidden_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, temperature: float = 1.0) -> Tensor:
-    """log softmax(hidden @ weight^T / temperature) at each target, float32 (T,); a negative target counts as id 0."""
+def token_log_probs(
+    hidden_TD: Tensor,
+    weight_VD: Tensor,
+    targets_T: Tensor,
+    temperature: float = 1.0,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """log softmax(hidden @ weight^T / temperature) at each target, float32 (T,); a negative target counts as id 0.
+
+    `dtype` as in `fused_cross_entropy`.
+    """
     if temperature <= 0:
         raise ValueError(f"temperature = {temperature}: a distribution needs one above 0")
-    return _LogProbs.apply(hidden_TD, weight_VD, targets_T.clamp(min=0), temperature, compute_dtype(hidden_TD))
+    dtype = dtype or compute_dtype(hidden_TD)
+    with torch.autocast(hidden_TD.device.type, enabled=False):
+        return _LogProbs.apply(hidden_TD, weight_VD, targets_T.clamp(min=0), temperature, dtype)

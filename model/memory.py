@@ -23,11 +23,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from model.footprint import TILE, MemoryConfig, Recomputed, StoredInFp8
+from model.footprint import OFFLOAD_BYTES, TILE, MemoryConfig, Recomputed, StoredInFp8
 
 FP8 = torch.float8_e4m3fn
 FP8_LARGEST = torch.finfo(FP8).max  # 448
-OFFLOAD_BYTES = 1 << 16  # smaller tensors stay: a copy of its own costs more than they take
 PREFETCHED = 8  # copies on their way back at once, about a layer's
 
 Made = TypeVar("Made", bound=Tensor | tuple[Tensor, ...])
