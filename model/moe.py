@@ -104,9 +104,8 @@ def sequence_balance_loss(scores_TE: Tensor, top_k: int, sequences: int, real_BS
 
 
 def _aligned(*tensors: Tensor) -> bool:
-    """Whether grouped_mm takes them: bfloat16, and all strides but the unit one multiples of 16 bytes."""
-    strides = [stride for t in tensors for stride in t.stride()[-2:] if stride != 1]
-    return tensors[0].dtype == torch.bfloat16 and all(stride % 8 == 0 for stride in strides)
+    """Whether grouped_mm takes them: bfloat16 matrices whose rows, or columns, lie multiples of 16 bytes apart."""
+    return all(t.dtype == torch.bfloat16 and max(t.stride()[-2:]) % 8 == 0 for t in tensors)
 
 
 def _bucket(rows: int) -> int:
