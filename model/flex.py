@@ -79,7 +79,7 @@ def blockwise_attention(
 
     A NaN among the logits spoils the output; the maximum may pass over it.
     """
-    kernel = _compiled() if q_BHSQ.is_cuda else flex_attention
+    kernel: Callable[..., Any] = _compiled() if q_BHSQ.is_cuda else flex_attention
     aux = AuxRequest(max_scores=True) if max_logits else None
     result = kernel(q_BHSQ, k_BHSQ, v_BHSV, scale=scale, block_mask=blocks, return_aux=aux)
     if not max_logits:
