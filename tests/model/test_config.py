@@ -9,14 +9,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from model.config import (
-    MODEL_PRESETS,
-    ModelConfig,
-    YarnConfig,
-    flops_per_token,
-    model_preset,
-    parameter_count,
-)
+from model.config import ModelConfig, YarnConfig, flops_per_token, parameter_count
+from model.sizes import MODEL_PRESETS, model_preset
 from model.transformer import Transformer
 from tests.model.test_parity import random_config
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from model.config import MODEL_PRESETS, model_preset
 from model.convert import from_hf_state, load_hf, save_hf, to_hf_state
+from model.sizes import MODEL_PRESETS, model_preset
 from model.transformer import Transformer, routers
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
-from model.config import ModelConfig, YarnConfig, model_preset
+from model.config import ModelConfig, YarnConfig
 from model.convert import save_hf, to_hf_state
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 
