@@ -44,12 +44,13 @@ def random_config(seed: int) -> ModelConfig:
     draw = random.Random(seed)
     experts = draw.randint(2, 9)
     layers = draw.randint(1, 3)
+    window = draw.choice([64, 4096])
     yarn = None
     if draw.random() < 0.5:
         slow = draw.choice([1.0, 1.0, 2.0])
         yarn = YarnConfig(
             factor=draw.choice([1.5, 4.0, 32.0]),
-            original_max_position_embeddings=draw.choice([64, 4096]),
+            original_max_position_embeddings=window,
             beta_fast=slow * draw.choice([1, 8, 32]),
             beta_slow=slow,
             mscale=draw.choice([1.0, 0.7]),
@@ -76,7 +77,7 @@ def random_config(seed: int) -> ModelConfig:
         rms_norm_eps=draw.choice([1e-6, 1e-5]),
         initializer_range=0.2,  # large enough for every path to matter
         rope_scaling=yarn,
-        max_position_embeddings=64,
+        max_position_embeddings=window,
         bos_token_id=0,
         eos_token_id=1,
         pad_token_id=2,
