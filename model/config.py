@@ -213,20 +213,24 @@ class ModelConfig(Config):
         heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
         if kv_heads not in (None, heads):
             raise ValueError(f"num_key_value_heads = {kv_heads}: MLA has one key per head ({heads})")
-        missing = [field for field in _HF_REQUIRED if config.get(field) is None]
-        if missing:
+        known = {field: config[field] for field in _HF_FIELDS if config.get(field) is not None}
+        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        if "rope_theta" in rope:  # transformers 5 keeps it there
+            known.setdefault("rope_theta", rope["rope_theta"])
+        if isinstance(ends := known.get("eos_token_id"), list):
+            known["eos_token_id"] = ends[0]  # generation may end at any of them, a document ends with the first
+        if missing := [field for field in _HF_FIELDS if field not in known and field not in _HF_OPTIONAL]:
             raise ValueError(
                 f"config lacks {', '.join(missing)}: add them as the released kimi_k2 config.json has them"
             )
-        qk = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
+        known.setdefault("pad_token_id", known["eos_token_id"])
+        qk = known["qk_nope_head_dim"] + known["qk_rope_head_dim"]
         if config.get("qk_head_dim", qk) != qk:
             raise ValueError(f"qk_head_dim = {config['qk_head_dim']}: qk_nope_head_dim and qk_rope_head_dim make {qk}")
-        known = {field: config[field] for field in _HF_FIELDS if config.get(field) is not None}
-        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-        if "rope_theta" not in known and "rope_theta" in rope:  # transformers 5 keeps it there
-            known["rope_theta"] = rope["rope_theta"]
         kind = rope.get("type", rope.get("rope_type", "default"))
         if kind == "yarn":
+            if "original_max_position_embeddings" not in rope:
+                raise ValueError("rope_scaling lacks original_max_position_embeddings: give the window before YaRN")
             known["rope_scaling"] = {name: rope[name] for name in YarnConfig.model_fields if name in rope}
             # what DeepSeek's code assumes where a file is silent
             known["rope_scaling"] = {"beta_fast": 32, "mscale_all_dim": 0} | known["rope_scaling"]
@@ -236,11 +240,7 @@ class ModelConfig(Config):
 
 
 _HF_FIELDS = tuple(name for name in ModelConfig.model_fields if name not in ("rope_scaling", "bias_update_rate"))
-_HF_REQUIRED = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "moe_intermediate_size"),
-    *("n_routed_experts", "num_experts_per_tok", "num_attention_heads", "q_lora_rank", "kv_lora_rank"),
-    *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "max_position_embeddings"),
-)
+_HF_OPTIONAL = frozenset({"initializer_range", "aux_loss_alpha", "pad_token_id"})
 _HF_CONSTANTS: dict[str, Any] = {
     "architectures": ["DeepseekV3ForCausalLM"],
     "attention_bias": False,

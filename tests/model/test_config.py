@@ -123,6 +123,14 @@ def test_reads_the_spelling_of_transformers_5():
     assert ModelConfig.from_hf(theirs) == config
 
 
+def test_a_file_may_name_no_padding_and_several_ends():
+    """DeepSeek-V3 has no padding token, and some chat models end with any of several tokens."""
+    theirs = model_preset("tiny").to_hf() | {"eos_token_id": [1, 7]}
+    del theirs["pad_token_id"]
+    config = ModelConfig.from_hf(theirs)
+    assert (config.eos_token_id, config.pad_token_id) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -132,6 +140,10 @@ def test_reads_the_spelling_of_transformers_5():
         ({"scoring_func": "softmax"}, "scoring_func"),
         ({"num_key_value_heads": 2}, "num_key_value_heads"),
         ({"q_lora_rank": None}, "q_lora_rank"),
+        ({"rope_theta": None}, "lacks rope_theta"),
+        ({"routed_scaling_factor": None, "rms_norm_eps": None}, "lacks routed_scaling_factor, rms_norm_eps"),
+        ({"first_k_dense_replace": None}, "lacks first_k_dense_replace"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2}}, "lacks original_max_position_embeddings"),
         ({"qk_head_dim": 32}, "qk_head_dim = 32.*24"),
         ({"num_attention_heads": 5, "num_key_value_heads": 4}, r"num_key_value_heads = 4.*\(5\)"),
         ({"hidden_act": "gelu"}, "hidden_act"),
