@@ -16,7 +16,6 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.compute as pc
@@ -173,21 +172,16 @@ def _rows(artifact: Artifact, group: str, column: str, start: str) -> Iterator[t
 def _span(tokens: Artifact | None, name: str) -> dict[str, Any] | None:
     if tokens is None:
         return None
+    from training.shards import TokenShards
+
     found: dict[str, Any] | None = None
-    for part in tokens.parts("index"):
-        for _, row in _rows_of(tokens.file(part), name):
+    for shard in TokenShards(tokens.uri):
+        for row in pq.read_table(shard.index.local, filters=[("id", "==", name)]).to_pylist():
             if found is None:
-                _, split, domain, number = part.key.split("/")
-                shard = f"shards/{split}/{domain}/{number}"
-                found = {"split": split, "domain": domain, "shard": shard, "start": row["start"], "end": row["end"]}
-                found["copies"] = 0
+                place = {"split": shard.split, "domain": shard.domain, "shard": shard.key}
+                found = place | {"start": row["start"], "end": row["end"], "copies": 0}
             found["copies"] += 1
     return found
-
-
-def _rows_of(path: Path, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for row in pq.read_table(path, filters=[("id", "==", name)]).to_pylist():
-        yield name, row
 
 
 # ------------------------------------------------------------------------------------------------ pretraining's reading
@@ -198,13 +192,14 @@ def _pretraining(plan: Dag) -> PretrainConfig:
 
 
 def _loader(plan: Dag, stream: int) -> Loader:
-    """The loader as pretraining makes it for one stream of samples: stages in a row with one sequence length."""
+    """The loader as pretraining makes it for one stream of samples: stages in a row that cut it alike."""
     from training.loader import Loader
 
     config = _pretraining(plan)
     spans = [span for span in config.stages.spans if span.stream == stream]
-    mixes = config.stages.mixes(stream)
-    return Loader(plan.tokens.require().uri, "train", mixes, config.seed, spans[0].stage.sequence_length)
+    mixes, stage = config.stages.mixes(stream), spans[0].stage
+    uri = plan.tokens.require().uri
+    return Loader(uri, "train", mixes, config.seed, stage.sequence_length, stage.samples)
 
 
 def _readings(plan: Dag, name: str) -> Readings | None:
@@ -259,9 +254,12 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
 
 
 def _texts(plan: Dag, pieces: Sequence[list[int]]) -> list[str]:
-    from tasks.tokens.tokenizer import decode_bytes, load
+    from tasks.tokens.tokenizer import decode_bytes, load, sha256_of
 
-    tokenizer = load(plan.tokenizer.require().file("tokenizer"))
+    learned, tokens = plan.tokenizer.require(), plan.tokens.require()
+    if tokens.statistics["tokenizer_sha256"] != sha256_of(learned):
+        raise LineageError(f"{tokens.uri} was made with another tokenizer.json than {learned.uri} has")
+    tokenizer = load(learned.file("tokenizer"))
     return [decode_bytes(tokenizer, ids).decode(errors="replace") for ids in pieces]
 
 

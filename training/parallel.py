@@ -98,6 +98,14 @@ class World:
                 dist.broadcast(tensor, 0)
         return int(tensor)
 
+    def gather_texts(self, text: str) -> list[str]:
+        """What every rank gives, by rank, on every rank."""
+        texts: list[str] = [text] * self.size
+        if self.size > 1:
+            with _answered():
+                dist.all_gather_object(texts, text)
+        return texts
+
     def barrier(self) -> None:
         """Wait for every rank."""
         if self.size > 1:
