@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flows.network import network
+from flows.model_commands import network
 from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName, Request
 from tasks.progress import clock
@@ -36,7 +36,7 @@ app = typer.Typer(
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
-app.add_typer(network, name="model")
+app.add_typer(network)
 
 
 @app.command()
