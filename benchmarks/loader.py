@@ -12,8 +12,8 @@ PYTHON is an interpreter of another environment that has mosaicml-streaming:
 - read: 256 MiB of random tokens in eight shards of the page cache, one thread. `copy` copies random windows of
   length + 1 out of memmaps into one array a batch; `convert` also makes int64 inputs and targets of it; `loader` is
   `Loader.batch` with all that it computes; `documents` adds the document number of every position; `best_fit` reads
-  packed rows; `mosaicml` iterates a shuffled StreamingDataset over the same tokens (a process of its own each round) and
-  stacks batches as int64. Rounds take turns; medians.
+  packed rows; `mosaicml` iterates a shuffled StreamingDataset over the same tokens (a process of its own each round)
+  and stacks batches as int64. Rounds take turns; medians.
 - scale: a table of 57,742 shards of 1 GiB (3.78e9 windows) of which no file exists: CPU seconds and memory of a fresh
   process until the places of sample 0 and of sample 3e9 are known.
 - resume: seconds to the next sample of a dataset of many small samples, ours and mosaicml's, as it grows.
@@ -248,7 +248,7 @@ def start(given: str) -> dict[str, float]:
 def resume(folder: Path, arguments: argparse.Namespace) -> None:
     from training.loader import Loader
 
-    for tokens in (1 << 17, 1 << 20, 1 << 22):
+    for tokens in (1 << 17, 1 << 20):
         here = folder / str(tokens)
         loader_uri = write(here, 1, 2 * tokens)
         at = int(0.9 * tokens)
@@ -280,9 +280,7 @@ def remote(folder: Path, arguments: argparse.Namespace) -> None:
     uri = write(folder, 64, 1 << 18)
     fsspec.filesystem("memory").put(f"{uri}/", "memory://bench/", recursive=True)
     total, count = 64 * (1 << 20), 1000
-    print(
-        f"{count} windows of {arguments.length}, one epoch at most, 64 shards of 1 MiB; bytes fetched for a byte used"
-    )
+    print(f"{count} windows of {arguments.length}, 64 shards of 1 MiB; bytes fetched for a byte used")
     for part in (0.1, 0.5, 1.1):
         used = count * (arguments.length + 1) * 4
         fetched = []

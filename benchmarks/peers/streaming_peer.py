@@ -1,7 +1,8 @@
-"""mosaicml-streaming on the benchmark's tokens; run by benchmarks/loader.py with the interpreter of its own environment.
+"""mosaicml-streaming on the benchmark's tokens; benchmarks/loader.py runs it with the interpreter of an environment
+of its own.
 
     PYTHON streaming_peer.py write TOKENS.bin LENGTH FOLDER    # windows of LENGTH + 1 tokens as MDS, uint32
-    PYTHON streaming_peer.py read FOLDER BATCH SECONDS         # shuffled windows a second, as they come from the dataset
+    PYTHON streaming_peer.py read FOLDER BATCH SECONDS         # shuffled windows a second
     PYTHON streaming_peer.py resume FOLDER SAMPLE              # seconds to the first sample after SAMPLE
 
 Prints one JSON line.
