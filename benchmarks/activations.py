@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from model.config import ModelConfig, model_preset
+from model.config import ModelConfig
 from model.footprint import K2_MEMORY, MemoryConfig, activation_bytes
 from model.memory import bytes_kept
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 SWITCHES = {

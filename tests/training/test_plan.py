@@ -3,8 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from model.config import ModelConfig, flops_per_token, model_preset
+from model.config import ModelConfig, flops_per_token
 from model.footprint import K2_MEMORY, MemoryConfig
+from model.sizes import model_preset
 from model.transformer import Transformer
 from training.config import MuonClipConfig
 from training.muonclip import MuonClip
