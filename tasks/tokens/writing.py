@@ -22,10 +22,8 @@ from training.shards import TOKEN
 
 BUFFER = 8 << 20
 """Bytes of one shard that are held before they are written."""
-INDEX = pa.schema(
+FACTS = pa.schema(
     [
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("end", pa.int64(), nullable=False),
         pa.field("id", pa.string(), nullable=False),
         pa.field("source", pa.string(), nullable=False),
         pa.field("licence", pa.string(), nullable=False),
@@ -33,6 +31,9 @@ INDEX = pa.schema(
         pa.field("source_id", pa.string()),
     ]
 )
+"""What the index says of a document, besides where it lies."""
+SPAN = [pa.field(name, pa.int64(), nullable=False) for name in ("start", "end")]
+INDEX = pa.schema([*SPAN, *FACTS])
 
 
 @dataclass
@@ -86,10 +87,12 @@ class Writer:
 
     def _append(self, shard: _Open, documents: Sequence[np.ndarray], end_N: np.ndarray, facts: pa.Table) -> None:
         start_N = np.concatenate([[shard.length], end_N[:-1]])
+        # A copy of its own: views would keep the documents of every other stream in memory, too.
+        tokens_T = np.concatenate(documents)
         spans = [pa.array(start_N, pa.int64()), pa.array(end_N, pa.int64())]
         shard.index.append(pa.Table.from_arrays([*spans, *facts.columns], schema=INDEX))
-        shard.held.extend(documents)
-        shard.held_bytes += int(end_N[-1] - shard.length) * TOKEN.itemsize
+        shard.held.append(tokens_T)
+        shard.held_bytes += tokens_T.nbytes
         shard.length = int(end_N[-1])
         if shard.held_bytes >= BUFFER:
             shard.flush()
