@@ -128,6 +128,13 @@ class Shard:
         licence, rewrite, source_id."""
         return self._index().to_pydict()
 
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The document index, some documents at a time."""
+        import pyarrow.parquet as pq
+
+        with self._naming(), self.cache.open(self.index) as file:
+            yield from pq.ParquetFile(file).iter_batches()
+
     def ends(self) -> np.ndarray:
         """Where each document ends, int64: documents touch, and the first begins at 0."""
         return _integers(self._index(["end"]).combine_chunks(), "end")

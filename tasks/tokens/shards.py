@@ -15,7 +15,7 @@ from model.vocabulary import EOS, special_ids
 from tasks.artifact import Artifact, ArtifactError, Part, Step
 from tasks.corpus.executor import Executor, Serial
 from tasks.progress import Progress
-from tasks.tokens.batches import SPLITS, Batch, write_batch
+from tasks.tokens.batches import COUNTS, SPLITS, Batch, write_batch
 from tasks.tokens.config import TokensConfig
 from tasks.tokens.table import publish
 
@@ -75,13 +75,13 @@ def statistics(records: list[dict[str, Any]], tokenizer: Artifact) -> dict[str, 
     tables: dict[str, dict[str, dict[str, Any]]] = {"by_domain": {}, "by_source": {}, "heldout": {}, "rewrites": {}}
     for record in records:
         for stream in record["streams"]:
-            counts = {name: stream[name] for name in ("tokens", "documents", "copies", "bytes")}
+            counts = {name: stream[name] for name in COUNTS}
             if stream["split"] == "heldout":
                 _add(tables["heldout"], stream["domain"], counts)
                 continue
             _add(tables["by_domain"], stream["domain"], counts)
             _add(tables["by_source"], stream["source"], counts)["licence"] = stream["licence"]
-            if record["rewrites"]:
+            if stream["rewrites"]:
                 _add(tables["rewrites"], "all", counts)
     for rows in tables.values():
         for counts in rows.values():
