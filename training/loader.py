@@ -32,6 +32,7 @@ from training.cache import Cache, ShardError, is_local
 from training.order import ALL, VERSION, Mix, Order, OrderError, Places, Schedule
 from training.ranges import Ranges
 from training.samples import PADDING, BestFit, Kind, Samples, Windows
+from training.schedule import share as share
 from training.shards import Shard, TokenShards
 
 BLOCK = 4096
@@ -386,11 +387,3 @@ def _document_numbers(ends_BS: np.ndarray) -> np.ndarray:
     row = borders[:-1] // size
     number = np.arange(len(row)) - np.searchsorted(borders, row * size)
     return np.repeat(number.astype(np.int32), np.diff(borders)).reshape(count, size)
-
-
-def share(count: int, rank: int, world: int) -> tuple[int, int]:
-    """(offset, size) of rank `rank`'s slice of `count` samples: consecutive slices that differ by at most one."""
-    if not 0 <= rank < world:
-        raise ValueError(f"rank {rank} is not one of {world}")
-    low, high = count * rank // world, count * (rank + 1) // world
-    return low, high - low
