@@ -56,7 +56,7 @@ def pack(end_N: np.ndarray, size: int) -> Packing:
     """Lay documents that touch, the first from token 0, the last token of each before `end_N`, into rows of `size`."""
     if size < 1:
         raise ValueError(f"rows of {size} tokens hold nothing: give at least 1")
-    start_N = np.concatenate([[0], end_N[:-1]]).astype(np.int64)
+    start_N = np.concatenate([[0], end_N]).astype(np.int64)[:-1]
     pieces_N = -(-(end_N - start_N) // size)
     # number of each piece within its document
     within_P = np.arange(pieces_N.sum()) - np.repeat(np.cumsum(pieces_N) - pieces_N, pieces_N)

@@ -39,6 +39,7 @@ BLOCK = 4096
 """Samples whose places are computed at once, so that small batches do not pay for small array operations."""
 KEPT = 16
 """Such blocks that are kept."""
+NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,8 @@ class Loader:
         self._shard_D = np.cumsum([0, *(len(stream) for stream in self._streams)])
         self.skipped: dict[str, int] = {}
         """Key of a shard that cannot be read -> the first sample id for which it is left out."""
-        self._skip_G = np.empty(0, np.int64)
-        self._skip_first_G = np.empty(0, np.int64)
+        self._skip_first_G = np.full(len(self._counts_G), NEVER)
+        self._left: dict[tuple[int, int], np.ndarray] = {}
         self._blocks: dict[int, Places] = {}
 
     @property
@@ -195,9 +196,8 @@ class Loader:
             self._ranges.close()
 
     def skip(self, key: str, first_sample_id: int) -> None:
-        """From a sample id on, read other samples of the same source and epoch instead of those of shard `key`: where
-        the permutation of the epoch gives one of them it is applied again. A function of the ids and of `skipped`
-        alone, and the samples of other shards stay what they are.
+        """From a sample id on, read other samples of the same source instead of those of shard `key`: which, is a
+        function of the ids and of `skipped` alone, and the samples of other shards stay what they are.
 
         Raises:
             ShardError: no shard of the source would be left, or there is no such shard.
@@ -205,19 +205,16 @@ class Loader:
         number = next((number for number in range(len(self._counts_G)) if self._shard(number).key == key), None)
         if number is None:
             raise ShardError(f"there is no shard {key} to be skipped in what is drawn of {self.store.uri}")
+        source = self._source_of(number)
         self.skipped = {**self.skipped, key: min(first_sample_id, self.skipped.get(key, first_sample_id))}
-        first_of = dict(zip(self._skip_G.tolist(), self._skip_first_G.tolist(), strict=True))
-        first_of[number] = self.skipped[key]
-        self._skip_G = np.asarray(sorted(first_of), np.int64)
-        self._skip_first_G = np.asarray([first_of[number] for number in sorted(first_of)], np.int64)
-        source = int(np.searchsorted(self._shard_D, number, side="right")) - 1
-        own = np.arange(self._shard_D[source], self._shard_D[source + 1])
-        if not self._counts_G[np.setdiff1d(own, self._skip_G)].any():
+        self._skip_first_G[number] = self.skipped[key]
+        self._left.clear()
+        if not self._left_of(source, max(self.skipped.values()))[-1]:
             raise ShardError(f"every shard of '{self.sources[source]}' is skipped: nothing of it can be read")
 
     def skipped_share(self) -> float:
         """Which part of the samples of an epoch of everything lies in skipped shards."""
-        return float(self._counts_G[self._skip_G].sum() / self._counts_G.sum())
+        return float(self._counts_G[self._skip_first_G < NEVER].sum() / self._counts_G.sum())
 
     def describe(self, sample_id: int) -> list[Span]:
         """Which spans of which documents the inputs of a sample are, in order; they cover all but its padding."""
@@ -294,12 +291,12 @@ class Loader:
         """The places of consecutive samples, and for each its shard and its number within the shard."""
         places = self._places(first_sample_id, count)
         shard_B, number_B = self._in_shards(places)
-        if len(self._skip_G):
+        if self.skipped:
             sample_B = np.arange(first_sample_id, first_sample_id + count)
-            while len(lost := np.flatnonzero(self._is_lost(shard_B, sample_B))):
-                there = Places(*(field_B[lost] for field_B in places))
-                places.window_B[lost] = self.order.again(there)
-                shard_B[lost], number_B[lost] = self._in_shards(Places(*(field_B[lost] for field_B in places)))
+            for row in np.flatnonzero(self._skip_first_G[shard_B] <= sample_B).tolist():
+                shard_B[row], number_B[row] = self._instead(places, row, int(sample_B[row]))
+                first = self._first_D[places.source_B[row]]
+                places.window_B[row] = self._before(shard_B[row]) + number_B[row] - first
         shards = {number: self._shard(number) for number in np.unique(shard_B).tolist()}
         return places, [(shards[g], number) for g, number in zip(shard_B.tolist(), number_B.tolist(), strict=True)]
 
@@ -307,29 +304,51 @@ class Loader:
         """The shard of each place, and the sample's number within it."""
         at_B = self._first_D[places.source_B] + places.window_B
         shard_B = np.searchsorted(self._ends_G, at_B, side="right")
-        return shard_B, at_B - (self._ends_G[shard_B] - self._counts_G[shard_B])
+        return shard_B, at_B - self._before(shard_B)
 
-    def _is_lost(self, shard_B: np.ndarray, sample_B: np.ndarray) -> np.ndarray:
-        """Which samples would read a shard that is skipped for them."""
-        place_B = np.minimum(np.searchsorted(self._skip_G, shard_B), len(self._skip_G) - 1)
-        return (self._skip_G[place_B] == shard_B) & (sample_B >= self._skip_first_G[place_B])
+    def _before(self, shard: Any) -> Any:
+        """Samples of all shards before one, or before each of several."""
+        return self._ends_G[shard] - self._counts_G[shard]
+
+    def _instead(self, places: Places, row: int, sample: int) -> tuple[int, int]:
+        """The shard, and the number within it, that a sample reads when its own is skipped: the permutation says which
+        of those that are left."""
+        source = int(places.source_B[row])
+        left = self._left_of(source, sample)
+        (drawn,) = self.order.again(Places(*(field_B[row : row + 1] for field_B in places))).tolist()
+        chosen = drawn % int(left[-1])
+        shard = int(np.searchsorted(left, chosen, side="right"))
+        before = int(left[shard - 1]) if shard else 0
+        return int(self._shard_D[source]) + shard, chosen - before
+
+    def _left_of(self, source: int, sample: int) -> np.ndarray:
+        """How many samples of a source are left for sample `sample`, summed up over its shards."""
+        first, end = self._shard_D[source], self._shard_D[source + 1]
+        begun = int(np.sum(np.unique(list(self.skipped.values())) <= sample))
+        if (source, begun) not in self._left:
+            there = self._skip_first_G[first:end] > sample
+            self._left[source, begun] = np.cumsum(self._counts_G[first:end] * there)
+        return self._left[source, begun]
 
     def _readers(self, shard: int, number: int, until: int) -> list[int]:
         """The ids below `until` of the samples that read sample `number` of a shard."""
-        source = int(np.searchsorted(self._shard_D, shard, side="right")) - 1
-        first = int(self._first_D[source])
-        window = int(self._ends_G[shard] - self._counts_G[shard]) + number - first
-
-        def may_be_lost(other: int) -> bool:
-            return bool(np.isin(np.searchsorted(self._ends_G, first + other, side="right"), self._skip_G))
-
-        found = self.order.samples(self.sources[source], window, until, may_be_lost)
-        if not len(self._skip_G):
+        source = self._source_of(shard)
+        size, window = int(self.order.windows_D[source]), int(self._before(shard) + number - self._first_D[source])
+        again: set[int] = set()
+        for first in set(self.skipped.values()):
+            if self._skip_first_G[shard] > first:
+                left, local = self._left_of(source, first), shard - int(self._shard_D[source])
+                again.update(range(int(left[local] - self._counts_G[shard]) + number, size, int(left[-1])))
+        found = self.order.samples(self.sources[source], window, until, sorted(again))
+        if not self.skipped:
             return found
         return [sample for sample in found if int(self._locate(sample, 1)[0].window_B[0]) == window]
 
+    def _source_of(self, shard: int) -> int:
+        return int(np.searchsorted(self._shard_D, shard, side="right")) - 1
+
     def _shard(self, number: int) -> Shard:
-        source = int(np.searchsorted(self._shard_D, number, side="right")) - 1
+        source = self._source_of(number)
         return self._streams[source][number - int(self._shard_D[source])]
 
     def _places(self, first: int, count: int) -> Places:

@@ -23,7 +23,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -275,34 +275,29 @@ class Order:
         return Places(source_B, epoch_B, self._permutation.forward(turn_B, source_B, self._keys(source_B, epoch_B)))
 
     def again(self, places: Places) -> np.ndarray:
-        """What the permutation of each place's epoch makes of its window: where it leads on when a window cannot be
-        read, int64, shape B."""
+        """What the permutation of each place's epoch makes of its window, int64, shape B: a number below the source's
+        windows from which to choose another one."""
         keys_KB = self._keys(places.source_B, places.epoch_B)
         return self._permutation.forward(places.window_B, places.source_B, keys_KB)
 
-    def samples(
-        self, source: str, window: int, until: int, passes: Callable[[int], bool] = lambda window: False
-    ) -> list[int]:
-        """The ids below `until` of the samples that read `window` of `source`: one an epoch; and those that come to it
-        when windows for which `passes` are left by `again`."""
+    def samples(self, source: str, window: int, until: int, again: Sequence[int] = ()) -> list[int]:
+        """The ids below `until`, ascending, of the samples that read `window` of `source`, one an epoch, and of those
+        of whose window `again` makes one of the given numbers."""
         if source not in self.sources:
             return []
         number = self.sources.index(source)
         count = self.consumed(until)[source]
         size = int(self.windows_D[number])
-        found: list[int] = []
-        reached = dict.fromkeys(range(-(-count // size)), window)
-        while reached:
-            epoch_E, window_E = (np.asarray(list(values), np.int64) for values in (reached, reached.values()))
-            source_E = np.full_like(epoch_E, number)
-            turn_E = self._permutation.inverse(window_E, source_E, self._keys(source_E, epoch_E))
-            reached = {}
-            for epoch, turn in zip(epoch_E.tolist(), turn_E.tolist(), strict=True):
-                if epoch * size + turn < count:
-                    found.append(self._sample(number, epoch * size + turn))
-                if turn != window and passes(turn):
-                    reached[epoch] = turn
-        return sorted(found)
+        epoch_E = np.arange(-(-count // size), dtype=np.int64)
+        source_E = np.full_like(epoch_E, number)
+        keys_KE = self._keys(source_E, epoch_E)
+
+        def back(window_E: np.ndarray) -> np.ndarray:
+            return self._permutation.inverse(window_E, source_E, keys_KE)
+
+        turns = [back(np.full_like(epoch_E, window)), *(back(back(np.full_like(epoch_E, value))) for value in again)]
+        indices = np.unique(np.concatenate([epoch_E * size + turn_E for turn_E in turns]))
+        return sorted(self._sample(number, index) for index in indices.tolist() if index < count)
 
     def _sample(self, source: int, index: int) -> int:
         """The id of sample number `index` of a source, counted through all phases."""

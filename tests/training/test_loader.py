@@ -6,17 +6,19 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.data import LENGTHS, MIX, artifact, flip, shard_file
-from training.cache import ShardError
-from training.loader import Batch, Loader, share
+from tests.training.data import LENGTHS, MIX, SOURCES, artifact, flip, shard_file
+from training.cache import Cache, ShardError
+from training.loader import Batch, Loader, require, share
 from training.order import OrderError
-from training.shards import TokenShards, count_windows
+from training.samples import IGNORED, Kind
+from training.shards import BadShard, TokenShards, count_windows
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +190,152 @@ def test_what_is_not_there_is_said(uri: str, tmp_path: Path) -> None:
 @given(st.integers(0, 100), st.integers(1, 12))
 def test_windows_of_a_shard(tokens: int, length: int) -> None:
     assert count_windows(tokens, length) == len(range(0, tokens - length, length))
+
+
+# ---------------------------------------------------------------------------------------------------- sources and skips
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return artifact(tmp_path_factory.mktemp("sources"), SOURCES)
+
+
+def test_sources_within_domains_are_drawn_and_named(sources: str) -> None:
+    loader = Loader(sources, "train", {"web": 0.5, "web/Crawl of 2026": 0.25, "code": 0.25}, 0, 16)
+    assert loader.sources == ["code/repos", "web/Crawl of 2026", "web/wiki"]
+    assert loader.domains == ["code", "web"]
+    batch = loader.batch(0, 400)
+    drawn = Counter(loader.sources[number] for number in batch.sources_B.tolist())
+    assert drawn == {"code/repos": 100, "web/Crawl of 2026": 100, "web/wiki": 200}
+    for row in range(400):
+        domain, source = loader.sources[int(batch.sources_B[row])].split("/", 1)
+        assert loader.domains[int(batch.domains_B[row])] == domain
+        assert loader.describe(row)[0].document["source"].startswith(f"train/{domain}/{source}/")
+
+
+def test_epoch_limits_of_domains_sources_and_all(sources: str) -> None:
+    loader = Loader(sources, "train", {"web": 0.9, "web/wiki": 0.1}, 0, 16)
+    by_source, by_domain = loader.epochs_by_source(4000), loader.epochs(4000)
+    loader.require(4000, {"*": max(by_source.values()), "web": by_domain["web"]})
+    crawl, web = by_source["web/Crawl of 2026"], by_domain["web"]
+    for limits, name, found in (
+        ({"*": crawl - 0.1}, "web/Crawl of 2026", crawl),
+        ({"web": web - 0.1, "*": 1000}, "web", web),
+        ({"web/wiki": 0.5}, "web/wiki", by_source["web/wiki"]),
+    ):
+        with pytest.raises(OrderError, match=f"'{name}' {found:.2f} times"):
+            loader.require(4000, limits)
+    with pytest.raises(OrderError, match=f"'web' {2 * web:.2f} times"):
+        require([(loader, 4000), (loader, 4000)], {"web": 1.9 * web})
+    with pytest.raises(OrderError, match="limit names 'books', which is not drawn"):
+        loader.require(4000, {"books": 1})
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["train/web/wiki/0", "train/web/wiki/2", "train/code/repos/1", "train/code/repos/2"]),
+        st.integers(0, 500),
+        min_size=1,
+    ),
+    st.sampled_from(["windows", "best_fit"]),
+)
+@settings(max_examples=15)
+def test_skipped_shards_give_way_to_others_of_their_source_and_nothing_else_moves(
+    sources: str, skipped: dict[str, int], kind: Kind
+) -> None:
+    plain = Loader(sources, "train", {"web": 0.5, "code": 0.5}, 3, 16, kind)
+    loader = Loader(sources, "train", {"web": 0.5, "code": 0.5}, 3, 16, kind)
+    for key, first in skipped.items():
+        loader.skip(key, first)
+    for sample in range(0, 700, 7):
+        before, after = plain.describe(sample)[0], loader.describe(sample)[0]
+        lost = skipped.get(before.shard, 701) <= sample
+        assert skipped.get(after.shard, 701) > sample
+        assert before.shard.rpartition("/")[0] == after.shard.rpartition("/")[0]
+        if not lost:
+            assert (before.shard, before.start) == (after.shard, after.start)
+    # from documents back to the samples that really read them
+    readers: dict[str, list[int]] = {}
+    for sample in range(700):
+        for span in loader.describe(sample):
+            readers.setdefault(span.document["id"], []).append(sample)
+    for document in ("train-web-wiki-0-0", "train-web-wiki-3-1", "train-code-repos-0-0", "train-code-repos-1-2"):
+        assert loader.samples_of(document, 700) == readers.get(document, [])
+    assert loader.identity() != plain.identity()
+    assert loader.identity()["skipped"] == skipped
+
+
+def test_a_bad_shard_is_named_and_can_be_skipped(tmp_path: Path) -> None:
+    uri = artifact(tmp_path, SOURCES)
+    flip(shard_file(uri, "train/web/wiki/1"))
+    loader = Loader(uri, "train", {"web/wiki": 1}, 0, 16)
+    with pytest.raises(BadShard, match="was altered") as met:
+        loader.batch(0, 50)
+    assert met.value.key == "train/web/wiki/1"
+    loader.skip("train/web/wiki/1", 0)
+    assert loader.batch(0, 50).tokens_BS.shape == (50, 16)
+    counts = Counter(shard.rpartition("/")[2] for shard in (loader.describe(n)[0].shard for n in range(50)))
+    assert set(counts) == {"0", "2", "3"}
+    assert 0.2 < loader.skipped_share() < 0.3
+    for number in (0, 2):
+        loader.skip(f"train/web/wiki/{number}", 0)
+    with pytest.raises(ShardError, match="every shard of 'web/wiki' is skipped"):
+        loader.skip("train/web/wiki/3", 0)
+    with pytest.raises(ShardError, match="no shard train/web/wiki/9"):
+        loader.skip("train/web/wiki/9", 0)
+
+
+# --------------------------------------------------------------------------------------------------------- packed rows
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=25), st.integers(1, 16), st.integers(0, 2**16))
+@settings(max_examples=25)
+def test_packed_rows_read_every_token_once_an_epoch_within_documents(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], length: int, seed: int
+) -> None:
+    uri = artifact(tmp_path_factory.mktemp("packed"), {"train/web/made/0": lengths, "train/web/made/1": [3, 5]})
+    loader = Loader(uri, "train", {"web": 1}, seed, length, "best_fit")
+    rows = loader.windows["web"]
+    batch = loader.batch(0, rows)
+    expected: Counter[tuple[int, int]] = Counter()
+    for shard in TokenShards(uri).shards("train")["web"]:
+        tokens, start = shard.tokens_T.tolist(), 0
+        for end in shard.ends().tolist():
+            inner = tokens[start:end]
+            expected.update(zip(inner, [*inner[1:], IGNORED], strict=True))
+            start = end
+    real = batch.document_ids_BS >= 0
+    found = Counter(zip(batch.tokens_BS[real].tolist(), batch.targets_BS[real].tolist(), strict=True))
+    assert found == expected  # each token once, with the token that follows in its document
+    assert (batch.targets_BS[~real] == IGNORED).all()
+    assert (batch.tokens_BS[~real] == 0).all()
+    waste = loader.waste()["web"]
+    assert waste == (sum(expected.values()), 0, batch.padding)
+    for row in range(rows):
+        spans = loader.describe(row)
+        numbers = batch.document_ids_BS[row].tolist()
+        assert numbers == sorted(number for number in numbers if number >= 0) + [-1] * numbers.count(-1)
+        assert len(set(numbers) - {-1}) == len(spans)
+        for number, span in enumerate(spans):
+            assert [place for place, other in enumerate(numbers) if other == number] == list(
+                range(span.first, span.first + span.end - span.start)
+            )
+
+
+def test_windows_count_what_they_leave_unread(uri: str) -> None:
+    waste = Loader(uri, "train", MIX, 0, 16).waste()
+    assert waste["math"] == (200, 200 - 12 * 16, 0)
+    assert waste["web"] == (134, 134 - 8 * 16, 0)
+
+
+def test_packing_is_stored_and_remote_shards_give_the_same_rows(sources: str, tmp_path: Path) -> None:
+    remote = f"memory://{tmp_path.name}-packed"
+    fsspec.filesystem("memory").put(f"{sources}/", f"{remote}/", recursive=True)
+    local = Loader(sources, "train", None, 0, 32, "best_fit", Cache(tmp_path / "a")).batch(0, 200)
+    far = Loader(remote, "train", None, 0, 32, "best_fit", Cache(tmp_path / "b", 1 << 14)).batch(0, 200)
+    for name in ("tokens_BS", "targets_BS", "document_ids_BS"):
+        assert torch.equal(getattr(local, name), getattr(far, name))
+    stored = sorted(path.name for path in (tmp_path / "a" / "packed").iterdir())
+    assert stored == sorted(path.name for path in (tmp_path / "b" / "packed").iterdir())
+    for path in (tmp_path / "a" / "packed").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / "packed" / path.name).read_bytes()
