@@ -254,9 +254,13 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
 
 
 def _texts(plan: Dag, pieces: Sequence[list[int]]) -> list[str]:
+    from tasks.tokens.batches import tokenizer_sha256
     from tasks.tokens.tokenizer import decode_bytes, load
 
-    tokenizer = load(plan.tokenizer.require().file("tokenizer"))
+    learned, tokens = plan.tokenizer.require(), plan.tokens.require()
+    if tokens.statistics["tokenizer_sha256"] != tokenizer_sha256(learned):
+        raise LineageError(f"{tokens.uri} was made with another tokenizer.json than {learned.uri} has")
+    tokenizer = load(learned.file("tokenizer"))
     return [decode_bytes(tokenizer, ids).decode(errors="replace") for ids in pieces]
 
 

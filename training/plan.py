@@ -56,7 +56,6 @@ class Hardware(Config):
     price_per_hour: float = Field(default=0.0, ge=0)
     """Price of one for an hour, in your currency."""
 
-
     @property
     def achieved_flops(self) -> float:
         """Floating point operations per second of one accelerator in training."""

@@ -226,6 +226,7 @@ class TokenShards:
         self.fingerprint: str = manifest["fingerprint"]
         self.vocabulary: int = statistics["vocabulary"]
         self.end_of_document: int = statistics["end_of_document"]
+        self.tokenizer_sha256: str | None = statistics.get("tokenizer_sha256")
         self._table = _table(self.uri, manifest, self.cache)
         self._streams: dict[str, dict[tuple[str, str], Stream]] = {}
         for stream in _streams(self.uri, self._table, self.cache):

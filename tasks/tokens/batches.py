@@ -28,7 +28,7 @@ from tasks.tokens.config import TokensConfig
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.table import Place
 from tasks.tokens.tokenizer import load
-from tasks.tokens.writing import FACTS, Writer
+from tasks.tokens.writing import FACTS, Writer, append
 from training.shards import TOKEN
 
 ROWS = 512
@@ -115,9 +115,7 @@ class _Again:
     def add(self, documents: Documents) -> None:
         if not documents.tokens:
             return
-        with self.path.open("ab") as file:
-            for tokens in documents.tokens:
-                file.write(tokens.data)
+        append(self.path, documents.tokens)
         self._held.append((documents, documents.length_N))
         documents.tokens = ()
 
@@ -136,6 +134,8 @@ class _Again:
 class _Counts:
     """What a batch's record says of it, besides its shards."""
 
+    tokenizer: str
+    """sha256 of its tokenizer.json."""
     empty: int = 0
     left_out: int = 0
     streams: dict[tuple[Place, bool], dict[str, Any]] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class _Counts:
             {**place._asdict(), "rewrites": rewrite, **counts}
             for (place, rewrite), counts in sorted(self.streams.items())
         ]
-        facts = {"empty": self.empty, "left_out": self.left_out}
+        facts = {"tokenizer": self.tokenizer, "empty": self.empty, "left_out": self.left_out}
         return facts | {"streams": streams, "shards": sorted(shards, key=lambda row: row["key"])}
 
 
@@ -169,13 +169,15 @@ def write_batch(step: Step, batch: Batch, artifact: Artifact, tokenizer: Artifac
     assert isinstance(config, TokensConfig)
     encoder = _encoder(tokenizer.file("tokenizer"))
     documents = (some for part in batch.parts for some in _read(config, part, artifact, batch.group, encoder, mix))
-    write_documents(step, batch.key, batch.number, config.shard_bytes, documents)
+    write_documents(step, batch.key, batch.number, config.shard_bytes, documents, tokenizer)
 
 
-def write_documents(step: Step, key: str, number: int, shard_bytes: int, batch: Iterable[Documents]) -> None:
+def write_documents(
+    step: Step, key: str, number: int, shard_bytes: int, batch: Iterable[Documents], tokenizer: Artifact
+) -> None:
     """Write documents as the shards `{number}-{n}` of their streams, no larger than `shard_bytes` where no single
     document is. The part `key`, their record, is written last and makes them count."""
-    counts = _Counts()
+    counts = _Counts(tokenizer_sha256(tokenizer))
     with step.scratch() as folder:
         writer, again = Writer(step, folder, number, shard_bytes), _Again(folder / "again.bin")
 
@@ -198,6 +200,12 @@ def write_documents(step: Step, key: str, number: int, shard_bytes: int, batch: 
         writer.finish()
     record = counts.record(writer.rows)
     step.put(key, ".json", lambda path: path.write_text(json.dumps(record) + "\n"), statistics=record)
+
+
+def tokenizer_sha256(tokenizer: Artifact) -> str:
+    """Of the tokenizer.json that the artifact lists."""
+    (part,) = tokenizer.parts("tokenizer")
+    return part.sha256
 
 
 @lru_cache(1)

@@ -78,7 +78,7 @@ def export(tokens: Artifact, folder: str, split: str = "", domain: str = "", sou
     ]
     if not chosen:
         raise MegatronError(f"{tokens.uri} has nothing of domain '{domain}' and source '{source}': leave one out")
-    tokenizer = _tokenizer(tokens, root)
+    _copy_tokenizer(tokens, root)
     found: dict[Path, Record] = {}
     with Progress("export", sum(stream.bytes for _, stream in chosen) / 1e6, "MB") as progress:
         for place, stream in chosen:
@@ -88,7 +88,7 @@ def export(tokens: Artifact, folder: str, split: str = "", domain: str = "", sou
             if record is None or record.content != content:
                 if prefix.parent.exists():
                     raise MegatronError(f"{prefix.parent} holds something else: name another folder, or delete it")
-                record = _export(prefix, place, stream, shards, tokenizer, content)
+                record = _export(prefix, place, stream, shards, content)
             found[prefix] = record
             progress.advance(stream.bytes / 1e6, place.folder)
     return found
@@ -100,9 +100,7 @@ def blend(found: dict[Path, Record]) -> list[str]:
     return [word for prefix, record in train for word in (str(record.tokens), str(prefix))]
 
 
-def _export(
-    prefix: Path, place: Place, stream: Stream, shards: TokenShards, tokenizer: str | None, content: str
-) -> Record:
+def _export(prefix: Path, place: Place, stream: Stream, shards: TokenShards, content: str) -> Record:
     folder = prefix.parent.with_name(f".{prefix.parent.name}.unfinished")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -123,7 +121,7 @@ def _export(
         documents=int(stream.documents_N.sum()),
         vocabulary=shards.vocabulary,
         end_of_document=shards.end_of_document,
-        tokenizer_sha256=tokenizer,
+        tokenizer_sha256=shards.tokenizer_sha256,
         content=content,
         sha256={suffix: sha256_file(beside(unfinished, suffix)) for suffix in FILES},
     )
@@ -148,19 +146,17 @@ def _copy_documents(shard: Shard, pair: Writer, facts: pq.ParquetWriter) -> None
         raise ShardError(f"the documents of {shard.key} end at token {end} of {shard.tokens}: its index was altered")
 
 
-def _tokenizer(tokens: Artifact, root: Path) -> str | None:
-    """Copy the tokenizer that the shards were made with beside them and return its sha256; None where it is gone."""
+def _copy_tokenizer(tokens: Artifact, root: Path) -> None:
+    """Put the tokenizer that the shards were made with beside them, where it still exists."""
     uris = [step["uri"] for step in tokens.manifest["inputs"] if step["name"] == "tokenizer"]
-    if not uris:
-        return None
     try:
-        tokenizer = Artifact.load(uris[0])
+        tokenizer = Artifact.load(uris[0]) if uris else None
     except ArtifactError:
-        return None
-    path = tokenizer.file("tokenizer")
-    root.mkdir(parents=True, exist_ok=True)
-    target = root / "tokenizer.json"
+        tokenizer = None
+    if tokenizer is None:
+        return
+    path, target = tokenizer.file("tokenizer"), root / "tokenizer.json"
     if target.exists() and sha256_file(target) != sha256_file(path):
         raise MegatronError(f"{target} is another tokenizer than these shards': name another folder, or delete it")
+    root.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, target)
-    return sha256_file(target)

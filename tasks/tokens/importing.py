@@ -22,17 +22,17 @@ import pyarrow.parquet as pq
 import xxhash
 
 from model.config import Config
-from model.vocabulary import EOS, special_ids
+from model.vocabulary import EOS, K2_VOCABULARY, SPECIAL_TOKENS, special_ids
 from tasks.artifact import Artifact, Step, sha256_file
 from tasks.draw import draw
 from tasks.progress import Progress
 from tasks.tokens.batches import DOMAIN, SPLITS, Documents, write_documents
-from tasks.tokens.config import TokensConfig
+from tasks.tokens.config import TokenizerConfig, TokensConfig
 from tasks.tokens.exporting import FILES, Record
 from tasks.tokens.megatron import MegatronError, Pair, beside
 from tasks.tokens.shards import statistics
 from tasks.tokens.table import Place, publish
-from tasks.tokens.tokenizer import load
+from tasks.tokens.tokenizer import TokenizerError, adopt, load
 from tasks.tokens.writing import FACTS
 from training.shards import TOKEN
 
@@ -151,7 +151,7 @@ def write_batch(step: Step, batch: Batch, tokenizer: Artifact) -> None:
     config = step.config
     assert isinstance(config, ImportConfig)
     documents = _documents(config, batch, tokenizer)
-    write_documents(step, batch.key, batch.number, config.tokens.shard_bytes, documents)
+    write_documents(step, batch.key, batch.number, config.tokens.shard_bytes, documents, tokenizer)
 
 
 def _documents(config: ImportConfig, batch: Batch, tokenizer: Artifact) -> Iterator[Documents]:
@@ -258,3 +258,23 @@ def _bytes_of_tokens(path: Path) -> np.ndarray:
     # one character of the byte-level alphabet is one byte
     sizes = [0 if token in special else len(tokenizer.id_to_token(token) or "") for token in range(vocabulary)]
     return np.asarray(sizes, np.int64)
+
+
+def adopt_tokenizer(path: Path, root: str, code: str) -> Step:
+    """The published step of a tokenizer.json that pairs were made with: at its own size where it has K2's special
+    tokens, else with them after its own entries. TokenizerError where it cannot be used."""
+    if not path.is_file():
+        raise TokenizerError(f"{path} does not exist: --tokenizer names a tokenizer.json")
+    found = load(path)
+    size = found.get_vocab_size(with_added_tokens=True)
+    ours = 256 + len(SPECIAL_TOKENS) <= size <= K2_VOCABULARY and found.token_to_id(EOS) == special_ids(size)[EOS]
+    vocabulary = size if ours else size + len(SPECIAL_TOKENS)
+    config = TokenizerConfig(vocabulary=vocabulary, file=str(path), sha256=sha256_file(path))
+    step = Step("tokenizer", config, root, (), code)
+    if step.artifact() is None:
+        if ours:
+            step.adopt("tokenizer", path)
+        else:
+            step.put("tokenizer", ".json", lambda target: adopt(config).save(str(target), pretty=False))
+        step.publish({"vocabulary": vocabulary, "special": special_ids(vocabulary)})
+    return step

@@ -183,15 +183,15 @@ class Pair:
         return self._entries(HEAD.size + 12 * self.sequences, "<i8", first, last)
 
     def _entries(self, base: int, kind: str, first: int, last: int) -> np.ndarray:
-        dtype: np.dtype = np.dtype(kind)
-        return np.fromfile(self.index, dtype, last - first, offset=base + first * dtype.itemsize)
+        return np.fromfile(self.index, kind, last - first, offset=base + first * np.dtype(kind).itemsize)
 
 
 class Writer:
     """One document a sequence, in order; `PREFIX.idx` is written by `finish`, from what was noted beside it."""
 
     def __init__(self, prefix: Path, vocabulary: int) -> None:
-        self.code, self.dtype = (8, np.dtype("<u2")) if vocabulary <= NARROW else (4, np.dtype("<i4"))
+        self.code = 8 if vocabulary <= NARROW else 4
+        self.dtype: np.dtype = np.dtype(DTYPES[self.code])
         self._prefix = prefix
         self._data = beside(prefix, ".bin").open("wb")
         self._notes = beside(prefix, ".lengths").open("w+b")

@@ -15,7 +15,7 @@ from model.vocabulary import EOS, special_ids
 from tasks.artifact import Artifact, ArtifactError, Part, Step
 from tasks.corpus.executor import Executor, Serial
 from tasks.progress import Progress
-from tasks.tokens.batches import COUNTS, SPLITS, Batch, write_batch
+from tasks.tokens.batches import COUNTS, SPLITS, Batch, tokenizer_sha256, write_batch
 from tasks.tokens.config import TokensConfig
 from tasks.tokens.table import publish
 
@@ -52,6 +52,13 @@ def build(
     batches = plan(config, corpus, rewrites)
     if not batches:
         raise ArtifactError(f"{corpus.uri} lists no documents: there is nothing to tokenise")
+    made_with = tokenizer_sha256(tokenizer)
+    for part in step.recorded("batches"):
+        if part.statistics["tokenizer"] != made_with:
+            raise ArtifactError(
+                f"{part.key} of {step.uri} was made with another tokenizer.json than {tokenizer.uri} has: delete "
+                f"{step.uri} and run the tokens stage again"
+            )
     left = {batch.key: batch for batch in batches if step.part(batch.key) is None}
     jobs = {
         key: (step, batch, rewrites if batch.group == "rewrites" else corpus, tokenizer, mix)
@@ -100,6 +107,7 @@ def statistics(records: list[dict[str, Any]], tokenizer: Artifact) -> dict[str, 
         "vocabulary": vocabulary,
         "end_of_document": special_ids(vocabulary)[EOS],
         "tokenizer": tokenizer.fingerprint,
+        "tokenizer_sha256": tokenizer_sha256(tokenizer),
     }
 
 

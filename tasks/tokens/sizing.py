@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from model.config import Config
-from tasks.artifact import MANIFEST, Artifact, Step
+from tasks.artifact import MANIFEST, Step
 from tasks.tokens.shards import statistics
 from tasks.tokens.table import Place, publish, write_index
 from tasks.tokens.writing import INDEX
@@ -35,7 +35,9 @@ class Sizes:
     """Of the index beside a shard."""
 
 
-def measure(config: Config, places: Sequence[Place], shards: int, tokens: int, documents: int, vocabulary: int) -> Sizes:
+def measure(
+    config: Config, places: Sequence[Place], shards: int, tokens: int, documents: int, vocabulary: int
+) -> Sizes:
     """The files of an artifact of `shards` shards with `tokens` tokens and `documents` documents, spread evenly over
     the streams `places`; their hashes and ids are made up, and as hard to compress as real ones."""
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +50,8 @@ def measure(config: Config, places: Sequence[Place], shards: int, tokens: int, d
             for place in places
         ]
         record = {"empty": documents, "left_out": documents, "streams": streams, "shards": rows}
-        tokenizer = Artifact("tokenizer", folder, "0123456789abcdef", {"vocabulary": vocabulary})
+        steps[2].put("tokenizer", ".json", lambda path: path.write_text("{}"))
+        tokenizer = steps[2].publish({"vocabulary": vocabulary})
         artifact = publish(step, rows, statistics([record], tokenizer))
         index = Path(folder) / "index.parquet"
         write_index(_index(places[0].source, max(1, tokens // documents)), index)
@@ -82,8 +85,8 @@ def _index(source: str, length: int) -> pa.Table:
     """The index of DOCUMENTS documents of about `length` tokens."""
     drawn = [hashlib.blake2b(str(number).encode(), digest_size=16) for number in range(DOCUMENTS)]
     lengths = [1 + int.from_bytes(one.digest()[:4], "little") % (2 * length) for one in drawn]
-    ends = pa.compute.cumulative_sum(pa.array(lengths, pa.int64()))
-    starts = pa.compute.subtract(ends, pa.array(lengths, pa.int64()))
-    licence, mark, root = (pa.array([value] * DOCUMENTS) for value in ("CC-BY-SA-4.0", False, None))
-    columns = [starts, ends, pa.array([one.hexdigest() for one in drawn]), pa.array([source] * DOCUMENTS), licence, mark]
-    return pa.Table.from_arrays([*columns, root.cast(pa.string())], schema=INDEX)
+    ends = pc.cumulative_sum(pa.array(lengths, pa.int64()))
+    starts = pc.subtract(ends, pa.array(lengths, pa.int64()))
+    names = pa.array([one.hexdigest() for one in drawn])
+    same = (pa.array([value] * DOCUMENTS) for value in (source, "CC-BY-SA-4.0", False))
+    return pa.Table.from_arrays([starts, ends, names, *same, pa.nulls(DOCUMENTS, pa.string())], schema=INDEX)

@@ -202,17 +202,7 @@ def decode_bytes(tokenizer: BPE, ids: Sequence[int]) -> bytes:
 
 
 def measure(tokenizer: BPE, config: TokenizerConfig, corpus: Artifact) -> dict[str, float]:
-    """Bytes per token by domain, on `measured`."""
-    return {
-        domain: round(
-            sum(len(text.encode()) for text in texts) / max(1, sum(map(len, encode_texts(tokenizer, texts)))), 4
-        )
-        for domain, texts in measured(config, corpus).items()
-    }
-
-
-def measured(config: TokenizerConfig, corpus: Artifact) -> dict[str, list[str]]:
-    """By domain, the documents of the highest draws: outside the sample while that leaves any."""
+    """Bytes per token by domain, on documents of the highest draws: outside the sample while that leaves any."""
     texts: dict[str, list[tuple[float, str]]] = {}
     held: dict[str, int] = {}
     for domain, value, text in _draws(config, corpus):
@@ -221,7 +211,12 @@ def measured(config: TokenizerConfig, corpus: Artifact) -> dict[str, list[str]]:
         held[domain] = held.get(domain, 0) + len(text.encode())
         if held[domain] > 4 * MEASURED_BYTES:
             texts[domain], held[domain] = _highest(kept)
-    return {domain: [text for _, text in _highest(kept)[0]] for domain, kept in sorted(texts.items())}
+    result: dict[str, float] = {}
+    for domain, kept in sorted(texts.items()):
+        chosen = [text for _, text in _highest(kept)[0]]
+        tokens = sum(len(ids) for ids in encode_texts(tokenizer, chosen))
+        result[domain] = round(sum(len(text.encode()) for text in chosen) / max(1, tokens), 4)
+    return result
 
 
 def sample_fractions(config: TokenizerConfig, corpus: Artifact) -> dict[str, float]:

@@ -48,10 +48,18 @@ class _Open:
     index: list[pa.Table] = field(default_factory=list)
 
     def flush(self) -> None:
-        with self.path.open("ab") as file:
-            for tokens in self.held:
-                file.write(tokens.data)
+        append(self.path, self.held)
         self.held, self.held_bytes = [], 0
+
+
+def append(path: Path, arrays: Sequence[np.ndarray]) -> None:
+    """Add the bytes of `arrays` to a file; an OSError says which."""
+    try:
+        with path.open("ab") as file:
+            for array in arrays:
+                file.write(array.data)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 class Writer:

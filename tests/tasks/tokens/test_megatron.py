@@ -83,7 +83,9 @@ def store(root: Path, shards: dict, tokenizer: Artifact) -> Artifact:
             made[f"{split}/{domain}/{source}/{number:06d}-000"] = table(shard, source, first)
             first += len(shard)
     step = Step("tokens", Nothing(), str(root), (Step("tokenizer", TokenizerConfig(), "elsewhere"),))
-    artifact = publish_shards(step, made, {"vocabulary": VOCABULARY, "end_of_document": END})
+    (listed,) = tokenizer.parts("tokenizer")
+    facts = {"vocabulary": VOCABULARY, "end_of_document": END, "tokenizer_sha256": listed.sha256}
+    artifact = publish_shards(step, made, facts)
     manifest = Path(artifact.uri) / "manifest.json"
     text = json.loads(manifest.read_text())
     text["inputs"][0]["uri"] = tokenizer.uri

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,13 +19,17 @@ import pytest
 from tokenizers import Tokenizer
 
 from tasks.artifact import Artifact, ArtifactError, Step
-from tasks.tokens.config import TokensConfig
+from tasks.corpus.executor import Processes, Serial
+from tasks.tokens import tokenizer
+from tasks.tokens.batches import write_batch
+from tasks.tokens.config import TokenizerConfig, TokensConfig
 from tasks.tokens.shards import build, plan
 from tasks.tokens.tokenizer import decode_bytes, encode_texts
+from tests.shards import Nothing
 from training.loader import Loader
-from training.shards import TokenShards, shard_path
+from training.shards import ShardError, TokenShards, shard_path
 
-from .corpus import Nothing, documents, publish, record, rewrites_of
+from .corpus import documents, publish, record, rewrites_of
 
 Made = tuple[Step, Artifact]
 CONFIG = TokensConfig(heldout_fraction=0.2, shard_bytes=8192, batch_bytes=20_000)
@@ -189,8 +195,6 @@ def resume(root: str, data: str, corpus: str, rewrites: str, learned: str) -> No
     """The stage in a process of its own, slowed so that a kill lands between records."""
     artifacts = [Artifact.load(uri) for uri in (corpus, rewrites, learned)]
     config = artifacts[2].manifest["config"]
-    from tasks.tokens.config import TokenizerConfig
-
     above = Step("corpus", Nothing(), data)
     steps = (above, Step("rewrites", Nothing(), data), Step("tokenizer", TokenizerConfig(**config), data, (above,)))
     step = Step("tokens", CONFIG, root, steps)
@@ -221,6 +225,159 @@ def test_documents_of_no_tokens_and_huge_ones(root: Path, tmp_path: Path, learne
     assert found[rows[1]["id"]]["tokens"][:-1] == encode_texts(bpe, [huge], piece=10**9)[0]
     assert TokenShards(artifact.uri).splits == ["train"]
     Loader(artifact.uri, "train", {"web": 1}, 0, 4096).batch(0, 4)
+
+
+def test_a_document_of_ten_million_tokens_stays_whole(tmp_path: Path, learned: Made, bpe: Tokenizer) -> None:
+    text = "70" * 5_000_000  # every digit is a token
+    corpus = publish(tmp_path, "corpus", "documents", {"0": [record("a", "web"), record(text, "web")]})
+    config = TokensConfig(heldout_fraction=0, shard_bytes=4096)
+    _, artifact = stage(tmp_path, config, corpus, publish(tmp_path, "rewrites", "rewrites", {}), learned)
+    _, shard = TokenShards(artifact.uri)
+    seven, nought, end = (bpe.token_to_id(name) for name in ("7", "0", "[EOS]"))
+    assert shard.tokens == 10_000_001
+    assert (shard.tokens_T[:-1:2] == seven).all()
+    assert (shard.tokens_T[1:-1:2] == nought).all()
+    assert shard.tokens_T[-1] == end
+
+
+def test_workers_write_the_same_bytes(
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact
+) -> None:
+    config = CONFIG.model_copy(update={"batch_bytes": 1})
+    made = []
+    for name, executor in (("one", Serial()), ("two", Processes(2))):
+        step = Step("tokens", config, str(tmp_path / name), (corpus[0], rewrites[0], learned[0]))
+        made.append(build(step, corpus[1], rewrites[1], learned[1], executor=executor))
+    assert content(made[0]) == content(made[1])
+    assert made[0].statistics == made[1].statistics
+    assert made[0].statistics["tokens"] == tokens.statistics["tokens"]
+
+
+def test_sources_have_streams_of_their_own(tmp_path: Path, learned: Made) -> None:
+    names = ["plain", "Ünusual / name", "ünusual / name", "x" * 300, "../up", "", "a.b", "a-b"]
+    rows = [record(f"text of {name} {n}", "web") | {"source": name} for name in names for n in range(3)]
+    corpus = publish(tmp_path, "corpus", "documents", {"0": rows})
+    config = TokensConfig(heldout_fraction=0)
+    _, artifact = stage(tmp_path, config, corpus, publish(tmp_path, "rewrites", "rewrites", {}), learned)
+    streams = TokenShards(artifact.uri).streams("train")
+    assert {source for _, source in streams} == set(names)
+    assert len({shard.key.rpartition("/")[0] for stream in streams.values() for shard in stream}) == len(names)
+    for (_, source), (shard,) in streams.items():
+        assert set(shard.documents["source"]) == {source}
+        assert Path(artifact.uri) in shard.file.local.resolve().parents
+        assert shard.documents["id"] == [row["id"] for row in rows if row["source"] == source]
+
+
+def test_on_s3_as_on_a_disk(
+    tmp_path: Path,
+    bucket: str,
+    corpus: Made,
+    rewrites: Made,
+    learned: Made,
+    tokens: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path))
+    step = Step("tokens", CONFIG, bucket, (corpus[0], rewrites[0], learned[0]))
+    with pytest.raises(ShardError, match=r"manifest\.json does not exist"):
+        TokenShards(step.uri)
+    store = Step.store
+
+    def interrupted(self: Step, key: str, *more: object) -> object:
+        if key.startswith("shards/") and "000001-" in key:
+            raise ConnectionError("the bucket is gone")
+        return store(self, key, *more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Step, "store", interrupted)
+        with pytest.raises(ConnectionError):
+            build(step, corpus[1], rewrites[1], learned[1])
+    assert step.artifact() is None
+    remote = build(step, corpus[1], rewrites[1], learned[1])
+    assert content(remote) == content(tokens)
+    assert remote.statistics == tokens.statistics
+    here = Loader(tokens.uri, "train", {"math": 1}, 0, 32).batch(0, 8)
+    assert Loader(remote.uri, "train", {"math": 1}, 0, 32).batch(0, 8).tokens_BS.equal(here.tokens_BS)
+
+
+def test_a_disk_that_fills_leaves_nothing_that_is_read(
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact
+) -> None:
+    """Writes fail at some size, as they do where a disk or a quota is full; with room the same command goes on."""
+    step = Step("tokens", CONFIG, str(tmp_path), (corpus[0], rewrites[0], learned[0]))
+    code = (
+        "import resource, sys; from tests.tasks.tokens.test_shards import resume; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000)); resume(*sys.argv[1:])"
+    )
+    uris = (str(tmp_path), corpus[0].root, corpus[1].uri, rewrites[1].uri, learned[1].uri)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *uris], cwd=Path(__file__).parents[3], stderr=subprocess.PIPE, text=True
+    )
+    assert done.returncode
+    assert "OSError: [Errno 27] File too large: '" in done.stderr
+    assert step.artifact() is None
+    assert not step.recorded("batches")
+    with pytest.raises(ShardError, match=r"manifest\.json does not exist"):
+        TokenShards(step.uri)
+    assert content(build(step, corpus[1], rewrites[1], learned[1])) == content(tokens)
+
+
+def copied(tokens: Artifact, folder: Path) -> Path:
+    return Path(shutil.copytree(tokens.uri, folder / "tokens"))
+
+
+def test_what_the_table_does_not_list_is_never_read(tmp_path: Path, tokens: Artifact) -> None:
+    folder = copied(tokens, tmp_path)
+    shard = next(iter(TokenShards(folder)))
+    for name in ("999999-000.0123456789ab.bin", "000000-000.0123456789ab.bin"):
+        shard.file.local.with_name(name).write_bytes(b"\1\0\0")
+    assert content(tokens) == {shard.key: shard.file.sha256 + shard.index.sha256 for shard in TokenShards(folder)}
+    TokenShards(folder).verify()
+
+
+@pytest.mark.parametrize("what", ["shard", "index", "table"])
+@pytest.mark.parametrize("how", ["cut", "altered", "missing"])
+def test_damaged_files_are_named(tmp_path: Path, tokens: Artifact, what: str, how: str) -> None:
+    folder = copied(tokens, tmp_path)
+    shard = list(TokenShards(folder))[3]
+    (table,) = folder.glob("parts/shards.*.parquet")
+    path = {"shard": shard.file.local, "index": shard.index.local, "table": table}[what]
+    data = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-1] if how == "cut" else bytes([*data[:5], data[5] ^ 1, *data[6:]]))
+    said = {"cut": f"has {len(data) - 1} bytes", "altered": "was altered", "missing": "is missing"}[how]
+    with pytest.raises(ShardError, match=rf"{re.escape(path.name)} {said}"):
+        TokenShards(folder).verify()
+
+
+def test_a_table_that_is_none_is_refused(tmp_path: Path, tokens: Artifact) -> None:
+    rows = pq.read_table(next(Path(tokens.uri).glob("parts/shards.*.parquet")))
+    for name, table, said in (
+        ("columns", rows.drop_columns(["source"]), "other columns"),
+        ("order", rows.take(list(range(rows.num_rows))[::-1]), "order of keys"),
+        ("twice", pa.concat_tables([rows.slice(0, 1), rows]), "each once"),
+    ):
+        step = Step("tokens", Nothing(), str(tmp_path / name))
+        step.put("shards", ".parquet", lambda path, table=table: pq.write_table(table, path))
+        artifact = step.publish(tokens.statistics)
+        with pytest.raises(ShardError, match=said):
+            TokenShards(artifact.uri)
+    older = Step("tokens", Nothing(), str(tmp_path / "older")).publish(tokens.statistics)
+    with pytest.raises(ShardError, match="lists no table of shards"):
+        TokenShards(older.uri)
+
+
+def test_a_tokenizer_that_is_not_the_one_of_finished_batches_is_refused(
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made
+) -> None:
+    step = Step("tokens", CONFIG, str(tmp_path), (corpus[0], rewrites[0], learned[0]))
+    (first, *_) = plan(CONFIG, corpus[1], rewrites[1])
+    write_batch(step, first, corpus[1], learned[1], None)
+    other = Step("tokenizer", TokenizerConfig(vocabulary=600), str(tmp_path), (corpus[0],))
+    with pytest.raises(ArtifactError, match=r"batches/000000 .* was made with another tokenizer\.json"):
+        build(step, corpus[1], rewrites[1], tokenizer.build(other, corpus[1]))
 
 
 def test_a_begin_token_opens_documents_where_asked(
