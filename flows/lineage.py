@@ -254,11 +254,10 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
 
 
 def _texts(plan: Dag, pieces: Sequence[list[int]]) -> list[str]:
-    from tasks.tokens.batches import tokenizer_sha256
-    from tasks.tokens.tokenizer import decode_bytes, load
+    from tasks.tokens.tokenizer import decode_bytes, load, sha256_of
 
     learned, tokens = plan.tokenizer.require(), plan.tokens.require()
-    if tokens.statistics["tokenizer_sha256"] != tokenizer_sha256(learned):
+    if tokens.statistics["tokenizer_sha256"] != sha256_of(learned):
         raise LineageError(f"{tokens.uri} was made with another tokenizer.json than {learned.uri} has")
     tokenizer = load(learned.file("tokenizer"))
     return [decode_bytes(tokenizer, ids).decode(errors="replace") for ids in pieces]

@@ -122,9 +122,11 @@ class BestFit:
     def packing(self, shard: Shard) -> Packing:
         """The rows of a shard, memory-mapped."""
         path = self._path(shard.index.sha256)
-        if not path.exists():
+        try:
+            return _mapped(path)
+        except FileNotFoundError:
             _store(path, pack(shard.ends(), self.length).to_array())
-        return _mapped(path)
+            return _mapped(path)
 
     def read(self, places: Sequence[tuple[Shard, int]]) -> Rows:
         shape = len(places), self.length
@@ -133,10 +135,9 @@ class BestFit:
         documents_BS = np.full(shape, PADDING, np.int32)
         for row, (shard, number) in enumerate(places):
             first = 0
-            pieces = zip(self.packing(shard).row(number), self.spans(shard, number), strict=True)
-            for document, ((start, end), span) in enumerate(pieces):
+            for document, (start, end) in enumerate(self.packing(shard).row(number)):
                 last = first + end - start
-                read = shard.read(*span)
+                read = shard.read(*_with_target(shard, start, end))
                 tokens_BS[row, first:last] = read[: end - start]
                 cut = read[end - start - 1] != self.end_of_document
                 targets = read[1:] if cut else read[1 : end - start]
@@ -146,8 +147,7 @@ class BestFit:
         return Rows(tokens_BS, targets_BS, documents_BS)
 
     def spans(self, shard: Shard, number: int) -> list[tuple[int, int]]:
-        # one more than the piece: of a cut it is the last target
-        return [(start, min(end + 1, shard.tokens)) for start, end in self.packing(shard).row(number)]
+        return [_with_target(shard, start, end) for start, end in self.packing(shard).row(number)]
 
     def pieces(self, shard: Shard, number: int) -> list[tuple[int, int, int]]:
         found, first = [], 0
@@ -161,6 +161,11 @@ class BestFit:
 
     def _path(self, name: str) -> Path:
         return self.cache.folder / "packed" / f"{name}-{self.length}-{VERSION}.npy"
+
+
+def _with_target(shard: Shard, start: int, end: int) -> tuple[int, int]:
+    """A piece and one token more: of a cut it is the last target."""
+    return start, min(end + 1, shard.tokens)
 
 
 @lru_cache(maxsize=1024)

@@ -134,8 +134,6 @@ class _Again:
 class _Counts:
     """What a batch's record says of it, besides its shards."""
 
-    tokenizer: str
-    """sha256 of its tokenizer.json."""
     empty: int = 0
     left_out: int = 0
     streams: dict[tuple[Place, bool], dict[str, Any]] = field(default_factory=dict)
@@ -158,7 +156,7 @@ class _Counts:
             {**place._asdict(), "rewrites": rewrite, **counts}
             for (place, rewrite), counts in sorted(self.streams.items())
         ]
-        facts = {"tokenizer": self.tokenizer, "empty": self.empty, "left_out": self.left_out}
+        facts = {"empty": self.empty, "left_out": self.left_out}
         return facts | {"streams": streams, "shards": sorted(shards, key=lambda row: row["key"])}
 
 
@@ -169,15 +167,13 @@ def write_batch(step: Step, batch: Batch, artifact: Artifact, tokenizer: Artifac
     assert isinstance(config, TokensConfig)
     encoder = _encoder(tokenizer.file("tokenizer"))
     documents = (some for part in batch.parts for some in _read(config, part, artifact, batch.group, encoder, mix))
-    write_documents(step, batch.key, batch.number, config.shard_bytes, documents, tokenizer)
+    write_documents(step, batch.key, batch.number, config.shard_bytes, documents)
 
 
-def write_documents(
-    step: Step, key: str, number: int, shard_bytes: int, batch: Iterable[Documents], tokenizer: Artifact
-) -> None:
+def write_documents(step: Step, key: str, number: int, shard_bytes: int, batch: Iterable[Documents]) -> None:
     """Write documents as the shards `{number}-{n}` of their streams, no larger than `shard_bytes` where no single
     document is. The part `key`, their record, is written last and makes them count."""
-    counts = _Counts(tokenizer_sha256(tokenizer))
+    counts = _Counts()
     with step.scratch() as folder:
         writer, again = Writer(step, folder, number, shard_bytes), _Again(folder / "again.bin")
 
@@ -200,12 +196,6 @@ def write_documents(
         writer.finish()
     record = counts.record(writer.rows)
     step.put(key, ".json", lambda path: path.write_text(json.dumps(record) + "\n"), statistics=record)
-
-
-def tokenizer_sha256(tokenizer: Artifact) -> str:
-    """Of the tokenizer.json that the artifact lists."""
-    (part,) = tokenizer.parts("tokenizer")
-    return part.sha256
 
 
 @lru_cache(1)

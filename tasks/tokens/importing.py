@@ -151,7 +151,7 @@ def write_batch(step: Step, batch: Batch, tokenizer: Artifact) -> None:
     config = step.config
     assert isinstance(config, ImportConfig)
     documents = _documents(config, batch, tokenizer)
-    write_documents(step, batch.key, batch.number, config.tokens.shard_bytes, documents, tokenizer)
+    write_documents(step, batch.key, batch.number, config.tokens.shard_bytes, documents)
 
 
 def _documents(config: ImportConfig, batch: Batch, tokenizer: Artifact) -> Iterator[Documents]:

@@ -9,15 +9,17 @@ docs/tokens.md.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from model.vocabulary import EOS, special_ids
 from tasks.artifact import Artifact, ArtifactError, Part, Step
 from tasks.corpus.executor import Executor, Serial
 from tasks.progress import Progress
-from tasks.tokens.batches import COUNTS, SPLITS, Batch, tokenizer_sha256, write_batch
+from tasks.tokens.batches import COUNTS, SPLITS, Batch, write_batch
 from tasks.tokens.config import TokensConfig
 from tasks.tokens.table import publish
+from tasks.tokens.tokenizer import sha256_of
 
 
 def plan(config: TokensConfig, corpus: Artifact, rewrites: Artifact) -> list[Batch]:
@@ -52,13 +54,7 @@ def build(
     batches = plan(config, corpus, rewrites)
     if not batches:
         raise ArtifactError(f"{corpus.uri} lists no documents: there is nothing to tokenise")
-    made_with = tokenizer_sha256(tokenizer)
-    for part in step.recorded("batches"):
-        if part.statistics["tokenizer"] != made_with:
-            raise ArtifactError(
-                f"{part.key} of {step.uri} was made with another tokenizer.json than {tokenizer.uri} has: delete "
-                f"{step.uri} and run the tokens stage again"
-            )
+    _same_tokenizer(step, tokenizer)
     left = {batch.key: batch for batch in batches if step.part(batch.key) is None}
     jobs = {
         key: (step, batch, rewrites if batch.group == "rewrites" else corpus, tokenizer, mix)
@@ -73,6 +69,19 @@ def build(
         raise ArtifactError(f"{step.uri} has {len(records)} of {len(batches)} batches: run the tokens stage again")
     shards = [row for record in records for row in record["shards"]]
     return publish(step, shards, statistics(records, tokenizer))
+
+
+def _same_tokenizer(step: Step, tokenizer: Artifact) -> None:
+    """Note whose tokens these are before the first is written; ArtifactError where an earlier attempt had others."""
+    begun = step.part("tokenizer")
+    if begun is None:
+        used = {"sha256": sha256_of(tokenizer)}
+        step.put("tokenizer", ".json", lambda path: path.write_text(json.dumps(used) + "\n"), statistics=used)
+    elif begun.statistics["sha256"] != sha256_of(tokenizer):
+        raise ArtifactError(
+            f"{step.uri} was begun with another tokenizer.json than {tokenizer.uri} has: delete {step.uri} and run the "
+            "tokens stage again"
+        )
 
 
 def statistics(records: list[dict[str, Any]], tokenizer: Artifact) -> dict[str, Any]:
@@ -107,7 +116,7 @@ def statistics(records: list[dict[str, Any]], tokenizer: Artifact) -> dict[str, 
         "vocabulary": vocabulary,
         "end_of_document": special_ids(vocabulary)[EOS],
         "tokenizer": tokenizer.fingerprint,
-        "tokenizer_sha256": tokenizer_sha256(tokenizer),
+        "tokenizer_sha256": sha256_of(tokenizer),
     }
 
 

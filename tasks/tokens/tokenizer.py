@@ -144,6 +144,12 @@ def load(path: Path) -> BPE:
     return tokenizer
 
 
+def sha256_of(tokenizer: Artifact) -> str:
+    """That of the tokenizer.json which the artifact lists."""
+    (part,) = tokenizer.parts("tokenizer")
+    return part.sha256
+
+
 def encode_texts(tokenizer: BPE, texts: Sequence[str], piece: int = PIECE) -> list[list[int]]:
     """Token ids of each text, no special token among them. Threads are the tokenizer's own (RAYON_NUM_THREADS)."""
     pieces = [cut(text, piece) for text in texts]

@@ -208,3 +208,12 @@ def test_before_the_stages_have_run(tmp_path: Path) -> None:
     corpus.put("documents/0", ".parquet", write([record("aa", "text", "web")]), 1)
     corpus.publish({})
     assert "nothing has read it" in shown(trace_in(plan, "aa"))
+
+
+def test_tokens_of_another_tokenizer_are_not_read_as_text(plan: SimpleNamespace, tmp_path: Path) -> None:
+    corpus = plan.corpus
+    other = Step("tokenizer", TokenizerConfig(vocabulary=380), str(tmp_path), (corpus,))
+    tokenizer.build(other, corpus.require())
+    changed = SimpleNamespace(**{**vars(plan), "tokenizer": other})
+    with pytest.raises(LineageError, match=r"was made with another tokenizer\.json"):
+        trace_in(changed, "base:1:0")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,8 +20,11 @@ from torch import Tensor
 
 from model.config import ModelConfig
 from tests.shards import folder_of
+from tests.training.data import flip, shard_file
 from training import checkpoint
+from training.cache import ShardError
 from training.config import PretrainConfig
+from training.order import OrderError
 from training.parallel import World
 from training.pretrain import Trainer, main
 
@@ -362,3 +366,74 @@ def test_the_identity_leaves_out_how_it_runs() -> None:
 def test_a_named_model_takes_changes() -> None:
     config = PretrainConfig.model_validate({"model": {"preset": "laptop", "vocab_size": 4096}, "stages": [STAGES[0]]})
     assert (config.model.vocab_size, config.model.n_routed_experts) == (4096, 32)
+
+
+# ------------------------------------------------------------------------------------------------------- bad shards
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokens artifact with sixteen shards of one source to train on, one of them altered."""
+    random = np.random.default_rng(0)
+    made = {}
+    for key in ("heldout/web/made/0", *(f"train/web/made/{number:02}" for number in range(16))):
+        tokens = random.integers(2, VOCABULARY, 400)
+        tokens[-1] = END
+        made[key] = (tokens, pa.table({"start": [0], "end": [400], "id": [key]}))
+    root = folder_of(tmp_path_factory.mktemp("many"), made, {"vocabulary": VOCABULARY, "end_of_document": END})
+    flip(shard_file(root, "train/web/made/07"))
+    return Path(root)
+
+
+SKIP = {"bad_shards": "skip", "most_skipped": 0.1}
+SHORT = [{**STAGES[0], "updates": 8, "samples": kind} for kind in ("windows", "best_fit")]
+
+
+def test_a_bad_shard_ends_a_run_unless_it_may_be_skipped(many: Path, tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=r"07\.\w+\.bin was altered"):
+        trainer_of(job(many, tmp_path / "error", stages=SHORT[:1])).run()
+    with pytest.raises(ShardError, match=r"6\.2% of the samples lie in skipped shards .*made/07"):
+        trainer_of(job(many, tmp_path / "few", stages=SHORT[:1], run={**SKIP, "most_skipped": 0.05})).run()
+
+
+def test_every_rank_skips_the_same_shard_from_the_same_sample_on_and_so_does_a_resumed_run(
+    many: Path, tmp_path: Path
+) -> None:
+    """One rank, two ranks, and one that was ended after the skip: the same record and the same samples."""
+    exact = {
+        "dtype": "float32",
+        "optimizer": {"newton_schulz_dtype": "float32"},
+        "stages": SHORT[:1],
+        "evaluate_every": 1,
+    }
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert trainer_of(job(many, one, **exact, run=SKIP)).run() == 0
+    (skip,) = [line for line in lines(one) if line["event"] == "skip"]
+    assert skip["shard"] == "train/web/made/07"
+    assert skip["first_sample"] == 8 * (skip["step"] - 1)
+    assert json.loads((one / "summary.json").read_text())["skipped"] == [{skip["shard"]: skip["first_sample"]}]
+    state = checkpoint.load_state(checkpoint.checkpoints(one / "checkpoints")[-1])
+    assert state["skipped"] == [{skip["shard"]: skip["first_sample"]}]
+    assert wait(start(job(many, two, **exact, run=SKIP), tmp_path, ranks=2), tmp_path) == [0, 0]
+    assert [line for line in lines(two) if line["event"] == "skip"] == [skip]
+    for mine, other in zip(lines(one), lines(two), strict=True):
+        assert mine.get("loss", 0.0) == pytest.approx(other.get("loss", 0.0), rel=1e-4)
+    shutil.rmtree(one / "final")
+    for directory in checkpoint.checkpoints(one / "checkpoints"):
+        if checkpoint.load_state(directory)["update"] > 6:
+            shutil.rmtree(directory)
+    before = lines(one)
+    assert trainer_of(job(many, one, **exact, run=SKIP)).run() == 0
+    assert lines(one) == before
+
+
+def test_packed_rows_and_limits_of_epochs_in_a_run(shards: Path, tmp_path: Path) -> None:
+    packed = job(shards, tmp_path, stages=SHORT[1:], most_epochs={"*": 3})
+    trainer = trainer_of(packed)
+    assert trainer.run() == 0
+    assert trainer.loaders[0].samples.kind == "best_fit"
+    updates = [line for line in lines(tmp_path) if line["event"] == "update"]
+    assert updates[-1]["loss"] < updates[0]["loss"]
+    epochs = json.loads((tmp_path / "summary.json").read_text())["epochs"][0]
+    with pytest.raises(OrderError, match=rf"'web' {epochs['web']:.2f} times, and 0.1 are allowed"):
+        trainer_of(job(shards, tmp_path / "few", stages=SHORT[1:], most_epochs={"web": 0.1}))

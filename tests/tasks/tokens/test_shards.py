@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from tasks.artifact import Artifact, ArtifactError, Step
-from tasks.corpus.executor import Processes, Serial
+from tasks.corpus.executor import Processes, Serial, WorkerError
 from tasks.tokens import tokenizer
-from tasks.tokens.batches import write_batch
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from tasks.tokens.shards import build, plan
 from tasks.tokens.tokenizer import decode_bytes, encode_texts
@@ -369,14 +369,21 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path, tokens: Artifact) -> No
         TokenShards(older.uri)
 
 
-def test_a_tokenizer_that_is_not_the_one_of_finished_batches_is_refused(
+class Broken:
+    """Workers that die at once."""
+
+    def map(self, function: object, jobs: object) -> Iterator[tuple[str, object]]:
+        raise WorkerError("a worker died")
+
+
+def test_a_tokenizer_that_is_not_the_one_of_the_first_attempt_is_refused(
     tmp_path: Path, corpus: Made, rewrites: Made, learned: Made
 ) -> None:
     step = Step("tokens", CONFIG, str(tmp_path), (corpus[0], rewrites[0], learned[0]))
-    (first, *_) = plan(CONFIG, corpus[1], rewrites[1])
-    write_batch(step, first, corpus[1], learned[1], None)
+    with pytest.raises(WorkerError):
+        build(step, corpus[1], rewrites[1], learned[1], executor=Broken())
     other = Step("tokenizer", TokenizerConfig(vocabulary=600), str(tmp_path), (corpus[0],))
-    with pytest.raises(ArtifactError, match=r"batches/000000 .* was made with another tokenizer\.json"):
+    with pytest.raises(ArtifactError, match=r"was begun with another tokenizer\.json"):
         build(step, corpus[1], rewrites[1], tokenizer.build(other, corpus[1]))
 
 
