@@ -170,14 +170,29 @@ def report(
 @app.command()
 def lineage(
     identifier: Annotated[
-        str, typer.Argument(help="A document id (or its start), a rewrite id, or `sample:ID:POSITION`.")
+        str,
+        typer.Argument(
+            help="A document's or rewrite's id (or its start), `base:STEP:POSITION`, `base:STEP:RANK/WORLD:POSITION` "
+            "or `sample:ID:POSITION`."
+        ),
     ],
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """From a token span, a document or a rewrite to its origin: rewrite, prompt, model, source, licence, steps."""
+    """From a token of training, a document or a rewrite to its origin, and on to the updates that read it.
+
+    Examples:
+
+    - `openk2 lineage 4a575b22`: a document or a rewrite, by the start of its id.
+
+    - `openk2 lineage base:120:4711`: token 4711 of the global batch of pretraining's update 120.
+
+    - `openk2 lineage base:120:3/48:4711`: the same of what rank 3 of 48 reads.
+
+    - `openk2 lineage sample:17:3`: token 3 of sample 17 of pretraining's first stream.
+    """
     from flows.lineage import render, trace
 
     out.print(render(trace(request_of(preset, root, preset_file, overrides), identifier)))

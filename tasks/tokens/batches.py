@@ -198,6 +198,11 @@ def write_documents(step: Step, key: str, number: int, shard_bytes: int, batch: 
     step.put(key, ".json", lambda path: path.write_text(json.dumps(record) + "\n"), statistics=record)
 
 
+def is_heldout(config: TokensConfig, name: str) -> bool:
+    """Whether the document with the id `name`, and all that was rewritten of it, is kept out of training."""
+    return draw("heldout", config.seed, name) < config.heldout_fraction
+
+
 @lru_cache(1)
 def _encoder(path: Path) -> Encoder:
     """A worker's encoder: its tables take a second, and its memory of words serves all of its batches."""
@@ -248,7 +253,7 @@ def _documents(
     rewrite = "source_id" in rows.schema.names
     # A rewrite goes where its source goes: nothing of a held-out document is ever trained on.
     roots = rows["source_id" if rewrite else "id"].to_pylist()
-    held = [draw("heldout", config.seed, name) < config.heldout_fraction for name in roots]
+    held = [is_heldout(config, name) for name in roots]
     marks = pa.array([rewrite] * rows.num_rows, pa.bool_())
     sources = rows["source_id"] if rewrite else pa.nulls(rows.num_rows, pa.string())
     facts = [rows["id"], rows["source"], rows["licence"], marks, sources]

@@ -24,9 +24,8 @@ import xxhash
 from model.config import Config
 from model.vocabulary import EOS, K2_VOCABULARY, SPECIAL_TOKENS, special_ids
 from tasks.artifact import Artifact, Step, sha256_file
-from tasks.draw import draw
 from tasks.progress import Progress
-from tasks.tokens.batches import DOMAIN, SPLITS, Documents, write_documents
+from tasks.tokens.batches import DOMAIN, SPLITS, Documents, is_heldout, write_documents
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from tasks.tokens.exporting import FILES, Record
 from tasks.tokens.megatron import MegatronError, Pair, beside
@@ -209,8 +208,7 @@ def _ended(ids: np.ndarray, end: int | None, end_id: int) -> np.ndarray:
 def _heldout(config: TokensConfig, pair: PairConfig, facts: pa.Table) -> np.ndarray:
     if pair.split is not None:
         return np.full(facts.num_rows, pair.split == "heldout")
-    names = facts["id"].to_pylist()
-    return np.asarray([draw("heldout", config.seed, name) < config.heldout_fraction for name in names], bool)
+    return np.asarray([is_heldout(config, name) for name in facts["id"].to_pylist()], bool)
 
 
 def _facts(tokens: Sequence[np.ndarray], pair: PairConfig) -> pa.Table:
