@@ -173,7 +173,7 @@ def lineage(
         str,
         typer.Argument(
             help="A document's or rewrite's id (or its start), `base:STEP:POSITION`, `base:STEP:RANK/WORLD:POSITION` "
-            "or `sample:ID:POSITION`."
+            "or `sample:NUMBER:POSITION`."
         ),
     ],
     preset: PresetOption = PresetName.laptop,

@@ -5,7 +5,7 @@ An identifier is one of
 - `base:STEP:POSITION`: the token at POSITION of the global batch of pretraining's update STEP (from 1), counted
   sample after sample from 0;
 - `base:STEP:RANK/WORLD:POSITION`: the same in the slice that RANK (from 0) of WORLD data-parallel ranks takes;
-- `sample:ID:POSITION`: the token at POSITION of sample ID of pretraining's first stream.
+- `sample:NUMBER:POSITION`: the token at POSITION of sample ID of pretraining's first stream.
 
 `trace` answers with a record of plain values; `render` makes it a tree for the terminal. Reads manifests, indices and
 the rows asked for; runs nothing. Which batch a document was tokenised in says which few shards may hold it, and a shard
@@ -43,7 +43,7 @@ SHOWN = 24  # tokens shown on either side of the one asked for
 HEAD = 160  # characters shown of a text
 
 
-FORMS = "base:STEP:POSITION, base:STEP:RANK/WORLD:POSITION or sample:ID:POSITION"
+FORMS = "base:STEP:POSITION, base:STEP:RANK/WORLD:POSITION or sample:NUMBER:POSITION"
 
 
 class LineageError(ValueError):
@@ -252,7 +252,7 @@ def _readings(plan: Dag, name: str, under: str) -> Readings:
 
 
 def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
-    """The token that `base:STEP:POSITION` or `sample:ID:POSITION` names, and the id of its document."""
+    """The token that `base:STEP:POSITION` or `sample:NUMBER:POSITION` names, and the id of its document."""
     form = re.fullmatch(r"(base|sample):(\d+)(?::(\d+)/(\d+))?:(\d+)", identifier)
     if form is None or (form[1] == "sample" and form[3]):
         raise LineageError(f"'{identifier}' is not of the form {FORMS} (whole numbers)")
