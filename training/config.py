@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from model.config import Config, ModelConfig, model_preset
+from model.footprint import MemoryConfig
 from training.schedule import StagePlan
 
 
@@ -46,8 +47,8 @@ class RunConfig(Config):
 
     micro_batch: int = Field(default=8, gt=0)
     """Samples of one forward and backward on one rank; gradients accumulate over as many as the global batch needs."""
-    recompute: bool = False
-    """Drop each layer's activations in the forward and compute them again in the backward: less memory, more time."""
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    """What is kept between forward and backward: recomputation, storage in FP8, offload to the host."""
     checkpoint_every: int = Field(default=100, gt=0)
     """Updates between checkpoints; the last update of a stage writes one too."""
     keep_checkpoints: int = Field(default=2, gt=0)

@@ -101,7 +101,7 @@ class Trainer:
                 "set model.vocab_size to the tokenizer's"
             )
         self.model = Transformer(config.model, seed=config.seed).to(self.device)
-        self.model.recompute = config.run.recompute
+        self.model.memory = config.run.memory
         self.optimizer = MuonClip.for_model(self.model, config.optimizer, world)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         # all of them now: a stage without data must not be found out days later
