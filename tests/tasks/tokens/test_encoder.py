@@ -18,29 +18,13 @@ from tasks.tokens.config import TokenizerConfig
 from tasks.tokens.encoder import Encoder, classes
 from tasks.tokens.tokenizer import decode_bytes, load, train, with_special_tokens
 
-from .corpus import documents
+from .corpus import PIECES, documents
 
 TEXTS = [row["text"] for rows in documents(40).values() for row in rows]
 REPETITIVE = ["ab" * 9 + "abc" * 5, "aaaa aaa aa a", "====----====", "损失损失损", "  \n\n   \t x", "1234567 12 1"]
 PARTS = [
-    *(
-        "def f(x):\n",
-        "    ",
-        "\t",
-        "\r\n",
-        "\n",
-        " ",
-        "  ",
-        "12345",
-        "损失",
-        "loss",
-        "é",
-        "e\u0301",
-        "🙂",
-        "==",
-        "don't",
-    ),
-    *("\u2028", "\x1c", "\x85", "\u3000", "[EOS]", "<|im_end|>", "ＡＢ", "١٢٣", "〇", "⺀", "々", "〡", "ー", "ⅷ", "½"),
+    *PIECES,
+    *("〇", "⺀", "々", "〡", "ー", "ⅷ", "½"),
     *("a" * 15, "b" * 16, "ab" * 40, "!" * 20, "\x00", "\U000e0101", "𠀀", "\u200d", "\ufeff", "_", "-"),
 ]
 anything = st.one_of(
