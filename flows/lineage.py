@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from flows.dag import Dag
     from training.config import PretrainConfig
-    from training.loader import Loader
+    from training.streams import Streams
 
 SHOWN = 24  # tokens shown on either side of the one asked for
 HEAD = 160  # characters shown of a text
@@ -191,31 +191,41 @@ def _pretraining(plan: Dag) -> PretrainConfig:
     return cast("PretrainConfig", plan.base.config)
 
 
-def _loader(plan: Dag, stream: int) -> Loader:
-    """The loader as pretraining makes it for one stream of samples: stages in a row that cut it alike."""
-    from training.loader import Loader
+def _streams(plan: Dag) -> Streams:
+    """The samples as pretraining reads them: once it is done, past what its rollbacks and bad shards left out."""
+    from training.cache import Cache
+    from training.parallel import World
+    from training.spikes import parse
+    from training.streams import Streams
 
-    config = _pretraining(plan)
-    spans = [span for span in config.stages.spans if span.stream == stream]
-    mixes, stage = config.stages.mixes(stream), spans[0].stage
+    base = plan.base.artifact()
+    told = base.statistics if base is not None else {}
+    rollbacks = parse(told.get("rollbacks", []))
     uri = plan.tokens.require().uri
-    return Loader(uri, "train", mixes, config.seed, stage.sequence_length, stage.samples)
+    streams = Streams(_pretraining(plan), uri, Cache.from_environment(), World(), rollbacks)
+    streams.skip(told.get("skipped", []))
+    return streams
 
 
 def _readings(plan: Dag, name: str) -> Readings | None:
     """Every update of pretraining's plan that reads the document `name`."""
+    from training.spikes import planned
+
     tokens = plan.tokens.artifact()
     if tokens is None:
         return None
     spans = _pretraining(plan).stages.spans
+    streams = _streams(plan)
     updates: set[int] = set()
     samples: list[tuple[int, int]] = []
     for stream, group in itertools.groupby(spans, key=lambda span: span.stream):
         stages = list(group)
-        until = stages[-1].first_sample + stages[-1].updates * stages[-1].stage.batch
-        for sample in _loader(plan, stream).samples_of(name, until):
-            stage = [span for span in stages if span.first_sample <= sample][-1]
-            updates.add(stage.first_update + (sample - stage.first_sample) // stage.stage.batch + 1)
+        for sample in streams.loaders[stream].samples_of(name, streams.end(stream)):
+            place = planned(streams.left_out[stream], sample)
+            if place is None:
+                continue  # a rollback left it out
+            stage = [span for span in stages if span.first_sample <= place][-1]
+            updates.add(stage.first_update + (place - stage.first_sample) // stage.stage.batch + 1)
             samples.append((stream, sample))
     return Readings(plan.base.artifact() is not None, sorted(updates), samples)
 
@@ -228,7 +238,7 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
             f"'{identifier}' is not of the form base:STEP:POSITION or sample:ID:POSITION (whole numbers)"
         )
     first, position = map(int, numbers)
-    stages = _pretraining(plan).stages
+    stages, streams = _pretraining(plan).stages, _streams(plan)
     update: int | None = None
     stream, sample = 0, first
     if kind == "base":
@@ -240,8 +250,8 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
             raise LineageError(
                 f"update {first} reads the positions 0 to {record.stage.batch * length - 1}, not {position}"
             )
-        sample, position = record.first_sample + position // length, position % length
-    loader = _loader(plan, stream)
+        sample, position = streams.first_sample(record) + position // length, position % length
+    loader = streams.loaders[stream]
     if position >= loader.sequence_length:
         raise LineageError(f"a sample has the positions 0 to {loader.sequence_length - 1}, not {position}")
     spans = loader.describe(sample)
