@@ -93,7 +93,8 @@ class Endpoint:
         return server
 
     def stats(self) -> dict[str, int]:
-        return {"requests": 0, "answered": 0, "repeated": 0, "most": 0, **self.counts, "distinct": len(self.asked)}
+        known = {"requests": 0, "answered": 0, "repeated": 0, "most": 0, **self.counts}
+        return known | {"distinct": len(self.asked), "flying": self.flying}
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)

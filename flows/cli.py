@@ -280,7 +280,7 @@ def inspect(
 def calibrate_alignment(
     pairs: Annotated[
         list[str] | None,
-        typer.Option("--pairs", help="Pairs of your own, JSONL: path, glob or URL; else the shipped ones. Repeatable."),
+        typer.Option("--pairs", help="`asked` (default), `free`, or your own JSONL: path, glob or URL. Repeatable."),
     ] = None,
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
@@ -321,13 +321,16 @@ def calibrate_alignment(
 ) -> None:
     """How well the alignment check tells a faithful rewrite from a corrupted one.
 
-    Corrupts the faithful rewrites of 1,100 shipped pairs (or your own) and segments of the preset's corpus: numbers,
-    units, negations, names, sentences, relations, formulas and code. Shows what each check and the whole stack refuses,
-    per kind, and what each threshold would be on the tune half.
+    Corrupts faithful rewrites and segments of the preset's corpus: numbers, units, negations, names, sentences,
+    relations, formulas and code. Shows what each check and the whole stack refuses, per kind, and what each threshold
+    would be on the tune half. Shipped are rewrites that answer the stage's own prompts (`asked`), and rewrites that
+    follow no rule (`free`).
 
     Examples:
 
-    - `openk2 calibrate-alignment`: everything, with the preset's thresholds.
+    - `openk2 calibrate-alignment`: the rewrites that were asked for, with the preset's thresholds.
+
+    - `openk2 calibrate-alignment --pairs free`: what the check makes of rewrites that follow no rule.
 
     - `openk2 calibrate-alignment --failures negation -n 5`: negations that pass, source beside rewrite.
 
@@ -338,7 +341,7 @@ def calibrate_alignment(
     from flows.calibration import Wanted, calibrate
 
     wanted = Wanted(
-        pairs=tuple(pairs or ()),
+        pairs=tuple(pairs or ("asked",)),
         kinds=tuple(kinds or ()),
         each=each,
         sample=sample,

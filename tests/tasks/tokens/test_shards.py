@@ -297,7 +297,7 @@ def test_on_s3_as_on_a_disk(
     assert content(remote) == content(tokens)
     assert remote.statistics == tokens.statistics
     here = Loader(tokens.uri, "train", {"math": 1}, 0, 32).batch(0, 8)
-    assert Loader(remote.uri, "train", {"math": 1}, 0, 32).batch(0, 8).read_BT.equal(here.read_BT)
+    assert Loader(remote.uri, "train", {"math": 1}, 0, 32).batch(0, 8).tokens_BS.equal(here.tokens_BS)
 
 
 def test_a_disk_that_fills_leaves_nothing_that_is_read(
