@@ -64,6 +64,8 @@ class Behaviour:
     """The one model it knows; another name gets 404."""
     fail: dict[str, float] = field(default_factory=dict)
     """Share of the requests that fail, by way (`FAILURES`)."""
+    dies_after: int = 0
+    """Answers after which every request dies; 0: it lives."""
     pairs: dict[str, str] = field(default_factory=dict)
     """Rewrites by source (blanks squeezed)."""
     log: Path | None = None
@@ -157,6 +159,8 @@ class Endpoint:
 
     def _way(self, content: bytes) -> str:
         """How this request fails, "" where it does not."""
+        if 0 < self.behaviour.dies_after <= self.counts["answered"]:
+            return "die"
         place = _uniform(content + self.asked[content].to_bytes(4, "big"))
         for way, share in self.behaviour.fail.items():
             if place < share:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import ModelConfig
+from model.memory import PLAIN, Keep
 from model.precision import compute_dtype
 from model.rope import Rotation, rotate, softmax_scale
 from model.softmax_attention import Mask, causal_attention
@@ -38,12 +39,13 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalises the last dimension; autocast's dtype within autocast, else the input's."""
-        dtype = compute_dtype(x)
+    def forward(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Normalises the last dimension; leaves in `dtype`, by default autocast's within autocast, else the input's."""
+        dtype = dtype or compute_dtype(x)
         if not x.is_cuda:
             return _RMSNorm.apply(x, self.weight, self.eps, dtype)
         with torch.autocast("cuda", enabled=False):
+            x = x.to(torch.promote_types(x.dtype, dtype))
             return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps).to(dtype)
 
 
@@ -88,31 +90,42 @@ class MultiHeadLatentAttention(nn.Module):
         self.kv_b_proj = Linear(c.kv_lora_rank, self.heads * (self.nope + self.value))
         self.o_proj = Linear(self.heads * self.value, c.hidden_size)
 
-    def queries(self, x_BSD: Tensor, by: Rotation) -> tuple[Tensor, Tensor]:
-        """Queries without position (B, S, H, N) and rotated ones (B, S, H, R)."""
-        q = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x_BSD)))
-        q_nope, q_rope = q.unflatten(-1, (self.heads, -1)).split([self.nope, self.rope], dim=-1)
+    def query_latent(self, x_BSD: Tensor, keep: Keep = PLAIN) -> Tensor:
+        """The normed latent of the queries, (B, S, q_lora_rank)."""
+        return keep.recomputed("norms", self.q_a_layernorm, self.q_a_proj(x_BSD))
+
+    def queries(self, latent: Tensor, by: Rotation) -> tuple[Tensor, Tensor]:
+        """Queries without position (B, S, H, N) and rotated ones (B, S, H, R), of their latent."""
+        q = self.q_b_proj(latent).unflatten(-1, (self.heads, -1))
+        q_nope, q_rope = q.split([self.nope, self.rope], dim=-1)
         return q_nope, rotate(q_rope, by)
 
-    def latent(self, x_BSD: Tensor, by: Rotation) -> tuple[Tensor, Tensor]:
+    def latent(self, x_BSD: Tensor, by: Rotation, keep: Keep = PLAIN) -> tuple[Tensor, Tensor]:
         """What a cache keeps of each token: the normed latent (B, S, C) and the shared rotated key (B, S, R)."""
         latent, k_rope = self.kv_a_proj_with_mqa(x_BSD).split([self.kv_a_layernorm.weight.numel(), self.rope], dim=-1)
-        return self.kv_a_layernorm(latent), rotate(k_rope[:, :, None], by)[:, :, 0]
+        return keep.recomputed("norms", self.kv_a_layernorm, latent), rotate(k_rope[:, :, None], by)[:, :, 0]
 
     def attend(
         self,
-        queries: tuple[Tensor, Tensor],
+        query_latent: Tensor,
         latent: tuple[Tensor, Tensor],
+        by: Rotation,
         mask: Mask | None,
         max_logits: bool = False,
+        keep: Keep = PLAIN,
     ) -> tuple[Tensor, Tensor | None]:
         """Causal attention over one sequence's own latents; returns (B, S, D), and the maxima (H,) when asked."""
-        kv = self.kv_b_proj(latent[0]).unflatten(-1, (self.heads, -1))
-        k_nope, v_BSHV = kv.split([self.nope, self.value], dim=-1)
-        k_rope = latent[1][:, :, None].expand(-1, -1, self.heads, -1)
-        q_BHSQ = torch.cat(queries, dim=-1).transpose(1, 2)
-        k_BHSQ = torch.cat([k_nope, k_rope], dim=-1).transpose(1, 2)
-        y_BHSV, maxima_H = causal_attention(q_BHSQ, k_BHSQ, v_BSHV.transpose(1, 2), self.scale, mask, max_logits)
+
+        def project(query_latent: Tensor, latent_BSC: Tensor, k_rope_BSR: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            kv = self.kv_b_proj(latent_BSC).unflatten(-1, (self.heads, -1))
+            k_nope, v_BSHV = kv.split([self.nope, self.value], dim=-1)
+            k_rope = k_rope_BSR[:, :, None].expand(-1, -1, self.heads, -1)
+            q_BSHQ = torch.cat(self.queries(query_latent, by), dim=-1)
+            k_BSHQ = torch.cat([k_nope, k_rope], dim=-1)
+            return q_BSHQ.transpose(1, 2), k_BSHQ.transpose(1, 2), v_BSHV.transpose(1, 2)
+
+        q_BHSQ, k_BHSQ, v_BHSV = keep.recomputed("mla_up", project, query_latent, *latent)
+        y_BHSV, maxima_H = causal_attention(q_BHSQ, k_BHSQ, v_BHSV, self.scale, mask, max_logits)
         return self.o_proj(y_BHSV.transpose(1, 2).flatten(2)), maxima_H
 
     def attend_cached(self, queries: tuple[Tensor, Tensor], keys_BTK: Tensor, unseen_BT: Tensor) -> Tensor:
@@ -138,7 +151,8 @@ class MultiHeadLatentAttention(nn.Module):
         return self.o_proj(y_BHV.flatten(1))[:, None]
 
     def forward(
-        self, x_BSD: Tensor, by: Rotation, mask: Mask | None = None, max_logits: bool = False
+        self, x_BSD: Tensor, by: Rotation, mask: Mask | None = None, max_logits: bool = False, keep: Keep = PLAIN
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of a training forward; see `attend`."""
-        return self.attend(self.queries(x_BSD, by), self.latent(x_BSD, by), mask, max_logits)
+        query_latent, latent = self.query_latent(x_BSD, keep), self.latent(x_BSD, by, keep)
+        return self.attend(query_latent, latent, by, mask, max_logits, keep)

@@ -201,9 +201,9 @@ class Generator:
             latent = attention.latent(normed, by)
             keys_PSK = torch.cat(latent, dim=-1).to(cache.keys_LNTK.dtype)
             cache.keys_LNTK[depth, new, : tokens_PS.shape[1]] = keys_PSK[own_N]
-            x_PSD = x_PSD + attention.attend(attention.queries(normed, by), latent, None)[0]
+            x_PSD = x_PSD + attention.attend(attention.query_latent(normed), latent, by, None)[0]
             x_PSD = x_PSD + _feed_forward(layer, x_PSD)
-        return self.model.norm(x_PSD[own_N, lengths_N - 1])
+        return self.model.final_norm(x_PSD[own_N, lengths_N - 1])
 
     def _decode(self, rows: list[_Row], cache: _LatentCache) -> Tensor:
         """Feeds every row its newest token; hidden states (N, D)."""
@@ -222,9 +222,10 @@ class Generator:
             keys_NTK = cache.keys_LNTK[depth, : len(rows), :longest]
             latent = torch.cat(attention.latent(normed, by), dim=-1)
             keys_NTK[here, lengths_N] = latent[:, 0].to(keys_NTK.dtype)
-            x_N1D = x_N1D + attention.attend_cached(attention.queries(normed, by), keys_NTK, unseen_NT)
+            queries = attention.queries(attention.query_latent(normed), by)
+            x_N1D = x_N1D + attention.attend_cached(queries, keys_NTK, unseen_NT)
             x_N1D = x_N1D + _feed_forward(layer, x_N1D)
-        return self.model.norm(x_N1D[:, 0])
+        return self.model.final_norm(x_N1D[:, 0])
 
     def _sample(self, rows: list[_Row], hidden_ND: Tensor) -> None:
         """Appends one token to every row."""

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from model.attention import Linear
 from model.config import ModelConfig
+from model.fused import fused
+from model.memory import PLAIN, Keep
 from model.precision import compute_dtype
 
 
@@ -30,6 +32,23 @@ class Routing(NamedTuple):
     experts_TK: Tensor
     weights_TK: Tensor
     scores_TE: Tensor
+
+
+class _Scores(torch.autograd.Function):
+    """sigmoid(x @ w^T) in float32, which keeps x in its own dtype: the copy in float32 is made again."""
+
+    @staticmethod
+    def forward(ctx: Any, x_TD: Tensor, w_ED: Tensor) -> Tensor:
+        with torch.autocast(x_TD.device.type, enabled=False):
+            scores_TE = F.linear(x_TD.float(), w_ED.float()).sigmoid_()
+        ctx.save_for_backward(x_TD, w_ED, scores_TE)
+        return scores_TE
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x_TD, w_ED, scores_TE = ctx.saved_tensors
+        d_TE = grads[0] * scores_TE * (1 - scores_TE)
+        return (d_TE @ w_ED.float()).to(x_TD.dtype), (d_TE.mT @ x_TD.float()).to(w_ED.dtype)
 
 
 class Router(nn.Module):
@@ -53,8 +72,7 @@ class Router(nn.Module):
 
     def forward(self, x_TD: Tensor) -> Routing:
         """Chooses each token's experts, in float32 whatever the autocast."""
-        with torch.autocast(x_TD.device.type, enabled=False):
-            scores_TE = F.linear(x_TD.float(), self.weight.float()).sigmoid()
+        scores_TE = _Scores.apply(x_TD, self.weight)
         experts_TK = (scores_TE.detach() + self.e_score_correction_bias).topk(self.top_k, dim=-1).indices
         weights_TK = scores_TE.gather(1, experts_TK)
         weights_TK = weights_TK / (weights_TK.sum(-1, keepdim=True) + 1e-20) * self.scaling
@@ -87,8 +105,8 @@ def sequence_balance_loss(scores_TE: Tensor, top_k: int, sequences: int, real_BS
 
 
 def _aligned(*tensors: Tensor) -> bool:
-    """Whether rows are multiples of 16 bytes, which grouped_mm asks for."""
-    return all(t.shape[-1] * t.element_size() % 16 == 0 for t in tensors)
+    """Whether grouped_mm takes them: bfloat16 matrices whose rows, or columns, lie multiples of 16 bytes apart."""
+    return all(t.dtype == torch.bfloat16 and max(t.stride()[-2:]) % 8 == 0 for t in tensors)
 
 
 def _bucket(rows: int) -> int:
@@ -103,7 +121,7 @@ def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
     bfloat16 it rounds the number of rows up, because oneDNN prepares a kernel for every new shape, which costs seven
     times the product itself, and expert loads are new in every step.
     """
-    if a.is_cuda and _aligned(a, b, a.mT, b.mT):
+    if a.is_cuda and _aligned(a, b):
         return F.grouped_mm(a, b, offs=ends_E)
     ends = ends_E.tolist()
     groups = list(zip([0, *ends[:-1]], ends, strict=True))
@@ -185,6 +203,35 @@ class _Combine(torch.autograd.Function):
         return grads[0].index_select(0, order_N // ctx.top_k), None, None, None
 
 
+class _SwiGLUActivation(torch.autograd.Function):
+    """silu(gate) * up, which keeps its two inputs and no product of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up)
+        return _silu_times(gate, up)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        return _silu_times_backward(grads[0], *ctx.saved_tensors)
+
+
+@fused
+def _silu_times(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
+
+
+@fused
+def _silu_times_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.ops.aten.silu_backward(dy * up, gate), F.silu(gate) * dy
+
+
+def swiglu(gate: Tensor, up: Tensor, keep: Keep = PLAIN) -> Tensor:
+    """silu(gate) * up (arXiv 2002.05202), elementwise."""
+    keep.in_fp8("swiglu_inputs", gate, up)
+    return keep.recomputed("swiglu", _SwiGLUActivation.apply, gate, up)
+
+
 class Experts(nn.Module):
     """All routed experts of a layer, stacked: each slice [e] is one linear layer of the Hugging Face layout."""
 
@@ -199,7 +246,7 @@ class Experts(nn.Module):
         """Gate, up and down as the forward multiplies with them; quantisation-aware training overrides it."""
         return self.gate_EFD, self.up_EFD, self.down_EDF
 
-    def forward(self, x_ND: Tensor, weights_N: Tensor, counts_E: Tensor) -> Tensor:
+    def forward(self, x_ND: Tensor, weights_N: Tensor, counts_E: Tensor, keep: Keep = PLAIN) -> Tensor:
         """SwiGLU of rows sorted by expert, each scaled by its weight; (N, D)."""
         dtype = compute_dtype(x_ND)
         gate_EFD, up_EFD, down_EDF = self.matrices()
@@ -207,7 +254,9 @@ class Experts(nn.Module):
         x_ND = x_ND.to(dtype)
         gate_NF = _GroupedLinear.apply(x_ND, gate_EFD.to(dtype), ends_E)
         up_NF = _GroupedLinear.apply(x_ND, up_EFD.to(dtype), ends_E)
-        h_NF = F.silu(gate_NF) * up_NF * weights_N[:, None].to(dtype)
+        # the weight before the projection: its gradient then needs no output of the projection
+        a_NF, w_N1 = swiglu(gate_NF, up_NF, keep), weights_N[:, None].to(dtype)
+        h_NF = keep.recomputed("moe_down", torch.mul, a_NF, w_N1)
         return _GroupedLinear.apply(h_NF, down_EDF.to(dtype), ends_E)
 
 
@@ -220,9 +269,9 @@ class SwiGLU(nn.Module):
         self.up_proj = Linear(width, inner)
         self.down_proj = Linear(inner, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, keep: Keep = PLAIN) -> Tensor:
         """Keeps the shape."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x), keep))
 
 
 class MixtureOfExperts(nn.Module):
@@ -234,12 +283,14 @@ class MixtureOfExperts(nn.Module):
         self.experts = Experts(config)
         self.shared_experts = SwiGLU(config.hidden_size, config.n_shared_experts * config.moe_intermediate_size)
 
-    def forward(self, x_BSD: Tensor, real_BS: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, x_BSD: Tensor, real_BS: Tensor | None = None, keep: Keep = PLAIN
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the output (B, S, D), the balance loss without alpha, and the tokens per expert (E,), int64.
 
         The counts are returned, not stored: a recomputed forward cannot count twice. Padding is not counted.
         """
-        y_BSD, routing, counts_E = self.mix(x_BSD)
+        y_BSD, routing, counts_E = self.mix(x_BSD, keep)
         top_k = self.gate.top_k
         balance = sequence_balance_loss(routing.scores_TE, top_k, len(x_BSD), real_BS)
         if real_BS is not None:
@@ -247,7 +298,7 @@ class MixtureOfExperts(nn.Module):
             counts_E = chosen.bincount(minlength=len(counts_E))
         return y_BSD, balance, counts_E
 
-    def mix(self, x_BSD: Tensor) -> tuple[Tensor, Routing, Tensor]:
+    def mix(self, x_BSD: Tensor, keep: Keep = PLAIN) -> tuple[Tensor, Routing, Tensor]:
         """The output (B, S, D), the routing behind it, and how many tokens each expert took."""
         x_TD = x_BSD.flatten(0, 1)
         routing = self.gate(x_TD)
@@ -256,7 +307,8 @@ class MixtureOfExperts(nn.Module):
         rank_N = torch.empty_like(order_N)
         rank_N[order_N] = torch.arange(len(order_N), device=order_N.device)
         counts_E = chosen_N.bincount(minlength=len(self.gate.weight))
-        x_ND = _Dispatch.apply(x_TD, order_N, rank_N)
-        y_ND = self.experts(x_ND, routing.weights_TK.flatten()[order_N], counts_E)
+        x_ND = keep.recomputed("dispatch", lambda x: _Dispatch.apply(x, order_N, rank_N), x_TD)
+        keep.in_fp8("expert_inputs", x_ND)
+        y_ND = self.experts(x_ND, routing.weights_TK.flatten()[order_N], counts_E, keep)
         y_TD = _Combine.apply(y_ND, order_N, rank_N, self.gate.top_k)
-        return self.shared_experts(x_BSD) + y_TD.view_as(x_BSD), routing, counts_E
+        return self.shared_experts(x_BSD, keep) + y_TD.view_as(x_BSD), routing, counts_E

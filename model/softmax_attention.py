@@ -3,7 +3,8 @@
 Shape suffixes: B batch, H heads, S sequence, Q query/key dimensions, V value dimensions; within a block R = rows x
 heads, I queries, J keys.
 
-A GPU takes torch's fused attention. On a CPU torch's own kernel gains nothing from bfloat16 (84 ms against 42 for 8,192
+A GPU takes torch's fused kernels: flash attention, and FlexAttention (`model/flex.py`) where there are documents or the
+maximum is asked for. On a CPU torch's own kernel gains nothing from bfloat16 (84 ms against 42 for 8,192
 tokens of 4 heads, forward and backward; docs/model.md) and hides its logits; so here blocks that fit a core's cache are
 multiplied one after the other, and the maximum costs one look at what is there anyway.
 """
@@ -15,31 +16,45 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from model.flex import block_mask, blockwise_attention, causal_blocks
 
 BLOCK_QUERIES = 128
 BLOCK_LOGITS = 1 << 18  # logits held at once on a CPU, half a megabyte in bfloat16
-MAX_LOGIT_QUERIES = 256  # queries whose logits are held at once where a fused kernel hides them
 
 
 class Mask(NamedTuple):
     """Which keys a query sees.
 
     Attributes:
-        bias_BSS: 0 where a query sees a key, -inf elsewhere (causality included).
         real_BS: False at padding, whose queries no maximum sees.
+        bias_BSS: on a CPU, 0 where a query sees a key, -inf elsewhere (causality included).
+        blocks: elsewhere, the blocks of keys that each block of queries visits.
     """
 
-    bias_BSS: Tensor
     real_BS: Tensor
+    bias_BSS: Tensor | None = None
+    blocks: BlockMask | None = None
 
 
-def document_mask(document_ids_BS: Tensor, dtype: torch.dtype = torch.float32) -> Mask:
-    """The mask of packed documents: causal, and only within one id; ids below 0 mark padding."""
-    seq = document_ids_BS.shape[1]
-    same_BSS = document_ids_BS[:, :, None] == document_ids_BS[:, None, :]
-    causal_SS = torch.ones(seq, seq, dtype=torch.bool, device=document_ids_BS.device).tril()
-    bias_BSS = torch.zeros(same_BSS.shape, dtype=dtype, device=document_ids_BS.device)
-    return Mask(bias_BSS.masked_fill_(~(same_BSS & causal_SS), -torch.inf), document_ids_BS >= 0)
+def document_mask(segments_BS: Tensor, dtype: torch.dtype = torch.float32, shared_prompt: bool = False) -> Mask:
+    """The mask of packed documents: causal, and only within one segment; ids below 0 mark padding.
+
+    Args:
+        segments_BS: an id per position.
+        dtype: of the bias.
+        shared_prompt: segment 0 is a prompt that all later segments, its answers, see as well.
+    """
+    if segments_BS.device.type != "cpu":
+        return Mask(segments_BS >= 0, blocks=block_mask(segments_BS, shared_prompt))
+    query_BS1, key_B1S = segments_BS[:, :, None], segments_BS[:, None, :]
+    seen_BSS = query_BS1 == key_B1S
+    if shared_prompt:
+        seen_BSS |= (key_B1S == 0) & (query_BS1 > 0)
+    seen_BSS &= torch.ones(seen_BSS.shape[1:], dtype=torch.bool).tril()
+    bias_BSS = torch.zeros(seen_BSS.shape, dtype=dtype).masked_fill_(~seen_BSS, -torch.inf)
+    return Mask(segments_BS >= 0, bias_BSS)
 
 
 def causal_attention(
@@ -49,38 +64,22 @@ def causal_attention(
 
     Returns:
         The output (B, H, S, V), and when asked each head's largest logit as softmax sees it, float32 (H,): after the
-        scale, over visible keys of queries that are not padding. NaN stays NaN; -inf where there is no such query.
+        scale, over visible keys of queries that are not padding; -inf where there is no such query. On a CPU NaN stays
+        NaN.
     """
     if q_BHSQ.device.type == "cpu":
-        bias, real = mask if mask else (None, None)
+        bias, real = (mask.bias_BSS, mask.real_BS) if mask else (None, None)
         y_BHSV, maxima_H = _Blockwise.apply(q_BHSQ, k_BHSQ, v_BHSV, scale, bias, real)
         return y_BHSV, maxima_H if max_logits else None
+    if mask is not None or max_logits:
+        blocks = mask.blocks if mask else causal_blocks(q_BHSQ.shape[2], q_BHSQ.device)
+        assert blocks is not None  # `document_mask` made them for this device
+        return blockwise_attention(q_BHSQ, k_BHSQ, v_BHSV, scale, blocks, mask.real_BS if mask else None, max_logits)
     # the flash kernels want values as wide as the keys: zeros beside them cost less than the plain kernel
     keys, values = k_BHSQ.shape[-1], v_BHSV.shape[-1]
     wide_BHSV = F.pad(v_BHSV, (0, max(keys - values, 0)))
-    bias_BHSS = None if mask is None else mask.bias_BSS[:, None].to(q_BHSQ.dtype)
-    y_BHSV = F.scaled_dot_product_attention(
-        q_BHSQ, k_BHSQ, wide_BHSV, attn_mask=bias_BHSS, is_causal=mask is None, scale=scale
-    )
-    return y_BHSV[..., :values], largest_logits(q_BHSQ, k_BHSQ, scale, mask) if max_logits else None
-
-
-@torch.no_grad()
-def largest_logits(q_BHSQ: Tensor, k_BHSQ: Tensor, scale: float, mask: Mask | None) -> Tensor:
-    """Each head's largest logit, float32 (H,), for kernels that hide theirs: takes the products again in float32."""
-    best_H = torch.full((q_BHSQ.shape[1],), -torch.inf, device=q_BHSQ.device)
-    seq = q_BHSQ.shape[2]
-    for start in range(0, seq, MAX_LOGIT_QUERIES):
-        stop = min(start + MAX_LOGIT_QUERIES, seq)
-        with torch.autocast(q_BHSQ.device.type, enabled=False):
-            logits = q_BHSQ[:, :, start:stop].float() @ k_BHSQ[:, :, :stop].float().mT * scale
-        if mask is None:
-            logits[..., start:] += _later(stop - start, logits)
-        else:
-            logits += mask.bias_BSS[:, None, start:stop, :stop]
-            logits.masked_fill_(~mask.real_BS[:, None, start:stop, None], -torch.inf)
-        best_H = torch.maximum(best_H, logits.amax(dim=(0, 2, 3)))
-    return best_H
+    y_BHSV = F.scaled_dot_product_attention(q_BHSQ, k_BHSQ, wide_BHSV, is_causal=True, scale=scale)
+    return y_BHSV[..., :values], None
 
 
 def _later(size: int, like: Tensor) -> Tensor:

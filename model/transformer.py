@@ -19,12 +19,15 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from model.attention import Linear, MultiHeadLatentAttention, RMSNorm
 from model.config import ModelConfig, YarnConfig
+from model.footprint import MemoryConfig
 from model.head import fused_cross_entropy, token_log_probs
+from model.memory import PLAIN, Keep
 from model.moe import MixtureOfExperts, Router, SwiGLU
 from model.precision import compute_dtype
 from model.rope import Rotation, rotation, softmax_scale
@@ -62,15 +65,16 @@ class DecoderLayer(nn.Module):
         )
 
     def forward(
-        self, x_BSD: Tensor, by: Rotation, mask: Mask | None, max_logits: bool
+        self, x_BSD: Tensor, by: Rotation, mask: Mask | None, max_logits: bool, keep: Keep = PLAIN
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """The new residual stream, the heads' maxima, the balance loss and the expert counts (None where dense)."""
-        attended, maxima_H = self.self_attn(self.input_layernorm(x_BSD), by, mask, max_logits)
+        normed = keep.recomputed("norms", self.input_layernorm, x_BSD)
+        attended, maxima_H = self.self_attn(normed, by, mask, max_logits, keep)
         x_BSD = x_BSD + attended
-        normed = self.post_attention_layernorm(x_BSD)
+        normed = keep.recomputed("norms", self.post_attention_layernorm, x_BSD)
         if isinstance(self.mlp, SwiGLU):
-            return x_BSD + self.mlp(normed), maxima_H, None, None
-        y_BSD, balance, counts_E = self.mlp(normed, mask.real_BS if mask else None)
+            return x_BSD + self.mlp(normed, keep), maxima_H, None, None
+        y_BSD, balance, counts_E = self.mlp(normed, mask.real_BS if mask else None, keep)
         return x_BSD + y_BSD, maxima_H, balance, counts_E
 
 
@@ -79,13 +83,16 @@ class Transformer(nn.Module):
 
     Attributes:
         config: the shape; `set_yarn` replaces it.
-        recompute: drop each layer's activations in a training forward and compute them again in backward.
+        memory: how a training forward keeps its activations for the backward.
+        float32_head: take the final norm's output and the logits in float32 whatever the layers compute in. Sampling
+            and training then agree on a token's log-probability to the rounding of the layers (docs/model.md).
     """
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.recompute = False
+        self.memory = MemoryConfig()
+        self.float32_head = False
         self.embed_tokens = nn.Embedding.from_pretrained(
             torch.empty(config.vocab_size, config.hidden_size), freeze=False
         )
@@ -164,25 +171,40 @@ class Transformer(nn.Module):
         maxima: list[Tensor] = []
         balance: list[Tensor] = []
         counts: list[Tensor] = []
-        for layer in self.blocks():
-            if self.recompute and torch.is_grad_enabled():
-                x_BSD, *extra = checkpoint(layer, x_BSD, by, mask, max_logits, use_reentrant=False)
-            else:
-                x_BSD, *extra = layer(x_BSD, by, mask, max_logits)
-            for kept, value in zip((maxima, balance, counts), extra, strict=True):
-                if value is not None:
-                    kept.append(value)
+        whole = "layers" in self.memory.recompute and torch.is_grad_enabled()
+        with Keep(self.memory, self) as keep:
+            for layer in self.blocks():
+                if whole:
+                    x_BSD, *extra = checkpoint(
+                        layer, x_BSD, by, mask, max_logits, use_reentrant=False, preserve_rng_state=False
+                    )
+                else:
+                    x_BSD, *extra = layer(x_BSD, by, mask, max_logits, keep)
+                for kept, value in zip((maxima, balance, counts), extra, strict=True):
+                    if value is not None:
+                        kept.append(value)
         none_E = torch.zeros(0, self.config.n_routed_experts, dtype=torch.int64, device=x_BSD.device)
         return Output(
-            hidden_BSD=self.norm(x_BSD),
+            hidden_BSD=self.final_norm(x_BSD),
             aux_loss=self.config.aux_loss_alpha * (torch.stack(balance).sum() if balance else x_BSD.new_zeros(())),
             max_logits_LH=torch.stack(maxima) if max_logits else None,
             expert_counts_LE=torch.stack(counts) if counts else none_E,
         )
 
+    @property
+    def _head_dtype(self) -> torch.dtype | None:
+        return torch.float32 if self.float32_head else None
+
+    def final_norm(self, x_BSD: Tensor) -> Tensor:
+        """The hidden state, any shape, that the head reads."""
+        return self.norm(x_BSD, self._head_dtype)
+
     def logits(self, hidden_BSD: Tensor) -> Tensor:
         """Logits of the next token (..., V), in the hidden state's dtype."""
-        return self.lm_head(hidden_BSD)
+        if not self.float32_head:
+            return self.lm_head(hidden_BSD)
+        with torch.autocast(hidden_BSD.device.type, enabled=False):
+            return F.linear(hidden_BSD.float(), self.lm_head.weight.float())
 
     def loss(self, hidden_BSD: Tensor, targets_BS: Tensor, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
         """Cross-entropy in float32 over the targets that are not `ignore_index`; never holds all logits.
@@ -193,17 +215,18 @@ class Transformer(nn.Module):
             ignore_index: targets left out.
             reduction: "mean", or "sum" where the caller divides by a count over several micro-batches.
         """
-        return fused_cross_entropy(
-            hidden_BSD.flatten(0, -2), self.lm_head.weight, targets_BS.flatten(), ignore_index, reduction
-        )
+        hidden_TD, targets_T = hidden_BSD.flatten(0, -2), targets_BS.flatten()
+        weight_VD = self.lm_head.weight
+        return fused_cross_entropy(hidden_TD, weight_VD, targets_T, ignore_index, reduction, self._head_dtype)
 
     def log_probs(self, hidden_BSD: Tensor, targets_BS: Tensor, temperature: float = 1.0) -> Tensor:
         """log softmax(logits / temperature) at each target, float32 (B, S), differentiable; never holds all logits.
 
         Any target is fine where its value is not used; negative ones count as id 0.
         """
-        flat = token_log_probs(hidden_BSD.flatten(0, -2), self.lm_head.weight, targets_BS.flatten(), temperature)
-        return flat.view(targets_BS.shape)
+        hidden_TD, targets_T = hidden_BSD.flatten(0, -2), targets_BS.flatten()
+        flat_T = token_log_probs(hidden_TD, self.lm_head.weight, targets_T, temperature, self._head_dtype)
+        return flat_T.view(targets_BS.shape)
 
 
 def routers(model: nn.Module) -> list[Router]:

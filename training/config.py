@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from model.config import Config, ModelConfig, model_preset
+from model.config import Config, ModelConfig
+from model.footprint import MemoryConfig
+from model.sizes import model_preset
 from training.schedule import StagePlan
 
 
@@ -99,8 +101,8 @@ class RunConfig(Config):
 
     micro_batch: int = Field(default=8, gt=0)
     """Samples of one forward and backward on one rank; gradients accumulate over as many as the global batch needs."""
-    recompute: bool = False
-    """Drop each layer's activations in the forward and compute them again in the backward: less memory, more time."""
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    """What is kept between forward and backward: recomputation, storage in FP8, offload to the host."""
     checkpoint_every: int = Field(default=100, gt=0)
     """Updates between checkpoints; the last update of a stage writes one too."""
     checkpoint_in_background: bool = True
@@ -134,7 +136,7 @@ class PretrainConfig(Config):
     execution_fields: ClassVar[frozenset[str]] = frozenset({"run"})
 
     model: ModelConfig
-    """The network; `{preset: laptop, vocab_size: 4096}` takes a size of `model.config` with some fields changed."""
+    """The network; `{preset: laptop, vocab_size: 4096}` takes a size of `model.sizes` with some fields changed."""
     stages: StagePlan
     """The schedule, as a list of stages."""
     optimizer: MuonClipConfig = Field(default_factory=MuonClipConfig)

@@ -3,8 +3,8 @@
 Nothing is built and no GPU is needed; the model is only its configuration. Assumed of the engine: bf16 weights and fp32
 gradients on every rank that works with them; the optimizer's float32 state (masters, momentum, AdamW's moments) cut
 over all ranks (ZeRO-1); routed experts cut over the expert-parallel ranks, all else repeated on them. Activations are
-not in it: they depend on the recompute policy. `Layout` describes K2's engine; ours is data parallel so far
-(docs/pretraining.md).
+those of one sequence through the whole depth: in 1F1B the first pipeline stage holds as many micro-batches (of one
+sequence) as there are stages. `Layout` describes K2's engine; ours is data parallel so far (docs/pretraining.md).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pydantic import Field, model_validator
 
 from model.config import Config, ModelConfig, flops_per_token, parameter_count
+from model.footprint import MemoryConfig, activation_bytes
 from training.config import MuonClipConfig
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
 from training.schedule import StagePlan
@@ -74,8 +75,12 @@ class Plan:
     """bf16 weights and fp32 gradients of one copy of the model."""
     rank_bytes: float
     """Weights, gradients and optimizer state of one rank, layers spread evenly over the pipeline."""
+    activation_bytes: int
+    """What a rank keeps on the accelerator between forward and backward, at the longest stage's sequence."""
+    host_bytes: int
+    """What it keeps of them in the host's memory."""
     fits: bool
-    """Whether that is less than the memory of a rank; activations still need room beside it."""
+    """Whether `rank_bytes` and `activation_bytes` together are less than the memory of a rank."""
     updates: int
     tokens: int
     sequences: int
@@ -120,9 +125,12 @@ def plan(
     layout: Layout,
     hardware: Hardware,
     optimizer: MuonClipConfig | None = None,
+    memory: MemoryConfig | None = None,
 ) -> Plan:
-    """Price a run of `stages` on `layout.ranks` of `hardware`."""
+    """Price a run of `stages` on `layout.ranks` of `hardware`, its activations kept as `memory` says (default: all)."""
     optimizer = optimizer or MuonClipConfig()
+    longest = max(stage.sequence_length for stage in stages.stages)
+    kept = activation_bytes(model, memory or MemoryConfig(), longest, precision="bfloat16")
     count = parameter_count(model)
     routed = count.components["routed_experts"]
     shapes = muon_shapes(model, router=optimizer.router == "muon")
@@ -143,7 +151,9 @@ def plan(
         muon_matrices=sum(number for number, _, _ in shapes),
         copy_bytes=6 * count.total,
         rank_bytes=rank_bytes,
-        fits=rank_bytes < hardware.memory_bytes,
+        activation_bytes=kept.device,
+        host_bytes=kept.host,
+        fits=rank_bytes + kept.device < hardware.memory_bytes,
         updates=stages.updates,
         tokens=stages.tokens,
         sequences=sum(tokens // stage.sequence_length for tokens, stage in per_stage),

@@ -100,7 +100,7 @@ class Trainer:
     def _begin(self) -> None:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
         self.model = Transformer(self.config.model, seed=self.config.seed).to(self.device)
-        self.model.recompute = self.config.run.recompute
+        self.model.memory = self.config.run.memory
         self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.world)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.detector.load({})
@@ -419,6 +419,7 @@ class Trainer:
         known = parse(state.get("rollbacks", []))
         if len(known) > len(self.rollbacks.all):  # the checkpoint came here without the file
             self.rollbacks.replace(known, writes=self.world.rank == 0)
+            self.streams.close()
             self._open_streams()
         self.streams.skip(state.get("skipped", []))
         checkpoint.load_weights(directory, self.model)

@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 import torch
 
-from model.config import ModelConfig, model_preset
+from model.config import ModelConfig
 from model.generate import Completion, Generator, Request, requests_for
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 
@@ -140,3 +141,48 @@ def test_broken_weights_are_named_not_sampled():
     model.norm.weight.data[3] = math.nan
     with pytest.raises(ValueError, match="not finite"):
         Generator(model).generate([Request([1], 2)])
+
+
+def test_a_float32_head_rounds_no_logit_within_autocast():
+    """Sampler and trainer read the same float32 logits of what the bfloat16 layers give."""
+    model = Transformer(model_preset("tiny", vocab_size=60, initializer_range=0.15), seed=3)
+    with torch.no_grad():
+        model.lm_head.weight *= 20  # logits where bfloat16 is 0.125 apart and more
+    given = prompts(1)
+    tokens = torch.tensor(given)
+    errors = {}
+    for model.float32_head in (False, True):
+        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            hidden_BSD = model(tokens).hidden_BSD
+            logits = model.logits(hidden_BSD)
+            log_probs = model.log_probs(hidden_BSD[:, :-1], tokens[:, 1:])
+            loss = model.loss(hidden_BSD[:, :-1], tokens[:, 1:])
+            (done,) = Generator(model).generate(requests_for(given, max_new_tokens=1, temperature=1.0))
+        exact = hidden_BSD.double() @ model.lm_head.weight.detach().double().T
+        wanted = exact[:, :-1].log_softmax(-1).gather(2, tokens[:, 1:, None])[..., 0]
+        drawn = exact[0, -1].log_softmax(-1)[done.tokens[0]]
+        found = [(logits - exact).abs().max(), (log_probs - wanted).abs().max(), (loss + wanted.mean()).abs()]
+        errors[model.float32_head] = [float(error) for error in (*found, abs(done.log_probs[0] - drawn))]
+    assert float(exact.abs().max()) > 32
+    assert max(errors[True][:3]) < 1e-4
+    assert errors[False][0] > 0.06
+    assert errors[False][1] > 0.01
+    assert errors[True][3] < 0.2  # the sampler's cache is bfloat16 too, so that its hidden state differs a little
+
+
+def test_a_float32_head_has_the_gradients_of_float64():
+    model = Transformer(model_preset("tiny", vocab_size=60, initializer_range=0.15), seed=3)
+    model.float32_head = True
+    targets = torch.randint(0, 60, (2, 9), generator=torch.Generator().manual_seed(1))
+    hidden = torch.randn(2, 9, 64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    weight = model.lm_head.weight
+    with torch.autocast("cpu", torch.bfloat16):
+        value = model.loss(hidden, targets) - model.log_probs(hidden, targets, 0.7).mean()
+    exact_h, exact_w = (t.detach().double().requires_grad_() for t in (hidden, weight))
+    logits = exact_h @ exact_w.T
+    picked = [(logits / heat).log_softmax(-1).gather(2, targets[..., None]).mean() for heat in (1.0, 0.7)]
+    wanted = -sum(picked)
+    torch.testing.assert_close(value.double(), wanted, atol=1e-5, rtol=1e-5)
+    ours, theirs = torch.autograd.grad(value, (hidden, weight)), torch.autograd.grad(wanted, (exact_h, exact_w))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.double(), other, atol=1e-6, rtol=1e-4)

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import model_preset
-from model.moe import MixtureOfExperts, grouped_matmul, sequence_balance_loss
+from model.moe import MixtureOfExperts, _aligned, grouped_matmul, sequence_balance_loss
+from model.sizes import model_preset
 from model.transformer import Transformer, routers, update_router_bias
 
 
@@ -75,6 +75,30 @@ def test_grouped_products_equal_products_of_the_groups(counts, widths, dtype):
         start += count
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 40), min_size=1, max_size=4).filter(any),
+    widths=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_the_grouped_kernel_is_given_what_it_takes(counts, widths, dtype):
+    """A GPU's path as far as a CPU can tell: what is called aligned, torch's own check for CUDA (that of the meta
+    device) takes, any number of tokens included; and torch's reference of the kernel gives the loop's products."""
+    inner, outer = widths
+    draw = torch.Generator().manual_seed(sum(counts))
+    a, dy = (torch.randn(sum(counts), width, generator=draw).to(dtype) for width in widths)
+    w = torch.randn(len(counts), outer, inner, generator=draw).to(dtype)
+    ends = torch.tensor(counts).cumsum(0, dtype=torch.int32)
+    for left, right in ((a, w.mT), (dy, w), (dy.mT, a)):
+        if not _aligned(left, right):
+            assert dtype == torch.float32 or inner % 8 or outer % 8
+            continue
+        shape = F.grouped_mm(left.to("meta"), right.to("meta"), offs=ends.to("meta")).shape
+        found, wanted = F.grouped_mm(left, right, offs=ends), grouped_matmul(left, right, ends)
+        assert shape == found.shape == wanted.shape
+        torch.testing.assert_close(found, wanted, atol=0.15, rtol=0.02)
+
+
 def test_balance_loss_equals_the_formula():
     """DeepSeek-V3 report, eqs. 17 to 20, with loops; the choice is by unbiased scores."""
     scores = torch.rand(3 * 11, 5, generator=torch.Generator().manual_seed(0))
@@ -107,6 +131,20 @@ def test_balance_loss_pushes_the_overloaded_expert_down():
     sequence_balance_loss(logits.sigmoid(), 1, 1).backward()
     assert (logits.grad[:, 0] > 0).all()
     assert (logits.grad[:, 1:] < 0).all()
+
+
+def test_router_scores_and_gradients_equal_float64():
+    moe = mixture()
+    x = torch.randn(30, 64, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    up = torch.randn(30, 8, generator=torch.Generator().manual_seed(4))
+    exact = [t.detach().double().requires_grad_() for t in (x, moe.gate.weight)]
+    wanted = 1 / (1 + (-(exact[0] @ exact[1].T)).exp())
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = moe.gate(x).scores_TE
+    torch.testing.assert_close(scores.double(), wanted, atol=1e-6, rtol=1e-5)
+    found = torch.autograd.grad(scores, (x, moe.gate.weight), up)
+    for mine, other in zip(found, torch.autograd.grad(wanted, exact, up.double()), strict=True):
+        torch.testing.assert_close(mine.double(), other, atol=1e-5, rtol=1e-4)
 
 
 def test_bias_update_follows_the_sign_rule():

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import model_preset
 from model.convert import from_hf_state, to_hf_state
+from model.footprint import MemoryConfig
 from model.quantize import (
     GROUP,
     QuantizationError,
@@ -26,6 +26,7 @@ from model.quantize import (
     quantize,
     unpack,
 )
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 ct_pack = pytest.importorskip("compressed_tensors.compressors.pack_quantized.helpers")
@@ -209,7 +210,7 @@ def test_a_fake_quantised_model_is_the_exported_one_and_trains_its_own_parameter
     assert torch.equal(logits(served, tokens), seen)
 
     # the gradient is the served model's, handed to the unrounded weights, also where the forward is computed again
-    model.recompute = recompute
+    model.memory = MemoryConfig(recompute=("layers",) if recompute else ())
     logits(model, tokens).square().mean().backward()
     logits(served, tokens).square().mean().backward()
     for name, parameter in served.named_parameters():

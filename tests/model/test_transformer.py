@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import head
-from model.config import YarnConfig, model_preset
+from model.config import YarnConfig
+from model.footprint import MemoryConfig
 from model.head import fused_cross_entropy, token_log_probs
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 
@@ -73,7 +75,7 @@ def test_recomputation_changes_neither_gradients_nor_counts():
     outputs = []
     for recompute in (False, True):
         model = Transformer(model_preset("tiny", initializer_range=0.1), seed=1)
-        model.recompute = recompute
+        model.memory = MemoryConfig(recompute=("layers",) if recompute else ())
         out = model(tokens(), max_logits=True)
         (model.loss(out.hidden_BSD, tokens(seed=1)) + out.aux_loss).backward()
         outputs.append((out, [p.grad for p in model.parameters()]))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from model.config import model_preset
+from model.sizes import model_preset
 from model.transformer import Transformer
 from training import checkpoint
 from training.checkpoint import CheckpointError, Writer

@@ -159,6 +159,21 @@ def test_accumulation_changes_nothing(shards: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(results[1][name], tensor, rtol=0, atol=1e-4)
 
 
+def test_what_is_kept_between_forward_and_backward_changes_no_byte_of_a_run(shards: Path, tmp_path: Path) -> None:
+    """Whole runs with QK-Clip, router biases and packed documents; FP8 alone moves them, and barely."""
+    recomputed = {"recompute": ["norms", "swiglu", "mla_up", "moe_down", "dispatch"], "offload": True}
+    runs = {"plain": {}, "recomputed": recomputed, "layers": {"recompute": ["layers"]}}
+    runs["fp8"] = {"fp8": ["expert_inputs", "swiglu_inputs"]}
+    for name, memory in runs.items():
+        assert trainer_of(job(shards, tmp_path / name, run={"memory": memory})).run() == 0
+    assert_same(tmp_path / "plain", tmp_path / "recomputed")
+    assert_same(tmp_path / "plain", tmp_path / "layers")
+    plain, fp8 = (lines(tmp_path / name)[-1]["losses"] for name in ("plain", "fp8"))
+    assert plain != fp8
+    for domain, loss in plain.items():
+        assert fp8[domain] == pytest.approx(loss, rel=0.02)
+
+
 def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> None:
     """S_max belongs to the weights before the update: with a rate of zero those are the ones that were clipped."""
     tau = 0.01

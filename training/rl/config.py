@@ -68,6 +68,8 @@ class RlConfig(Config):
     """Tokens of such a sample."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the forward and backward products, rollouts included."""
+    float32_head: bool = True
+    """Logits in float32 where all else is bfloat16, whose logits between 16 and 32 are 0.125 apart."""
     micro_tokens: int = Field(default=4096, ge=1)
     """Most tokens of one forward and backward."""
     agreement: float = Field(default=0.05, gt=0)

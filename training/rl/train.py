@@ -45,6 +45,7 @@ class Reinforcement:
         self.heldout = first_of_each(heldout.problems, config.evaluate_prompts)
         self.device = device_of(job)
         self.model = load_model(job.input("sft")).to(self.device)
+        self.model.float32_head = config.float32_head
         self.optimizer = MuonClip.for_model(self.model, config.optimizer)
         self.run = Run(job, config, self.model, self.optimizer, "iterations", config.iterations)
         self.tokens = self._pretraining_tokens(job.input("tokens"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.softmax_attention import Mask
+from model.softmax_attention import Mask, document_mask
 from model.transformer import Output, Transformer
 
 
@@ -55,13 +55,7 @@ class TreeBatch:
     @property
     def attention(self) -> Mask:
         """Causal, to the prompt and to one's own branch; padding sees itself only."""
-        branch_BS = self.branch_BS
-        seq = branch_BS.shape[1]
-        causal_SS = torch.ones(seq, seq, dtype=torch.bool, device=branch_BS.device).tril()
-        key_B1S, query_BS1 = branch_BS[:, None, :], branch_BS[:, :, None]
-        sees_BSS = causal_SS & ((key_B1S == query_BS1) | ((key_B1S == 0) & (query_BS1 > 0)))
-        bias_BSS = torch.zeros(sees_BSS.shape, device=branch_BS.device).masked_fill_(~sees_BSS, -torch.inf)
-        return Mask(bias_BSS, branch_BS >= 0)
+        return document_mask(self.branch_BS, shared_prompt=True)
 
 
 def plant(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:

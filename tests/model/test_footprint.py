@@ -1,0 +1,130 @@
+"""The closed formulas against every storage that lives on after a forward, and the switches' refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from model.config import ModelConfig
+from model.footprint import K2_MEMORY, OFFLOAD_BYTES, MemoryConfig, activation_bytes
+from model.memory import bytes_kept
+from model.sizes import model_preset
+from model.transformer import Transformer
+
+SCALARS = 4 + 8  # the loss itself, and the number of targets that its mean divides by
+SLACK_ROWS = 64  # behind each grouped product on a CPU
+
+
+def memories() -> st.SearchStrategy[MemoryConfig]:
+    """Every sensible choice of switches."""
+    parts = st.tuples(
+        st.sets(st.sampled_from(["norms", "swiglu", "mla_up", "moe_down", "dispatch"])),
+        st.sets(st.sampled_from(["expert_inputs", "swiglu_inputs"])),
+        st.booleans(),
+    ).filter(lambda drawn: not ("dispatch" in drawn[0] and "expert_inputs" in drawn[1]))
+    some = parts.map(lambda drawn: MemoryConfig(recompute=tuple(drawn[0]), fp8=tuple(drawn[1]), offload=drawn[2]))
+    return some | st.builds(lambda away: MemoryConfig(recompute=("layers",), offload=away), st.booleans())
+
+
+def measured(config: ModelConfig, memory: MemoryConfig, rows: int, seq: int, precision: str) -> int:
+    model = Transformer(config, seed=1)
+    model = model.bfloat16() if precision == "bfloat16" else model
+    model.memory = memory
+    tokens = torch.randint(0, config.vocab_size, (rows, seq), generator=torch.Generator().manual_seed(seq))
+
+    def forward() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+            out = model(tokens, max_logits=True)
+            return model.loss(out.hidden_BSD, tokens) + out.aux_loss
+
+    return bytes_kept(forward)
+
+
+@settings(max_examples=25)
+@given(
+    memory=memories(),
+    rows=st.integers(1, 3),
+    seq=st.integers(2, 70),
+    dense=st.integers(0, 2),
+    widths=st.tuples(st.sampled_from([64, 136]), st.sampled_from([32, 200]), st.sampled_from([16, 24])),
+    shared=st.integers(1, 2),
+    precision=st.sampled_from(["autocast", "bfloat16", "float32"]),
+)
+def test_formulas_equal_what_is_kept(memory, rows, seq, dense, widths, shared, precision):
+    hidden, inner, rank = widths
+    config = model_preset(
+        "tiny", first_k_dense_replace=dense, hidden_size=hidden, moe_intermediate_size=inner, kv_lora_rank=rank,
+        n_shared_experts=shared, num_hidden_layers=2,
+    )  # fmt: skip
+    found = activation_bytes(config, memory, seq, rows, precision)
+    assert sum(found.components.values()) == found.device + found.host
+    size = 4 if precision == "float32" else 2
+    slack = 2 * config.num_moe_layers * SLACK_ROWS * inner * size
+    if "layers" in memory.recompute or "swiglu_inputs" in memory.fp8:
+        slack = 0
+    assert measured(config, memory, rows, seq, precision) == found.device + found.host + slack + SCALARS
+
+
+def test_offload_leaves_what_every_layer_asks_for_and_what_is_small():
+    """On a CPU nothing moves: the formula alone says what would, so it is held to the hook that decides."""
+    from model.memory import _Host
+
+    config, sent = model_preset("tiny"), []
+    memory = MemoryConfig(recompute=("norms",), fp8=("expert_inputs",), offload=True)
+    with pytest.MonkeyPatch.context() as patch:
+        send = _Host.send
+        patch.setattr(
+            _Host, "send", lambda self, flat: (sent.append(flat.untyped_storage().nbytes()), send(self, flat))[1]
+        )
+        measured(config, memory, 3, 200, "autocast")
+    found = activation_bytes(config, memory, 200, 3)
+    slack = 2 * config.num_moe_layers * SLACK_ROWS * config.moe_intermediate_size * 2
+    assert sum(sent) == found.host + slack
+    assert min(sent) >= OFFLOAD_BYTES
+    assert found.device > found.components["weights"] > 0
+
+
+def test_each_switch_takes_away_what_it_names():
+    """K2, one sequence of 4,096 tokens: bytes a token of one mixture layer."""
+    config = model_preset("k2", num_hidden_layers=2)
+    shallow = model_preset("k2", num_hidden_layers=1)
+
+    def layer(**switches: object) -> float:
+        memory = MemoryConfig.model_validate(switches)
+        two, one = (
+            sum(activation_bytes(c, memory, 4096, precision="bfloat16").components.values()) for c in (config, shallow)
+        )
+        return (two - one) / 4096
+
+    plain = layer()
+    assert plain - layer(recompute=("norms",)) == 2 * (7168 + 7168 + 1536 + 512)
+    assert plain - layer(recompute=("swiglu",)) == 2 * 9 * 2048  # eight routed experts and the shared one
+    assert plain - layer(recompute=("moe_down",)) == 2 * 8 * 2048
+    assert plain - layer(recompute=("dispatch",)) == 2 * 8 * 7168
+    assert plain - layer(recompute=("mla_up",)) == 2 * (64 * (192 + 192 + 256) - 64)
+    assert plain - layer(fp8=("expert_inputs",)) == 8 * (7168 - 4 * 56)
+    assert plain - layer(fp8=("swiglu_inputs",)) == 2 * 9 * (2048 - 4 * 16)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"recompute": ("norms", "norms")}, "norms twice"),
+        ({"fp8": ("swiglu_inputs", "swiglu_inputs")}, "swiglu_inputs twice"),
+        ({"recompute": ("layers", "norms")}, "layers drops everything"),
+        ({"recompute": ("layers",), "fp8": ("expert_inputs",)}, "layers drops everything"),
+        ({"recompute": ("dispatch",), "fp8": ("expert_inputs",)}, "drops what fp8: expert_inputs would store"),
+        ({"recompute": ("attention",)}, "recompute"),
+        ({"fp8": ("weights",)}, "fp8"),
+        ({"offload": "somewhere"}, "offload"),
+        ({"compress": True}, "compress"),
+    ],
+)
+def test_nonsense_is_refused(values, said):
+    with pytest.raises(ValidationError, match=said):
+        MemoryConfig.model_validate(values)
+    assert not MemoryConfig().acts
+    assert K2_MEMORY.acts
