@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.runs import job, lines, trainer_of
 from training.metrics import Metrics
 from training.trackers import scalars
 
@@ -58,3 +59,31 @@ def test_a_tracker_that_breaks_is_dropped(tmp_path: Path, caplog: pytest.LogCapt
     metrics.write("update", 3, loss=3.0)
     metrics.close()
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_run_shows_what_it_measures(shards: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = {"trackers": ["tensorboard"], "peak_flops": 1e12}
+    assert trainer_of(job(shards, tmp_path, run=run)).run() == 0
+    found = EventAccumulator(str(tmp_path / "tensorboard"))
+    found.Reload()
+    names = ("tokens_per_second", "mfu", "memory_bytes")
+    assert {f"update/timing/{name}" for name in names} <= set(found.Tags()["scalars"])
+    for event, path in (
+        ("update", ["loss"]),
+        ("update", ["max_logit"]),
+        ("update", ["expert_load_max_by_layer", 0]),
+        ("evaluation", ["losses", "web"]),
+        ("heads", ["gamma", 1, 1]),
+    ):
+        told = []
+        for line in lines(tmp_path):
+            if line["event"] == event:
+                value = line
+                for key in path:
+                    value = value[key]
+                told.append((line["step"], pytest.approx(value, rel=1e-6)))
+        shown = found.Scalars("/".join(map(str, [event, *path])))
+        assert [(point.step, point.value) for point in shown] == told
