@@ -180,7 +180,7 @@ def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> No
     stages = [{**STAGES[0], "rate": {"start": 0, "end": 0}}]
     trainer = trainer_of(job(shards, tmp_path, stages=stages, dtype="float32", optimizer={"tau": tau}))
     update = trainer.plan.update(1)
-    batch = trainer.loaders[0].batch(update.first_sample, update.stage.batch)
+    batch = trainer.streams.loaders[0].batch(update.first_sample, update.stage.batch)
     before = trainer._accumulate(update, batch).max_logits_LH
     trainer.optimizer.step(max_logits_LH=before)
     report = trainer.optimizer.last_report
@@ -322,7 +322,7 @@ def test_packed_rows_and_limits_of_epochs_in_a_run(shards: Path, tmp_path: Path)
     packed = job(shards, tmp_path, stages=SHORT[1:], most_epochs={"*": 3})
     trainer = trainer_of(packed)
     assert trainer.run() == 0
-    assert trainer.loaders[0].samples.kind == "best_fit"
+    assert trainer.streams.loaders[0].samples.kind == "best_fit"
     updates = [line for line in lines(tmp_path) if line["event"] == "update"]
     assert updates[-1]["loss"] < updates[0]["loss"]
     epochs = json.loads((tmp_path / "summary.json").read_text())["epochs"][0]
