@@ -32,6 +32,7 @@ from training.cache import Cache, ShardError, is_local
 from training.order import ALL, VERSION, Mix, Order, OrderError, Places, Schedule
 from training.ranges import Ranges
 from training.samples import PADDING, BestFit, Kind, Samples, Windows
+from training.schedule import share as share
 from training.shards import Shard, TokenShards
 
 BLOCK = 4096
@@ -218,27 +219,26 @@ class Loader:
     def describe(self, sample_id: int) -> list[Span]:
         """Which spans of which documents the inputs of a sample are, in order; they cover all but its padding."""
         ((shard, number),) = self._locate(sample_id, 1)[1]
-        columns = shard.documents
+        pieces = self.samples.pieces(shard, number)
+        documents = shard.documents_in([(start, end) for start, end, _ in pieces])
         spans: list[Span] = []
-        for start, end, position in self.samples.pieces(shard, number):
-            place = int(np.searchsorted(columns["end"], start, side="right"))
-            while place < len(columns["start"]) and columns["start"][place] < end:
-                document = {name: values[place] for name, values in columns.items()}
+        for start, end, position in pieces:
+            for document in documents:
                 low, high = max(start, document["start"]), min(end, document["end"])
-                spans.append(Span(shard.key, low, high, position + low - start, document))
-                place += 1
+                if low < high:
+                    spans.append(Span(shard.key, low, high, position + low - start, document))
         return spans
 
-    def samples_of(self, document: str, until: int) -> list[int]:
-        """The ids below `until`, ascending, of the samples whose inputs read any of the document `document`."""
+    def samples_of(self, document: str, until: int, under: str = "") -> list[int]:
+        """The ids below `until`, ascending, of the samples whose inputs read any of the document `document`. Looked for
+        in the indices of the shards whose keys begin with `under`: of all where nothing is said."""
         found: set[int] = set()
-        for number in range(len(self._counts_G)):
-            shard = self._shard(number)
-            columns = shard.documents
-            for name, start, end in zip(columns["id"], columns["start"], columns["end"], strict=True):
-                if name == document:
-                    for sample in self.samples.reading(shard, start, end):
-                        found.update(self._readers(number, sample, until))
+        for source, stream in enumerate(self._streams):
+            for place, key in enumerate(stream.keys()):
+                if key.startswith(under):
+                    for row in stream[place].documents_named(document):
+                        for sample in self.samples.reading(stream[place], row["start"], row["end"]):
+                            found.update(self._readers(int(self._shard_D[source]) + place, sample, until))
         return sorted(found)
 
     def epochs(self, samples: int) -> dict[str, float]:
@@ -405,11 +405,3 @@ def _document_numbers(ends_BS: np.ndarray) -> np.ndarray:
     row = borders[:-1] // size
     number = np.arange(len(row)) - np.searchsorted(borders, row * size)
     return np.repeat(number.astype(np.int32), np.diff(borders)).reshape(count, size)
-
-
-def share(count: int, rank: int, world: int) -> tuple[int, int]:
-    """(offset, size) of rank `rank`'s slice of `count` samples: consecutive slices that differ by at most one."""
-    if not 0 <= rank < world:
-        raise ValueError(f"rank {rank} is not one of {world}")
-    low, high = count * rank // world, count * (rank + 1) // world
-    return low, high - low

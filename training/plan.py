@@ -18,10 +18,8 @@ from model.config import Config, ModelConfig, flops_per_token, parameter_count
 from model.footprint import MemoryConfig, activation_bytes
 from training.config import MuonClipConfig
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
-from training.schedule import StagePlan
-
-SHARD_BYTES = 1 << 30
-TOKEN_BYTES = 4
+from training.schedule import Stage, StagePlan
+from training.token_plan import corpus_bytes, corpus_shards, stage_rows
 
 
 class Layout(Config):
@@ -59,6 +57,11 @@ class Hardware(Config):
     price_per_hour: float = Field(default=0.0, ge=0)
     """Price of one for an hour, in your currency."""
 
+    @property
+    def achieved_flops(self) -> float:
+        """Floating point operations per second of one accelerator in training."""
+        return self.peak_flops * self.mfu
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -86,7 +89,7 @@ class Plan:
     sequences: int
     """Samples, by the windows of their stages."""
     corpus_bytes: int
-    """Those tokens as shards of uint32."""
+    """The tokens of the stages as configured, as shards of uint32."""
     corpus_shards: int
     """Shards of 1 GiB."""
     flops: float
@@ -119,6 +122,16 @@ def muon_shapes(config: ModelConfig, router: bool = True) -> list[tuple[int, int
     ]
 
 
+def update_flops(model: ModelConfig, stage: Stage) -> float:
+    """Floating point operations of one update: matrix products of forward and backward."""
+    return float(stage.tokens_per_update * flops_per_token(model, stage.sequence_length))
+
+
+def update_seconds(model: ModelConfig, stage: Stage, layout: Layout, hardware: Hardware) -> float:
+    """Seconds of one update on all accelerators of `layout`."""
+    return update_flops(model, stage) / hardware.achieved_flops / layout.ranks
+
+
 def plan(
     model: ModelConfig,
     stages: StagePlan,
@@ -138,12 +151,12 @@ def plan(
     held = routed / (layout.pipeline * layout.expert) + (count.total - routed) / layout.pipeline
     state = 8 * muon + 12 * (count.trainable - muon)  # master and momentum; master and two moments
     rank_bytes = 6 * held + state / layout.ranks
-    per_stage = [(span.updates * span.stage.tokens_per_update, span.stage) for span in stages.spans]
-    flops = float(sum(tokens * flops_per_token(model, stage.sequence_length) for tokens, stage in per_stage))
+    flops = sum(span.updates * update_flops(model, span.stage) for span in stages.spans)
+    last = stage_rows(stages)[-1]
     first = stages.stages[0]
     steps = len(COEFFICIENTS[optimizer.coefficients].steps)
     newton_schulz = steps * sum(number * newton_schulz_cost(rows, columns) for number, rows, columns in shapes)
-    hours = flops / (hardware.peak_flops * hardware.mfu) / 3600
+    hours = flops / hardware.achieved_flops / 3600
     return Plan(
         parameters=count.total,
         trainable=count.trainable,
@@ -156,11 +169,11 @@ def plan(
         fits=rank_bytes + kept.device < hardware.memory_bytes,
         updates=stages.updates,
         tokens=stages.tokens,
-        sequences=sum(tokens // stage.sequence_length for tokens, stage in per_stage),
-        corpus_bytes=stages.tokens * TOKEN_BYTES,
-        corpus_shards=math.ceil(stages.tokens * TOKEN_BYTES / SHARD_BYTES),
+        sequences=last.samples_so_far,
+        corpus_bytes=corpus_bytes(last.tokens_so_far),
+        corpus_shards=corpus_shards(last.tokens_so_far),
         flops=flops,
-        newton_schulz_share=newton_schulz / (first.tokens_per_update * flops_per_token(model, first.sequence_length)),
+        newton_schulz_share=newton_schulz / update_flops(model, first),
         days=hours / 24 / layout.ranks,
         accelerator_hours=hours,
         money=hours * hardware.price_per_hour,

@@ -296,3 +296,12 @@ def k2_stages() -> StagePlan:
             ),
         )
     )
+
+
+def share(count: int, rank: int, world: int) -> tuple[int, int]:
+    """(offset, size) of rank `rank`'s slice of `count` samples: consecutive slices that differ by at most one, because
+    K2's 16,384 do not divide by every number of data-parallel ranks (RECIPE 7)."""
+    if not 0 <= rank < world:
+        raise ValueError(f"rank {rank} is not one of {world}")
+    low, high = count * rank // world, count * (rank + 1) // world
+    return low, high - low

@@ -122,15 +122,32 @@ class Shard:
         """Where the tokens start .. end - 1 lie in its file."""
         return Range(self.file, self.blocks, start * TOKEN.itemsize, end * TOKEN.itemsize)
 
-    @cached_property
-    def documents(self) -> dict[str, list[Any]]:
-        """The document index as columns: start, end (token offsets, the end-of-document token included), id, source,
-        licence, rewrite, source_id."""
-        return self._index().to_pydict()
+    def documents_in(self, spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+        """The rows of the document index, in order, whose documents have any of the tokens start .. end - 1 of one of
+        `spans`: start, end (token offsets, the end-of-document token included), id, source, licence, rewrite,
+        source_id. Only groups of rows that can hold them are read."""
+        return self._find([[("end", ">", start), ("start", "<", end)] for start, end in spans])
+
+    def documents_named(self, name: str) -> list[dict[str, Any]]:
+        """The rows of the document index with this id: one for each copy."""
+        return self._find([[("id", "==", name)]])
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The document index, some documents at a time."""
+        import pyarrow.parquet as pq
+
+        with self._naming(), self.cache.open(self.index) as file:
+            yield from pq.ParquetFile(file).iter_batches()
 
     def ends(self) -> np.ndarray:
         """Where each document ends, int64: documents touch, and the first begins at 0."""
         return _integers(self._index(["end"]).combine_chunks(), "end")
+
+    def _find(self, filters: list[list[tuple[str, str, Any]]]) -> list[dict[str, Any]]:
+        import pyarrow.parquet as pq
+
+        with self._naming(), self.cache.open(self.index) as file:
+            return pq.read_table(file, filters=filters).to_pylist()
 
     def verify(self) -> None:
         """Check its files now; BadShard where one is not the listed one."""
@@ -171,6 +188,10 @@ class Stream(Sequence[Shard]):
 
     def __len__(self) -> int:
         return len(self.tokens_N)
+
+    def keys(self) -> list[str]:
+        """Of each shard, ascending."""
+        return self._table["key"].to_pylist()
 
     def index_sha256(self) -> list[str]:
         """Of each shard's index."""
@@ -219,6 +240,7 @@ class TokenShards:
         self.fingerprint: str = manifest["fingerprint"]
         self.vocabulary: int = statistics["vocabulary"]
         self.end_of_document: int = statistics["end_of_document"]
+        self.tokenizer_sha256: str | None = statistics.get("tokenizer_sha256")
         self._table = _table(self.uri, manifest, self.cache)
         self._streams: dict[str, dict[tuple[str, str], Stream]] = {}
         for stream in _streams(self.uri, self._table, self.cache):
@@ -239,6 +261,13 @@ class TokenShards:
             known = ", ".join(self.splits) or "none"
             raise ShardError(f"{self.uri} has no split '{split}'; it has: {known}")
         return self._streams[split]
+
+    def under(self, prefix: str) -> list[Shard]:
+        """The shards whose keys begin with `prefix`, in order; found by the table alone."""
+        streams = [stream for split in self._streams.values() for stream in split.values()]
+        return [
+            stream[place] for stream in streams for place, key in enumerate(stream.keys()) if key.startswith(prefix)
+        ]
 
     def shards(self, split: str) -> dict[str, list[Shard]]:
         """Domain -> its shards in order; ShardError for a split that does not exist."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +35,7 @@ ROWS = 512
 """Documents tokenised at once."""
 COLUMNS = ("id", "text", "source", "domain", "licence")
 SPLITS = ("train", "heldout")
+COUNTS = ("tokens", "documents", "copies", "bytes")
 DOMAIN = re.compile(r"[a-z0-9_-]+")
 
 
@@ -57,7 +58,7 @@ class Batch:
 
 
 @dataclass
-class _Documents:
+class Documents:
     """Some documents on their way into shards."""
 
     tokens: Sequence[np.ndarray]
@@ -74,12 +75,12 @@ class _Documents:
     def length_N(self) -> np.ndarray:
         return np.fromiter(map(len, self.tokens), np.int64, len(self.tokens))
 
-    def take(self, chosen_N: np.ndarray) -> _Documents:
+    def take(self, chosen_N: np.ndarray) -> Documents:
         """Those for which `chosen_N` is true."""
         places = np.flatnonzero(chosen_N)
         if len(places) == len(self.tokens):
             return self
-        return _Documents(
+        return Documents(
             [self.tokens[place] for place in places.tolist()],
             self.facts.take(pa.array(places)),
             [self.domains[place] for place in places.tolist()],
@@ -88,7 +89,7 @@ class _Documents:
             self.heldout_N[places],
         )
 
-    def streams(self) -> Iterator[tuple[Place, _Documents]]:
+    def streams(self) -> Iterator[tuple[Place, Documents]]:
         """Each stream that occurs, and its documents in order."""
         names = zip(self.heldout_N.tolist(), self.domains, self.facts["source"].to_pylist(), strict=True)
         places = [Place(SPLITS[held], domain, source) for held, domain, source in names]
@@ -104,21 +105,21 @@ class _Again:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._held: list[tuple[_Documents, np.ndarray]] = []
+        self._held: list[tuple[Documents, np.ndarray]] = []
 
     @property
     def most(self) -> int:
         """The most copies of any."""
         return max((int(documents.copies_N.max()) for documents, _ in self._held), default=0)
 
-    def add(self, documents: _Documents) -> None:
+    def add(self, documents: Documents) -> None:
         if not documents.tokens:
             return
         append(self.path, documents.tokens)
         self._held.append((documents, documents.length_N))
         documents.tokens = ()
 
-    def __iter__(self) -> Iterator[_Documents]:
+    def __iter__(self) -> Iterator[Documents]:
         tokens_T = np.memmap(self.path, TOKEN, "r").view(np.ndarray)
         first = 0
         for documents, length_N in self._held:
@@ -133,23 +134,29 @@ class _Again:
 class _Counts:
     """What a batch's record says of it, besides its shards."""
 
-    rewrites: bool
     empty: int = 0
     left_out: int = 0
-    streams: dict[Place, dict[str, Any]] = field(default_factory=dict)
+    streams: dict[tuple[Place, bool], dict[str, Any]] = field(default_factory=dict)
+    """By place and whether these are rewrites."""
 
-    def add(self, place: Place, documents: _Documents, first: bool) -> None:
+    def add(self, place: Place, documents: Documents, first: bool) -> None:
         """Count documents of one stream; `first` where these are no further copies."""
-        counts = self.streams.setdefault(place, dict.fromkeys(("tokens", "documents", "copies", "bytes"), 0))
-        counts["tokens"] += int(documents.length_N.sum())
-        counts["documents"] += len(documents.tokens) if first else 0
-        counts["copies"] += len(documents.tokens)
-        counts["bytes"] += int(documents.bytes_N.sum())
-        counts["licence"] = documents.facts["licence"][-1].as_py()
+        rewrite_N = np.asarray(documents.facts["rewrite"].to_pylist(), bool)
+        for rewrite in np.unique(rewrite_N).tolist():
+            some = documents.take(rewrite_N == rewrite)
+            counts = self.streams.setdefault((place, rewrite), dict.fromkeys(COUNTS, 0))
+            counts["tokens"] += int(some.length_N.sum())
+            counts["documents"] += len(some.tokens) if first else 0
+            counts["copies"] += len(some.tokens)
+            counts["bytes"] += int(some.bytes_N.sum())
+            counts["licence"] = some.facts["licence"][-1].as_py()
 
     def record(self, shards: list[dict[str, Any]]) -> dict[str, Any]:
-        streams = [{**place._asdict(), **counts} for place, counts in sorted(self.streams.items())]
-        facts = {"rewrites": self.rewrites, "empty": self.empty, "left_out": self.left_out}
+        streams = [
+            {**place._asdict(), "rewrites": rewrite, **counts}
+            for (place, rewrite), counts in sorted(self.streams.items())
+        ]
+        facts = {"empty": self.empty, "left_out": self.left_out}
         return facts | {"streams": streams, "shards": sorted(shards, key=lambda row: row["key"])}
 
 
@@ -159,30 +166,41 @@ def write_batch(step: Step, batch: Batch, artifact: Artifact, tokenizer: Artifac
     config = step.config
     assert isinstance(config, TokensConfig)
     encoder = _encoder(tokenizer.file("tokenizer"))
-    counts = _Counts(batch.group == "rewrites")
-    with step.scratch() as folder:
-        writer, again = Writer(step, folder, batch.number, config.shard_bytes), _Again(folder / "again.bin")
+    documents = (some for part in batch.parts for some in _read(config, part, artifact, batch.group, encoder, mix))
+    write_documents(step, batch.key, batch.number, config.shard_bytes, documents)
 
-        def write(documents: _Documents, first: bool) -> None:
+
+def write_documents(step: Step, key: str, number: int, shard_bytes: int, batch: Iterable[Documents]) -> None:
+    """Write documents as the shards `{number}-{n}` of their streams, no larger than `shard_bytes` where no single
+    document is. The part `key`, their record, is written last and makes them count."""
+    counts = _Counts()
+    with step.scratch() as folder:
+        writer, again = Writer(step, folder, number, shard_bytes), _Again(folder / "again.bin")
+
+        def write(documents: Documents, first: bool) -> None:
             for place, some in documents.streams():
                 writer.add(place, some.tokens, some.facts)
                 counts.add(place, some, first)
 
-        for part in batch.parts:
-            for documents in _read(config, part, artifact, batch.group, encoder, mix):
-                there_N = documents.length_N > 0
-                wanted_N = there_N & ((documents.copies_N > 0) | documents.heldout_N)
-                counts.empty += int((~there_N).sum())
-                counts.left_out += int((there_N & ~wanted_N).sum())
-                write(documents.take(wanted_N), first=True)
-                # A held-out document is written once, whatever the mix says.
-                again.add(documents.take(wanted_N & (documents.copies_N > 1) & ~documents.heldout_N))
+        for documents in batch:
+            there_N = documents.length_N > 0
+            wanted_N = there_N & ((documents.copies_N > 0) | documents.heldout_N)
+            counts.empty += int((~there_N).sum())
+            counts.left_out += int((there_N & ~wanted_N).sum())
+            write(documents.take(wanted_N), first=True)
+            # A held-out document is written once, whatever the mix says.
+            again.add(documents.take(wanted_N & (documents.copies_N > 1) & ~documents.heldout_N))
         for copy in range(1, again.most):
             for documents in again:
                 write(documents.take(documents.copies_N > copy), first=False)
         writer.finish()
     record = counts.record(writer.rows)
-    step.put(batch.key, ".json", lambda path: path.write_text(json.dumps(record) + "\n"), statistics=record)
+    step.put(key, ".json", lambda path: path.write_text(json.dumps(record) + "\n"), statistics=record)
+
+
+def is_heldout(config: TokensConfig, name: str) -> bool:
+    """Whether the document with the id `name`, and all that was rewritten of it, is kept out of training."""
+    return draw("heldout", config.seed, name) < config.heldout_fraction
 
 
 @lru_cache(1)
@@ -193,7 +211,7 @@ def _encoder(path: Path) -> Encoder:
 
 def _read(
     config: TokensConfig, part: Part, artifact: Artifact, group: str, encoder: Encoder, mix: Artifact | None
-) -> Iterator[_Documents]:
+) -> Iterator[Documents]:
     """The documents of one input file, tokenised, some at a time."""
     path = artifact.file(part)
     file = pq.ParquetFile(path)
@@ -217,7 +235,7 @@ def _read(
 
 def _documents(
     config: TokensConfig, path: Path, rows: pa.RecordBatch, encoder: Encoder, copies_N: np.ndarray
-) -> _Documents:
+) -> Documents:
     special = special_ids(encoder.vocabulary)
     end_id, head = special[EOS], [special[BOS]] if config.begin_documents else []
     try:
@@ -235,11 +253,11 @@ def _documents(
     rewrite = "source_id" in rows.schema.names
     # A rewrite goes where its source goes: nothing of a held-out document is ever trained on.
     roots = rows["source_id" if rewrite else "id"].to_pylist()
-    held = [draw("heldout", config.seed, name) < config.heldout_fraction for name in roots]
+    held = [is_heldout(config, name) for name in roots]
     marks = pa.array([rewrite] * rows.num_rows, pa.bool_())
     sources = rows["source_id"] if rewrite else pa.nulls(rows.num_rows, pa.string())
     facts = [rows["id"], rows["source"], rows["licence"], marks, sources]
-    return _Documents(
+    return Documents(
         [ids_T[start:end] for start, end in zip(start_N.tolist(), end_N.tolist(), strict=True)],
         pa.Table.from_arrays([fact.cast(field.type) for fact, field in zip(facts, FACTS, strict=True)], schema=FACTS),
         rows["domain"].to_pylist(),

@@ -10,15 +10,16 @@ docs/tokens.md.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from model.vocabulary import EOS, special_ids
 from tasks.artifact import Artifact, ArtifactError, Part, Step
 from tasks.corpus.executor import Executor, Serial
 from tasks.progress import Progress
-from tasks.tokens.batches import SPLITS, Batch, write_batch
+from tasks.tokens.batches import COUNTS, SPLITS, Batch, is_heldout, write_batch
 from tasks.tokens.config import TokensConfig
-from tasks.tokens.table import publish
+from tasks.tokens.table import Place, publish
 from tasks.tokens.tokenizer import sha256_of
 
 
@@ -37,6 +38,18 @@ def plan(config: TokensConfig, corpus: Artifact, rewrites: Artifact) -> list[Bat
         if parts:
             batches.append(Batch(len(batches), group, tuple(parts)))
     return batches
+
+
+def keys_of(
+    config: TokensConfig, corpus: Artifact, rewrites: Artifact, group: str, part: Part, row: Mapping[str, Any]
+) -> str:
+    """What the keys of the shards begin with that hold a document, if any do: its `row` lies in a `part` of the `group`
+    `documents` of the corpus or `rewrites`. Needs no shard and no index."""
+    (number,) = [
+        batch.number for batch in plan(config, corpus, rewrites) if batch.group == group and part in batch.parts
+    ]
+    split = SPLITS[is_heldout(config, str(row.get("source_id") or row["id"]))]
+    return f"{Place(split, str(row['domain']), str(row['source'])).folder}/{number:06d}-"
 
 
 def build(
@@ -91,13 +104,13 @@ def statistics(records: list[dict[str, Any]], tokenizer: Artifact) -> dict[str, 
     tables: dict[str, dict[str, dict[str, Any]]] = {"by_domain": {}, "by_source": {}, "heldout": {}, "rewrites": {}}
     for record in records:
         for stream in record["streams"]:
-            counts = {name: stream[name] for name in ("tokens", "documents", "copies", "bytes")}
+            counts = {name: stream[name] for name in COUNTS}
             if stream["split"] == "heldout":
                 _add(tables["heldout"], stream["domain"], counts)
                 continue
             _add(tables["by_domain"], stream["domain"], counts)
             _add(tables["by_source"], stream["source"], counts)["licence"] = stream["licence"]
-            if record["rewrites"]:
+            if stream["rewrites"]:
                 _add(tables["rewrites"], "all", counts)
     for rows in tables.values():
         for counts in rows.values():
