@@ -243,14 +243,15 @@ def checkpoints(root: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def newest(root: Path) -> Path | None:
-    """The newest checkpoint under `root` that verifies, or None for a run that has none yet.
+def newest(root: Path, last_resort: Collection[int] = ()) -> Path | None:
+    """The newest checkpoint under `root` that verifies, or None for a run that has none yet. Those of the updates in
+    `last_resort` are taken only where no other is left.
 
     A newer one that does not verify is logged and renamed to `NAME.corrupt`. Raises `CheckpointError` where there are
     checkpoints and none of them verifies: starting over silently would throw the run away.
     """
     errors = []
-    for directory in reversed(checkpoints(root)):
+    for directory in sorted(checkpoints(root), key=lambda path: (number(path) in last_resort, -number(path))):
         try:
             verify(directory)
         except CheckpointError as error:

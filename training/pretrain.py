@@ -230,11 +230,8 @@ class Trainer:
                 "the learning rate or gradient_clip, or allow more rollbacks and start the same command again"
             )
         root = self.work / "checkpoints"
-        to = 0
-        if self.world.rank == 0:
-            checkpoint.newest(root)  # sets aside what does not verify
-            to = self.rollbacks.choose([checkpoint.number(directory) for directory in checkpoint.checkpoints(root)])
-        to = self.world.from_first(to)
+        found = checkpoint.newest(root, self.rollbacks.taken) if self.world.rank == 0 else None
+        to = self.world.from_first(checkpoint.number(found) if found else 0)
         lost = [self.plan.update(number) for number in range(to + 1, update.number + 1)]
         first = self.streams.first_sample(next(each for each in lost if each.stream == update.stream))
         end = self.streams.first_sample(update) + update.stage.batch

@@ -127,11 +127,10 @@ class Rollbacks:
             partial.replace(self.path)
         self.all = list(rollbacks)
 
-    def choose(self, checkpoints: Sequence[int]) -> int:
-        """The checkpoint to go back to among those that are there, ascending: the newest that no rollback took, for
-        one that led to a spike twice is not good; where all were taken, the oldest; 0 where there is none."""
-        taken = {each.to for each in self.all}
-        return max((number for number in checkpoints if number not in taken), default=min(checkpoints, default=0))
+    @property
+    def taken(self) -> set[int]:
+        """The checkpoints gone back to: one that leads to a spike again is not good, the one before it may be."""
+        return {each.to for each in self.all}
 
     def undone(self, update: int, known: int) -> bool:
         """Whether a later rollback went back past `update`, from the view of who knew the first `known` of them."""

@@ -80,6 +80,14 @@ def test_without_a_manifest_it_is_no_checkpoint(root: Path) -> None:
         checkpoint.load_model(root / "update-00000010.corrupt")
 
 
+def test_a_last_resort_is_taken_last(root: Path) -> None:
+    assert checkpoint.newest(root, {10}) == root / "update-00000002"
+    (root / "update-00000002" / "state.json").unlink()
+    assert checkpoint.newest(root, {10}) == root / "update-00000001"
+    assert checkpoint.newest(root, {10, 1}) == root / "update-00000010"
+    assert (root / "update-00000002.corrupt").is_dir()
+
+
 def test_nothing_yet_is_no_error(tmp_path: Path) -> None:
     assert checkpoint.newest(tmp_path) is None
 

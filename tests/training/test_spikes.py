@@ -106,16 +106,13 @@ def test_a_mix_begins_at_its_update_also_past_a_window() -> None:
     assert mixes(plan, 0, []) == plan.mixes(0)
 
 
-def test_a_run_goes_back_to_each_checkpoint_once(tmp_path: Path) -> None:
+def test_rollbacks_are_kept_and_undo_what_was_written_before_them(tmp_path: Path) -> None:
     rollbacks = Rollbacks(tmp_path / "rollbacks.jsonl")
-    assert rollbacks.choose([]) == 0
-    assert rollbacks.choose([3, 6, 9]) == 9
     rollbacks.add(Rollback(11, 9, 0, 90, 110, "loss"), writes=True)
-    assert rollbacks.choose([3, 6, 9]) == 6
     rollbacks.add(Rollback(11, 6, 0, 60, 130, "loss"), writes=True)
+    assert rollbacks.taken == {6, 9}
     assert windows(rollbacks.all, 0) == [(60, 130)]
     # what was written after the return knows of it; what was written before it is undone
     assert [rollbacks.undone(9, known) for known in (0, 1, 2)] == [True, True, False]
     assert not rollbacks.undone(6, 0)
-    assert rollbacks.choose([6]) == 6
     assert Rollbacks(tmp_path / "rollbacks.jsonl").all == rollbacks.all
