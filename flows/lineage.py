@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flows.dag import Dag
     from tasks.tokens.config import TokensConfig
     from training.config import PretrainConfig
-    from training.loader import Loader
+    from training.streams import Streams
 
 SHOWN = 24  # tokens shown on either side of the one asked for
 HEAD = 160  # characters shown of a text
@@ -220,33 +220,38 @@ def _pretraining(plan: Dag) -> PretrainConfig:
     return cast("PretrainConfig", plan.base.config)
 
 
-def _loader(plan: Dag, stream: int) -> Loader:
-    """The loader as pretraining makes it for one stream of samples: stages in a row that cut it alike."""
-    from training.loader import Loader
+def _streams(plan: Dag) -> Streams:
+    """The samples as pretraining reads them: once it is done, past what its rollbacks and bad shards left out."""
+    from training.cache import Cache
+    from training.parallel import World
+    from training.spikes import parse
+    from training.streams import Streams
 
-    config = _pretraining(plan)
-    spans = [span for span in config.stages.spans if span.stream == stream]
-    mixes, stage = config.stages.mixes(stream), spans[0].stage
+    base = plan.base.artifact()
+    told = base.statistics if base is not None else {}
+    rollbacks = parse(told.get("rollbacks", []))
     uri = plan.tokens.require().uri
-    loader = Loader(uri, "train", mixes, config.seed, stage.sequence_length, stage.samples)
-    trained = plan.base.artifact()
-    if trained and "skipped" in trained.statistics:
-        for key, first in trained.statistics["skipped"][stream].items():
-            loader.skip(key, first)
-    return loader
+    streams = Streams(_pretraining(plan), uri, Cache.from_environment(), World(), rollbacks)
+    streams.skip(told.get("skipped", []))
+    return streams
 
 
 def _readings(plan: Dag, name: str, under: str) -> Readings:
     """Every update of pretraining's plan that reads the document `name`, which lies in shards under `under`."""
+    from training.spikes import planned
+
     spans = _pretraining(plan).stages.spans
+    streams = _streams(plan)
     updates: set[int] = set()
     samples: list[tuple[int, int]] = []
     for stream, group in itertools.groupby(spans, key=lambda span: span.stream):
         stages = list(group)
-        until = stages[-1].first_sample + stages[-1].updates * stages[-1].stage.batch
-        for sample in _loader(plan, stream).samples_of(name, until, under):
-            stage = [span for span in stages if span.first_sample <= sample][-1]
-            updates.add(stage.first_update + (sample - stage.first_sample) // stage.stage.batch + 1)
+        for sample in streams.loaders[stream].samples_of(name, streams.end(stream), under):
+            place = planned(streams.left_out[stream], sample)
+            if place is None:
+                continue  # a rollback left it out
+            stage = [span for span in stages if span.first_sample <= place][-1]
+            updates.add(stage.first_update + (place - stage.first_sample) // stage.stage.batch + 1)
             samples.append((stream, sample))
     return Readings(plan.base.artifact() is not None, sorted(updates), samples)
 
@@ -257,7 +262,7 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
     if form is None or (form[1] == "sample" and form[3]):
         raise LineageError(f"'{identifier}' is not of the form {FORMS} (whole numbers)")
     first, position = int(form[2]), int(form[5])
-    stages = _pretraining(plan).stages
+    stages, streams = _pretraining(plan).stages, _streams(plan)
     update: int | None = None
     stream, sample = 0, first
     if form[1] == "base":
@@ -272,8 +277,8 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
         if position >= size * length:
             who = f"rank {rank} of {world} in update {first}" if form[3] else f"update {first}"
             raise LineageError(f"{who} reads the positions 0 to {size * length - 1}, not {position}")
-        sample, position = record.first_sample + offset + position // length, position % length
-    loader = _loader(plan, stream)
+        sample, position = streams.first_sample(record) + offset + position // length, position % length
+    loader = streams.loaders[stream]
     if position >= loader.sequence_length:
         raise LineageError(f"a sample has the positions 0 to {loader.sequence_length - 1}, not {position}")
     holding = [span for span in loader.describe(sample) if span.first <= position < span.first + span.end - span.start]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -43,6 +44,58 @@ class MuonClipConfig(Config):
         return self
 
 
+class SpikeConfig(Config):
+    """What a spike is, and how often a run goes round one (`training/spikes.py`).
+
+    An update is a spike when its loss or the norm of its gradient (before clipping) is not finite, or lies above the
+    median of the latest applied updates of its stage by more than so many deviations (1.4826 times the median absolute
+    deviation) and by more than a share of the median: numbers that hardly vary must not make a ripple a spike.
+    """
+
+    window: int = Field(default=64, gt=0)
+    """Latest applied updates of the stage that an update is judged by."""
+    least: int = Field(default=16, gt=0)
+    """Applied updates of the stage before there is a judgement; until then only what is not finite is a spike."""
+    loss_deviations: float = Field(default=6.0, gt=0)
+    """Deviations of the loss above its median."""
+    loss_share: float = Field(default=0.1, ge=0)
+    """Share of its median that the loss must be above it."""
+    gradient_deviations: float = Field(default=30.0, gt=0)
+    """Deviations of the gradient's norm above its median; norms have long tails, and clipping bounds them anyway."""
+    gradient_share: float = Field(default=3.0, ge=0)
+    """Share of its median that the gradient's norm must be above it: 3 is four times the median."""
+    most_rollbacks: int = Field(default=8, ge=0)
+    """Rollbacks of the whole run; one more ends it with an error. 0 ends it at the first spike."""
+
+    @model_validator(mode="after")
+    def _judges(self) -> SpikeConfig:
+        if self.least > self.window:
+            raise ValueError(
+                f"least = {self.least} is more than window = {self.window} updates: no update would ever be judged"
+            )
+        return self
+
+
+class RetentionConfig(Config):
+    """Which checkpoints stay. The newest are what a run resumes from and goes back to; the others are for people."""
+
+    newest: int = Field(default=3, gt=0)
+    """So many of the newest."""
+    every: int | None = Field(default=None, gt=0)
+    """And those of every so many updates, for good."""
+    stage_ends: bool = False
+    """And the last one of each stage, for good."""
+
+    def kept(self, updates: Sequence[int], stage_ends: Collection[int] = ()) -> set[int]:
+        """Which of the checkpoints of `updates` stay, where stages end at `stage_ends`."""
+        kept = set(sorted(updates)[-self.newest :])
+        if self.every is not None:
+            kept.update(update for update in updates if update % self.every == 0)
+        if self.stage_ends:
+            kept.update(set(updates) & set(stage_ends))
+        return kept
+
+
 class RunConfig(Config):
     """How a pretraining job runs; not part of what a checkpoint holds a run to."""
 
@@ -52,8 +105,15 @@ class RunConfig(Config):
     """What is kept between forward and backward: recomputation, storage in FP8, offload to the host."""
     checkpoint_every: int = Field(default=100, gt=0)
     """Updates between checkpoints; the last update of a stage writes one too."""
-    keep_checkpoints: int = Field(default=2, gt=0)
-    """Newest checkpoints that stay; older ones are deleted."""
+    checkpoint_in_background: bool = True
+    """Copy the state to host memory and write it while training goes on; False writes before the next update, and
+    needs no memory for the copy."""
+    retention: RetentionConfig = Field(default_factory=RetentionConfig)
+    """Which checkpoints stay; others are deleted when a newer one is complete."""
+    spikes: SpikeConfig = Field(default_factory=SpikeConfig)
+    """What a spike is; the run goes back to its last good checkpoint and leaves out the data that led there."""
+    trackers: tuple[Literal["tensorboard"], ...] = ()
+    """What shows the metrics beside metrics.jsonl: `tensorboard` writes event files (the extra of that name)."""
     prefetch_updates: int = Field(default=2, ge=0)
     """Updates whose shards are checked, and fetched where they are remote, ahead of their use."""
     bad_shards: Literal["error", "skip"] = "error"
@@ -63,6 +123,9 @@ class RunConfig(Config):
     """Share of the samples that may lie in skipped shards before the run ends after all."""
     collective_timeout_seconds: float = Field(default=600, gt=0)
     """How long a rank waits for the others before it ends with an error."""
+    stall_seconds: float | None = Field(default=480, gt=0)
+    """Seconds without a micro-batch done (or an evaluation, or a checkpoint begun) after which a rank writes its stacks
+    to the log and ends; less than collective_timeout_seconds, so that every rank does. None never does."""
     peak_flops: float | None = Field(default=None, gt=0)
     """Peak floating point operations per second of one rank's device, for the MFU; None leaves the MFU out."""
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from training.trackers import Trackers
+
 
 class Metrics:
-    """Appends to `metrics.jsonl`; only rank 0 has one that writes."""
+    """Appends to `metrics.jsonl`, then tells the trackers; only rank 0 has one that writes."""
 
-    def __init__(self, path: Path, after: int, writes: bool = True) -> None:
-        """Go on after update `after`: later lines, and a line cut short by a kill, are dropped first."""
+    def __init__(self, path: Path, after: int, writes: bool = True, trackers: Sequence[str] = ()) -> None:
+        """Go on after update `after`: later lines, and a line cut short by a kill, are dropped first. The files of
+        `trackers` go beside `path`."""
         self.file = None
+        self.trackers = Trackers(trackers if writes else (), path.parent, after)
         if not writes:
             return
         kept = []
@@ -39,6 +44,7 @@ class Metrics:
         if self.file:
             self.file.write(json.dumps({"event": event, "step": step, **values}, allow_nan=False) + "\n")
             self.file.flush()
+            self.trackers.write(event, step, values)
 
     def sync(self) -> None:
         """Wait until all lines are on the disk: a checkpoint must not be ahead of its metrics."""
@@ -46,7 +52,8 @@ class Metrics:
             os.fsync(self.file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file and the trackers."""
+        self.trackers.close()
         if self.file:
             self.file.close()
 

@@ -22,11 +22,8 @@ import json
 import logging
 import math
 import os
-import resource
 import sys
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +32,14 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.utils import deterministic
 
-from model.config import YarnConfig, flops_per_token, parameter_count
+from model.config import YarnConfig, parameter_count
 from model.transformer import Transformer, update_router_bias
-from training import checkpoint, skips
+from training import checkpoint
 from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
 from training.job import Job, JobError, Preemption
-from training.loader import Batch, Loader, require
+from training.loader import Batch, Loader
 from training.metrics import Metrics, replace_file, summarise, write_progress
 from training.muonclip import MuonClip, MuonClipError
 from training.order import OrderError
@@ -50,6 +47,10 @@ from training.parallel import RankError, World, join
 from training.samples import IGNORED
 from training.schedule import Stage, Update
 from training.shards import TokenShards
+from training.spikes import Rollback, Rollbacks, Spike, SpikeDetector, parse
+from training.streams import Streams
+from training.telemetry import Clock, Totals, record, record_heads
+from training.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -57,25 +58,11 @@ DONE, FAILED, PREEMPTED = 0, 1, 75
 
 
 class Diverged(RuntimeError):
-    """The loss or the gradient is not a number any more."""
+    """The loss or the gradient went out of bounds, or is not a number, more often than the run may go round it."""
 
 
 EXPECTED = (OSError, JobError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
 """Errors whose sentence is enough; others are logged with their traceback."""
-
-
-@dataclass
-class Totals:
-    """Sums and maxima over the global batch of one update."""
-
-    loss: float
-    """Mean cross-entropy per target, nats."""
-    aux_loss: float
-    """Balance loss, its weight included."""
-    max_logits_LH: Tensor
-    expert_counts_LE: Tensor
-    stop: bool
-    """Some rank was asked to stop."""
 
 
 class Trainer:
@@ -89,10 +76,15 @@ class Trainer:
         world: World,
         device: torch.device,
         preemption: Preemption | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         """A run of `config` on the token shards at `tokens`, in the folder `work`, not yet begun or resumed."""
         self.config, self.tokens, self.work, self.world, self.device = config, tokens, work, world, device
         self.plan, self.preemption = config.stages, preemption or Preemption()
+        self.watchdog = watchdog or Watchdog(None)
+        self.rollbacks = Rollbacks(work / "rollbacks.jsonl")
+        self.detector = SpikeDetector(config.run.spikes)
+        self.writer = checkpoint.Writer(world, config.run.collective_timeout_seconds)
         self.cache = Cache.from_environment()
         self.shards = TokenShards(tokens, self.cache)
         if self.shards.vocabulary > config.model.vocab_size:
@@ -100,16 +92,23 @@ class Trainer:
                 f"{tokens} has {self.shards.vocabulary} token ids and the model {config.model.vocab_size}: "
                 "set model.vocab_size to the tokenizer's"
             )
-        self.model = Transformer(config.model, seed=config.seed).to(self.device)
-        self.model.memory = config.run.memory
-        self.optimizer = MuonClip.for_model(self.model, config.optimizer, world)
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        # all of them now: a stage without data must not be found out days later
-        self.loaders = [self._loader(stream) for stream in range(self.plan.spans[-1].stream + 1)]
-        require([(loader, self._end(stream)) for stream, loader in enumerate(self.loaders)], config.most_epochs)
+        self._begin()
+        self.streams.require()
         self.heldout: dict[tuple[str, int], Loader] = {}
         self.shards.shards("heldout")
+
+    def _begin(self) -> None:
+        """Everything as it is before the first update, but for the samples that rollbacks leave out."""
+        self.model = Transformer(self.config.model, seed=self.config.seed).to(self.device)
+        self.model.memory = self.config.run.memory
+        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.world)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.detector.load({})
         self.done = 0
+        self._open_streams()
+
+    def _open_streams(self) -> None:
+        self.streams = Streams(self.config, self.tokens, self.cache, self.world, self.rollbacks.all)
 
     # ----------------------------------------------------------------------------------------------------- the run
 
@@ -123,11 +122,15 @@ class Trainer:
             self._resume()
             try:
                 finished = self._train()
+            except RankError:
+                self.writer.close(abandon=True)
+                raise
             finally:
-                for loader in self.loaders:
-                    loader.close()
+                self.writer.close()
+                self.streams.close()
             if not finished:
                 return PREEMPTED
+            self.watchdog.beat("writing final/")
             checkpoint.save(final, self.model, self._state(), world=self.world)
         self.done = self.plan.updates
         if self.world.rank == 0:
@@ -137,19 +140,31 @@ class Trainer:
                 "active_parameters": count.active,
                 "ranks": self.world.size,
             }
-            summary |= {**summarise(self.work / "metrics.jsonl"), "epochs": self._epochs(), "skipped": self._skipped()}
+            summary |= {
+                **summarise(self.work / "metrics.jsonl"),
+                "epochs": self.streams.epochs(),
+                "skipped": self.streams.skipped,
+            }
+            summary["rollbacks"] = self.rollbacks.records()
             replace_file(self.work / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
         self.progress("finished")
         return DONE
 
     def _train(self) -> bool:
         """All updates that are left; False where a preemption ended them early, a checkpoint written."""
-        metrics = Metrics(self.work / "metrics.jsonl", after=self.done, writes=self.world.rank == 0)
+        metrics = self._metrics()
         clock = Clock(self)
         self.progress("running")
         while self.done < self.plan.updates:
             update = self.plan.update(self.done + 1)
-            totals = self._update(update, metrics, clock)
+            self.watchdog.beat(f"update {update.number}")
+            try:
+                totals = self._update(update, metrics, clock)
+            except Spike as spike:
+                metrics.close()
+                self._roll_back(update, str(spike))
+                metrics = self._metrics()
+                continue
             self.done += 1
             last = self.done == self.plan.updates
             stage_ends = last or self.plan.update(self.done + 1).span != update.span
@@ -157,10 +172,12 @@ class Trainer:
                 losses = self._evaluate(update.stage)
                 metrics.write("evaluation", self.done, stage=update.stage.name, losses=losses)
             if stage_ends or totals.stop or self.done % self.config.run.checkpoint_every == 0:
+                self.watchdog.beat(f"the checkpoint of update {self.done}")
                 metrics.sync()
                 self._checkpoint()
             note = f"{update.stage.name}, loss {totals.loss:.3f}, {1 / clock.seconds_per_token:,.0f} tokens/s"
             if totals.stop and not last:
+                self.writer.wait()
                 log.warning("stopping at update %d as asked; the same command goes on", self.done)
                 self.progress("preempted", note=note)
                 if self.world.rank == 0:
@@ -168,45 +185,82 @@ class Trainer:
                 metrics.close()
                 return False
             self.progress("running", note=note, **clock.progress())
+        self.writer.wait()
         metrics.close()
         return True
 
+    def _metrics(self) -> Metrics:
+        """The metrics up to the last update done, to be gone on with."""
+        return Metrics(self.work / "metrics.jsonl", self.done, self.world.rank == 0, self.config.run.trackers)
+
     def _update(self, update: Update, metrics: Metrics, clock: Clock) -> Totals:
-        """One optimizer update: accumulate, reduce, clip, step, balance."""
+        """One optimizer update: accumulate, reduce, clip, step, balance. Raises `Spike` and changes no weight where it
+        must not be applied."""
         self._set_window(update.stage)
         batch = self._read(update, metrics)
         self._prefetch(update.number)
         totals = self._accumulate(update, batch)
         self.world.all_reduce_gradients(self.parameters)
         gradient_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.gradient_clip))
-        if not (math.isfinite(totals.loss) and math.isfinite(gradient_norm)):
-            raise Diverged(
-                f"update {update.number} ({update.stage.name}) has loss {totals.loss} and gradient norm "
-                f"{gradient_norm}; it was not applied. Lower the learning rate or gradient_clip and start from the "
-                "checkpoint before"
-            )
+        self._judge(update, totals, gradient_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = update.learning_rate
         self.optimizer.step(max_logits_LH=totals.max_logits_LH)
         update_router_bias(self.model, totals.expert_counts_LE, self.config.model.bias_update_rate)
-        self._record(update, totals, gradient_norm, metrics, clock)
+        self.detector.applied(update.stage.name, totals.loss, gradient_norm)
+        record(update, totals, gradient_norm, self.optimizer, clock.tick(update), metrics)
+        if update.number % self.config.heads_every == 0 or update.number == self.plan.updates:
+            record_heads(update, totals, self.optimizer, metrics)
         return totals
+
+    def _judge(self, update: Update, totals: Totals, gradient_norm: float) -> None:
+        """Raise `Spike` on every rank where the update is one for any."""
+        reason = self.detector.judge(update.stage.name, totals.loss, gradient_norm)
+        if float(self.world.all_reduce(torch.tensor(float(bool(reason)), device=self.device), "max")):
+            raise Spike(reason or "another rank saw a spike")
+
+    def _roll_back(self, update: Update, reason: str) -> None:
+        """Go back to the last good checkpoint and leave out the samples from there to the spike, or end the run."""
+        self.writer.wait()
+        most = self.config.run.spikes.most_rollbacks
+        if len(self.rollbacks.all) >= most:
+            raise Diverged(
+                f"update {update.number} ({update.stage.name}) is a spike: {reason}; it was not applied, and the run "
+                f"has gone back {len(self.rollbacks.all)} times already (run.spikes.most_rollbacks is {most}). Lower "
+                "the learning rate or gradient_clip, or allow more rollbacks and start the same command again"
+            )
+        root = self.work / "checkpoints"
+        found = checkpoint.newest(root, self.rollbacks.taken) if self.world.rank == 0 else None
+        to = self.world.from_first(checkpoint.number(found) if found else 0)
+        lost = [self.plan.update(number) for number in range(to + 1, update.number + 1)]
+        first = self.streams.first_sample(next(each for each in lost if each.stream == update.stream))
+        end = self.streams.first_sample(update) + update.stage.batch
+        log.warning(
+            "update %d is a spike (%s); back to update %d, without the samples %d to %d of stream %d",
+            *(update.number, reason, to, first, end - 1, update.stream),
+        )
+        rollback = Rollback(update.number, to, update.stream, first, end, reason)
+        self.rollbacks.add(rollback, writes=self.world.rank == 0)
+        self._drop_undone(root)
+        self.streams.close()
+        self._begin()
+        if to:
+            self._take_up(root / f"update-{to:08d}")
 
     def _read(self, update: Update, metrics: Metrics) -> Batch:
         """This rank's share of the global batch; what is skipped for it is recorded."""
-        loader = self.loaders[update.stream]
-        batch, skipped = skips.read(loader, self.world, update.first_sample, update.stage.batch, self.config.run)
+        batch, skipped = self.streams.read(update)
         for key, reason in skipped.items():
             log.warning("update %d: shard %s is skipped from now on: %s", update.number, key, reason)
-            metrics.write("skip", update.number, shard=key, first_sample=update.first_sample, reason=reason)
+            metrics.write(
+                "skip", update.number, shard=key, first_sample=self.streams.first_sample(update), reason=reason
+            )
         return batch
 
     def _prefetch(self, update: int) -> None:
         """Begin to get the shards of the updates after this one."""
-        for number in range(update + 1, min(update + self.config.run.prefetch_updates, self.plan.updates) + 1):
-            ahead = self.plan.update(number)
-            share = self.world.share(ahead.stage.batch)
-            self.loaders[ahead.stream].prefetch(ahead.first_sample + share.start, len(share))
+        last = min(update + self.config.run.prefetch_updates, self.plan.updates)
+        self.streams.prefetch(self.plan.update(number) for number in range(update + 1, last + 1))
 
     def _accumulate(self, update: Update, batch: Batch) -> Totals:
         """Forwards and backwards over this rank's share of the global batch, then the sums over all ranks.
@@ -232,18 +286,22 @@ class Trainer:
             counts_LE += output.expert_counts_LE
         # one collective for the sums and one for the maxima of all layers and heads, whatever the depth
         packed = self.world.all_reduce(torch.cat([sums, counts_LE.double().flatten()]))
-        stop = maxima_LH.new_tensor([float(self.preemption.asked)])
-        peaks = self.world.all_reduce(torch.cat([stop, maxima_LH.flatten()]), "max")
+        flags = maxima_LH.new_tensor([float(self.preemption.asked), float(self.writer.failed)])
+        peaks = self.world.all_reduce(torch.cat([flags, maxima_LH.flatten()]), "max")
+        if peaks[1]:
+            self.writer.check()
+            raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
         return Totals(
             loss=float(packed[0]),
             aux_loss=float(packed[1]),
             expert_counts_LE=packed[2:].view_as(counts_LE).to(torch.int64),
-            max_logits_LH=peaks[1:].view_as(maxima_LH),
+            max_logits_LH=peaks[2:].view_as(maxima_LH),
             stop=bool(peaks[0]),
         )
 
     def _forward(self, batch: Batch, part: slice, max_logits: bool) -> tuple[Tensor, Any]:
         """Sum of the cross-entropy over the targets of some samples, and the model's output."""
+        self.watchdog.beat("a micro-batch")
         dtype = getattr(torch, self.config.dtype)
         documents_BS = batch.document_ids_BS[part].to(self.device) if self.config.separate_documents else None
         with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
@@ -294,32 +352,6 @@ class Trainer:
         if self.model.config.rope_scaling != yarn or self.model.config.max_position_embeddings != reach:
             self.model.set_yarn(yarn, reach)
 
-    def _loader(self, stream: int) -> Loader:
-        """The loader of one of the plan's streams of samples."""
-        stage = next(span.stage for span in self.plan.spans if span.stream == stream)
-        return Loader(
-            self.tokens,
-            "train",
-            self.plan.mixes(stream),
-            seed=self.config.seed,
-            sequence_length=stage.sequence_length,
-            kind=stage.samples,
-            cache=self.cache,
-        )
-
-    def _end(self, stream: int) -> int:
-        """How many samples of a stream the whole run reads."""
-        last = [span for span in self.plan.spans if span.stream == stream][-1]
-        return last.first_sample + last.updates * last.stage.batch
-
-    def _epochs(self) -> list[dict[str, float]]:
-        """How often each stream of samples has gone through each domain."""
-        return [loader.epochs(self._end(stream)) for stream, loader in enumerate(self.loaders)]
-
-    def _skipped(self) -> list[dict[str, int]]:
-        """For each stream of samples, the shards that it leaves out and from which sample on."""
-        return [loader.skipped for loader in self.loaders]
-
     def _state(self) -> dict[str, Any]:
         """Where the run stands, as `state.json` has it."""
         last = self.plan.update(self.done)
@@ -327,18 +359,10 @@ class Trainer:
             "update": self.done,
             "stage": last.stage.name,
             "tokens": last.tokens_after,
-            "samples": [
-                {
-                    "stream": span.stream,
-                    "stage": span.stage.name,
-                    "sequence_length": span.stage.sequence_length,
-                    "first": span.first_sample,
-                    "end": span.first_sample + min(span.updates, self.done - span.first_update) * span.stage.batch,
-                }
-                for span in self.plan.spans
-                if span.first_update < self.done
-            ],
-            "skipped": self._skipped(),
+            "samples": self.streams.consumed(self.done),
+            "skipped": self.streams.skipped,
+            "rollbacks": self.rollbacks.records(),
+            "recent": self.detector.state,
             "seed": self.config.seed,
             "run": self.config.fingerprint,
             "tokens_content": self.shards.content,
@@ -375,112 +399,62 @@ class Trainer:
         found = None
         if self.world.rank == 0:
             root.mkdir(parents=True, exist_ok=True)
+            self._drop_undone(root)
             found = checkpoint.newest(root)
-            checkpoint.prune(root, self.config.run.keep_checkpoints)
-        number = self.world.from_first(int(found.name.removeprefix("update-")) if found else 0)
-        if not number:
-            return
-        directory = root / f"update-{number:08d}"
+            self._prune(root)
+        number = self.world.from_first(checkpoint.number(found) if found else 0)
+        if number:
+            self._take_up(root / f"update-{number:08d}")
+            log.info(
+                "resuming at update %d of %d from checkpoint %s", self.done, self.plan.updates, f"update-{number:08d}"
+            )
+
+    def _take_up(self, directory: Path) -> None:
+        """Go on from a checkpoint, which is this run's."""
         state = checkpoint.load_state(directory)
         self._check_run(directory, state)
-        for loader, skipped in zip(self.loaders, state.get("skipped", []), strict=False):
-            for key, first in skipped.items():
-                loader.skip(key, first)
+        known = parse(state.get("rollbacks", []))
+        if len(known) > len(self.rollbacks.all):  # the checkpoint came here without the file
+            self.rollbacks.replace(known, writes=self.world.rank == 0)
+            self.streams.close()
+            self._open_streams()
+        self.streams.skip(state.get("skipped", []))
         checkpoint.load_weights(directory, self.model)
         self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
-        self.done = number
-        log.info("resuming at update %d of %d from %s", self.done, self.plan.updates, directory)
+        self.detector.load(state.get("recent", {}))
+        self.done = state["update"]
+
+    def _drop_undone(self, root: Path) -> None:
+        """Rank 0: delete the checkpoints that a rollback went back past."""
+        if self.world.rank == 0 and self.rollbacks.all:
+            for directory in checkpoint.checkpoints(root):
+                try:
+                    known = len(checkpoint.load_state(directory).get("rollbacks", []))
+                except (OSError, ValueError):
+                    continue  # damaged: `checkpoint.newest` sets it aside, and says so
+                if self.rollbacks.undone(checkpoint.number(directory), known):
+                    checkpoint.remove(directory)
 
     def _checkpoint(self) -> None:
         self.world.assert_equal("weights", list(self.model.state_dict().values()))
         root = self.work / "checkpoints"
-        directory = root / f"update-{self.done:08d}"
-        checkpoint.save(directory, self.model, self._state(), self.optimizer.state_dict(), self.world)
-        if self.world.rank == 0:
-            checkpoint.prune(root, self.config.run.keep_checkpoints)
-
-    # ---------------------------------------------------------------------------------------------------- telemetry
-
-    def _record(self, update: Update, totals: Totals, gradient_norm: float, metrics: Metrics, clock: Clock) -> None:
-        report = self.optimizer.last_report
-        assert report is not None
-        assert report.gamma_LH is not None
-        load_LE = totals.expert_counts_LE.double() / totals.expert_counts_LE.double().mean(1, keepdim=True)
-        timing = clock.tick(update)
-        metrics.write(
-            "update",
-            update.number,
-            stage=update.stage.name,
-            tokens=update.tokens_after,
-            learning_rate=update.learning_rate,
-            loss=totals.loss,
-            aux_loss=totals.aux_loss,
-            gradient_norm=gradient_norm,
-            max_logit=float(totals.max_logits_LH.max()),
-            max_logit_by_layer=totals.max_logits_LH.amax(1).tolist(),
-            clipped_heads=report.clipped_heads,
-            update_rms=report.update_rms,
-            update_rms_lowest=report.update_rms_lowest,
-            idle_matrices=report.idle,
-            expert_load_max=float(load_LE.max()) if load_LE.numel() else 1.0,
-            expert_load_max_by_layer=load_LE.amax(1).tolist() if load_LE.numel() else [],
-            timing=timing,
+        self.writer.save(
+            root / f"update-{self.done:08d}",
+            self.model,
+            self._state(),
+            self.optimizer.state_dict(),
+            background=self.config.run.checkpoint_in_background,
+            then=lambda: self._prune(root),
         )
-        if update.number % self.config.heads_every == 0 or update.number == self.plan.updates:
-            metrics.write(
-                "heads",
-                update.number,
-                max_logit=totals.max_logits_LH.tolist(),
-                gamma=report.gamma_LH.tolist(),
-                clips=self.optimizer.clips_LH.tolist(),
-            )
+
+    def _prune(self, root: Path) -> None:
+        ends = {span.first_update + span.updates for span in self.plan.spans}
+        checkpoint.prune(root, self.config.run.retention, ends)
 
     def progress(self, status: str, **values: Any) -> None:
         """Tell a launcher where the run stands."""
         if self.world.rank == 0:
             write_progress(self.work / "progress.json", self.done, self.plan.updates, status, **values)
-
-
-class Clock:
-    """Throughput, utilisation, memory and time to the end of a run."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-        self.begun = self.last = time.monotonic()
-        self.tokens = 0
-        self.seconds_per_token = 0.0
-
-    def tick(self, update: Update) -> dict[str, float | None]:
-        """Close the update and return its timing; evaluations and checkpoints count to the update after them."""
-        now, trainer = time.monotonic(), self.trainer
-        seconds, self.last = now - self.last, now
-        tokens = update.stage.tokens_per_update
-        self.tokens += tokens
-        self.seconds_per_token = (now - self.begun) / self.tokens
-        flops = tokens * flops_per_token(trainer.model.config, update.stage.sequence_length) / seconds
-        peak = trainer.config.run.peak_flops
-        if trainer.device.type == "cuda":
-            memory = torch.cuda.max_memory_allocated(trainer.device)
-        else:
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        return {
-            "seconds": seconds,
-            "tokens_per_second": tokens / seconds,
-            "flops_per_second": flops,
-            "mfu": flops / (peak * trainer.world.size) if peak else None,
-            "memory_bytes": float(memory),
-            "eta_seconds": (trainer.plan.tokens - update.tokens_after) * self.seconds_per_token,
-        }
-
-    def progress(self) -> dict[str, Any]:
-        """What `progress.json` tells beside the count of updates."""
-        update = self.trainer.plan.update(self.trainer.done)
-        return {
-            "stage": update.stage.name,
-            "tokens": update.tokens_after,
-            "tokens_per_second": 1 / self.seconds_per_token,
-            "eta_seconds": (self.trainer.plan.tokens - update.tokens_after) * self.seconds_per_token,
-        }
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -498,10 +472,11 @@ def main(arguments: list[str] | None = None) -> int:
         cuda = job.device == "cuda" or (job.device == "auto" and torch.cuda.is_available())
         with (
             Preemption().listen() as preemption,
+            Watchdog(config.run.stall_seconds).watch() as watchdog,
             join("cuda" if cuda else "cpu", config.run.collective_timeout_seconds) as world,
         ):
             device = torch.device("cuda", world.local_rank) if cuda else torch.device("cpu")
-            trainer = Trainer(config, job.input("tokens"), job.work, world, device, preemption)
+            trainer = Trainer(config, job.input("tokens"), job.work, world, device, preemption, watchdog)
             return trainer.run()
     except (OSError, ValueError, RuntimeError) as error:
         if not isinstance(error, EXPECTED):

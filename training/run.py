@@ -26,6 +26,7 @@ from model.transformer import Transformer
 from training import checkpoint
 from training.cache import ShardError
 from training.checkpoint import CheckpointError
+from training.config import RetentionConfig
 from training.job import Job, JobError, Preemption
 from training.metrics import Metrics, replace_file, write_progress
 from training.muonclip import MuonClip, MuonClipError
@@ -33,7 +34,7 @@ from training.muonclip import MuonClip, MuonClipError
 log = logging.getLogger(__name__)
 
 DONE, FAILED, PREEMPTED = 0, 1, 75
-KEEP = 3  # checkpoints: SFT goes back to its last evaluation, also past one that a preemption wrote
+KEEP = RetentionConfig(newest=3)  # SFT goes back to its last evaluation, also past one that a preemption wrote
 
 
 class Diverged(RuntimeError):

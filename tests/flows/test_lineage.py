@@ -161,6 +161,31 @@ def test_every_token_of_an_update_leads_to_its_document(plan: SimpleNamespace) -
             assert number in found.readings.updates
 
 
+def test_what_a_rollback_left_out_was_read_by_no_update(plan: SimpleNamespace) -> None:
+    """A finished run that went back from update 5 to 3: from update 4 on it read eight samples further."""
+    base = Step("base", Pretraining(seed=4), plan.base.root, (plan.tokens, plan.tokenizer))
+    window = {"update": 5, "to": 3, "stream": 0, "first_sample": 12, "end_sample": 20, "reason": "loss"}
+    base.publish({"rollbacks": [window], "skipped": [{}, {}]})
+    rolled = SimpleNamespace(**vars(plan) | {"base": base})
+    moved = [(0, {"knowledge": 0.5, "math": 0.5}), (56, {"knowledge": 1.0})]
+    loader = Loader(plan.tokens.require().uri, "train", moved, 4, 32)
+    readers: dict[str, set[int]] = {}
+    for number in range(1, 21):
+        update = STAGES.update(number)
+        first = update.first_sample + (8 if number > 3 else 0)
+        token = trace_in(rolled, f"base:{number}:0").token
+        assert token is not None
+        assert (token.sample, token.shard) == (first, loader.describe(first)[0].shard)
+        for sample in range(first, first + update.stage.batch):
+            for span in loader.describe(sample):
+                readers.setdefault(span.document["id"], set()).add(number)
+    for name in [f"aa{n:02d}a" for n in range(20)]:
+        found = trace_in(rolled, name)
+        assert found.readings is not None
+        assert found.readings.trained
+        assert {number for number in found.readings.updates if number <= 20} == readers.get(name, set())
+
+
 def test_a_ranks_positions_are_those_of_its_slice(plan: SimpleNamespace) -> None:
     # 6 samples of 32 on 4 ranks: 1, 2, 1, 2
     for rank, first, size in ((0, 0, 1), (1, 1, 2), (2, 3, 1), (3, 4, 2)):

@@ -1,12 +1,8 @@
 """The staged loop on a tiny model and real shards: accumulation, ranks, kills, preemption, and QK-Clip at work."""
 
-import hashlib
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,147 +12,27 @@ import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from model.config import ModelConfig
 from tests.shards import folder_of
 from tests.training.data import flip, shard_file
+from tests.training.runs import (
+    END,
+    MODEL,
+    STAGES,
+    VOCABULARY,
+    assert_same,
+    job,
+    lines,
+    start,
+    trainer_of,
+    wait,
+)
 from training import checkpoint
 from training.cache import ShardError
 from training.config import PretrainConfig
 from training.order import OrderError
-from training.parallel import World
-from training.pretrain import Trainer, main
-
-VOCABULARY, END = 64, 1
-MODEL = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "intermediate_size": 48,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 16,
-    "num_attention_heads": 2,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 8,
-    "max_position_embeddings": 32,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 2,
-}
-STAGES = [
-    {
-        "name": "warm-up",
-        "updates": 2,
-        "sequence_length": 32,
-        "batch": 8,
-        "rate": {"start": 0, "end": 0.01, "shape": "linear"},
-    },
-    {"name": "constant", "updates": 4, "sequence_length": 32, "batch": 8, "rate": {"start": 0.01, "end": 0.01}},
-    {"name": "decay", "updates": 2, "sequence_length": 32, "batch": 8, "rate": {"start": 0.01, "end": 0.001}},
-    {"name": "long context", "updates": 2, "sequence_length": 128, "batch": 2, "yarn_factor": 4},
-]
-
-
-@pytest.fixture(scope="session")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokens artifact of two domains: counting up and counting down, so that there is something to learn."""
-    root = tmp_path_factory.mktemp("tokens")
-    random = np.random.default_rng(0)
-    made = {}
-    for split, documents in (("train", 60), ("heldout", 8)):
-        for domain, step in (("code", 1), ("web", -1)):
-            tokens, rows = [], []
-            for number in range(documents):
-                length = int(random.integers(40, 90))
-                text = 2 + (random.integers(VOCABULARY) + step * np.arange(length)) % (VOCABULARY - 2)
-                rows.append({"id": f"{domain}{number}", "start": len(tokens), "end": len(tokens) + length + 1})
-                tokens += [*text.tolist(), END]
-            made[f"{split}/{domain}/made/0"] = (np.asarray(tokens), pa.Table.from_pylist(rows))
-    return Path(folder_of(root, made, {"vocabulary": VOCABULARY, "end_of_document": END}))
-
-
-def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """A job as the launcher writes it."""
-    config = {
-        "model": MODEL,
-        "stages": STAGES,
-        "evaluate_every": 4,
-        "evaluation_samples": 4,
-        "heads_every": 5,
-        "run": {"micro_batch": 4, "checkpoint_every": 3, **(run or {})},
-        **changes,
-    }
-    return {"config": config, "inputs": {"tokens": str(shards)}, "work": str(work), "threads": 1, "device": "cpu"}
-
-
-def trainer_of(values: dict[str, Any]) -> Trainer:
-    config = PretrainConfig.model_validate(values["config"])
-    return Trainer(config, values["inputs"]["tokens"], Path(values["work"]), World(), torch.device("cpu"))
-
-
-def start(values: dict[str, Any], folder: Path, ranks: int = 1) -> list[subprocess.Popen[bytes]]:
-    """The job as a launcher starts it: one process per rank, the ranks in the environment."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "job.json").write_text(json.dumps(values))
-    port = 20_000 + int(hashlib.sha256(str(folder).encode()).hexdigest(), 16) % 20_000
-    command = [sys.executable, "-m", "training.pretrain", "--config", str(folder / "job.json")]
-    processes = []
-    for rank in range(ranks):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            "OMP_NUM_THREADS": "1",
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        with (folder / f"rank{rank}.log").open("ab") as output:
-            processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-    return processes
-
-
-def wait(processes: list[subprocess.Popen[bytes]], folder: Path) -> list[int]:
-    codes = [process.wait(timeout=240) for process in processes]
-    if any(codes):
-        sys.stderr.write("".join(path.read_text() for path in sorted(folder.glob("rank*.log"))))
-    return codes
-
-
-def lines(work_dir: Path) -> list[dict[str, Any]]:
-    """The metrics without their timing."""
-    records = [json.loads(line) for line in (work_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in record.items() if key != "timing"} for record in records]
-
-
-def leaves(work_dir: Path) -> dict[str, Tensor]:
-    """Every tensor of the last checkpoint and of the final folder."""
-    last = checkpoint.checkpoints(work_dir / "checkpoints")[-1]
-    tensors = {f"final/{k}": v for k, v in load_file(work_dir / "final" / checkpoint.WEIGHTS).items()}
-    tensors |= {f"last/{k}": v for k, v in load_file(last / checkpoint.WEIGHTS).items()}
-    return tensors | {f"optimizer/{k}": v for k, v in checkpoint.load_optimizer_state(last).items()}
-
-
-def assert_same(one: Path, other: Path) -> None:
-    first, second = leaves(one), leaves(other)
-    assert first.keys() == second.keys()
-    different = [name for name in first if not torch.equal(first[name], second[name])]
-    assert not different
-    assert lines(one) == lines(other)
-
-
-@pytest.fixture(scope="session")
-def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole run in a process of its own, as every other run is compared with it."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    assert wait(start(job(shards, folder / "work"), folder), folder) == [0]
-    return folder / "work"
+from training.pretrain import Diverged, main
 
 
 def test_a_run_learns_through_all_stages(undisturbed: Path) -> None:
@@ -304,7 +180,7 @@ def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> No
     stages = [{**STAGES[0], "rate": {"start": 0, "end": 0}}]
     trainer = trainer_of(job(shards, tmp_path, stages=stages, dtype="float32", optimizer={"tau": tau}))
     update = trainer.plan.update(1)
-    batch = trainer.loaders[0].batch(update.first_sample, update.stage.batch)
+    batch = trainer.streams.loaders[0].batch(update.first_sample, update.stage.batch)
     before = trainer._accumulate(update, batch).max_logits_LH
     trainer.optimizer.step(max_logits_LH=before)
     report = trainer.optimizer.last_report
@@ -360,10 +236,10 @@ def test_a_file_that_is_no_job_says_so(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(shards: Path, tmp_path: Path) -> None:
-    trainer = trainer_of(job(shards, tmp_path / "work"))
+    trainer = trainer_of(job(shards, tmp_path / "work", run={"spikes": {"most_rollbacks": 0}}))
     with torch.no_grad():
         trainer.model.norm.weight[0] = float("nan")
-    with pytest.raises(RuntimeError, match=r"update 1 .*was not applied"):
+    with pytest.raises(Diverged, match=r"update 1 .*not both finite; it was not applied.*most_rollbacks is 0"):
         trainer.run()
     assert not checkpoint.checkpoints(tmp_path / "work" / "checkpoints")
 
@@ -446,7 +322,7 @@ def test_packed_rows_and_limits_of_epochs_in_a_run(shards: Path, tmp_path: Path)
     packed = job(shards, tmp_path, stages=SHORT[1:], most_epochs={"*": 3})
     trainer = trainer_of(packed)
     assert trainer.run() == 0
-    assert trainer.loaders[0].samples.kind == "best_fit"
+    assert trainer.streams.loaders[0].samples.kind == "best_fit"
     updates = [line for line in lines(tmp_path) if line["event"] == "update"]
     assert updates[-1]["loss"] < updates[0]["loss"]
     epochs = json.loads((tmp_path / "summary.json").read_text())["epochs"][0]

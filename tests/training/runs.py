@@ -1,0 +1,130 @@
+"""Pretraining runs of a tiny model, in this process or as a launcher starts them, and what they left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from training import checkpoint
+from training.config import PretrainConfig
+from training.parallel import World
+from training.pretrain import Trainer
+
+VOCABULARY, END = 64, 1
+MODEL = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "intermediate_size": 48,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "num_attention_heads": 2,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "max_position_embeddings": 32,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+}
+STAGES = [
+    {
+        "name": "warm-up",
+        "updates": 2,
+        "sequence_length": 32,
+        "batch": 8,
+        "rate": {"start": 0, "end": 0.01, "shape": "linear"},
+    },
+    {"name": "constant", "updates": 4, "sequence_length": 32, "batch": 8, "rate": {"start": 0.01, "end": 0.01}},
+    {"name": "decay", "updates": 2, "sequence_length": 32, "batch": 8, "rate": {"start": 0.01, "end": 0.001}},
+    {"name": "long context", "updates": 2, "sequence_length": 128, "batch": 2, "yarn_factor": 4},
+]
+
+
+def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A job as the launcher writes it."""
+    config = {
+        "model": MODEL,
+        "stages": STAGES,
+        "evaluate_every": 4,
+        "evaluation_samples": 4,
+        "heads_every": 5,
+        "run": {"micro_batch": 4, "checkpoint_every": 3, **(run or {})},
+        **changes,
+    }
+    return {"config": config, "inputs": {"tokens": str(shards)}, "work": str(work), "threads": 1, "device": "cpu"}
+
+
+def trainer_of(values: dict[str, Any]) -> Trainer:
+    config = PretrainConfig.model_validate(values["config"])
+    return Trainer(config, values["inputs"]["tokens"], Path(values["work"]), World(), torch.device("cpu"))
+
+
+def start(
+    values: dict[str, Any], folder: Path, ranks: int = 1, file_limits: Mapping[int, int] | None = None
+) -> list[subprocess.Popen[bytes]]:
+    """The job as a launcher starts it: one process per rank, the ranks in the environment. A rank in `file_limits` can
+    write no longer file than so many bytes, as on a disk that is full."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(json.dumps(values))
+    port = 20_000 + int(hashlib.sha256(str(folder).encode()).hexdigest(), 16) % 20_000
+    command = [sys.executable, "-m", "training.pretrain", "--config", str(folder / "job.json")]
+    processes = []
+    for rank in range(ranks):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            "OMP_NUM_THREADS": "1",
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        with (folder / f"rank{rank}.log").open("ab") as output:
+            limit = (file_limits or {}).get(rank)
+            prefix = ["prlimit", f"--fsize={limit}"] if limit else []
+            processes.append(subprocess.Popen([*prefix, *command], env=environment, stdout=output, stderr=output))
+    return processes
+
+
+def wait(processes: list[subprocess.Popen[bytes]], folder: Path) -> list[int]:
+    codes = [process.wait(timeout=240) for process in processes]
+    if any(codes):
+        sys.stderr.write("".join(path.read_text() for path in sorted(folder.glob("rank*.log"))))
+    return codes
+
+
+def lines(work_dir: Path) -> list[dict[str, Any]]:
+    """The metrics without their timing."""
+    records = [json.loads(line) for line in (work_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in record.items() if key != "timing"} for record in records]
+
+
+def leaves(work_dir: Path) -> dict[str, Tensor]:
+    """Every tensor of the last checkpoint and of the final folder."""
+    last = checkpoint.checkpoints(work_dir / "checkpoints")[-1]
+    tensors = {f"final/{k}": v for k, v in load_file(work_dir / "final" / checkpoint.WEIGHTS).items()}
+    tensors |= {f"last/{k}": v for k, v in load_file(last / checkpoint.WEIGHTS).items()}
+    return tensors | {f"optimizer/{k}": v for k, v in checkpoint.load_optimizer_state(last).items()}
+
+
+def assert_same(one: Path, other: Path) -> None:
+    first, second = leaves(one), leaves(other)
+    assert first.keys() == second.keys()
+    different = [name for name in first if not torch.equal(first[name], second[name])]
+    assert not different
+    assert lines(one) == lines(other)

@@ -1,0 +1,125 @@
+"""Runs that go round spikes: the same records and bytes however often they are killed, on any number of ranks."""
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.runs import assert_same, job, lines, start, trainer_of, wait
+from training import checkpoint
+from training.pretrain import Diverged
+from training.spikes import Rollbacks
+
+# every gradient norm a little above the median of the stage's last ones is a spike: ordinary noise makes some
+TOUCHY = {"window": 3, "least": 2, "gradient_deviations": 1e-6, "gradient_share": 0.02, "most_rollbacks": 50}
+STAGES = [
+    {
+        "name": "constant",
+        "updates": 8,
+        "sequence_length": 32,
+        "batch": 8,
+        "rate": {"start": 0.005, "end": 0.005},
+    },
+    {"name": "longer", "updates": 4, "sequence_length": 64, "batch": 4, "yarn_factor": 2},
+]
+EXACT = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32"}, "evaluate_every": None}
+
+
+def touchy(shards: Path, work: Path, **spikes: Any) -> dict[str, Any]:
+    run = {"checkpoint_every": 2, "spikes": {**TOUCHY, **spikes}}
+    return job(shards, work, stages=STAGES, run=run, **EXACT)
+
+
+@pytest.fixture(scope="module")
+def rolled(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that went back, in a process of its own."""
+    folder = tmp_path_factory.mktemp("rolled")
+    assert wait(start(touchy(shards, folder / "work"), folder), folder) == [0]
+    return folder / "work"
+
+
+def test_a_spike_is_gone_round_and_recorded(shards: Path, rolled: Path) -> None:
+    rollbacks = Rollbacks(rolled / "rollbacks.jsonl")
+    assert rollbacks.all
+    summary = json.loads((rolled / "summary.json").read_text())
+    last = checkpoint.load_state(checkpoint.checkpoints(rolled / "checkpoints")[-1])
+    assert summary["rollbacks"] == last["rollbacks"] == rollbacks.records()
+    updates = [line for line in lines(rolled) if line["event"] == "update"]
+    assert [line["step"] for line in updates] == list(range(1, 13))
+    trainer = trainer_of(touchy(shards, rolled))
+    for each in rollbacks.all:
+        assert each.to < each.update
+        assert each.to % 2 == 0
+        assert each.reason.startswith("gradient norm ")
+        assert all(f"norm {line['gradient_norm']:.4g} is above" not in each.reason for line in updates)
+    for line in updates:
+        update = trainer.plan.update(line["step"])
+        first = trainer.streams.first_sample(update)
+        out = {
+            sample
+            for each in rollbacks.all
+            if each.stream == update.stream
+            for sample in range(each.first_sample, each.end_sample)
+        }
+        assert not out & set(range(first, first + update.stage.batch))
+    for record, ends in zip(last["samples"], (8, 12), strict=True):
+        span = next(span for span in trainer.plan.spans if span.stage.name == record["stage"])
+        assert record["first"] == trainer.streams.first_sample(trainer.plan.update(span.first_update + 1))
+        assert record["end"] == trainer.streams.first_sample(trainer.plan.update(ends)) + span.stage.batch
+    assert last["samples"][-1]["end"] > 4 * 4
+
+
+def test_a_run_killed_after_going_back_ends_with_the_same_bytes(shards: Path, rolled: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (process,) = start(touchy(shards, work), tmp_path)
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline and not (work / "rollbacks.jsonl").exists():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert wait(start(touchy(shards, work), tmp_path), tmp_path) == [0]
+    assert (work / "rollbacks.jsonl").read_bytes() == (rolled / "rollbacks.jsonl").read_bytes()
+    assert_same(work, rolled)
+
+
+def test_ranks_go_back_together(shards: Path, rolled: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    assert wait(start(touchy(shards, work), tmp_path, ranks=2), tmp_path) == [0, 0]
+    mine, other = (
+        [(each.update, each.to, each.stream, each.first_sample, each.end_sample) for each in rollbacks.all]
+        for rollbacks in (Rollbacks(work / "rollbacks.jsonl"), Rollbacks(rolled / "rollbacks.jsonl"))
+    )
+    assert mine == other
+
+
+def test_a_checkpoint_knows_the_rollbacks_without_their_file(shards: Path, rolled: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    shutil.copytree(rolled, work)
+    (work / "rollbacks.jsonl").unlink()
+    shutil.rmtree(work / "final")
+    assert trainer_of(touchy(shards, work)).run() == 0
+    assert (work / "rollbacks.jsonl").read_bytes() == (rolled / "rollbacks.jsonl").read_bytes()
+    assert_same(work, rolled)
+
+
+def test_more_rollbacks_than_allowed_end_the_run(shards: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(touchy(shards, tmp_path, most_rollbacks=1))
+    with pytest.raises(Diverged, match=r"is a spike: gradient norm .*gone back 1 times already.*most_rollbacks is 1"):
+        trainer.run()
+    assert len(Rollbacks(tmp_path / "rollbacks.jsonl").all) == 1
+
+
+def test_a_loss_that_is_not_a_number_is_gone_round(shards: Path, tmp_path: Path) -> None:
+    """Before the first checkpoint the run goes back to its beginning, and leaves the samples of the update out."""
+    trainer = trainer_of(job(shards, tmp_path))
+    with torch.no_grad():
+        trainer.model.norm.weight[0] = float("nan")
+    assert trainer.run() == 0
+    (rollback,) = Rollbacks(tmp_path / "rollbacks.jsonl").all
+    assert (rollback.update, rollback.to, rollback.first_sample, rollback.end_sample) == (1, 0, 0, 8)
+    assert all(line["loss"] < 10 for line in lines(tmp_path) if line["event"] == "update")

@@ -1,0 +1,118 @@
+"""What counts as a spike, and which samples a run that went round some of them reads."""
+
+import itertools
+import math
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from training.config import SpikeConfig
+from training.schedule import StagePlan
+from training.spikes import Rollback, Rollbacks, SpikeDetector, mixes, planned, position, windows
+
+
+def falling(updates: int, seed: int) -> list[tuple[float, float]]:
+    """Losses and gradient norms as of a run that learns, with noise and long-tailed norms."""
+    noise = random.Random(seed)
+    return [
+        (2 + 7 * math.exp(-n / 150) + noise.gauss(0, 0.05), 0.5 * noise.lognormvariate(0, 0.4)) for n in range(updates)
+    ]
+
+
+def fed(detector: SpikeDetector, pairs: list[tuple[float, float]], stage: str = "constant") -> list[int]:
+    """The updates of `pairs` judged to be spikes, and therefore not applied."""
+    spikes = []
+    for number, pair in enumerate(pairs):
+        if detector.judge(stage, *pair):
+            spikes.append(number)
+        else:
+            detector.applied(stage, *pair)
+    return spikes
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_that_learns_has_no_spike_and_one_that_breaks_has(seed: int) -> None:
+    pairs = falling(600, seed)
+    assert fed(SpikeDetector(SpikeConfig()), pairs) == []
+    pairs[300] = (pairs[300][0] * 1.5, pairs[300][1])
+    pairs[400] = (pairs[400][0], 20.0)
+    assert fed(SpikeDetector(SpikeConfig()), pairs) == [300, 400]
+
+
+def test_what_is_not_finite_is_a_spike_from_the_first_update_on() -> None:
+    detector = SpikeDetector(SpikeConfig())
+    for pair in ((math.nan, 1.0), (1.0, math.inf), (-math.inf, 1.0)):
+        assert "not both finite" in detector.judge("warm-up", *pair)
+    assert detector.judge("warm-up", 1e9, 1e9) == ""
+
+
+def test_another_stage_is_judged_by_its_own_updates() -> None:
+    detector = SpikeDetector(SpikeConfig())
+    assert fed(detector, falling(100, 0)) == []
+    assert detector.judge("constant", 30.0, 1.0).startswith("loss 30 is above")
+    assert detector.judge("long context", 30.0, 1.0) == ""
+    assert fed(detector, [(30.0, 1.0)] * 20, "long context") == []
+    assert detector.judge("long context", 60.0, 1.0)
+
+
+@given(st.integers(0, 200), st.integers(0, 100))
+def test_the_state_continues_the_judgement(cut: int, seed: int) -> None:
+    pairs = falling(200, seed)
+    pairs[150] = (50.0, 1.0)
+    whole, first, second = (SpikeDetector(SpikeConfig()) for _ in range(3))
+    expected = fed(whole, pairs)
+    found = fed(first, pairs[:cut])
+    second.load(first.state)
+    found += [cut + number for number in fed(second, pairs[cut:])]
+    assert found == expected == [150]
+    assert second.state == whole.state
+
+
+def test_a_window_that_judges_nothing_is_refused() -> None:
+    with pytest.raises(ValidationError, match="least = 80 is more than window = 64"):
+        SpikeConfig(least=80)
+
+
+# ----------------------------------------------------------------------------------------------- samples left out
+
+WINDOWS = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)), max_size=6).map(
+    lambda pairs: [Rollback(9, 0, 0, first, first + size, "") for first, size in pairs]
+)
+
+
+@given(WINDOWS)
+def test_ids_pass_over_what_is_left_out_and_over_nothing_else(rollbacks: list[Rollback]) -> None:
+    out = windows(rollbacks, 0)
+    assert all(end < first for (_, end), (first, _) in itertools.pairwise(out))
+    gone = {sample for each in rollbacks for sample in range(each.first_sample, each.end_sample)}
+    read = [position(out, sample) for sample in range(400)]
+    assert read == [sample for sample in range(read[-1] + 1) if sample not in gone]
+    assert [planned(out, sample) for sample in read] == list(range(400))
+    assert all(planned(out, sample) is None for sample in gone)
+    assert windows(rollbacks, 1) == []
+
+
+def test_a_mix_begins_at_its_update_also_past_a_window() -> None:
+    """And what was read before the window depends on no phase that is moved: the loader's law for schedules."""
+    common = {"sequence_length": 8, "batch": 10, "rate": {"start": 1, "end": 1}}
+    changes = [{"sample": 50, "mix": {"web": 1.0}}, {"sample": 80, "mix": {"code": 1.0}}]
+    plan = StagePlan.model_validate([{"name": "all", "updates": 10, **common, "mix_changes": changes}])
+    assert mixes(plan, 0, [(60, 75)]) == [(0, None), (50, {"web": 1.0}), (95, {"code": 1.0})]
+    assert mixes(plan, 0, [(0, 10)]) == [(0, None), (60, {"web": 1.0}), (90, {"code": 1.0})]
+    assert mixes(plan, 0, []) == plan.mixes(0)
+
+
+def test_rollbacks_are_kept_and_undo_what_was_written_before_them(tmp_path: Path) -> None:
+    rollbacks = Rollbacks(tmp_path / "rollbacks.jsonl")
+    rollbacks.add(Rollback(11, 9, 0, 90, 110, "loss"), writes=True)
+    rollbacks.add(Rollback(11, 6, 0, 60, 130, "loss"), writes=True)
+    assert rollbacks.taken == {6, 9}
+    assert windows(rollbacks.all, 0) == [(60, 130)]
+    # what was written after the return knows of it; what was written before it is undone
+    assert [rollbacks.undone(9, known) for known in (0, 1, 2)] == [True, True, False]
+    assert not rollbacks.undone(6, 0)
+    assert Rollbacks(tmp_path / "rollbacks.jsonl").all == rollbacks.all

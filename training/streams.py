@@ -1,0 +1,103 @@
+"""The streams of samples of a run: which samples each update reads, past what rollbacks and bad shards leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from training import skips
+from training.cache import Cache
+from training.config import PretrainConfig
+from training.loader import Batch, Loader, require
+from training.parallel import World
+from training.schedule import Update
+from training.spikes import Rollback, mixes, position, windows
+
+
+class Streams:
+    """A loader for each stream of the plan. The plan's sample ids pass over the windows that rollbacks leave out."""
+
+    def __init__(
+        self, config: PretrainConfig, tokens: str, cache: Cache, world: World, rollbacks: Iterable[Rollback]
+    ) -> None:
+        """Opens all streams now: a stage without data must not be found out days later."""
+        self.config, self.plan, self.world = config, config.stages, world
+        rollbacks = list(rollbacks)
+        self.left_out = [windows(rollbacks, stream) for stream in range(self.plan.spans[-1].stream + 1)]
+        self.loaders = [self._open(stream, tokens, cache) for stream in range(len(self.left_out))]
+
+    def _open(self, stream: int, tokens: str, cache: Cache) -> Loader:
+        stage = next(span.stage for span in self.plan.spans if span.stream == stream)
+        return Loader(
+            tokens,
+            "train",
+            mixes(self.plan, stream, self.left_out[stream]),
+            seed=self.config.seed,
+            sequence_length=stage.sequence_length,
+            kind=stage.samples,
+            cache=cache,
+        )
+
+    def close(self) -> None:
+        """Stop prefetching."""
+        for loader in self.loaders:
+            loader.close()
+
+    def first_sample(self, update: Update) -> int:
+        """Id of an update's first sample; its others follow it."""
+        return position(self.left_out[update.stream], update.first_sample)
+
+    def read(self, update: Update) -> tuple[Batch, dict[str, str]]:
+        """This rank's share of the update's samples, and which shards are skipped from them on, and why."""
+        first, size = self.first_sample(update), update.stage.batch
+        return skips.read(self.loaders[update.stream], self.world, first, size, self.config.run)
+
+    def prefetch(self, updates: Iterable[Update]) -> None:
+        """Begin to get the shards of some updates."""
+        for update in updates:
+            share = self.world.share(update.stage.batch)
+            self.loaders[update.stream].prefetch(self.first_sample(update) + share.start, len(share))
+
+    def skip(self, skipped: Iterable[dict[str, int]]) -> None:
+        """Leave out bad shards as `skipped` says, by stream."""
+        for loader, shards in zip(self.loaders, skipped, strict=False):
+            for key, first in shards.items():
+                loader.skip(key, first)
+
+    @property
+    def skipped(self) -> list[dict[str, int]]:
+        """For each stream, the shards that it leaves out and from which sample on."""
+        return [loader.skipped for loader in self.loaders]
+
+    def end(self, stream: int) -> int:
+        """Which sample of a stream comes after those that the whole run reads."""
+        last = [span for span in self.plan.spans if span.stream == stream][-1]
+        return self._after(stream, last.first_sample + last.updates * last.stage.batch)
+
+    def epochs(self) -> list[dict[str, float]]:
+        """How often each stream goes through each domain in the whole run, what is left out included."""
+        return [loader.epochs(self.end(stream)) for stream, loader in enumerate(self.loaders)]
+
+    def require(self) -> None:
+        """OrderError where the run reads anything more often than `most_epochs` allows."""
+        require([(loader, self.end(stream)) for stream, loader in enumerate(self.loaders)], self.config.most_epochs)
+
+    def consumed(self, done: int) -> list[dict[str, Any]]:
+        """The range of sample ids that each stage has taken after `done` updates; windows left out lie within."""
+        return [
+            {
+                "stream": span.stream,
+                "stage": span.stage.name,
+                "sequence_length": span.stage.sequence_length,
+                "first": position(self.left_out[span.stream], span.first_sample),
+                "end": self._after(
+                    span.stream, span.first_sample + min(span.updates, done - span.first_update) * span.stage.batch
+                ),
+            }
+            for span in self.plan.spans
+            if span.first_update < done
+        ]
+
+    def _after(self, stream: int, planned: int) -> int:
+        """The id after the first `planned` samples of a stream that are read."""
+        return position(self.left_out[stream], planned - 1) + 1
