@@ -16,6 +16,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from flows.network import network
+from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName, Request
 from tasks.progress import clock
 
@@ -34,20 +36,7 @@ app = typer.Typer(
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
-PresetOption = Annotated[PresetName, typer.Option("--preset", "-p", help="Which recipe: its size and its literals.")]
-RootOption = Annotated[
-    str, typer.Option("--root", "-r", envvar="OPENK2_ROOT", help="Where artifacts lie: a folder or an fsspec URL.")
-]
-FileOption = Annotated[
-    str | None, typer.Option("--preset-file", help="A preset of your own (YAML; may say `extends: laptop`).")
-]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Change one field: `--set rephrase.documents=40`. Repeatable.")
-]
-
-
-def _request(preset: PresetName, root: str, preset_file: str | None, overrides: list[str] | None) -> Request:
-    return Request(preset=preset, root=root, preset_file=preset_file, overrides=overrides or [])
+app.add_typer(network, name="model")
 
 
 @app.command()
@@ -86,7 +75,7 @@ def run(
     """
     from flows.dag import dag
 
-    request = _request(preset, root, preset_file, overrides)
+    request = request_of(preset, root, preset_file, overrides)
     plan = dag(request)
     if stage is None and plan.done() and (page := _page(root)).exists():
         out.print(f"Everything is up to date: nothing to do. The report: [bold]{page}[/bold]")
@@ -139,7 +128,7 @@ def predict(
         raise typer.BadParameter(f"'{stage}' asks no engine: only rephrase can be predicted", param_hint="STAGE")
     from flows.prediction import foretell
 
-    for sentence in foretell(_request(preset, root, preset_file, overrides)):
+    for sentence in foretell(request_of(preset, root, preset_file, overrides)):
         out.print(sentence, highlight=False)
 
 
@@ -158,7 +147,7 @@ def status(
     for column in ("step", "fingerprint", "state", "time", "what it holds"):
         table.add_column(column, justify="right" if column == "time" else "left", overflow="fold")
     colours = {"done": "green", "stale": "yellow", "missing": "dim", "begun": "cyan", "waits": "dim"}
-    for line in survey(dag(_request(preset, root, preset_file, overrides))):
+    for line in survey(dag(request_of(preset, root, preset_file, overrides))):
         state = f"[{colours[line.state]}]{line.state}[/]"
         table.add_row(line.name, line.fingerprint, state, line.time, line.sentence)
     out.print(table)
@@ -175,7 +164,7 @@ def report(
     from flows.dag import dag
     from tasks.report.page import write_report
 
-    plan = dag(_request(preset, root, preset_file, overrides))
+    plan = dag(request_of(preset, root, preset_file, overrides))
     out.print(f"The report: [bold]{write_report(plan.steps(), root)}[/bold]")
 
 
@@ -192,7 +181,7 @@ def lineage(
     """From a token span, a document or a rewrite to its origin: rewrite, prompt, model, source, licence, steps."""
     from flows.lineage import render, trace
 
-    out.print(render(trace(_request(preset, root, preset_file, overrides), identifier)))
+    out.print(render(trace(request_of(preset, root, preset_file, overrides), identifier)))
 
 
 @app.command()
@@ -272,7 +261,7 @@ def inspect(
     wanted = Wanted(
         tuple(what or ()), stage, source, language, count, uri, html, kept, accepted, style, domain, document
     )
-    if written := show(_request(preset, root, preset_file, overrides), wanted, out):
+    if written := show(request_of(preset, root, preset_file, overrides), wanted, out):
         out.print(f"The page: [bold]{written}[/bold]")
 
 
@@ -354,7 +343,7 @@ def calibrate_alignment(
         markdown=markdown,
         check=check,
     )
-    if not calibrate(_request(preset, root, preset_file, overrides), wanted, out):
+    if not calibrate(request_of(preset, root, preset_file, overrides), wanted, out):
         raise typer.Exit(1)
 
 
@@ -378,7 +367,7 @@ def generate(
     from flows.dag import dag
     from tasks.evaluate.generation import generate_text
 
-    release = dag(_request(preset, root, preset_file, overrides)).release.require()
+    release = dag(request_of(preset, root, preset_file, overrides)).release.require()
     for piece in generate_text(
         release,
         prompt,
@@ -406,7 +395,7 @@ def fetch(
     from tasks.artifact import cache_folder
     from tasks.corpus.acquire import acquire
 
-    step = dag(_request(preset, root, preset_file, overrides)).sources
+    step = dag(request_of(preset, root, preset_file, overrides)).sources
     with shown(out):
         artifact = step.artifact() or acquire(step.begin(), cache_folder())
     out.print(f"sources: {len(artifact.parts())} in {artifact.uri}")

@@ -10,7 +10,7 @@ from pydantic import ValidationError, model_validator
 
 from expectations.config import GatesConfig
 from flows.request import Request
-from model.config import Config
+from model.config import INT4_GROUP, Config
 from model.vocabulary import BOS, EOS, PADDING, special_ids
 from tasks.agentic.config import DialoguesConfig
 from tasks.corpus.config import CorpusConfig, SourcesConfig
@@ -92,6 +92,17 @@ class Preset(Config):
             raise ValueError(
                 f"the model's bos, eos and pad ids are {ids}; in a vocabulary of that size they are {wanted}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _int4_groups(self) -> Preset:
+        model = self.pretrain.model
+        for name in ("hidden_size", "moe_intermediate_size"):
+            if (width := getattr(model, name)) % INT4_GROUP:
+                raise ValueError(
+                    f"pretrain.model.{name} is {width}: experts are released in INT4 groups of {INT4_GROUP}; make it a "
+                    "multiple"
+                )
         return self
 
 

@@ -13,6 +13,7 @@ install vLLM as its own guide says and start `vllm serve`.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -116,6 +117,9 @@ def server(model: Path, name: str, host: str, port: int, more: Sequence[str] = (
     # offset"): so no prompt is read in pieces, and a step has room for the longest.
     switches = ["--no-enable-chunked-prefill", "--enforce-eager", "--enable-prefix-caching"]
     switches.append("--enable-prompt-tokens-details")  # cached tokens, for the ledger
+    if "kv_lora_rank" in json.loads((model / "config.json").read_text(encoding="utf-8")):
+        # Its kernel for plain RoPE turns only the first head of latent attention: its Python turns them all.
+        switches.append('-cc.custom_ops=["-rotary_embedding"]')
     pairs = [part for option in options.items() for part in option]
     return ["-m", "vllm.entrypoints.openai.api_server", *pairs, *switches, *more]
 

@@ -1,16 +1,20 @@
 """Typed, frozen configuration: the base of every configuration in the project, and the model's own.
 
 The field names are those of the `config.json` that Kimi K2 (and DeepSeek-V3) ships on Hugging Face. Nothing here needs
-torch: the planner prices a trillion parameters by closed formulas.
+torch: the planner prices a trillion parameters by closed formulas. `model.sizes` has the sizes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+INT4_GROUP = 32
+"""Weights that share a scale along an expert's input (K2-Thinking: groups of 1 x 32)."""
 
 
 class Config(BaseModel):
@@ -46,6 +50,13 @@ class YarnConfig(Config):
         if self.beta_fast < self.beta_slow:
             raise ValueError(
                 f"beta_fast = {self.beta_fast} is below beta_slow = {self.beta_slow}: swap them, or set both to 1 as K2"
+            )
+        turn = 2 * math.pi * self.beta_slow
+        if self.original_max_position_embeddings < turn:
+            raise ValueError(
+                f"original_max_position_embeddings = {self.original_max_position_embeddings}: no dimension turns "
+                f"beta_slow = {self.beta_slow:g} times within it; give the window of pretraining, {math.ceil(turn)} "
+                "tokens at least"
             )
         return self
 
@@ -122,7 +133,14 @@ class ModelConfig(Config):
                 refuse(field, f"is no id of a vocabulary of {self.vocab_size}; set it below vocab_size")
         if self.rope_scaling is not None:
             yarn = self.rope_scaling
-            reach = yarn.factor * yarn.original_max_position_embeddings
+            original = yarn.original_max_position_embeddings
+            if self.max_position_embeddings < original:
+                refuse(
+                    "max_position_embeddings",
+                    f"is below original_max_position_embeddings ({original}): YaRN only lengthens a window; raise it, "
+                    "or leave rope_scaling out",
+                )
+            reach = yarn.factor * original
             if self.max_position_embeddings > reach:
                 refuse(
                     "max_position_embeddings",
@@ -182,8 +200,8 @@ class ModelConfig(Config):
         Fields that change nothing in the network (dtype, caching, quantisation) are passed over.
 
         Raises:
-            ValueError: the file asks for something this network is not (expert groups, tied embeddings, biases ...),
-                or lacks a field.
+            ValueError: the file asks for something this network is not (expert groups, tied embeddings, biases
+                ...), contradicts itself, or lacks a field.
         """
         kind = config.get("model_type")
         if kind not in ("kimi_k2", "deepseek_v3"):
@@ -195,17 +213,24 @@ class ModelConfig(Config):
         heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
         if kv_heads not in (None, heads):
             raise ValueError(f"num_key_value_heads = {kv_heads}: MLA has one key per head ({heads})")
-        missing = [field for field in _HF_REQUIRED if config.get(field) is None]
-        if missing:
+        known = {field: config[field] for field in _HF_FIELDS if config.get(field) is not None}
+        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        if "rope_theta" in rope:  # transformers 5 keeps it there
+            known.setdefault("rope_theta", rope["rope_theta"])
+        if isinstance(ends := known.get("eos_token_id"), list):
+            known["eos_token_id"] = ends[0]  # generation may end at any of them, a document ends with the first
+        if missing := [field for field in _HF_FIELDS if field not in known and field not in _HF_OPTIONAL]:
             raise ValueError(
                 f"config lacks {', '.join(missing)}: add them as the released kimi_k2 config.json has them"
             )
-        known = {field: config[field] for field in _HF_FIELDS if config.get(field) is not None}
-        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-        if "rope_theta" not in known and "rope_theta" in rope:  # transformers 5 keeps it there
-            known["rope_theta"] = rope["rope_theta"]
+        known.setdefault("pad_token_id", known["eos_token_id"])
+        qk = known["qk_nope_head_dim"] + known["qk_rope_head_dim"]
+        if config.get("qk_head_dim", qk) != qk:
+            raise ValueError(f"qk_head_dim = {config['qk_head_dim']}: qk_nope_head_dim and qk_rope_head_dim make {qk}")
         kind = rope.get("type", rope.get("rope_type", "default"))
         if kind == "yarn":
+            if "original_max_position_embeddings" not in rope:
+                raise ValueError("rope_scaling lacks original_max_position_embeddings: give the window before YaRN")
             known["rope_scaling"] = {name: rope[name] for name in YarnConfig.model_fields if name in rope}
             # what DeepSeek's code assumes where a file is silent
             known["rope_scaling"] = {"beta_fast": 32, "mscale_all_dim": 0} | known["rope_scaling"]
@@ -215,11 +240,7 @@ class ModelConfig(Config):
 
 
 _HF_FIELDS = tuple(name for name in ModelConfig.model_fields if name not in ("rope_scaling", "bias_update_rate"))
-_HF_REQUIRED = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "moe_intermediate_size"),
-    *("n_routed_experts", "num_experts_per_tok", "num_attention_heads", "q_lora_rank", "kv_lora_rank"),
-    *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "max_position_embeddings"),
-)
+_HF_OPTIONAL = frozenset({"initializer_range", "aux_loss_alpha", "pad_token_id"})
 _HF_CONSTANTS: dict[str, Any] = {
     "architectures": ["DeepseekV3ForCausalLM"],
     "attention_bias": False,
@@ -300,79 +321,20 @@ def flops_per_token(config: ModelConfig, seq_len: int, *, training: bool = True)
     """
     count = parameter_count(config)
     weights = count.active - count.components["embedding"] - count.components["norms"]
+    return (3 if training else 1) * (2 * weights + score_flops_per_token(config, seq_len))
+
+
+def score_flops_per_token(config: ModelConfig, seq_len: int) -> int:
+    """The part of a forward's `flops_per_token` that grows with the sequence: attention's scores and weighted sums."""
     per_key = 2 * config.num_hidden_layers * config.num_attention_heads * (config.qk_head_dim + config.v_head_dim)
-    return (3 if training else 1) * (2 * weights + per_key * (seq_len + 1) // 2)
+    return per_key * (seq_len + 1) // 2
 
 
-MODEL_PRESETS: Mapping[str, ModelConfig] = {
-    # for tests: every mechanism, nothing large
-    "tiny": ModelConfig(
-        vocab_size=512,
-        hidden_size=64,
-        num_hidden_layers=3,
-        intermediate_size=160,
-        n_routed_experts=8,
-        num_experts_per_tok=2,
-        moe_intermediate_size=32,
-        num_attention_heads=4,
-        q_lora_rank=32,
-        kv_lora_rank=16,
-        qk_nope_head_dim=16,
-        qk_rope_head_dim=8,
-        v_head_dim=16,
-        max_position_embeddings=256,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=2,
-    ),
-    # two CPU cores, minutes: K2's proportions (nope : rope : v = 2 : 1 : 2, one dense layer, one shared expert)
-    "laptop": ModelConfig(
-        vocab_size=8192,
-        hidden_size=192,
-        num_hidden_layers=4,
-        intermediate_size=512,
-        n_routed_experts=32,
-        num_experts_per_tok=2,
-        moe_intermediate_size=96,
-        num_attention_heads=4,
-        q_lora_rank=96,
-        kv_lora_rank=64,
-        qk_nope_head_dim=32,
-        qk_rope_head_dim=16,
-        v_head_dim=32,
-        max_position_embeddings=256,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=2,
-    ),
-    # one 80 to 140 GB GPU: 0.3B active of 2.6B
-    "gpu": ModelConfig(
-        vocab_size=32_768,
-        hidden_size=1024,
-        num_hidden_layers=16,
-        intermediate_size=4096,
-        n_routed_experts=128,
-        num_experts_per_tok=8,
-        moe_intermediate_size=384,
-        num_attention_heads=8,
-        q_lora_rank=512,
-        kv_lora_rank=256,
-        max_position_embeddings=4096,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=2,
-    ),
-    # Kimi K2 in pretraining (K2 report, table 2); `.with_yarn(32, 4096)` is the released 128K model
-    "k2": ModelConfig(),
-}
+def cache_values_per_token(config: ModelConfig) -> int:
+    """Numbers that generation keeps of one token: each layer's latent and the rotated key that all heads share."""
+    return config.num_hidden_layers * (config.kv_lora_rank + config.qk_rope_head_dim)
 
 
-def model_preset(name: str, **changes: Any) -> ModelConfig:
-    """A size of `MODEL_PRESETS` with some fields changed, such as the vocabulary of the tokenizer at hand.
-
-    Raises:
-        KeyError: no preset of that name.
-    """
-    if name not in MODEL_PRESETS:
-        raise KeyError(f"no model preset {name!r}: choose one of {', '.join(MODEL_PRESETS)}")
-    return MODEL_PRESETS[name].replace(**changes)
+def plain_cache_values_per_token(config: ModelConfig) -> int:
+    """What plain multi-head attention of the same heads would keep of one token: every head's key and value."""
+    return config.num_hidden_layers * config.num_attention_heads * (config.qk_head_dim + config.v_head_dim)

@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.config import ModelConfig
@@ -133,12 +135,15 @@ def load_hf(path: str | Path, dtype: torch.dtype = torch.float32, device: str | 
 
     Raises:
         FileNotFoundError: the folder lacks config.json or weights.
-        ValueError: the config is not K2's architecture, or the tensors do not fit it (see `from_hf_state`).
+        ValueError: the config is not K2's architecture, the weights are quantised, the folder's tokenizer has ids
+            beyond the vocabulary, or the tensors do not fit (see `from_hf_state`).
     """
     folder = Path(path)
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} has no config.json: give the folder of a Hugging Face checkpoint")
-    config = ModelConfig.from_hf(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    told = read_config(folder)
+    config = ModelConfig.from_hf(told)
+    if method := (told.get("quantization_config") or {}).get("quant_method"):
+        raise ValueError(f"{folder} holds weights quantised by {method!r}: have them dequantised to bf16 first")
+    _check_tokenizer(folder, config)
     with torch.device("meta"):
         model = Transformer(config)
     model = model.to(dtype).to_empty(device=device)
@@ -146,15 +151,52 @@ def load_hf(path: str | Path, dtype: torch.dtype = torch.float32, device: str | 
     return model
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """The folder's config.json.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is no JSON object.
+    """
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder} has no config.json: give the folder of a Hugging Face checkpoint")
+    return _read_json(folder / "config.json")
+
+
+def _check_tokenizer(folder: Path, config: ModelConfig) -> None:
+    file = folder / "tokenizer.json"
+    if file.is_file():
+        largest = max(Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True).values())
+        if largest >= config.vocab_size:
+            raise ValueError(
+                f"vocab_size = {config.vocab_size} in {folder}: its tokenizer.json has ids up to {largest}; the folder "
+                "mixes the files of two models"
+            )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error}): write or fetch it again") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object: write or fetch it again")
+    return content
+
+
 def _stored(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    files = ["model.safetensors"]
     if (folder / INDEX).is_file():
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        files = sorted(set(index["weight_map"].values()))
-    else:
-        files = ["model.safetensors"]
+        weight_map = _read_json(folder / INDEX).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise ValueError(f"{folder / INDEX} has no weight_map: write or fetch it again")
+        files = sorted(set(weight_map.values()))
     for file in files:
         if not (folder / file).is_file():
             raise FileNotFoundError(f"{folder} lacks {file}: the checkpoint is incomplete; write or fetch it again")
-        with safe_open(folder / file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - a safetensors handle is no mapping
-                yield name, tensors.get_tensor(name)
+        try:
+            with safe_open(folder / file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - a safetensors handle is no mapping
+                    yield name, tensors.get_tensor(name)
+        except SafetensorError as error:
+            raise ValueError(f"{folder / file} is cut short or broken ({error}): fetch it again") from error

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.config import INT4_GROUP
 from model.convert import from_hf_state, to_hf_state
 from model.moe import Experts, MixtureOfExperts
 from model.transformer import Transformer
 
-GROUP = 32  # K2-Thinking: groups of 1 x 32
+GROUP = INT4_GROUP
 LOW, HIGH = -8, 7
 _PER_WORD = 8  # 4-bit values in one int32
 _SUFFIXES = ("weight_packed", "weight_scale", "weight_shape")

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from model.config import Config, ModelConfig, model_preset
+from model.config import Config, ModelConfig
 from model.footprint import MemoryConfig
+from model.sizes import model_preset
 from training.schedule import StagePlan
 
 
@@ -65,7 +66,7 @@ class PretrainConfig(Config):
     execution_fields: ClassVar[frozenset[str]] = frozenset({"run"})
 
     model: ModelConfig
-    """The network; `{preset: laptop, vocab_size: 4096}` takes a size of `model.config` with some fields changed."""
+    """The network; `{preset: laptop, vocab_size: 4096}` takes a size of `model.sizes` with some fields changed."""
     stages: StagePlan
     """The schedule, as a list of stages."""
     optimizer: MuonClipConfig = Field(default_factory=MuonClipConfig)

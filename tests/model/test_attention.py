@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model import softmax_attention
 from model.attention import RMSNorm
-from model.config import model_preset
+from model.sizes import model_preset
 from model.softmax_attention import causal_attention, document_mask
 from model.transformer import Transformer
 

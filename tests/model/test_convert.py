@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import re
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
-from model.config import MODEL_PRESETS, model_preset
-from model.convert import from_hf_state, load_hf, save_hf, to_hf_state
+from model.convert import INDEX, from_hf_state, load_hf, save_hf, to_hf_state
+from model.sizes import MODEL_PRESETS, model_preset
 from model.transformer import Transformer, routers
+from tests.model.test_parity import random_config
 
 
 @pytest.fixture
@@ -27,34 +36,26 @@ def same(one: Transformer, other: Transformer) -> bool:
     return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-def test_names_and_shapes_of_k2():
-    """Golden names of the released checkpoint, with their shapes, taken from K2 on the meta device."""
+def golden() -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor of the released checkpoint."""
+    found = {}
+    for line in (Path(__file__).parent / "golden" / "k2-tensors.txt").read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        pattern, *shape = line.split()
+        parts = re.split(r"\[(\d+)-(\d+)\]", pattern)
+        ranges = [range(int(low), int(high) + 1) for low, high in zip(parts[1::3], parts[2::3], strict=True)]
+        for numbers in itertools.product(*ranges):
+            name = parts[0] + "".join(f"{number}{rest}" for number, rest in zip(numbers, parts[3::3], strict=True))
+            found[name] = tuple(map(int, shape))
+    return found
+
+
+def test_names_and_shapes_are_k2s_one_by_one():
+    """All 69,975 tensors of Kimi K2, built on the meta device."""
     with torch.device("meta"):
         state = to_hf_state(Transformer(MODEL_PRESETS["k2"]))
-    golden = {
-        "model.embed_tokens.weight": (163840, 7168),
-        "model.layers.0.input_layernorm.weight": (7168,),
-        "model.layers.0.mlp.down_proj.weight": (7168, 18432),
-        "model.layers.0.mlp.gate_proj.weight": (18432, 7168),
-        "model.layers.0.post_attention_layernorm.weight": (7168,),
-        "model.layers.0.self_attn.kv_a_layernorm.weight": (512,),
-        "model.layers.0.self_attn.kv_a_proj_with_mqa.weight": (576, 7168),
-        "model.layers.0.self_attn.kv_b_proj.weight": (16384, 512),
-        "model.layers.0.self_attn.o_proj.weight": (7168, 8192),
-        "model.layers.0.self_attn.q_a_layernorm.weight": (1536,),
-        "model.layers.0.self_attn.q_a_proj.weight": (1536, 7168),
-        "model.layers.0.self_attn.q_b_proj.weight": (12288, 1536),
-        "model.layers.1.mlp.experts.383.down_proj.weight": (7168, 2048),
-        "model.layers.1.mlp.experts.0.gate_proj.weight": (2048, 7168),
-        "model.layers.60.mlp.experts.7.up_proj.weight": (2048, 7168),
-        "model.layers.1.mlp.gate.e_score_correction_bias": (384,),
-        "model.layers.1.mlp.gate.weight": (384, 7168),
-        "model.layers.60.mlp.shared_experts.up_proj.weight": (2048, 7168),
-        "model.norm.weight": (7168,),
-        "lm_head.weight": (163840, 7168),
-    }
-    assert {name: tuple(state[name].shape) for name in golden} == golden
-    assert len(state) == 3 + 61 * 9 + 3 + 60 * (384 * 3 + 3 + 2)
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == golden()
 
 
 def test_float32_round_trip_is_exact(model, tmp_path):
@@ -162,6 +163,72 @@ def test_incomplete_folders_are_told(model, tmp_path):
     victim.unlink()
     with pytest.raises(FileNotFoundError, match=victim.name):
         load_hf(tmp_path)
+
+
+def test_broken_files_are_told_by_name(model, tmp_path):
+    save_hf(model, tmp_path, shard_bytes=100_000)
+    shard = sorted(tmp_path.glob("*.safetensors"))[2]
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=rf"{shard.name} is cut short"):
+        load_hf(tmp_path)
+    shard.write_bytes(whole)
+    index = tmp_path / INDEX
+    told = index.read_text()
+    for broken, words in ((told[:100], "is no JSON"), ("[]", "no JSON object"), ("{}", "no weight_map")):
+        index.write_text(broken)
+        with pytest.raises(ValueError, match=f"{INDEX}.*{words}"):
+            load_hf(tmp_path)
+    index.write_text(told)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is no JSON"):
+        load_hf(tmp_path)
+
+
+def test_a_shard_that_the_index_forgot_is_missed_tensor_by_tensor(model, tmp_path):
+    save_hf(model, tmp_path, shard_bytes=100_000)
+    index = json.loads((tmp_path / INDEX).read_text())
+    victim = index["weight_map"]["lm_head.weight"]
+    index["weight_map"] = {name: file for name, file in index["weight_map"].items() if file != victim}
+    (tmp_path / INDEX).write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"missing: .*lm_head\.weight"):
+        load_hf(tmp_path)
+
+
+def test_quantised_weights_are_refused(model, tmp_path):
+    """K2 is released in FP8 blocks: without their scales its numbers mean nothing."""
+    save_hf(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
+    with pytest.raises(ValueError, match=r"quantised by 'fp8'.*bf16"):
+        load_hf(tmp_path)
+
+
+def test_a_tokenizer_with_more_ids_than_the_vocabulary_is_refused(model, tmp_path):
+    save_hf(model, tmp_path)
+    for entries in (512, 513):
+        words = {f"w{number}": number for number in range(entries)}
+        Tokenizer(WordLevel(words, unk_token="w0")).save(str(tmp_path / "tokenizer.json"))
+        if entries == 512:
+            assert load_hf(tmp_path).config == model.config
+    with pytest.raises(ValueError, match=r"vocab_size = 512.*ids up to 512"):
+        load_hf(tmp_path)
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 10_000), dtype=st.sampled_from([torch.float32, torch.bfloat16]), shard=st.integers(1, 60_000)
+)
+def test_any_network_survives_the_round_trip(seed, dtype, shard):
+    """Whatever its shape and however its shards are cut, a network reads back as it was written."""
+    model = Transformer(random_config(seed), seed=seed).to(dtype)
+    for router in routers(model):
+        router.e_score_correction_bias.uniform_(-1, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        save_hf(model, folder, dtype, shard_bytes=shard)
+        read = load_hf(folder, dtype)
+    assert read.config == model.config
+    assert same(read, model)
 
 
 def test_reads_a_single_file_without_an_index(model, tmp_path):

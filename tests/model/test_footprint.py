@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from model.config import ModelConfig, model_preset
+from model.config import ModelConfig
 from model.footprint import K2_MEMORY, OFFLOAD_BYTES, MemoryConfig, activation_bytes
 from model.memory import bytes_kept
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 SCALARS = 4 + 8  # the loss itself, and the number of targets that its mean divides by

@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 import torch
 
-from model.config import ModelConfig, model_preset
+from model.config import ModelConfig
 from model.generate import Completion, Generator, Request, requests_for
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 

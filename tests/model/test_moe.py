@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import model_preset
 from model.moe import MixtureOfExperts, _aligned, grouped_matmul, sequence_balance_loss
+from model.sizes import model_preset
 from model.transformer import Transformer, routers, update_router_bias
 
 

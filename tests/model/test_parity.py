@@ -7,10 +7,12 @@ import random
 import pytest
 import torch
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkRouter
 
-from model.config import ModelConfig, YarnConfig, model_preset
-from model.convert import save_hf, to_hf_state
-from model.transformer import Transformer
+from model.config import ModelConfig, YarnConfig
+from model.convert import load_hf, save_hf, to_hf_state
+from model.sizes import model_preset
+from model.transformer import Transformer, routers
 
 
 def hf_config(config: ModelConfig) -> DeepseekV3Config:
@@ -43,12 +45,13 @@ def random_config(seed: int) -> ModelConfig:
     draw = random.Random(seed)
     experts = draw.randint(2, 9)
     layers = draw.randint(1, 3)
+    window = draw.choice([64, 4096])
     yarn = None
     if draw.random() < 0.5:
         slow = draw.choice([1.0, 1.0, 2.0])
         yarn = YarnConfig(
             factor=draw.choice([1.5, 4.0, 32.0]),
-            original_max_position_embeddings=draw.choice([64, 4096]),
+            original_max_position_embeddings=window,
             beta_fast=slow * draw.choice([1, 8, 32]),
             beta_slow=slow,
             mscale=draw.choice([1.0, 0.7]),
@@ -75,7 +78,7 @@ def random_config(seed: int) -> ModelConfig:
         rms_norm_eps=draw.choice([1e-6, 1e-5]),
         initializer_range=0.2,  # large enough for every path to matter
         rope_scaling=yarn,
-        max_position_embeddings=64,
+        max_position_embeddings=window,
         bos_token_id=0,
         eos_token_id=1,
         pad_token_id=2,
@@ -87,19 +90,27 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     return bool((ours - theirs).abs().max() <= 1e-4 * theirs.abs().max() + 1e-8)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_logits_loss_and_gradients_equal_transformers(seed):
+@pytest.mark.parametrize("routing", ["free", "pinned"])
+@pytest.mark.parametrize("seed", range(16))
+def test_logits_loss_and_gradients_equal_transformers(seed, routing):
+    """Free: each network chooses experts by itself. Pinned: both are told whom each token visits, by a bias of one row
+    per token, so that a near tie cannot decide and experts without tokens occur."""
     torch.manual_seed(seed)
     config = random_config(seed)
     model = Transformer(config, seed=seed)
-    for name, buffer in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
-            buffer.uniform_(-0.2, 0.2)
+    for router in routers(model):
+        router.e_score_correction_bias.uniform_(-0.2, 0.2)
     for name, parameter in model.named_parameters():
         if name.endswith("norm.weight"):
             parameter.data.uniform_(0.5, 1.5)
     theirs = reference(model)
     tokens = torch.randint(0, config.vocab_size, (3, 29))
+    if routing == "pinned":
+        gates = [module for module in theirs.modules() if isinstance(module, DeepseekV3TopkRouter)]
+        for ours, gate in zip(routers(model), gates, strict=True):
+            few = torch.rand(tokens.numel(), config.n_routed_experts).topk(config.num_experts_per_tok).indices
+            pinned_TE = torch.zeros(tokens.numel(), config.n_routed_experts).scatter_(1, few, 9.0)
+            ours.e_score_correction_bias = gate.e_score_correction_bias = pinned_TE
 
     want = theirs(input_ids=tokens, labels=tokens)
     want.loss.backward()
@@ -130,11 +141,39 @@ def test_latent_norms_keep_their_own_epsilon():
     assert close(model.logits(model(tokens).hidden_BSD), reference(model)(input_ids=tokens).logits)
 
 
+@pytest.fixture(params=[1.0, 4.0], ids=["plain", "yarn"])
+def config(request: pytest.FixtureRequest) -> ModelConfig:
+    config = model_preset("tiny", initializer_range=0.2)
+    return config.with_yarn(request.param) if request.param > 1 else config
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_transformers_reads_our_checkpoint(tmp_path):
-    """The written folder, with one file per expert layer's name, gives transformers the same logits."""
-    model = Transformer(model_preset("tiny").with_yarn(4), seed=5)
+def test_transformers_reads_our_folder(config, tmp_path):
+    """Every tensor of the written folder is taken, none is missed, and the logits are ours."""
+    model = Transformer(config, seed=5)
     save_hf(model, tmp_path, torch.float32, shard_bytes=200_000)
-    theirs = DeepseekV3ForCausalLM.from_pretrained(tmp_path, config=hf_config(model.config), dtype=torch.float32)
+    theirs, told = DeepseekV3ForCausalLM.from_pretrained(
+        tmp_path, config=hf_config(config), dtype=torch.float32, output_loading_info=True
+    )
+    assert {kind: names for kind, names in told.items() if names} == {}
     tokens = torch.arange(30)[None]
     assert close(model.logits(model(tokens).hidden_BSD), theirs(input_ids=tokens).logits)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_we_read_the_folder_that_transformers_writes(config, tmp_path):
+    theirs = reference(Transformer(config, seed=6))
+    with torch.no_grad():
+        for name, tensor in theirs.state_dict().items():
+            tensor.uniform_(0.5, 1.5) if name.endswith("norm.weight") else tensor.normal_(0, 0.2)
+    theirs.save_pretrained(tmp_path, max_shard_size="200KB")
+    model = load_hf(tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 3
+    assert model.config.rope_scaling == config.rope_scaling
+    tokens = torch.arange(30)[None]
+    want = theirs(input_ids=tokens, labels=tokens)
+    hidden = model(tokens).hidden_BSD
+    assert close(model.logits(hidden), want.logits)
+    assert close(model.loss(hidden[:, :-1], tokens[:, 1:]), want.loss)
+    again = reference(model).state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in theirs.state_dict().items())

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import model_preset
 from model.convert import from_hf_state, to_hf_state
 from model.footprint import MemoryConfig
 from model.quantize import (
@@ -27,6 +26,7 @@ from model.quantize import (
     quantize,
     unpack,
 )
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 ct_pack = pytest.importorskip("compressed_tensors.compressors.pack_quantized.helpers")

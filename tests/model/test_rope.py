@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import MODEL_PRESETS, YarnConfig, model_preset
+from model.config import YarnConfig
 from model.rope import inverse_frequencies, rotate, rotation, softmax_scale
+from model.sizes import MODEL_PRESETS, model_preset
 
 
 def turned(x: torch.Tensor, position: int) -> torch.Tensor:

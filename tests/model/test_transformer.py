@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import head
-from model.config import YarnConfig, model_preset
+from model.config import YarnConfig
 from model.footprint import MemoryConfig
 from model.head import fused_cross_entropy, token_log_probs
+from model.sizes import model_preset
 from model.transformer import Transformer
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from model.config import model_preset
+from model.sizes import model_preset
 from model.transformer import Transformer
 from training import checkpoint
 from training.checkpoint import CheckpointError

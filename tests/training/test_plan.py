@@ -3,7 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from model.config import ModelConfig, flops_per_token, model_preset
+from model.config import ModelConfig, flops_per_token
+from model.sizes import model_preset
 from model.transformer import Transformer
 from training.config import MuonClipConfig
 from training.muonclip import MuonClip

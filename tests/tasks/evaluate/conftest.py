@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from model.config import Config, ModelConfig, model_preset
+from model.config import Config, ModelConfig
 from model.moe import Router
+from model.sizes import model_preset
 from model.transformer import Transformer
 from model.vocabulary import SPECIAL_TOKENS
 from tasks.artifact import Step

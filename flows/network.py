@@ -1,0 +1,160 @@
+"""`openk2 model`: a network in numbers, and the sizes there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from flows.options import FileOption, SetOption
+from flows.request import PresetName, Request
+
+if TYPE_CHECKING:
+    from model.config import ModelConfig
+    from model.describe import Description
+
+network = typer.Typer(
+    help="The network: what a configuration amounts to, and the sizes there are.", no_args_is_help=True
+)
+out = Console(highlight=False)
+
+
+@network.command()
+def describe(
+    preset: Annotated[
+        str, typer.Option("--preset", "-p", help="A recipe, whose network is meant, or a size of `openk2 model sizes`.")
+    ] = PresetName.laptop.value,
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="A Hugging Face folder, whose config.json is read instead.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Parameters by component, FLOPs per token and cache per token; nothing is built.
+
+    Examples:
+
+    - `openk2 model describe --preset k2`: Kimi K2, beside what its report says.
+
+    - `openk2 model describe --preset 3b --json`: a size of the ladder, for a script.
+
+    - `openk2 model describe --preset laptop --set pretrain.model.n_routed_experts=64`: a recipe's network, changed.
+
+    - `openk2 model describe --checkpoint FOLDER`: a downloaded checkpoint.
+    """
+    from model.describe import describe as described
+
+    told = described(*_chosen(preset, preset_file, overrides, checkpoint))
+    if json:
+        typer.echo(told.model_dump_json(indent=2))
+        return
+    for table in _tables(told):
+        out.print(table)
+        out.print()
+
+
+@network.command()
+def sizes() -> None:
+    """Every size by name: what was chosen of it, and what that makes."""
+    from model.config import cache_values_per_token, parameter_count
+    from model.describe import CACHE_BYTES
+    from model.sizes import MODEL_PRESETS
+
+    table = _table("size", "width", "layers", "heads", "experts", "their width", "total", "active", "cache")
+    for name, config in MODEL_PRESETS.items():
+        count = parameter_count(config)
+        table.add_row(
+            name,
+            f"{config.hidden_size:,}",
+            f"{config.num_hidden_layers}",
+            f"{config.num_attention_heads}x{config.v_head_dim}",
+            f"{config.num_experts_per_tok}/{config.n_routed_experts}",
+            f"{config.moe_intermediate_size:,}",
+            _short(count.total),
+            _short(count.active),
+            f"{CACHE_BYTES * cache_values_per_token(config):,}",
+        )
+    out.print(table)
+    out.print(
+        "\nheads: how many, and their value's size. experts: those a token visits, of all. cache: bytes per token."
+    )
+    out.print("`openk2 model describe --preset SIZE` says more.")
+
+
+def _short(number: int) -> str:
+    """Three figures and a unit: 1.08M."""
+    power = (len(str(number)) - 1) // 3
+    return f"{number / 1000**power:#.3g}".rstrip(".") + ["", "K", "M", "B", "T"][power]
+
+
+def _chosen(
+    preset: str, preset_file: str | None, overrides: list[str] | None, checkpoint: Path | None
+) -> tuple[str, ModelConfig]:
+    """The network that is meant, and what to call it."""
+    from model.config import ModelConfig
+    from model.sizes import MODEL_PRESETS
+
+    if checkpoint:
+        from model.convert import read_config
+
+        return str(checkpoint), ModelConfig.from_hf(read_config(checkpoint))
+    if preset_file or preset in list(PresetName):
+        from flows.preset import load_preset
+
+        request = Request(
+            preset=PresetName.laptop if preset_file else PresetName(preset),
+            preset_file=preset_file,
+            overrides=overrides or [],
+        )
+        return preset_file or preset, load_preset(request).pretrain.model
+    if preset not in MODEL_PRESETS:
+        known = dict.fromkeys([*PresetName, *MODEL_PRESETS])
+        raise typer.BadParameter(f"there is no '{preset}': choose one of {', '.join(known)}", param_hint="--preset")
+    if overrides:
+        raise typer.BadParameter(f"'{preset}' is a size and no recipe: --set changes recipes", param_hint="--set")
+    return preset, MODEL_PRESETS[preset]
+
+
+def _tables(told: Description) -> list[Table | str]:
+    c = told.config
+    shape = (
+        f"[bold]{told.name}[/bold]: {c.num_hidden_layers} layers ({c.first_k_dense_replace} dense), {c.hidden_size:,} "
+        f"wide, {c.num_attention_heads} heads of {c.qk_nope_head_dim} + {c.qk_rope_head_dim}, latents of "
+        f"{c.q_lora_rank:,} and {c.kv_lora_rank}, {c.n_routed_experts} experts of {c.moe_intermediate_size:,} "
+        f"({c.num_experts_per_tok} and {c.n_shared_experts} shared for each token), vocabulary {c.vocab_size:,}"
+    )
+    parts = _table("component", "parameters", "share", "active per token")
+    for part in told.components:
+        share = f"{part.parameters / told.total:.2%}"
+        parts.add_row(part.name.replace("_", " "), f"{part.parameters:,}", share, f"{part.active:,}")
+    parts.add_section()
+    parts.add_row("[bold]total", f"[bold]{told.total:,}", "", f"[bold]{told.active:,}")
+    if report := told.reported:
+        parts.add_row("as reported", f"{report.total / 1e12:.2f}T", "", f"{report.active / 1e9:.1f}B")
+        difference = f"{told.total / report.total - 1:+.1%}", f"{told.active / report.active - 1:+.1%}"
+        parts.add_row("ours beside it", difference[0], "", difference[1])
+    biases = (
+        f"{told.router_biases:,} of the total are the routers' correction biases, which no gradient trains: "
+        f"{told.trainable:,} are trained."
+    )
+    flops = _table("FLOPs per token", "forward", "training", "attention's scores")
+    for row in told.flops:
+        flops.add_row(
+            f"{row.sequence_length:,} tokens", f"{row.forward:.3e}", f"{row.training:.3e}", f"{row.scores:.1%}"
+        )
+    cache = _table("cache in bfloat16", "a token", f"{c.max_position_embeddings:,} tokens")
+    for name, size in (("latents (MLA)", told.cache.latent), ("plain attention", told.cache.plain)):
+        cache.add_row(name, f"{size:,} bytes", f"{size * c.max_position_embeddings / 2**20:,.1f} MiB")
+    cache.add_row("plain / latents", f"{told.cache.plain / told.cache.latent:.1f}", "")
+    return [shape, parts, biases, flops, cache]
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left")
+    return table
