@@ -15,7 +15,9 @@ from torch import Tensor
 
 from model.precision import compute_dtype
 
-CHUNK_NUMBERS = 1 << 20  # logits held at once, about what the caches of a core hold
+CHUNK_NUMBERS = (
+    1 << 21
+)  # logits held at once: fewer overflow the caches less, more share a pass over the weight's gradient
 
 
 def _chunk(vocabulary: int) -> int:

@@ -110,7 +110,7 @@ def _aligned(*tensors: Tensor) -> bool:
 
 def _bucket(rows: int) -> int:
     """`rows` rounded up to a power of two, above 64 to a multiple of 64."""
-    return 1 << (rows - 1).bit_length() if rows <= 64 else -(-rows // 64) * 64
+    return 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
 
 
 def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
