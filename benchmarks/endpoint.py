@@ -64,6 +64,8 @@ class Behaviour:
     """The one model it knows; another name gets 404."""
     fail: dict[str, float] = field(default_factory=dict)
     """Share of the requests that fail, by way (`FAILURES`)."""
+    dies_after: int = 0
+    """Answers after which every request dies; 0: it lives."""
     pairs: dict[str, str] = field(default_factory=dict)
     """Rewrites by source (blanks squeezed)."""
     log: Path | None = None
@@ -93,7 +95,8 @@ class Endpoint:
         return server
 
     def stats(self) -> dict[str, int]:
-        return {"requests": 0, "answered": 0, "repeated": 0, "most": 0, **self.counts, "distinct": len(self.asked)}
+        known = {"requests": 0, "answered": 0, "repeated": 0, "most": 0, **self.counts}
+        return known | {"distinct": len(self.asked), "flying": self.flying}
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
@@ -156,6 +159,8 @@ class Endpoint:
 
     def _way(self, content: bytes) -> str:
         """How this request fails, "" where it does not."""
+        if 0 < self.behaviour.dies_after <= self.counts["answered"]:
+            return "die"
         place = _uniform(content + self.asked[content].to_bytes(4, "big"))
         for way, share in self.behaviour.fail.items():
             if place < share:

@@ -1,69 +1,118 @@
-"""Random windows a second: our loader against a bare copy of the same windows from a numpy memmap.
+"""The loader beside a bare numpy memmap and mosaicml-streaming: windows a second, start-up, resume, remote reads.
 
-    python benchmarks/loader.py [--tokens ARTIFACT] [--length 4096] [--batch 64] [--seconds 3]
+    python benchmarks/loader.py [--only read,scale,remote,resume] [--peers PYTHON] [--length 4096] [--batch 64]
+                                [--rounds 7] [--seconds 1]
 
-Without `--tokens`, 256 MiB of random tokens in eight shards are written to a temporary folder. Both sides read the
-same number of windows at random places, single-threaded, from files in the page cache:
-- copy: offsets drawn beforehand, each window of length + 1 copied into one uint32 array a batch;
-- convert: the same, then inputs and targets as int64 (what a training step needs at least);
-- loader: `Loader.batch`: the order computed by id, inputs and targets, domains;
-- +documents: the same, then the document numbers of every position (for attention masks).
-Rounds alternate, so that a busy machine hits all alike; the best round of each counts.
+PYTHON is an interpreter of another environment that has mosaicml-streaming:
+
+    uv venv peers && uv pip install --python peers/bin/python --no-deps mosaicml-streaming
+    uv pip install --python peers/bin/python "torch==2.13.0" "numpy<2.2" "transformers<5" brotli catalogue pillow \\
+        python-snappy xxhash zstd boto3
+
+- read: 256 MiB of random tokens in eight shards of the page cache, one thread. `copy` copies random windows of
+  length + 1 out of memmaps into one array a batch; `convert` also makes int64 inputs and targets of it; `loader` is
+  `Loader.batch` with all that it computes; `documents` adds the document number of every position; `best_fit` reads
+  packed rows; `mosaicml` iterates a shuffled StreamingDataset over the same tokens (a process of its own each round)
+  and stacks batches as int64. Rounds take turns; medians.
+- scale: a table of 57,742 shards of 1 GiB (3.78e9 windows) of which no file exists: CPU seconds and memory of a fresh
+  process until the places of sample 0 and of sample 3e9 are known.
+- resume: seconds to the next sample of a dataset of many small samples, ours and mosaicml's, as it grows.
+- remote: bytes fetched for a byte read from a remote filesystem, whole shards against ranges, by the size of the cache.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
-from training.loader import Loader
-from training.shards import TOKEN, TokenShards
-
+HOUSE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HOUSE)]
+PEER = HOUSE / "benchmarks" / "peers" / "streaming_peer.py"
 SHARDS, SHARD_TOKENS, DOCUMENT = 8, 8 << 20, 700
+MANY, MANY_TOKENS = 57_742, 1 << 28
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", help="folder of a tokens artifact")
+    parser.add_argument("--only", default="read,scale,remote,resume")
+    parser.add_argument("--peers", help="an interpreter that has mosaicml-streaming")
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--start", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.start:
+        print(json.dumps(start(arguments.start)))
+        return
+    for name in arguments.only.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            {"read": read, "scale": scale, "resume": resume, "remote": remote}[name](Path(folder), arguments)
+
+
+# ----------------------------------------------------------------------------------------------------------------- read
+
+
+def read(folder: Path, arguments: argparse.Namespace) -> None:
+    import torch
+
+    from training.cache import Cache
+    from training.loader import Loader
+
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        uri = arguments.tokens or write(Path(folder))
-        began = time.perf_counter()
-        loader = Loader(uri, "train", None, 0, arguments.length)
-        started = time.perf_counter() - began
-        loader.store.verify()
-        rates = measure(loader, arguments.batch, arguments.seconds)
-    print(f"windows of {arguments.length} tokens, batches of {arguments.batch}; start-up {started * 1e3:.1f} ms")
-    for name, rate in rates.items():
-        print(f"{name:>10}: {rate:10,.0f} windows/s {rate * arguments.length / 1e6:8,.0f}M tokens/s")
-    print(
-        f"   ratio: {rates['loader'] / rates['copy']:.2f} of copy, {rates['loader'] / rates['convert']:.2f} of convert"
-    )
+    cache = Cache(folder / "cache")
+    uri = write(folder, SHARDS, SHARD_TOKENS)
+    loader = Loader(uri, "train", None, 0, arguments.length, cache=cache)
+    packed = Loader(uri, "train", None, 0, arguments.length, "best_fit", cache)
+    loader.store.verify()
+    turns = sides(loader, packed, arguments.batch)
+    peers = Path(arguments.peers) if arguments.peers else None
+    if peers:
+        tokens = folder / "tokens.bin"
+        with tokens.open("wb") as file:
+            for shard in loader.store:
+                file.write(shard.tokens_T.tobytes())
+        peer(peers, "write", str(tokens), str(arguments.length), str(folder / "mds"))
+    found: dict[str, list[float]] = {}
+    cpu: dict[str, list[float]] = {}
+    for _ in range(arguments.rounds):
+        for name, side in turns.items():
+            per_second, per_cpu_second = rate(side, arguments.batch, arguments.seconds)
+            found.setdefault(name, []).append(per_second)
+            cpu.setdefault(name, []).append(per_cpu_second)
+        if peers:
+            result = peer(peers, "read", str(folder / "mds"), str(arguments.batch), str(arguments.seconds))
+            found.setdefault("mosaicml", []).append(result["per_second"])
+            cpu.setdefault("mosaicml", []).append(result["per_cpu_second"])
+    print(f"windows of {arguments.length} tokens, batches of {arguments.batch}, medians of {arguments.rounds} rounds")
+    ours = median(cpu["loader"])
+    for name in found:
+        print(
+            f"{name:>10}: {median(found[name]):10,.0f} a second, {median(cpu[name]):10,.0f} a CPU-second; "
+            f"loader is {ours / median(cpu[name]):6.2f} of it"
+        )
+    print(f"  padding of packed rows: {packed.waste()}")
 
 
-def measure(loader: Loader, batch: int, seconds: float) -> dict[str, float]:
-    """Windows a second of each side, the best of rounds that alternate for `seconds`."""
+def sides(loader: Any, packed: Any, batch: int) -> dict[str, Callable[[int], object]]:
+    """What is measured, each a function of the number of the batch."""
+    from training.shards import TOKEN
+
     length = loader.sequence_length
-    maps = [
-        np.memmap(shard.file.local, TOKEN, "r")
-        for shards in TokenShards(loader.store.uri).shards("train").values()
-        for shard in shards
-        if shard.tokens > length
-    ]
+    maps = [np.memmap(shard.file.local, TOKEN, "r") for shard in loader.store]
     generator = np.random.default_rng(0)
 
     def draw() -> list[tuple[np.memmap, int]]:
@@ -82,50 +131,175 @@ def measure(loader: Loader, batch: int, seconds: float) -> dict[str, float]:
         read_BT = copy(turn)
         return read_BT[:, :-1].astype(np.int64), read_BT[:, 1:].astype(np.int64)
 
-    def ours(turn: int) -> object:
-        return loader.batch(turn * batch, batch)
-
-    def documents(turn: int) -> object:
-        return loader.batch(turn * batch, batch).document_ids_BS
-
-    sides: dict[str, Callable[[int], object]] = {
+    return {
         "copy": copy,
         "convert": convert,
-        "loader": ours,
-        "+documents": documents,
+        "loader": lambda turn: loader.batch(turn * batch, batch),
+        "documents": lambda turn: loader.batch(turn * batch, batch).document_ids_BS,
+        "best_fit": lambda turn: packed.batch(turn * batch, batch),
     }
-    best = dict.fromkeys(sides, 0.0)
-    turn, until = 0, time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        for name, side in sides.items():
-            began = time.perf_counter()
-            for step in range(8):
-                side(turn + step)
-            best[name] = max(best[name], 8 * batch / (time.perf_counter() - began))
-        turn += 8
-    return best
 
 
-def write(folder: Path) -> str:
+def rate(side: Callable[[int], object], batch: int, seconds: float) -> tuple[float, float]:
+    """Windows a second and a CPU-second."""
+    for turn in range(4):
+        side(turn)
+    began, cpu, turn = time.perf_counter(), time.process_time(), 4
+    while time.perf_counter() - began < seconds:
+        side(turn)
+        turn += 1
+    count = (turn - 4) * batch
+    return count / (time.perf_counter() - began), count / (time.process_time() - cpu)
+
+
+def write(folder: Path, shards: int, tokens: int) -> str:
     """A tokens artifact of random tokens; returns its folder."""
-    generator, parts = np.random.default_rng(0), []
-    for number in range(SHARDS):
-        tokens_T = generator.integers(1, 160_000, SHARD_TOKENS).astype(TOKEN)
+    from tests.shards import folder_of
+
+    generator, made = np.random.default_rng(0), {}
+    for number in range(shards):
+        tokens_T = generator.integers(1, 160_000, tokens)
         tokens_T[DOCUMENT - 1 :: DOCUMENT] = 0
         tokens_T[-1] = 0
-        ends = (np.flatnonzero(tokens_T == 0) + 1).tolist()
-        rows = {"start": [0, *ends[:-1]], "end": ends, "id": [f"{number}-{row}" for row in range(len(ends))]}
-        key = f"train/{'ab'[number % 2]}/{number}"
-        shard, index = folder / f"{number}.bin", folder / f"{number}.parquet"
-        tokens_T.tofile(shard)
-        pq.write_table(pa.table(rows), index)
-        for kind, file in (("shards", shard), ("index", index)):
-            sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-            parts.append({"key": f"{kind}/{key}", "path": file.name, "sha256": sha256, "bytes": file.stat().st_size})
-    statistics = {"vocabulary": 160_000, "end_of_document": 0}
-    record = {"name": "tokens", "fingerprint": "0", "content": "0", "parts": parts, "statistics": statistics}
+        ends = np.flatnonzero(tokens_T == 0) + 1
+        rows = {"start": np.concatenate([[0], ends[:-1]]), "end": ends, "id": [f"{n}" for n in range(len(ends))]}
+        made[f"train/{'ab'[number % 2]}/made/{number:04}"] = (tokens_T, pa.table(rows))
+    return folder_of(folder, made, {"vocabulary": 160_000, "end_of_document": 0})
+
+
+def peer(python: Path, *arguments: str) -> dict[str, float]:
+    """What the peer's script printed."""
+    done = subprocess.run([str(python), str(PEER), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the peer failed: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# ---------------------------------------------------------------------------------------------------------------- scale
+
+
+def scale(folder: Path, arguments: argparse.Namespace) -> None:
+    uri = listed(folder, MANY, MANY_TOKENS)
+    results = [fresh(uri, arguments.length) for _ in range(arguments.rounds)]
+    print(f"{MANY:,} shards, {results[0]['windows']:,.0f} windows of {arguments.length}; fresh processes, medians")
+    for name in results[0]:
+        print(f"  {name}: {median(result[name] for result in results):,.4g}")
+
+
+def listed(folder: Path, shards: int, tokens: int) -> str:
+    """A tokens artifact with a table and no shards."""
+    import hashlib
+
+    from training.shards import TABLE
+
+    rows: dict[str, list[Any]] = {name: [] for name in TABLE}
+    for number in range(shards):
+        domain = ("code", "knowledge", "math", "web")[number * 4 // shards]
+        source = f"source-{number * 40 // shards:02}"
+        digest = hashlib.sha256(str(number).encode()).hexdigest()
+        values = [f"train/{domain}/{source}/{number:06}", "train", domain, source, tokens, 400_000, 4 * tokens]
+        for name, value in zip(TABLE, [*values, digest, 1 << 24, digest[::-1], digest[::-1]], strict=True):
+            rows[name].append(value)
+    path = folder / "shards.parquet"
+    schema = pa.schema([pa.field(name, pa.type_for_alias(kind), nullable=False) for name, kind in TABLE.items()])
+    pq.write_table(pa.table(rows, schema), path, compression="zstd")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    part = {"key": "shards", "path": path.name, "sha256": digest, "bytes": path.stat().st_size}
+    statistics = {"vocabulary": 163_840, "end_of_document": 163_585}
+    record = {"name": "tokens", "fingerprint": "0", "content": "0", "parts": [part], "statistics": statistics}
     (folder / "manifest.json").write_text(json.dumps(record))
     return str(folder)
+
+
+def fresh(uri: str, length: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--start", json.dumps([uri, length])]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def start(given: str) -> dict[str, float]:
+    """Start-up of a process, from its imports on."""
+    uri, length = json.loads(given)
+    before = time.process_time()
+    import torch  # noqa: F401 (what training has loaded anyway)
+
+    from training.loader import Loader
+
+    imported, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    loader = Loader(uri, "train", None, 0, length)
+    loader.order.locate(np.arange(64))
+    started, more = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    loader.order.locate(np.arange(3_000_000_000, 3_000_000_064))
+    resumed = time.process_time()
+    loader.identity()
+    return {
+        "windows": float(loader.order.windows_D.sum()),
+        "imports, CPU seconds": imported - before,
+        "loader and first samples, CPU seconds": started - imported,
+        "64 samples at 3e9, CPU seconds": resumed - started,
+        "identity, CPU seconds": time.process_time() - resumed,
+        "memory of the imports, MB": memory,
+        "memory of the loader, MB": more - memory,
+    }
+
+
+# --------------------------------------------------------------------------------------------------------------- resume
+
+
+def resume(folder: Path, arguments: argparse.Namespace) -> None:
+    from training.loader import Loader
+
+    for tokens in (1 << 17, 1 << 20):
+        here = folder / str(tokens)
+        loader_uri = write(here, 1, 2 * tokens)
+        at = int(0.9 * tokens)
+        ours = []
+        for _ in range(arguments.rounds):
+            began = time.process_time()
+            Loader(loader_uri, "train", None, 0, 2).batch(at, 1)
+            ours.append(time.process_time() - began)
+        line = f"{tokens:>10,} samples: ours {median(ours) * 1e3:8.1f} ms of CPU"
+        if arguments.peers:
+            (shard,) = list(Loader(loader_uri, "train", None, 0, 2).store)
+            found = peer(Path(arguments.peers), "write", str(shard.file.local), "2", str(here / "mds"))
+            assert abs(found["windows"] - tokens) < 2
+            theirs = peer(Path(arguments.peers), "resume", str(here / "mds"), str(at))
+            line += f", mosaicml {theirs['cpu_seconds'] * 1e3:8.1f} ms, {theirs['megabytes']:.0f} MB"
+        print(line)
+
+
+# --------------------------------------------------------------------------------------------------------------- remote
+
+
+def remote(folder: Path, arguments: argparse.Namespace) -> None:
+    import fsspec
+
+    from training.cache import Cache
+    from training.loader import Loader
+    from training.ranges import Ranges
+
+    uri = write(folder, 64, 1 << 18)
+    fsspec.filesystem("memory").put(f"{uri}/", "memory://bench/", recursive=True)
+    total, count = 64 * (1 << 20), 1000
+    print(f"{count} windows of {arguments.length}, 64 shards of 1 MiB; bytes fetched for a byte used")
+    for part in (0.1, 0.5, 1.1):
+        used = count * (arguments.length + 1) * 4
+        fetched = []
+        for ranged in (False, True):
+            cache = Cache(folder / f"cache-{part}-{ranged}", int(part * total))
+            loader = Loader("memory://bench", "train", None, 0, arguments.length, cache=cache)
+            ranges = Ranges(cache) if ranged else None
+            for stream in loader._streams:
+                stream.ranges = ranges
+            began = time.process_time()
+            for first in range(0, count, 50):
+                loader.batch(first, 50)
+            seconds = time.process_time() - began
+            fetched.append((cache.fetched_bytes + (ranges.fetched_bytes if ranges else 0), seconds))
+        whole, parts = fetched
+        print(
+            f"  cache of {part:.0%} of the data: whole shards {whole[0] / used:7.2f} ({whole[1]:.2f} CPU-s), "
+            f"ranges {parts[0] / used:5.2f} ({parts[1]:.2f} CPU-s)"
+        )
 
 
 if __name__ == "__main__":

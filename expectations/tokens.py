@@ -9,16 +9,16 @@ import numpy as np
 import polars as pl
 
 from expectations.config import TokensGate
-from expectations.dataset import Dataset, keyed
+from expectations.dataset import Dataset
 from expectations.rules import Rule, Table
 from model.vocabulary import first_special_id
+from training.shards import Shard, TokenShards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 
-TOKEN = np.dtype("<u4")
 SPLITS = ("train", "heldout")
 AGAIN = "delete the tokens artifact and run its stage again"
 
@@ -26,34 +26,26 @@ AGAIN = "delete the tokens artifact and run its stage again"
 def tables(gate: TokensGate, tokens: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
     """The metrics of `tokens` with their rules. Reads every shard once, memory-mapped. `inputs` must hold the corpus
     and may hold the rewrites: an indexed document must be one of theirs."""
-    vocabulary, end = int(tokens.statistics["vocabulary"]), int(tokens.statistics["end_of_document"])
-    index_files = dict(keyed(tokens, "index"))
+    store = TokenShards(tokens.uri)
     rows, indices = [], []
-    for key, file in keyed(tokens, "shards"):
-        _, split, domain, _ = key.split("/")
-        path = index_files.get(key.replace("shards/", "index/", 1))
-        index = _index(path)
-        rows.append(
-            {
-                "shard": key.removeprefix("shards/"),
-                "split": split,
-                "domain": domain,
-                "indexed": int(path is not None),
-            }
-            | _shard(file, index, vocabulary, end)
-        )
-        indices.append(index.with_columns(split=pl.lit(split), domain=pl.lit(domain)))
+    for shard in store:
+        index = _index(shard.index.local)
+        place = {"split": shard.split, "domain": shard.domain}
+        rows.append({"shard": shard.key, **place} | _shard(shard, index, store.vocabulary, store.end_of_document))
+        indices.append(index.with_columns(split=pl.lit(shard.split), domain=pl.lit(shard.domain)))
     shards = pl.DataFrame(rows, schema=_SHARDS)
-    documents = pl.concat(indices) if indices else _index(None).with_columns(split=pl.lit(""), domain=pl.lit(""))
+    documents = (
+        pl.concat(indices) if indices else pl.DataFrame(schema=_INDEX | {"split": pl.String, "domain": pl.String})
+    )
     return [
         _whole(gate, tokens, inputs, shards, documents),
         _domains(gate, tokens, shards),
-        _shards_table(shards, vocabulary),
+        _shards_table(shards, store.vocabulary),
     ]
 
 
+_INDEX = {"id": pl.String, "root": pl.String, "start": pl.Int64, "end": pl.Int64}
 _COUNTS = (
-    "indexed",
     "tokens",
     "documents",
     "largest",
@@ -67,11 +59,8 @@ _COUNTS = (
 _SHARDS = {**dict.fromkeys(("shard", "split", "domain"), pl.String), **dict.fromkeys(_COUNTS, pl.Int64)}
 
 
-def _index(path: Path | None) -> pl.DataFrame:
+def _index(path: Path) -> pl.DataFrame:
     """The document index of one shard: id, root (the id of the original document), start, end."""
-    schema = {"id": pl.String, "root": pl.String, "start": pl.Int64, "end": pl.Int64}
-    if path is None:
-        return pl.DataFrame(schema=schema)
     frame = pl.read_parquet(path)
     source = pl.col("source_id") if "source_id" in frame.columns else pl.lit(None, pl.String)
     blank = source.is_null() | (source == "")
@@ -79,10 +68,10 @@ def _index(path: Path | None) -> pl.DataFrame:
     return frame.select(pl.col("id"), root.alias("root"), pl.col("start", "end").cast(pl.Int64))
 
 
-def _shard(path: Path, index: pl.DataFrame, vocabulary: int, end: int) -> dict[str, int]:
+def _shard(shard: Shard, index: pl.DataFrame, vocabulary: int, end: int) -> dict[str, int]:
     """What is counted of one shard; the spans are held against the tokens themselves."""
-    size = path.stat().st_size // TOKEN.itemsize
-    tokens_T = np.memmap(path, TOKEN, "r") if size else np.empty(0, TOKEN)
+    tokens_T = shard.tokens_T
+    size = len(tokens_T)
     starts, ends = index["start"].to_numpy(), index["end"].to_numpy()
     expected = np.concatenate([[0], ends[:-1]]) if len(ends) else starts
     last = np.clip(ends - 1, 0, max(size - 1, 0))
@@ -301,14 +290,6 @@ def _shards_table(shards: pl.DataFrame, vocabulary: int) -> Table:
             least=0,
             most=vocabulary - 1,
         ),
-        Rule(
-            "Every shard has its document index",
-            "indexed",
-            "attention could not keep documents apart",
-            AGAIN,
-            least=1,
-            most=1,
-        ),
         never(
             "special",
             "No text was encoded as a special token",
@@ -328,7 +309,7 @@ def _shards_table(shards: pl.DataFrame, vocabulary: int) -> Table:
             "Every shard belongs to the training or the held-out split",
             "split",
             "nobody would read it",
-            "name shards `shards/train/...` or `shards/heldout/...`",
+            "list shards with the split `train` or `heldout`",
             among=SPLITS,
         ),
     )

@@ -28,8 +28,8 @@ class CalibrationError(ValueError):
 class Wanted:
     """What to measure and what to show of it."""
 
-    pairs: tuple[str, ...] = ()
-    """Files of pairs; the shipped ones where none is named."""
+    pairs: tuple[str, ...] = ("asked",)
+    """Shipped sets (`asked`, `free`) and files of pairs."""
     kinds: tuple[str, ...] = ()
     """Kinds of corruption; all where none is named."""
     each: int = 1

@@ -16,9 +16,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flows.network import network
+from flows.model_commands import network
 from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName, Request
+from flows.token_commands import tokens
 from tasks.progress import clock
 
 app = typer.Typer(
@@ -33,10 +34,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(network)
+app.add_typer(tokens)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-
-app.add_typer(network, name="model")
 
 
 @app.command()
@@ -171,14 +172,29 @@ def report(
 @app.command()
 def lineage(
     identifier: Annotated[
-        str, typer.Argument(help="A document id (or its start), a rewrite id, or `sample:ID:POSITION`.")
+        str,
+        typer.Argument(
+            help="A document's or rewrite's id (or its start), `base:STEP:POSITION`, `base:STEP:RANK/WORLD:POSITION` "
+            "or `sample:NUMBER:POSITION`."
+        ),
     ],
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """From a token span, a document or a rewrite to its origin: rewrite, prompt, model, source, licence, steps."""
+    """From a token of training, a document or a rewrite to its origin, and on to the updates that read it.
+
+    Examples:
+
+    - `openk2 lineage 4a575b22`: a document or a rewrite, by the start of its id.
+
+    - `openk2 lineage base:120:4711`: token 4711 of the global batch of pretraining's update 120.
+
+    - `openk2 lineage base:120:3/48:4711`: the same of what rank 3 of 48 reads.
+
+    - `openk2 lineage sample:17:3`: token 3 of sample 17 of pretraining's first stream.
+    """
     from flows.lineage import render, trace
 
     out.print(render(trace(request_of(preset, root, preset_file, overrides), identifier)))
@@ -269,7 +285,7 @@ def inspect(
 def calibrate_alignment(
     pairs: Annotated[
         list[str] | None,
-        typer.Option("--pairs", help="Pairs of your own, JSONL: path, glob or URL; else the shipped ones. Repeatable."),
+        typer.Option("--pairs", help="`asked` (default), `free`, or your own JSONL: path, glob or URL. Repeatable."),
     ] = None,
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
@@ -310,13 +326,16 @@ def calibrate_alignment(
 ) -> None:
     """How well the alignment check tells a faithful rewrite from a corrupted one.
 
-    Corrupts the faithful rewrites of 1,100 shipped pairs (or your own) and segments of the preset's corpus: numbers,
-    units, negations, names, sentences, relations, formulas and code. Shows what each check and the whole stack refuses,
-    per kind, and what each threshold would be on the tune half.
+    Corrupts faithful rewrites and segments of the preset's corpus: numbers, units, negations, names, sentences,
+    relations, formulas and code. Shows what each check and the whole stack refuses, per kind, and what each threshold
+    would be on the tune half. Shipped are rewrites that answer the stage's own prompts (`asked`), and rewrites that
+    follow no rule (`free`).
 
     Examples:
 
-    - `openk2 calibrate-alignment`: everything, with the preset's thresholds.
+    - `openk2 calibrate-alignment`: the rewrites that were asked for, with the preset's thresholds.
+
+    - `openk2 calibrate-alignment --pairs free`: what the check makes of rewrites that follow no rule.
 
     - `openk2 calibrate-alignment --failures negation -n 5`: negations that pass, source beside rewrite.
 
@@ -327,7 +346,7 @@ def calibrate_alignment(
     from flows.calibration import Wanted, calibrate
 
     wanted = Wanted(
-        pairs=tuple(pairs or ()),
+        pairs=tuple(pairs or ("asked",)),
         kinds=tuple(kinds or ()),
         each=each,
         sample=sample,

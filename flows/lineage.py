@@ -4,31 +4,38 @@ An identifier is one of
 - a document's or a rewrite's id, or the start of it;
 - `base:STEP:POSITION`: the token at POSITION of the global batch of pretraining's update STEP (from 1), counted
   sample after sample from 0;
-- `sample:ID:POSITION`: the token at POSITION of sample ID of pretraining's first stream.
+- `base:STEP:RANK/WORLD:POSITION`: the same in the slice that RANK (from 0) of WORLD data-parallel ranks takes;
+- `sample:NUMBER:POSITION`: the token at POSITION of sample ID of pretraining's first stream.
 
 `trace` answers with a record of plain values; `render` makes it a tree for the terminal. Reads manifests, indices and
-the rows asked for; runs nothing.
+the rows asked for; runs nothing. Which batch a document was tokenised in says which few shards may hold it, and a shard
+says its batch: no index of another shard is opened.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from flows.request import Request
-from tasks.artifact import Artifact
+from tasks.artifact import Artifact, Part
+from tasks.tokens.batches import Batch
+from tasks.tokens.shards import keys_of
+from tasks.tokens.shards import plan as batches_of
+from training.schedule import share
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
     from flows.dag import Dag
+    from tasks.tokens.config import TokensConfig
     from training.config import PretrainConfig
     from training.loader import Loader
 
@@ -36,8 +43,19 @@ SHOWN = 24  # tokens shown on either side of the one asked for
 HEAD = 160  # characters shown of a text
 
 
+FORMS = "base:STEP:POSITION, base:STEP:RANK/WORLD:POSITION or sample:NUMBER:POSITION"
+
+
 class LineageError(ValueError):
     """An identifier that names nothing, or more than one thing."""
+
+
+class Found(NamedTuple):
+    """A row of a dataset, and the part that holds it."""
+
+    name: str
+    row: dict[str, Any]
+    part: Part
 
 
 @dataclass(frozen=True)
@@ -104,17 +122,18 @@ def trace_in(plan: Dag, identifier: str) -> Trace:
         token, name = _token(plan, identifier)
         return _document(plan, identifier, name, token)
     if not identifier.strip():
-        raise LineageError("give a document id (or its start), a rewrite id, base:STEP:POSITION or sample:ID:POSITION")
+        raise LineageError(f"give a document id (or its start), a rewrite id, {FORMS}")
     return _document(plan, identifier, identifier.strip().lower(), None)
 
 
 def _document(plan: Dag, identifier: str, name: str, token: Token | None) -> Trace:
-    """The chain from a document or rewrite whose id starts with `name`."""
+    """The chain from a document or rewrite whose id starts with `name`, or is that of `token`."""
     corpus, rewrites = plan.corpus.require(), plan.rewrites.artifact()
-    found = dict(_rows(corpus, "documents", "id", name))
-    made = dict(_rows(rewrites, "rewrites", "id", name)) if rewrites else {}
+    batch = _batch(plan, token.shard) if token else None
+    found = {one.name: one for one in _rows(corpus, "documents", "id", name, batch)}
+    made = {one.name: one for one in _rows(rewrites, "rewrites", "id", name, batch)} if rewrites else {}
     if not found and not made:
-        dropped = dict(_rows(corpus, "rejected", "id", name))
+        dropped = {one.name: one.row for one in _rows(corpus, "rejected", "id", name)}
         if len(dropped) == 1:
             return Trace(identifier, rejected=next(iter(dropped.values())))
         raise LineageError(
@@ -128,66 +147,70 @@ def _document(plan: Dag, identifier: str, name: str, token: Token | None) -> Tra
     if len(found) + len(made) > 1:
         some = ", ".join(sorted([*found, *made])[:4])
         raise LineageError(f"'{name}' starts {len(found) + len(made)} ids ({some}, ...): give more of it")
-    rewrite = next(iter(made.values()), None)
-    if rewrite:
-        name = str(rewrite["id"])
-        sources = dict(_rows(corpus, "documents", "id", str(rewrite["source_id"])))
-        document = sources.get(str(rewrite["source_id"]))
-    else:
-        document = next(iter(found.values()))
-        name = str(document["id"])
+    ((group, one),) = [("documents", one) for one in found.values()] + [("rewrites", one) for one in made.values()]
+    document: dict[str, Any] | None = one.row
+    rewrite: dict[str, Any] | None = None
     segments: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
-    if rewrite and rewrites:
-        tried = _rows(rewrites, "segments", "source_id", str(rewrite["source_id"]))
-        segments = [row for _, row in tried if row.get("style") == rewrite.get("style")]
+    if rewrites and group == "rewrites":
+        rewrite, source = one.row, str(one.row["source_id"])
+        document = next((row for name, row, _ in _rows(corpus, "documents", "id", source) if name == source), None)
+        tried = _rows(rewrites, "segments", "source_id", source)
+        segments = [row for _, row, _ in tried if row.get("style") == rewrite.get("style")]
         segments.sort(key=lambda row: (row.get("index", 0), row.get("attempt", 0)))
     elif rewrites:
-        others = [
-            {"id": row["id"], "style": row.get("style")} for _, row in _rows(rewrites, "rewrites", "source_id", name)
-        ]
+        of_it = _rows(rewrites, "rewrites", "source_id", one.name)
+        others = [{"id": row["id"], "style": row.get("style")} for _, row, _ in of_it]
+    span, readings = None, None
+    if (tokens := plan.tokens.artifact()) and rewrites:
+        config = cast("TokensConfig", plan.tokens.config)
+        under = keys_of(config, corpus, rewrites, group, one.part, one.row)
+        span, readings = _span(tokens, one.name, under), _readings(plan, one.name, under)
     return Trace(
         identifier=identifier,
         token=token,
-        span=_span(plan.tokens.artifact(), name),
+        span=span,
         rewrite=rewrite,
         segments=segments,
         document=document,
         rewrites=others,
-        readings=_readings(plan, name),
+        readings=readings,
     )
 
 
-def _rows(artifact: Artifact, group: str, column: str, start: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(id, row) of every record of `group` whose `column` starts with `start`. Only that column is read in full."""
-    for path in artifact.files(group):
+def _batch(plan: Dag, shard: str) -> Batch:
+    """The batch of the tokens stage that wrote a shard: its number is in the key."""
+    config = cast("TokensConfig", plan.tokens.config)
+    number = int(shard.rpartition("/")[2].partition("-")[0])
+    return batches_of(config, plan.corpus.require(), plan.rewrites.require())[number]
+
+
+def _rows(artifact: Artifact, group: str, column: str, start: str, batch: Batch | None = None) -> Iterator[Found]:
+    """Every record of `group` whose `column` starts with `start`, of the parts of `batch` only where one is given. Only
+    that column is read in full."""
+    for part in artifact.parts(group):
+        if batch and (batch.group != group or part not in batch.parts):
+            continue
+        path = artifact.file(part)
         if column not in pq.read_schema(path).names:
             continue
         values = pq.read_table(path, columns=[column])[column]
         places = pc.indices_nonzero(pc.starts_with(values, pattern=start))
         if len(places):
             for row in pq.read_table(path).take(places).to_pylist():
-                yield str(row.get("id", row[column])), row
+                yield Found(str(row.get("id", row[column])), row, part)
 
 
-def _span(tokens: Artifact | None, name: str) -> dict[str, Any] | None:
-    if tokens is None:
+def _span(tokens: Artifact, name: str, under: str) -> dict[str, Any] | None:
+    """Where the document `name` lies in the shards whose keys begin with `under`."""
+    from training.shards import TokenShards
+
+    found = [(shard, row) for shard in TokenShards(tokens.uri).under(under) for row in shard.documents_named(name)]
+    if not found:
         return None
-    found: dict[str, Any] | None = None
-    for part in tokens.parts("index"):
-        for _, row in _rows_of(tokens.file(part), name):
-            if found is None:
-                _, split, domain, number = part.key.split("/")
-                shard = f"shards/{split}/{domain}/{number}"
-                found = {"split": split, "domain": domain, "shard": shard, "start": row["start"], "end": row["end"]}
-                found["copies"] = 0
-            found["copies"] += 1
-    return found
-
-
-def _rows_of(path: Path, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for row in pq.read_table(path, filters=[("id", "==", name)]).to_pylist():
-        yield name, row
+    shard, row = found[0]
+    place = {"split": shard.split, "domain": shard.domain, "shard": shard.key}
+    return place | {"start": row["start"], "end": row["end"], "copies": len(found)}
 
 
 # ------------------------------------------------------------------------------------------------ pretraining's reading
@@ -198,27 +221,30 @@ def _pretraining(plan: Dag) -> PretrainConfig:
 
 
 def _loader(plan: Dag, stream: int) -> Loader:
-    """The loader as pretraining makes it for one stream of samples: stages in a row with one sequence length."""
+    """The loader as pretraining makes it for one stream of samples: stages in a row that cut it alike."""
     from training.loader import Loader
 
     config = _pretraining(plan)
     spans = [span for span in config.stages.spans if span.stream == stream]
-    mixes = config.stages.mixes(stream)
-    return Loader(plan.tokens.require().uri, "train", mixes, config.seed, spans[0].stage.sequence_length)
+    mixes, stage = config.stages.mixes(stream), spans[0].stage
+    uri = plan.tokens.require().uri
+    loader = Loader(uri, "train", mixes, config.seed, stage.sequence_length, stage.samples)
+    trained = plan.base.artifact()
+    if trained and "skipped" in trained.statistics:
+        for key, first in trained.statistics["skipped"][stream].items():
+            loader.skip(key, first)
+    return loader
 
 
-def _readings(plan: Dag, name: str) -> Readings | None:
-    """Every update of pretraining's plan that reads the document `name`."""
-    tokens = plan.tokens.artifact()
-    if tokens is None:
-        return None
+def _readings(plan: Dag, name: str, under: str) -> Readings:
+    """Every update of pretraining's plan that reads the document `name`, which lies in shards under `under`."""
     spans = _pretraining(plan).stages.spans
     updates: set[int] = set()
     samples: list[tuple[int, int]] = []
     for stream, group in itertools.groupby(spans, key=lambda span: span.stream):
         stages = list(group)
         until = stages[-1].first_sample + stages[-1].updates * stages[-1].stage.batch
-        for sample in _loader(plan, stream).samples_of(name, until):
+        for sample in _loader(plan, stream).samples_of(name, until, under):
             stage = [span for span in stages if span.first_sample <= sample][-1]
             updates.add(stage.first_update + (sample - stage.first_sample) // stage.stage.batch + 1)
             samples.append((stream, sample))
@@ -226,31 +252,34 @@ def _readings(plan: Dag, name: str) -> Readings | None:
 
 
 def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
-    """The token that `base:STEP:POSITION` or `sample:ID:POSITION` names, and the id of its document."""
-    kind, *numbers = identifier.split(":")
-    if len(numbers) != 2 or not all(number.isdigit() for number in numbers):
-        raise LineageError(
-            f"'{identifier}' is not of the form base:STEP:POSITION or sample:ID:POSITION (whole numbers)"
-        )
-    first, position = map(int, numbers)
+    """The token that `base:STEP:POSITION` or `sample:NUMBER:POSITION` names, and the id of its document."""
+    form = re.fullmatch(r"(base|sample):(\d+)(?::(\d+)/(\d+))?:(\d+)", identifier)
+    if form is None or (form[1] == "sample" and form[3]):
+        raise LineageError(f"'{identifier}' is not of the form {FORMS} (whole numbers)")
+    first, position = int(form[2]), int(form[5])
     stages = _pretraining(plan).stages
     update: int | None = None
     stream, sample = 0, first
-    if kind == "base":
+    if form[1] == "base":
         if not 1 <= first <= stages.updates:
             raise LineageError(f"pretraining has the updates 1 to {stages.updates}, not {first}")
         record = stages.update(first)
         length, update, stream = record.stage.sequence_length, first, record.stream
-        if position >= record.stage.batch * length:
-            raise LineageError(
-                f"update {first} reads the positions 0 to {record.stage.batch * length - 1}, not {position}"
-            )
-        sample, position = record.first_sample + position // length, position % length
+        rank, world = (int(form[3]), int(form[4])) if form[3] else (0, 1)
+        if rank >= world:
+            raise LineageError(f"rank {rank} is not one of {world}: they count from 0")
+        offset, size = share(record.stage.batch, rank, world)
+        if position >= size * length:
+            who = f"rank {rank} of {world} in update {first}" if form[3] else f"update {first}"
+            raise LineageError(f"{who} reads the positions 0 to {size * length - 1}, not {position}")
+        sample, position = record.first_sample + offset + position // length, position % length
     loader = _loader(plan, stream)
     if position >= loader.sequence_length:
         raise LineageError(f"a sample has the positions 0 to {loader.sequence_length - 1}, not {position}")
-    spans = loader.describe(sample)
-    span = next(span for span in spans if span.first <= position < span.first + span.end - span.start)
+    holding = [span for span in loader.describe(sample) if span.first <= position < span.first + span.end - span.start]
+    if not holding:
+        raise LineageError(f"position {position} of sample {sample} is padding: no document stands there")
+    span = holding[0]
     ids = loader.batch(sample, 1).tokens_BS[0].tolist()[span.first : span.first + span.end - span.start]
     at = position - span.first
     before, text, after = _texts(plan, [ids[max(0, at - SHOWN) : at], ids[at : at + 1], ids[at + 1 : at + 1 + SHOWN]])
@@ -259,9 +288,12 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
 
 
 def _texts(plan: Dag, pieces: Sequence[list[int]]) -> list[str]:
-    from tasks.tokens.tokenizer import decode_bytes, load
+    from tasks.tokens.tokenizer import decode_bytes, load, sha256_of
 
-    tokenizer = load(plan.tokenizer.require().file("tokenizer"))
+    learned, tokens = plan.tokenizer.require(), plan.tokens.require()
+    if tokens.statistics["tokenizer_sha256"] != sha256_of(learned):
+        raise LineageError(f"{tokens.uri} was made with another tokenizer.json than {learned.uri} has")
+    tokenizer = load(learned.file("tokenizer"))
     return [decode_bytes(tokenizer, ids).decode(errors="replace") for ids in pieces]
 
 

@@ -1,4 +1,4 @@
-"""The options that commands of `openk2` share: which recipe, and where its artifacts lie."""
+"""The options that every command has: which recipe, and where its artifacts lie."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ SetOption = Annotated[
 
 
 def request_of(preset: PresetName, root: str, preset_file: str | None, overrides: list[str] | None) -> Request:
-    """What a person asked for on the command line."""
+    """What those options ask for."""
     return Request(preset=preset, root=root, preset_file=preset_file, overrides=overrides or [])

@@ -23,6 +23,6 @@ def tokens(request: Request) -> Artifact:
     tokenizer = train_tokenizer(plan.tokenizer, corpus)
     rewrites = plan.rewrites.require()
     mix = mix_corpus(plan.mix, corpus, plan.scores.require(), rewrites, tokenizer, preset.execution)
-    shards = write_shards(plan.tokens, corpus, rewrites, tokenizer, mix)
+    shards = write_shards(plan.tokens, corpus, rewrites, tokenizer, mix, preset.execution)
     gate(plan.tokens_gate, plan.tokens)
     return shards

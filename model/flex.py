@@ -67,7 +67,7 @@ def _from_blocks(part_BNN: Tensor, whole_BNN: Tensor, visible: Callable[..., Ten
 
 
 @cache
-def _compiled() -> Callable[..., Any]:
+def _compiled() -> Any:
     return torch.compile(flex_attention)  # uncompiled it would hold all logits
 
 
@@ -79,7 +79,7 @@ def blockwise_attention(
 
     A NaN among the logits spoils the output; the maximum may pass over it.
     """
-    kernel = _compiled() if q_BHSQ.is_cuda else flex_attention
+    kernel: Any = _compiled() if q_BHSQ.is_cuda else flex_attention
     aux = AuxRequest(max_scores=True) if max_logits else None
     result = kernel(q_BHSQ, k_BHSQ, v_BHSV, scale=scale, block_mask=blocks, return_aux=aux)
     if not max_logits:

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from model.precision import compute_dtype
 
-CHUNK_NUMBERS = (
-    1 << 21
-)  # logits held at once: fewer overflow the caches less, more share a pass over the weight's gradient
+CHUNK_NUMBERS = 1 << 21  # logits held at once on a CPU; half as many cost one more pass over the weight's gradient
+GPU_CHUNK_NUMBERS = 1 << 27  # on a GPU, 0.5 GB in float32: 800 tokens of K2's vocabulary, enough to fill it
 
 
-def _chunk(vocabulary: int) -> int:
-    return max(1, CHUNK_NUMBERS // vocabulary)
+def _chunk(weight_VD: Tensor) -> int:
+    """Tokens of a chunk."""
+    return max(1, (GPU_CHUNK_NUMBERS if weight_VD.is_cuda else CHUNK_NUMBERS) // len(weight_VD))
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -34,8 +34,8 @@ class _CrossEntropy(torch.autograd.Function):
         loss = hidden_TD.new_zeros((), dtype=torch.float32)
         d_hidden = torch.empty_like(hidden_TD) if wants else None
         d_weight = torch.zeros_like(weight_VD, dtype=torch.float32) if wants else None
-        for start in range(0, len(hidden_TD), _chunk(len(weight_VD))):
-            rows = slice(start, start + _chunk(len(weight_VD)))
+        for start in range(0, len(hidden_TD), _chunk(weight_VD)):
+            rows = slice(start, start + _chunk(weight_VD))
             kept_C1 = targets_T[rows, None] != ignore
             target_C1 = targets_T[rows, None].where(kept_C1, 0)
             h_CD = hidden_TD[rows].to(dtype)
@@ -90,7 +90,7 @@ class _LogProbs(torch.autograd.Function):
         ctx.heat, ctx.dtype = heat, dtype
         w_VD = weight_VD.to(dtype)
         pieces = []
-        for rows in torch.arange(len(hidden_TD), device=hidden_TD.device).split(_chunk(len(weight_VD))):
+        for rows in torch.arange(len(hidden_TD), device=hidden_TD.device).split(_chunk(weight_VD)):
             logits_CV = (hidden_TD[rows].to(dtype) @ w_VD.T).float() / heat
             pieces.append(logits_CV.gather(1, targets_T[rows, None])[:, 0] - logits_CV.logsumexp(-1))
         return torch.cat(pieces) if pieces else hidden_TD.new_zeros(0, dtype=torch.float32)
@@ -100,7 +100,7 @@ class _LogProbs(torch.autograd.Function):
         hidden_TD, weight_VD, targets_T = ctx.saved_tensors
         w_VD = weight_VD.to(ctx.dtype)
         d_hidden, d_weight = torch.empty_like(hidden_TD), torch.zeros_like(weight_VD, dtype=torch.float32)
-        for rows in torch.arange(len(hidden_TD), device=hidden_TD.device).split(_chunk(len(weight_VD))):
+        for rows in torch.arange(len(hidden_TD), device=hidden_TD.device).split(_chunk(weight_VD)):
             h_CD, up_C1 = hidden_TD[rows].to(ctx.dtype), grads[0][rows, None] / ctx.heat
             d_CV = -((h_CD @ w_VD.T).float() / ctx.heat).softmax(-1) * up_C1
             d_CV.scatter_add_(1, targets_T[rows, None], up_C1)

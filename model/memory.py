@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from model.footprint import OFFLOAD_BYTES, TILE, MemoryConfig, Recomputed, StoredInFp8
+from model.fused import fused
 
 FP8 = torch.float8_e4m3fn
 FP8_LARGEST = torch.finfo(FP8).max  # 448
@@ -48,21 +49,28 @@ class Fp8(NamedTuple):
 
 def to_fp8(x: Tensor) -> Fp8:
     """Rounds the last dimension in tiles of 128 numbers, the last one shorter. What is not finite stays so."""
-    width = x.shape[-1]
-    tiles = -(-width // TILE)
-    padded = F.pad(x, (0, tiles * TILE - width)) if width % TILE else x
-    tiled = padded.float().unflatten(-1, (tiles, TILE))
-    amax = tiled.abs().amax(-1, keepdim=True)
-    scales = torch.where(amax == 0, 1.0, amax / FP8_LARGEST)
-    values = (tiled / scales).to(FP8).flatten(-2)[..., :width].contiguous()
-    return Fp8(values, scales[..., 0], x.dtype)
+    return Fp8(*_rounded(x), x.dtype)
 
 
 def from_fp8(stored: Fp8) -> Tensor:
     """The tensor again, contiguous; off by at most 1/16 of a number, or 2^-18 of its tile's largest if that is more."""
-    width = stored.values.shape[-1]
-    scales = stored.scales.repeat_interleave(TILE, dim=-1)[..., :width]
-    return stored.values.float().mul_(scales).to(stored.dtype)
+    return _expanded(*stored)
+
+
+@fused
+def _rounded(x: Tensor) -> tuple[Tensor, Tensor]:
+    width = x.shape[-1]
+    tiled = F.pad(x.float(), (0, -width % TILE)).unflatten(-1, (-1, TILE))
+    amax = tiled.abs().amax(-1, keepdim=True)
+    scales = torch.where(amax == 0, 1.0, amax / FP8_LARGEST)
+    return (tiled / scales).to(FP8).flatten(-2)[..., :width].contiguous(), scales[..., 0]
+
+
+@fused
+def _expanded(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    width = values.shape[-1]
+    tiled = F.pad(values.float(), (0, -width % TILE)).unflatten(-1, (-1, TILE))
+    return (tiled * scales[..., None]).flatten(-2)[..., :width].to(dtype).contiguous()
 
 
 def _expander(stored: Fp8) -> Callable[[], tuple[Tensor]]:

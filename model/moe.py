@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from model.attention import Linear
 from model.config import ModelConfig
+from model.fused import fused
 from model.memory import PLAIN, Keep
 from model.precision import compute_dtype
 
@@ -223,13 +224,21 @@ class _SwiGLUActivation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
-        return F.silu(gate).mul_(up)
+        return _silu_times(gate, up)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        gate, up = ctx.saved_tensors
-        d_gate = torch.ops.aten.silu_backward(grads[0] * up, gate)
-        return d_gate, F.silu(gate).mul_(grads[0])
+        return _silu_times_backward(grads[0], *ctx.saved_tensors)
+
+
+@fused
+def _silu_times(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
+
+
+@fused
+def _silu_times_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.ops.aten.silu_backward(dy * up, gate), F.silu(gate) * dy
 
 
 def swiglu(gate: Tensor, up: Tensor, keep: Keep = PLAIN) -> Tensor:

@@ -23,7 +23,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -206,6 +206,19 @@ class Step:
         """Write one part: `write(path)` fills a scratch file, which is hashed, moved to a name of its own and only
         then recorded. `rows` and `statistics` may be callables, asked after the writing. A full disk or a kill
         leaves no record, and so nothing anybody reads."""
+        part = self.store(key, suffix, write, rows, statistics)
+        self._record(part)
+        return part
+
+    def store(
+        self,
+        key: str,
+        suffix: str,
+        write: Callable[[Path], object],
+        rows: int | Callable[[], int] = 0,
+        statistics: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+    ) -> Part:
+        """`put` without the record: for files by the ten thousand, which a part that is put later lists."""
         with _scratch(self.uri) as folder:
             local = folder / f"part{suffix}"
             try:
@@ -225,8 +238,11 @@ class Step:
                 statistics=dict((statistics() if callable(statistics) else statistics) or {}),
             )
             _move_in(local, f"{self.uri}/{part.path}")
-        self._record(part)
         return part
+
+    def scratch(self) -> AbstractContextManager[Path]:
+        """A folder for files that grow, from where `write` can move them; removed with all that is left in it."""
+        return _scratch(self.uri)
 
     def adopt(self, key: str, source: Path, rows: int = 0, statistics: Mapping[str, Any] | None = None) -> Part:
         """Put a file that another process finished (a checkpoint, a metrics file): it is copied, then recorded."""

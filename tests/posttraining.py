@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -19,6 +18,7 @@ from model.vocabulary import SPECIAL_TOKENS
 from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tasks.agentic.dialogues import make_dialogues
 from tasks.artifact import Artifact, Step
+from tests.shards import publish_shards
 from training import run as runs
 
 VOCABULARY = 256 + len(SPECIAL_TOKENS)
@@ -84,10 +84,9 @@ def tokens_artifact(root: Path, count: int = 4000) -> Artifact:
     tokens = np.random.default_rng(0).integers(0, 256, count).astype("<u4")
     tokens[3::4] = tokens[0::4][: len(tokens[3::4])]
     step = Step("tokens", Label(name="tokens"), str(root))
-    step.put("shards/train/web/00000", ".bin", lambda path: path.write_bytes(tokens.tobytes()))
     index = pa.table({"start": [0], "end": [count], "id": ["document"]})
-    step.put("index/train/web/00000", ".parquet", lambda path: pq.write_table(index, path))
-    return step.publish({"vocabulary": VOCABULARY, "end_of_document": 257})
+    shards = {"train/web/made/0": (tokens, index)}
+    return publish_shards(step, shards, {"vocabulary": VOCABULARY, "end_of_document": 257})
 
 
 def dialogues_artifact(root: Path, tokenizer: Artifact, config: DialoguesConfig) -> Artifact:

@@ -54,6 +54,13 @@ class RunConfig(Config):
     """Updates between checkpoints; the last update of a stage writes one too."""
     keep_checkpoints: int = Field(default=2, gt=0)
     """Newest checkpoints that stay; older ones are deleted."""
+    prefetch_updates: int = Field(default=2, ge=0)
+    """Updates whose shards are checked, and fetched where they are remote, ahead of their use."""
+    bad_shards: Literal["error", "skip"] = "error"
+    """What a missing or altered shard is: the end of the run, or from that update on left out by every rank and
+    recorded (in the metrics, the checkpoints and the summary)."""
+    most_skipped: float = Field(default=0.01, ge=0, le=1)
+    """Share of the samples that may lie in skipped shards before the run ends after all."""
     collective_timeout_seconds: float = Field(default=600, gt=0)
     """How long a rank waits for the others before it ends with an error."""
     peak_flops: float | None = Field(default=None, gt=0)
@@ -77,6 +84,9 @@ class PretrainConfig(Config):
     """Precision of the forward and backward products; weights, gradients and optimizer state are float32."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the whole gradient; longer ones are shortened before the momentum sees them."""
+    most_epochs: dict[str, float] = Field(default_factory=dict)
+    """Most times that the whole run may read a domain (`web`), a source (`web/NAME`) or any source (`*`); a plan that
+    needs more is refused before it begins."""
     separate_documents: bool = True
     """Attention does not cross from one document of a packed sample into another."""
     evaluate_every: int | None = Field(default=None, gt=0)

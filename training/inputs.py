@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 from model.chat import Chat
 from model.config import ModelConfig
 from model.transformer import Transformer
+from training.cache import File
 from training.job import Job, JobError
 from training.rl.environments import Problem
-from training.shards import File
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What a run writes about itself: `metrics.jsonl`, the truth, and `progress.json`, the present.
 
-`metrics.jsonl` has one JSON object per line, with `event` (update, evaluation, heads) and `step` in each. What depends
-on the clock or the machine stands under `timing` alone: without it, the lines of a run that was killed and resumed are
-those of an undisturbed one.
+`metrics.jsonl` has one JSON object per line, with `event` (update, evaluation, heads, skip) and `step` in each. What
+depends on the clock or the machine stands under `timing` alone: without it, the lines of a run that was killed and
+resumed are those of an undisturbed one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Metrics:
         replace_file(path, "".join(kept))
         self.file = path.open("a", encoding="utf-8")
 
-    def write(self, event: Literal["update", "evaluation", "heads"], step: int, **values: Any) -> None:
+    def write(self, event: Literal["update", "evaluation", "heads", "skip"], step: int, **values: Any) -> None:
         """Append one line."""
         if self.file:
             self.file.write(json.dumps({"event": event, "step": step, **values}, allow_nan=False) + "\n")

@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from training.schedule import share
+
 BUCKET_ELEMENTS = 1 << 24  # gradients travel in buckets of 64 MiB: few calls, little extra memory
 
 
@@ -46,11 +48,10 @@ class World:
     local_rank: int = 0
 
     def share(self, count: int) -> range:
-        """This rank's samples of a global batch of `count`: consecutive, and uneven where the world does not divide it.
-
-        K2's 16,384 sequences do not divide by 48 ranks (K2 report 2.4.1's "any multiple of 32 nodes").
-        """
-        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+        """This rank's samples of a global batch of `count`: consecutive, and uneven where the world does not divide
+        it."""
+        offset, size = share(count, self.rank, self.size)
+        return range(offset, offset + size)
 
     def all_reduce(self, tensor: Tensor, operation: Literal["sum", "max"] = "sum") -> Tensor:
         """`tensor`, reduced in place over the ranks."""
@@ -97,6 +98,14 @@ class World:
             with _answered():
                 dist.broadcast(tensor, 0)
         return int(tensor)
+
+    def gather_texts(self, text: str) -> list[str]:
+        """What every rank gives, by rank, on every rank."""
+        texts: list[str] = [text] * self.size
+        if self.size > 1:
+            with _answered():
+                dist.all_gather_object(texts, text)
+        return texts
 
     def barrier(self) -> None:
         """Wait for every rank."""

@@ -3,8 +3,8 @@
 Nothing is built and no GPU is needed; the model is only its configuration. Assumed of the engine: bf16 weights and fp32
 gradients on every rank that works with them; the optimizer's float32 state (masters, momentum, AdamW's moments) cut
 over all ranks (ZeRO-1); routed experts cut over the expert-parallel ranks, all else repeated on them. Activations are
-not in it: they depend on the recompute policy. `Layout` describes K2's engine; ours is data parallel so far
-(docs/pretraining.md).
+those of one sequence through the whole depth: in 1F1B the first pipeline stage holds as many micro-batches (of one
+sequence) as there are stages. `Layout` describes K2's engine; ours is data parallel so far (docs/pretraining.md).
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pydantic import Field, model_validator
 
 from model.config import Config, ModelConfig, flops_per_token, parameter_count
+from model.footprint import MemoryConfig, activation_bytes
 from training.config import MuonClipConfig
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
-from training.schedule import StagePlan
-
-SHARD_BYTES = 1 << 30
-TOKEN_BYTES = 4
+from training.schedule import Stage, StagePlan
+from training.token_plan import corpus_bytes, corpus_shards, stage_rows
 
 
 class Layout(Config):
@@ -58,6 +57,11 @@ class Hardware(Config):
     price_per_hour: float = Field(default=0.0, ge=0)
     """Price of one for an hour, in your currency."""
 
+    @property
+    def achieved_flops(self) -> float:
+        """Floating point operations per second of one accelerator in training."""
+        return self.peak_flops * self.mfu
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -74,14 +78,18 @@ class Plan:
     """bf16 weights and fp32 gradients of one copy of the model."""
     rank_bytes: float
     """Weights, gradients and optimizer state of one rank, layers spread evenly over the pipeline."""
+    activation_bytes: int
+    """What a rank keeps on the accelerator between forward and backward, at the longest stage's sequence."""
+    host_bytes: int
+    """What it keeps of them in the host's memory."""
     fits: bool
-    """Whether that is less than the memory of a rank; activations still need room beside it."""
+    """Whether `rank_bytes` and `activation_bytes` together are less than the memory of a rank."""
     updates: int
     tokens: int
     sequences: int
     """Samples, by the windows of their stages."""
     corpus_bytes: int
-    """Those tokens as shards of uint32."""
+    """The tokens of the stages as configured, as shards of uint32."""
     corpus_shards: int
     """Shards of 1 GiB."""
     flops: float
@@ -114,15 +122,28 @@ def muon_shapes(config: ModelConfig, router: bool = True) -> list[tuple[int, int
     ]
 
 
+def update_flops(model: ModelConfig, stage: Stage) -> float:
+    """Floating point operations of one update: matrix products of forward and backward."""
+    return float(stage.tokens_per_update * flops_per_token(model, stage.sequence_length))
+
+
+def update_seconds(model: ModelConfig, stage: Stage, layout: Layout, hardware: Hardware) -> float:
+    """Seconds of one update on all accelerators of `layout`."""
+    return update_flops(model, stage) / hardware.achieved_flops / layout.ranks
+
+
 def plan(
     model: ModelConfig,
     stages: StagePlan,
     layout: Layout,
     hardware: Hardware,
     optimizer: MuonClipConfig | None = None,
+    memory: MemoryConfig | None = None,
 ) -> Plan:
-    """Price a run of `stages` on `layout.ranks` of `hardware`."""
+    """Price a run of `stages` on `layout.ranks` of `hardware`, its activations kept as `memory` says (default: all)."""
     optimizer = optimizer or MuonClipConfig()
+    longest = max(stage.sequence_length for stage in stages.stages)
+    kept = activation_bytes(model, memory or MemoryConfig(), longest, precision="bfloat16")
     count = parameter_count(model)
     routed = count.components["routed_experts"]
     shapes = muon_shapes(model, router=optimizer.router == "muon")
@@ -130,12 +151,12 @@ def plan(
     held = routed / (layout.pipeline * layout.expert) + (count.total - routed) / layout.pipeline
     state = 8 * muon + 12 * (count.trainable - muon)  # master and momentum; master and two moments
     rank_bytes = 6 * held + state / layout.ranks
-    per_stage = [(span.updates * span.stage.tokens_per_update, span.stage) for span in stages.spans]
-    flops = float(sum(tokens * flops_per_token(model, stage.sequence_length) for tokens, stage in per_stage))
+    flops = sum(span.updates * update_flops(model, span.stage) for span in stages.spans)
+    last = stage_rows(stages)[-1]
     first = stages.stages[0]
     steps = len(COEFFICIENTS[optimizer.coefficients].steps)
     newton_schulz = steps * sum(number * newton_schulz_cost(rows, columns) for number, rows, columns in shapes)
-    hours = flops / (hardware.peak_flops * hardware.mfu) / 3600
+    hours = flops / hardware.achieved_flops / 3600
     return Plan(
         parameters=count.total,
         trainable=count.trainable,
@@ -143,14 +164,16 @@ def plan(
         muon_matrices=sum(number for number, _, _ in shapes),
         copy_bytes=6 * count.total,
         rank_bytes=rank_bytes,
-        fits=rank_bytes < hardware.memory_bytes,
+        activation_bytes=kept.device,
+        host_bytes=kept.host,
+        fits=rank_bytes + kept.device < hardware.memory_bytes,
         updates=stages.updates,
         tokens=stages.tokens,
-        sequences=sum(tokens // stage.sequence_length for tokens, stage in per_stage),
-        corpus_bytes=stages.tokens * TOKEN_BYTES,
-        corpus_shards=math.ceil(stages.tokens * TOKEN_BYTES / SHARD_BYTES),
+        sequences=last.samples_so_far,
+        corpus_bytes=corpus_bytes(last.tokens_so_far),
+        corpus_shards=corpus_shards(last.tokens_so_far),
         flops=flops,
-        newton_schulz_share=newton_schulz / (first.tokens_per_update * flops_per_token(model, first.sequence_length)),
+        newton_schulz_share=newton_schulz / update_flops(model, first),
         days=hours / 24 / layout.ranks,
         accelerator_hours=hours,
         money=hours * hardware.price_per_hour,

@@ -37,22 +37,23 @@ from torch.utils import deterministic
 
 from model.config import YarnConfig, flops_per_token, parameter_count
 from model.transformer import Transformer, update_router_bias
-from training import checkpoint
+from training import checkpoint, skips
+from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
 from training.job import Job, JobError, Preemption
-from training.loader import Batch, Loader
+from training.loader import Batch, Loader, require
 from training.metrics import Metrics, replace_file, summarise, write_progress
 from training.muonclip import MuonClip, MuonClipError
 from training.order import OrderError
 from training.parallel import RankError, World, join
+from training.samples import IGNORED
 from training.schedule import Stage, Update
-from training.shards import ShardError, TokenShards
+from training.shards import TokenShards
 
 log = logging.getLogger(__name__)
 
 DONE, FAILED, PREEMPTED = 0, 1, 75
-IGNORED = -100  # target that counts in no loss
 
 
 class Diverged(RuntimeError):
@@ -92,7 +93,8 @@ class Trainer:
         """A run of `config` on the token shards at `tokens`, in the folder `work`, not yet begun or resumed."""
         self.config, self.tokens, self.work, self.world, self.device = config, tokens, work, world, device
         self.plan, self.preemption = config.stages, preemption or Preemption()
-        self.shards = TokenShards(tokens)
+        self.cache = Cache.from_environment()
+        self.shards = TokenShards(tokens, self.cache)
         if self.shards.vocabulary > config.model.vocab_size:
             raise ShardError(
                 f"{tokens} has {self.shards.vocabulary} token ids and the model {config.model.vocab_size}: "
@@ -104,6 +106,7 @@ class Trainer:
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         # all of them now: a stage without data must not be found out days later
         self.loaders = [self._loader(stream) for stream in range(self.plan.spans[-1].stream + 1)]
+        require([(loader, self._end(stream)) for stream, loader in enumerate(self.loaders)], config.most_epochs)
         self.heldout: dict[tuple[str, int], Loader] = {}
         self.shards.shards("heldout")
         self.done = 0
@@ -118,7 +121,12 @@ class Trainer:
             (self.work / "preempted.json").unlink(missing_ok=True)
         if not self._is_finished(final):
             self._resume()
-            if not self._train():
+            try:
+                finished = self._train()
+            finally:
+                for loader in self.loaders:
+                    loader.close()
+            if not finished:
                 return PREEMPTED
             checkpoint.save(final, self.model, self._state(), world=self.world)
         self.done = self.plan.updates
@@ -129,7 +137,7 @@ class Trainer:
                 "active_parameters": count.active,
                 "ranks": self.world.size,
             }
-            summary |= {**summarise(self.work / "metrics.jsonl"), "epochs": self._epochs()}
+            summary |= {**summarise(self.work / "metrics.jsonl"), "epochs": self._epochs(), "skipped": self._skipped()}
             replace_file(self.work / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
         self.progress("finished")
         return DONE
@@ -166,7 +174,9 @@ class Trainer:
     def _update(self, update: Update, metrics: Metrics, clock: Clock) -> Totals:
         """One optimizer update: accumulate, reduce, clip, step, balance."""
         self._set_window(update.stage)
-        totals = self._accumulate(update)
+        batch = self._read(update, metrics)
+        self._prefetch(update.number)
+        totals = self._accumulate(update, batch)
         self.world.all_reduce_gradients(self.parameters)
         gradient_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.gradient_clip))
         if not (math.isfinite(totals.loss) and math.isfinite(gradient_norm)):
@@ -182,7 +192,23 @@ class Trainer:
         self._record(update, totals, gradient_norm, metrics, clock)
         return totals
 
-    def _accumulate(self, update: Update) -> Totals:
+    def _read(self, update: Update, metrics: Metrics) -> Batch:
+        """This rank's share of the global batch; what is skipped for it is recorded."""
+        loader = self.loaders[update.stream]
+        batch, skipped = skips.read(loader, self.world, update.first_sample, update.stage.batch, self.config.run)
+        for key, reason in skipped.items():
+            log.warning("update %d: shard %s is skipped from now on: %s", update.number, key, reason)
+            metrics.write("skip", update.number, shard=key, first_sample=update.first_sample, reason=reason)
+        return batch
+
+    def _prefetch(self, update: int) -> None:
+        """Begin to get the shards of the updates after this one."""
+        for number in range(update + 1, min(update + self.config.run.prefetch_updates, self.plan.updates) + 1):
+            ahead = self.plan.update(number)
+            share = self.world.share(ahead.stage.batch)
+            self.loaders[ahead.stream].prefetch(ahead.first_sample + share.start, len(share))
+
+    def _accumulate(self, update: Update, batch: Batch) -> Totals:
         """Forwards and backwards over this rank's share of the global batch, then the sums over all ranks.
 
         Every micro-batch is weighted by its targets (the balance loss by its samples), so that the gradients' sum is
@@ -191,7 +217,6 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         share = self.world.share(update.stage.batch)
-        batch = self.loaders[update.stream].batch(update.first_sample + share.start, len(share))
         targets = float(self.world.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
         layers, moe = self.config.model.num_hidden_layers, self.config.model.num_moe_layers
         maxima_LH = torch.full((layers, self.config.model.num_attention_heads), -math.inf, device=self.device)
@@ -239,7 +264,12 @@ class Trainer:
             key = (domain, stage.sequence_length)
             if key not in self.heldout:
                 self.heldout[key] = Loader(
-                    self.tokens, "heldout", {domain: 1.0}, seed=0, sequence_length=stage.sequence_length
+                    self.tokens,
+                    "heldout",
+                    {domain: 1.0},
+                    seed=0,
+                    sequence_length=stage.sequence_length,
+                    cache=self.cache,
                 )
             share = self.world.share(min(windows, self.config.evaluation_samples))
             batch = self.heldout[key].batch(share.start, len(share))
@@ -266,15 +296,29 @@ class Trainer:
 
     def _loader(self, stream: int) -> Loader:
         """The loader of one of the plan's streams of samples."""
-        length = next(span.stage.sequence_length for span in self.plan.spans if span.stream == stream)
-        natural = {domain: float(count) for domain, count in self.shards.windows("train", length).items() if count}
-        mixes = [(first, mix or natural) for first, mix in self.plan.mixes(stream)]
-        return Loader(self.tokens, "train", mixes, seed=self.config.seed, sequence_length=length)
+        stage = next(span.stage for span in self.plan.spans if span.stream == stream)
+        return Loader(
+            self.tokens,
+            "train",
+            self.plan.mixes(stream),
+            seed=self.config.seed,
+            sequence_length=stage.sequence_length,
+            kind=stage.samples,
+            cache=self.cache,
+        )
+
+    def _end(self, stream: int) -> int:
+        """How many samples of a stream the whole run reads."""
+        last = [span for span in self.plan.spans if span.stream == stream][-1]
+        return last.first_sample + last.updates * last.stage.batch
 
     def _epochs(self) -> list[dict[str, float]]:
         """How often each stream of samples has gone through each domain."""
-        ends = {span.stream: span.first_sample + span.updates * span.stage.batch for span in self.plan.spans}
-        return [loader.epochs(ends[stream]) for stream, loader in enumerate(self.loaders)]
+        return [loader.epochs(self._end(stream)) for stream, loader in enumerate(self.loaders)]
+
+    def _skipped(self) -> list[dict[str, int]]:
+        """For each stream of samples, the shards that it leaves out and from which sample on."""
+        return [loader.skipped for loader in self.loaders]
 
     def _state(self) -> dict[str, Any]:
         """Where the run stands, as `state.json` has it."""
@@ -294,6 +338,7 @@ class Trainer:
                 for span in self.plan.spans
                 if span.first_update < self.done
             ],
+            "skipped": self._skipped(),
             "seed": self.config.seed,
             "run": self.config.fingerprint,
             "tokens_content": self.shards.content,
@@ -336,7 +381,11 @@ class Trainer:
         if not number:
             return
         directory = root / f"update-{number:08d}"
-        self._check_run(directory, checkpoint.load_state(directory))
+        state = checkpoint.load_state(directory)
+        self._check_run(directory, state)
+        for loader, skipped in zip(self.loaders, state.get("skipped", []), strict=False):
+            for key, first in skipped.items():
+                loader.skip(key, first)
         checkpoint.load_weights(directory, self.model)
         self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
         self.done = number

@@ -24,11 +24,11 @@ from pydantic import ValidationError
 from model.config import Config
 from model.transformer import Transformer
 from training import checkpoint
+from training.cache import ShardError
 from training.checkpoint import CheckpointError
 from training.job import Job, JobError, Preemption
 from training.metrics import Metrics, replace_file, write_progress
 from training.muonclip import MuonClip, MuonClipError
-from training.shards import ShardError
 
 log = logging.getLogger(__name__)
 

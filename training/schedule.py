@@ -37,6 +37,15 @@ class Rate(Config):
         return self.start + (self.end - self.start) * share
 
 
+class MixChange(Config):
+    """Another mix from some sample of a stage on."""
+
+    sample: int = Field(gt=0)
+    """Samples of the stage before it."""
+    mix: dict[str, float] | None
+    """As in `Stage.mix`."""
+
+
 class Stage(Config):
     """One stage of pretraining. Exactly one of `updates`, `tokens` and `until_tokens` says how long it is."""
 
@@ -56,8 +65,14 @@ class Stage(Config):
     """The learning rate's curve; None goes on with the curve of the stage before, over the tokens of both."""
     yarn_factor: float = Field(default=1.0, ge=1)
     """YaRN's factor over the model's original window; 1 is plain RoPE."""
+    samples: Literal["windows", "best_fit"] = "windows"
+    """What a sample is: a window that slides over the documents of a shard, or a row of whole documents with the least
+    padding (`training/samples.py`)."""
     mix: dict[str, float] | None = None
-    """Weight of every domain in the samples, by name; None takes the corpus as it is."""
+    """Weights in the samples, by domain (`web`), source (`web/NAME`) or `*` for all that no narrower name takes; None
+    takes the corpus as it is."""
+    mix_changes: tuple[MixChange, ...] = ()
+    """Other mixes from given samples of the stage on, ascending."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Stage:
@@ -66,6 +81,9 @@ class Stage(Config):
             raise ValueError(
                 f"stage {self.name!r}: give exactly one of updates, tokens and until_tokens, not {given or 'none'}"
             )
+        starts = [change.sample for change in self.mix_changes]
+        if any(after <= before for before, after in pairwise(starts)):
+            raise ValueError(f"stage {self.name!r}: mix_changes ascend by their sample, not {starts}")
         return self
 
     @property
@@ -88,7 +106,7 @@ class Span:
     border: int
     """Tokens at which the stage ends, as configured; its last update may go past it."""
     stream: int
-    """Number of the stream of samples it reads: consecutive stages with one sequence length share a stream."""
+    """Number of the stream of samples it reads: consecutive stages that cut the corpus alike share a stream."""
     first_sample: int
     """Samples of that stream consumed before the stage."""
 
@@ -147,6 +165,13 @@ class StagePlan(Config):
                     f"stage {span.stage.name!r} has no update left: it ends at {span.border:,} tokens and "
                     f"{span.first_token:,} are consumed before it; lengthen it or make its batch smaller"
                 )
+            samples = span.updates * span.stage.batch
+            last = max((change.sample for change in span.stage.mix_changes), default=0)
+            if last >= samples:
+                raise ValueError(
+                    f"stage {span.stage.name!r} has {samples} samples and a mix change at {last}: give that mix to the "
+                    "next stage"
+                )
         return self
 
     @cached_property
@@ -155,7 +180,7 @@ class StagePlan(Config):
         spans: list[Span] = []
         border = update = token = stream = sample = 0
         for stage in self.stages:
-            if spans and spans[-1].stage.sequence_length != stage.sequence_length:
+            if spans and _cut(spans[-1].stage) != _cut(stage):
                 stream, sample = stream + 1, 0
             if stage.updates is not None:
                 border = token + stage.updates * stage.tokens_per_update
@@ -203,8 +228,11 @@ class StagePlan(Config):
         """The stream's mixes, each with the id of the first sample it holds for."""
         mixes: list[tuple[int, dict[str, float] | None]] = []
         for span in self.spans:
-            if span.stream == stream and (not mixes or mixes[-1][1] != span.stage.mix):
-                mixes.append((span.first_sample, span.stage.mix))
+            if span.stream == stream:
+                changes = [(change.sample, change.mix) for change in span.stage.mix_changes]
+                for sample, mix in [(0, span.stage.mix), *changes]:
+                    if not mixes or mixes[-1][1] != mix:
+                        mixes.append((span.first_sample + sample, mix))
         return mixes
 
     def _curve(self, at: int) -> tuple[Rate, int, int]:
@@ -216,6 +244,11 @@ class StagePlan(Config):
         rate = self.stages[owner].rate
         assert rate is not None
         return rate, self.spans[owner - 1].border if owner else 0, self.spans[last].border
+
+
+def _cut(stage: Stage) -> tuple[str, int]:
+    """How a stage cuts the corpus into samples."""
+    return stage.samples, stage.sequence_length
 
 
 def k2_stages() -> StagePlan:
@@ -263,3 +296,12 @@ def k2_stages() -> StagePlan:
             ),
         )
     )
+
+
+def share(count: int, rank: int, world: int) -> tuple[int, int]:
+    """(offset, size) of rank `rank`'s slice of `count` samples: consecutive slices that differ by at most one, because
+    K2's 16,384 do not divide by every number of data-parallel ranks (RECIPE 7)."""
+    if not 0 <= rank < world:
+        raise ValueError(f"rank {rank} is not one of {world}")
+    low, high = count * rank // world, count * (rank + 1) // world
+    return low, high - low

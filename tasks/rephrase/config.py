@@ -94,8 +94,9 @@ class AlignmentConfig(Config):
     """The same for a number that is said once less while another is said once more."""
     counts: int = Field(default=5, ge=1)
     """Greatest number in words that a rewrite may sum up with where the source has none (`for three reasons`)."""
-    negations: int = Field(default=2, ge=0)
-    """Greatest number of denials of one side that no denying word of the other explains."""
+    negations: int = Field(default=0, ge=0)
+    """How many denials more or fewer than its source a rewrite may have. The full prompt asks for as many; a rewriter
+    that is not asked to needs 1 or 2, which lets most flipped sentences pass."""
     entities: Share = 0.4
     """Smallest share of the source's names that the rewrite keeps."""
     cosine: float = Field(default=0.75, ge=-1, le=1)

@@ -22,7 +22,7 @@ from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.solution import essential
 from tasks.rephrase.alignment.stack import RECORDED, align, consult
 from tasks.rephrase.alignment.talk import clean
-from tasks.rephrase.alignment.words import Embedder, Once
+from tasks.rephrase.alignment.words import Embedder, Lately
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
 from tasks.rephrase.prompts import Style, Turn, instructions, messages, prompt_hash
@@ -89,7 +89,7 @@ def rewrite_document(
     judge: Judge | None = None,
 ) -> Outcome:
     """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or what keeps its answers."""
-    writer = _Writer(job, config, engine, ask, embedder, nli, judge)
+    writer = _Writer(job, config, engine, ask, Lately(embedder), nli, judge)
     text = job.document["text"]
     segments = segment(text, config.segments.tokens)
     prose = sum(part.kind == "prose" for part in segments)
@@ -174,7 +174,7 @@ class _Writer:
     config: RephraseConfig
     engine: Engine
     ask: Ask
-    embedder: Embedder
+    reader: Lately
     nli: NLI | None
     judge: Judge | None
     outcome: Outcome = field(default_factory=Outcome)
@@ -183,12 +183,15 @@ class _Writer:
         self, excerpt: str, turns: list[Turn], before: _Piece | None, part: Segment, following: Segment | None
     ) -> str | None:
         """The accepted rewriting of `part`, or None; every attempt becomes a row."""
-        refused = ""
+        refused, longest = "", self.config.alignment.length[1]
         source = essential(part.text) if self.job.style.notes else part.text
-        reader = Once(self.embedder, source)
+        self.reader.keep(source, *(known.text for known in (before and before.segment, following) if known))
         for attempt in range(self.config.attempts):
-            chat = messages(self.job.style, self.config.prompt, excerpt, turns, part.text, attempt > 0, refused)
-            row = self._attempt(chat, before, part, following, attempt, reader)
+            strict = attempt > 0
+            chat = messages(
+                self.job.style, self.config.prompt, excerpt, turns, part.text, strict, refused, longest=longest
+            )
+            row = self._attempt(chat, before, part, following, attempt)
             self.outcome.rows.append(row)
             if row["accepted"]:
                 return row["rewrite_text"]
@@ -202,7 +205,6 @@ class _Writer:
         part: Segment,
         following: Segment | None,
         attempt: int,
-        reader: Embedder,
     ) -> dict[str, Any]:
         job, config, ledger = self.job, self.config, self.outcome.ledger
         style = job.style
@@ -236,7 +238,7 @@ class _Writer:
             }
         endless = len(answer.text) > TOKEN * longest
         said = clean(answer.text[: TOKEN * longest])
-        with ledger.checking():
+        with ledger.checking(self.reader):
             pair = Pair(
                 essential(part.text) if style.notes else part.text,
                 said,
@@ -250,7 +252,7 @@ class _Writer:
                 translated=job.document["language"] if style.translates else "",
                 prompt=instructions(style, config.prompt),
             )
-            alignment = align(pair, config.alignment, reader, nli=self.nli)
+            alignment = align(pair, config.alignment, self.reader, nli=self.nli)
         if self.judge is not None:
             alignment = consult(self.judge, pair, alignment)
         ledger.attempt(job.name, domain, alignment.reason, answer)
@@ -272,7 +274,7 @@ class _Writer:
         taken_back = 0
         while True:
             joined = [whole.Piece(piece.segment.text, piece.text, piece.action == "rewritten") for piece in pieces]
-            with self.outcome.ledger.checking():
+            with self.outcome.ledger.checking(self.reader):
                 findings = whole.examine(joined, self.config.alignment, language)
             refused = next((finding for finding in findings if not finding.passed and finding.piece >= 0), None)
             if refused is None:

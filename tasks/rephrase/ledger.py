@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model.engines.engine import Completion, Price
+from tasks.rephrase.alignment.words import Lately
 
 ATTEMPTS = ("segments", "accepted", "asked", "accepted_first", "retried", "accepted_retry", "failed", "fallbacks")
 DOCUMENTS = ("documents", "documents_tried", "documents_dropped")
@@ -49,13 +50,13 @@ class Ledger:
         self._everywhere(style, domain, {"accepted": -1, "rejected_by_check": {reason: 1}})
 
     @contextmanager
-    def checking(self) -> Iterator[None]:
-        """Time the alignment check."""
-        began = time.thread_time()
+    def checking(self, reader: Lately) -> Iterator[None]:
+        """Count the CPU-seconds of the alignment check: this thread's, and the network's wherever it reads."""
+        began = time.thread_time() + reader.seconds
         try:
             yield
         finally:
-            add(self.counts, {"seconds_checking": time.thread_time() - began})
+            add(self.counts, {"seconds_checking": time.thread_time() + reader.seconds - began})
 
     def close(self, style: str, domain: str, prose: int, failed: int, accepted: bool) -> None:
         """The end of one document of `prose` segments, `failed` of which no attempt rewrote."""

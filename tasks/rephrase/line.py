@@ -53,9 +53,10 @@ class Line:
             self._changed.notify()
 
     def fail(self, error: BaseException) -> None:
-        self.stop.set()
         with self._changed:
+            # Before the others are told to stop: what they then end with is no cause.
             self._failure = self._failure or error
+            self.stop.set()
             self._changed.notify()
 
     def settle(self, most: int) -> None:

@@ -124,7 +124,9 @@ def _walk(config: RephraseConfig, job: Job, rates: Rates, total: dict[str, float
                 continue
             accepted = False
             for attempt in range(config.attempts):
-                chat = messages(job.style, config.prompt, excerpt, turns, part.text, strict=attempt > 0)
+                chat = messages(
+                    job.style, config.prompt, excerpt, turns, part.text, attempt > 0, longest=config.alignment.length[1]
+                )
                 total["requests"] += 1
                 total["prompt"] += weigh(chat)
                 total["cached"] += shared(before, chat)

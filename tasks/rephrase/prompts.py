@@ -20,6 +20,7 @@ from pydantic import Field
 
 from model.config import Config
 from model.engines.engine import Message
+from tasks.rephrase.alignment.pair import HAN
 
 STYLES = Path(__file__).with_name("styles.yaml")
 
@@ -75,6 +76,8 @@ SHORT_STRICT = " Use other sentences than the input, and keep its numbers and na
 SHORT_STRICT_TRANSLATE = " Translate every sentence, and keep its numbers and formulas."
 REASON = 200
 """Characters of the refusal's sentence that the next attempt is told."""
+LIMIT = 0.85
+"""The length that a prompt allows, as a share of the longest that the check lets pass: models overrun a limit."""
 
 
 class Manner(Config):
@@ -157,9 +160,12 @@ def messages(
     part: str,
     strict: bool,
     refused: str = "",
+    *,
+    longest: float,
 ) -> tuple[Message, ...]:
     """The chat that asks for `part`: `excerpt` of the original, `turns` rewritten so far, then the part.
 
+    The full prompt says how long the answer may be: `longest` times the part, where the style has no band of its own.
     `strict` is for another attempt; the full prompt then says `refused`, what was wrong with the last one. The short
     prompt has no excerpt: of the original it carries the parts rewritten so far, beside their rewritings (a model of
     135M parameters that is shown the document rewrites that instead of the part: docs/rephrase/speed.md)."""
@@ -167,26 +173,41 @@ def messages(
         rules = SHORT_TRANSLATE if style.translates else SHORT_REWRITE
         more = SHORT_STRICT_TRANSLATE if style.translates else SHORT_STRICT
         system = rules.format(style.short) + (more if strict else "")
-        first, ask, more = "", "{}", ""
+        first, more = "", ""
+
+        def ask(text: str) -> str:
+            return text.strip()
+
     else:
         system = (TRANSLATION if style.translates else NOTE if style.notes else REWRITE) + style.full
         first = f"<document>\n{excerpt.strip()}\n</document>\n\n"
-        verb = "Translate this part into English" if style.translates else "Rewrite this part"
-        ask = verb + ":\n<part>\n{}\n</part>"
+
+        def ask(text: str) -> str:
+            limit = _limit(text, style.length[1] if style.length else longest)
+            verb = "Translate this part into English" if style.translates else f"Rewrite this part in at most {limit}"
+            return f"{verb}:\n<part>\n{text.strip()}\n</part>"
+
         why = f": {' '.join(refused.split())[:REASON]}" if refused else ""
         own = "" if style.translates else ", and use sentences of your own"
         more = FULL_STRICT.format(why=why, own=own) if strict else ""
     chat = [Message("system", system)]
     for turn in turns:
-        chat += [Message("user", first + ask.format(turn.source.strip())), Message("assistant", turn.rewrite)]
+        chat += [Message("user", first + ask(turn.source)), Message("assistant", turn.rewrite)]
         first = ""
-    return (*chat, Message("user", first + ask.format(part.strip()) + more))
+    return (*chat, Message("user", first + ask(part) + more))
+
+
+def _limit(part: str, longest: float) -> str:
+    """The words that may be said of `part`; characters where it has no spaces between words."""
+    characters = len(HAN.findall(part))
+    count, unit = (characters, "characters") if characters > len(part) / 4 else (len(part.split()), "words")
+    return f"{max(count + 5, int(LIMIT * longest * count))} {unit}"
 
 
 def instructions(style: Style, size: Literal["short", "full"]) -> str:
     """What a prompt says besides the document's own text: an answer that repeats it answers nothing."""
     return "\n".join(
-        message.content for strict in (False, True) for message in messages(style, size, "", (), "", strict)
+        message.content for strict in (False, True) for message in messages(style, size, "", (), "", strict, longest=1)
     )
 
 

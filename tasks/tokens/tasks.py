@@ -6,6 +6,8 @@ from prefect import task
 from prefect.tasks import exponential_backoff
 
 from tasks.artifact import Artifact, Step
+from tasks.corpus.executor import executor
+from tasks.launch import Execution
 from tasks.retry import passing
 from tasks.tokens import shards, tokenizer
 
@@ -17,6 +19,13 @@ def train_tokenizer(step: Step, corpus: Artifact) -> Artifact:
 
 
 @task(name="shards", retries=3, retry_delay_seconds=exponential_backoff(5), retry_condition_fn=passing)
-def write_shards(step: Step, corpus: Artifact, rewrites: Artifact, tokens: Artifact, mix: Artifact) -> Artifact:
-    """Tokenise corpus and rewrites into shards as the mix says; batches that an earlier attempt finished are kept."""
-    return step.begin().artifact() or shards.build(step, corpus, rewrites, tokens, mix)
+def write_shards(
+    step: Step, corpus: Artifact, rewrites: Artifact, learned: Artifact, mix: Artifact, execution: Execution
+) -> Artifact:
+    """Tokenise corpus and rewrites into shards as the mix says, where `execution` says; batches that an earlier attempt
+    finished are kept."""
+    step.begin()
+    if done := step.artifact():
+        return done
+    with executor(execution) as workers:
+        return shards.build(step, corpus, rewrites, learned, mix, workers)

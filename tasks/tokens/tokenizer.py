@@ -54,6 +54,16 @@ def words(digits: int) -> str:
     )
 
 
+def pre_tokenizer(digits: int) -> pre_tokenizers.PreTokenizer:
+    """Cuts text into words, and their bytes into characters of the byte-level alphabet."""
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(words(digits)), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
 def build(step: Step, corpus: Artifact) -> Artifact:
     """The tokenizer stage: train (or adopt) one tokenizer, measure it by domain, publish `tokenizer.json`."""
     config = step.config
@@ -81,12 +91,7 @@ def build(step: Step, corpus: Artifact) -> Artifact:
 def train(texts: Iterator[str], config: TokenizerConfig) -> BPE:
     """Learn merges from `texts`. The result depends on the texts and the configuration alone (not on threads)."""
     tokenizer = BPE(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(words(config.digits)), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    tokenizer.pre_tokenizer = pre_tokenizer(config.digits)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=first_special_id(config.vocabulary),
@@ -139,6 +144,12 @@ def load(path: Path) -> BPE:
     return tokenizer
 
 
+def sha256_of(tokenizer: Artifact) -> str:
+    """That of the tokenizer.json which the artifact lists."""
+    (part,) = tokenizer.parts("tokenizer")
+    return part.sha256
+
+
 def encode_texts(tokenizer: BPE, texts: Sequence[str], piece: int = PIECE) -> list[list[int]]:
     """Token ids of each text, no special token among them. Threads are the tokenizer's own (RAYON_NUM_THREADS)."""
     pieces = [cut(text, piece) for text in texts]
@@ -172,7 +183,7 @@ def cut(text: str, piece: int = PIECE) -> list[str]:
 
 def encode_bytes(tokenizer: BPE, data: bytes) -> list[int]:
     """Token ids of arbitrary bytes: what is UTF-8 encodes as text, every other byte as its own token."""
-    alphabet = {value: char for char, value in _byte_of_char().items()}
+    alphabet = {value: char for char, value in byte_of_char().items()}
     vocabulary = tokenizer.get_vocab(with_added_tokens=False)
     ids: list[int] = []
     for piece in re.split(r"([\udc80-\udcff]+)", data.decode("utf-8", "surrogateescape")):
@@ -186,7 +197,7 @@ def encode_bytes(tokenizer: BPE, data: bytes) -> list[int]:
 def decode_bytes(tokenizer: BPE, ids: Sequence[int]) -> bytes:
     """The exact bytes of `ids` (special tokens spelled by name): no replacement characters, unlike text."""
     special = set(tokenizer.get_added_tokens_decoder())
-    values = _byte_of_char()
+    values = byte_of_char()
     data = bytearray()
     for token in ids:
         text = tokenizer.id_to_token(token)
@@ -268,7 +279,7 @@ def _highest(kept: list[tuple[float, str]]) -> tuple[list[tuple[float, str]], in
 
 
 @cache
-def _byte_of_char() -> dict[str, int]:
+def byte_of_char() -> dict[str, int]:
     """The byte behind each character of the byte-level alphabet: printable Latin-1 stands for itself, the other bytes
     for the characters from U+0100 on, in order (GPT-2's table)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]

@@ -15,6 +15,7 @@ from expectations.gate import GateFailed
 from model.config import Config
 from model.vocabulary import EOS, special_ids
 from tasks.artifact import Step
+from tests.shards import publish_shards
 
 DOMAINS = ("code", "knowledge", "math", "web")
 VOCABULARY = 1000
@@ -197,7 +198,7 @@ def rewrites(
 
 
 def shards() -> dict[str, tuple[np.ndarray, pl.DataFrame]]:
-    """`split/domain/number` -> tokens and index; the last two documents of a domain are held out."""
+    """`split/domain/source/number` -> tokens and index; the last two documents of a domain are held out."""
     found = {}
     for domain in DOMAINS:
         frame = documents().filter(pl.col("domain") == domain)
@@ -222,7 +223,7 @@ def shards() -> dict[str, tuple[np.ndarray, pl.DataFrame]]:
                     }
                 )
                 start += len(body) + 1
-            found[f"{split}/{domain}/00000"] = (np.concatenate(pieces), pl.DataFrame(rows))
+            found[f"{split}/{domain}/made/0"] = (np.concatenate(pieces), pl.DataFrame(rows))
     return found
 
 
@@ -238,16 +239,16 @@ def tokens(
         change(parts)
     statistics: dict = {"vocabulary": VOCABULARY, "end_of_document": END, "tokens": 0, "by_domain": {}, "heldout": {}}
     for name, (body, index) in parts.items():
-        split, domain, _ = name.split("/")
-        step.put(f"shards/{name}", ".bin", body.astype("<u4").tofile)
-        step.put(f"index/{name}", ".parquet", index.drop("bytes").write_parquet, rows=index.height)
+        split, domain, _, _ = name.split("/")
         ratio = float(index["bytes"].sum()) / max(len(body), 1)
         counts = {"tokens": len(body), "documents": index.height, "bytes_per_token": ratio}
         statistics["by_domain" if split == "train" else "heldout"][domain] = counts
         statistics["tokens"] += len(body) if split == "train" else 0
     if stated:
         stated(statistics)
-    step.publish(statistics)
+    publish_shards(
+        step, {name: (body, index.drop("bytes").to_arrow()) for name, (body, index) in parts.items()}, statistics
+    )
     return step
 
 

@@ -7,7 +7,7 @@ import pytest
 from model.vocabulary import special_ids
 from tests.expectations.data import END, TOKENS_GATE, VOCABULARY, documents, failures, rewritten, tokens
 
-WEB = "train/web/00000"
+WEB = "train/web/made/0"
 
 
 def body(value: int, place: int = 3):
@@ -37,18 +37,18 @@ def cut(parts):
 def leak(parts):
     """A held-out document is written into the training shard as well."""
     tokens_T, frame = parts[WEB]
-    other_T, other = parts["heldout/web/00000"]
+    other_T, other = parts["heldout/web/made/0"]
     shift = other.with_columns(pl.col("start", "end") + len(tokens_T))
     parts[WEB] = (np.concatenate([tokens_T, other_T]), pl.concat([frame, shift]))
 
 
 def leak_rewrite(parts):
     """The rewrite of a held-out document is trained on in place of another."""
-    held = parts["heldout/math/00000"][1]["id"][0]
+    held = parts["heldout/math/made/0"][1]["id"][0]
     rewrite = rewritten().filter(pl.col("source_id") == held)["id"][0]
-    tokens_T, frame = parts["train/math/00000"]
+    tokens_T, frame = parts["train/math/made/0"]
     last = pl.int_range(pl.len()) == pl.len() - 1
-    parts["train/math/00000"] = (
+    parts["train/math/made/0"] = (
         tokens_T,
         frame.with_columns(
             id=pl.when(last).then(pl.lit(rewrite)).otherwise("id"),
@@ -58,7 +58,7 @@ def leak_rewrite(parts):
 
 
 def drop_heldout_code(parts):
-    del parts["heldout/code/00000"]
+    del parts["heldout/code/made/0"]
 
 
 DEFECTS = {

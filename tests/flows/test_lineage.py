@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from types import SimpleNamespace
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +17,10 @@ from model.config import Config
 from tasks.artifact import NotReady, Step
 from tasks.tokens import shards, tokenizer
 from tasks.tokens.config import TokenizerConfig, TokensConfig
+from training.cache import Cache, File
 from training.loader import Loader
 from training.schedule import Rate, Stage, StagePlan
+from training.shards import TokenShards
 
 CONSTANT = Rate(start=1e-3, end=1e-3)
 STAGES = StagePlan(
@@ -25,6 +28,7 @@ STAGES = StagePlan(
         Stage(name="one", updates=12, sequence_length=32, batch=4, rate=CONSTANT, mix={"knowledge": 0.5, "math": 0.5}),
         Stage(name="two", updates=8, sequence_length=32, batch=6, mix={"knowledge": 1.0}),
         Stage(name="long", updates=5, sequence_length=96, batch=2),
+        Stage(name="packed", updates=5, sequence_length=96, batch=3, samples="best_fit"),
     )
 )
 
@@ -60,7 +64,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         for n in range(20)
     ]
     corpus = Step("corpus", Named(name="corpus"), root)
-    corpus.put("documents/0", ".parquet", write(documents), len(documents))
+    for part in range(4):
+        corpus.put(f"documents/{part}", ".parquet", write(documents[part::4]), 10)
     dropped = {"id": "dd01", "source": "book-web", "url": "made:dd01", "stage": "quality", "reason": "too short"}
     corpus.put("rejected/0", ".parquet", write([dropped | {"value": "12", "text_head": "Hm."}]), 1)
     held = {"knowledge": {"documents": 20, "bytes": 10_000}, "math": {"documents": 20, "bytes": 10_000}}
@@ -82,7 +87,9 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     rewrites.publish({})
     learned = Step("tokenizer", TokenizerConfig(vocabulary=400), root, (corpus,))
     tokenizer.build(learned, corpus.require())
-    tokens = Step("tokens", TokensConfig(heldout_fraction=0.2), root, (corpus, rewrites, learned))
+    tokens = Step(
+        "tokens", TokensConfig(heldout_fraction=0.2, batch_bytes=1, shard_bytes=1024), root, (corpus, rewrites, learned)
+    )
     shards.build(tokens, corpus.require(), rewrites.require(), learned.require())
     base = Step("base", Pretraining(), root, (tokens, learned))
     return SimpleNamespace(corpus=corpus, rewrites=rewrites, tokenizer=learned, tokens=tokens, base=base)
@@ -90,7 +97,22 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 def loaders(plan: SimpleNamespace) -> list[Loader]:
     uri = plan.tokens.require().uri
-    return [Loader(uri, "train", STAGES.mixes(stream), 3, length) for stream, length in ((0, 32), (1, 96))]
+    return [
+        Loader(uri, "train", STAGES.mixes(0), 3, 32),
+        Loader(uri, "train", STAGES.mixes(1), 3, 96),
+        Loader(uri, "train", STAGES.mixes(2), 3, 96, "best_fit"),
+    ]
+
+
+def readers(streams: list[Loader]) -> dict[str, set[int]]:
+    """Document -> the updates whose batches hold any of it."""
+    found: dict[str, set[int]] = {}
+    for number in range(1, STAGES.updates + 1):
+        update = STAGES.update(number)
+        for sample in range(update.first_sample, update.first_sample + update.stage.batch):
+            for span in streams[update.stream].describe(sample):
+                found.setdefault(span.document["id"], set()).add(number)
+    return found
 
 
 def shown(found) -> str:
@@ -100,17 +122,11 @@ def shown(found) -> str:
 
 
 def test_a_documents_updates_are_those_whose_batches_hold_it(plan: SimpleNamespace) -> None:
-    streams = loaders(plan)
-    readers: dict[str, set[int]] = {}
-    for number in range(1, STAGES.updates + 1):
-        update = STAGES.update(number)
-        for sample in range(update.first_sample, update.first_sample + update.stage.batch):
-            for span in streams[update.stream].describe(sample):
-                readers.setdefault(span.document["id"], set()).add(number)
+    reading = readers(loaders(plan))
     for name in [f"aa{n:02d}a" for n in range(20)] + [f"bb{n:02d}a" for n in range(20)] + ["cc05"]:
         found = trace_in(plan, name)
         assert found.readings is not None
-        assert found.readings.updates == sorted(readers.get(name, set()))
+        assert found.readings.updates == sorted(reading.get(name, set()))
         assert not found.readings.trained
         assert found.span is not None
         if found.span["split"] == "heldout":
@@ -120,12 +136,17 @@ def test_a_documents_updates_are_those_whose_batches_hold_it(plan: SimpleNamespa
 
 def test_every_token_of_an_update_leads_to_its_document(plan: SimpleNamespace) -> None:
     streams = loaders(plan)
-    for number in (1, 13, 25):
+    for number in (1, 13, 25, 30):
         update = STAGES.update(number)
         length = update.stage.sequence_length
         batch = streams[update.stream].batch(update.first_sample, update.stage.batch)
         bpe = tokenizer.load(plan.tokenizer.require().file("tokenizer"))
+        padding = batch.document_ids_BS.flatten() < 0
         for position in range(0, update.stage.batch * length, 29):
+            if padding[position]:
+                with pytest.raises(LineageError, match="is padding"):
+                    trace_in(plan, f"base:{number}:{position}")
+                continue
             found = trace_in(plan, f"base:{number}:{position}")
             token = found.token
             assert token is not None
@@ -138,6 +159,55 @@ def test_every_token_of_an_update_leads_to_its_document(plan: SimpleNamespace) -
             around = (token.before + token.text + token.after).replace("[EOS]", "")
             assert around.strip("\ufffd") in text
             assert number in found.readings.updates
+
+
+def test_a_ranks_positions_are_those_of_its_slice(plan: SimpleNamespace) -> None:
+    # 6 samples of 32 on 4 ranks: 1, 2, 1, 2
+    for rank, first, size in ((0, 0, 1), (1, 1, 2), (2, 3, 1), (3, 4, 2)):
+        for position in (0, size * 32 - 1):
+            of_rank = trace_in(plan, f"base:13:{rank}/4:{position}")
+            of_batch = trace_in(plan, f"base:13:{first * 32 + position}")
+            assert (of_rank.token, of_rank.document) == (of_batch.token, of_batch.document)
+        with pytest.raises(LineageError, match=f"rank {rank} of 4 in update 13 reads the positions 0 to"):
+            trace_in(plan, f"base:13:{rank}/4:{size * 32}")
+
+
+def test_no_other_index_is_opened(plan: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = TokenShards(plan.tokens.require().uri)
+    everything = {shard.index.path: shard.key for shard in shards}
+    loaders(plan)  # packed rows are counted, once for all, from the indices
+    opened: list[str] = []
+    really = Cache.open
+
+    def noted(cache: Cache, file: File) -> BinaryIO:
+        if file.path in everything:
+            opened.append(everything[file.path])
+        return really(cache, file)
+
+    monkeypatch.setattr(Cache, "open", noted)
+    found = trace_in(plan, "aa07a")
+    assert found.span is not None
+    stem = found.span["shard"].rpartition("-")[0]
+    assert {key.rpartition("-")[0] for key in opened} == {stem}
+    assert len({key.rpartition("-")[0] for key in everything.values()}) > 8
+
+
+def test_what_training_skipped_was_not_read(plan: SimpleNamespace) -> None:
+    """A shard that was bad from sample 40 of the first stream on."""
+    key = trace_in(plan, "aa07a").span["shard"]
+    base = Step("base", Pretraining(seed=3), str(Path(plan.tokens.require().uri).parents[2] / "trained"))
+    base.publish({"skipped": [{key: 40}, {}, {}]})
+    trained = SimpleNamespace(**{**vars(plan), "base": base})
+    streams = loaders(plan)
+    streams[0].skip(key, 40)
+    reading = readers(streams)
+    other = readers(loaders(plan))
+    assert reading != other
+    for name in ("aa07a", "aa03a", "aa11a", "bb07a"):
+        found = trace_in(trained, name)
+        assert found.readings.trained
+        assert found.readings.updates == sorted(reading.get(name, set()))
+    assert trace_in(trained, "base:15:9").token.shard != key
 
 
 def test_samples_of_the_first_stream_can_be_named(plan: SimpleNamespace) -> None:
@@ -183,8 +253,11 @@ def test_a_dropped_document_says_why(plan: SimpleNamespace) -> None:
         ("", "give a document id"),
         ("base:1", "not of the form"),
         ("base:one:2", "not of the form"),
-        ("base:26:0", "updates 1 to 25"),
-        ("base:0:0", "updates 1 to 25"),
+        ("base:31:0", "updates 1 to 30"),
+        ("base:0:0", "updates 1 to 30"),
+        ("base:1:4/4:0", "rank 4 is not one of 4"),
+        ("base:1:0/0:0", "rank 0 is not one of 0"),
+        ("sample:1:0/2:0", "not of the form"),
         ("base:1:128", "positions 0 to 127"),
         ("sample:0:32", "positions 0 to 31"),
     ],
@@ -208,3 +281,12 @@ def test_before_the_stages_have_run(tmp_path: Path) -> None:
     corpus.put("documents/0", ".parquet", write([record("aa", "text", "web")]), 1)
     corpus.publish({})
     assert "nothing has read it" in shown(trace_in(plan, "aa"))
+
+
+def test_tokens_of_another_tokenizer_are_not_read_as_text(plan: SimpleNamespace, tmp_path: Path) -> None:
+    corpus = plan.corpus
+    other = Step("tokenizer", TokenizerConfig(vocabulary=380), str(tmp_path), (corpus,))
+    tokenizer.build(other, corpus.require())
+    changed = SimpleNamespace(**{**vars(plan), "tokenizer": other})
+    with pytest.raises(LineageError, match=r"was made with another tokenizer\.json"):
+        trace_in(changed, "base:1:0")

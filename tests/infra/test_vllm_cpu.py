@@ -42,8 +42,20 @@ def test_what_is_there_is_served_at_once_with_what_the_flow_needs(tmp_path: Path
         "--max-model-len 4096",
     ):
         assert part in done.stdout
+    assert "custom_ops" not in done.stdout
     assert "installing" not in done.stderr
     assert "converting" not in done.stderr
+
+
+def test_latent_attention_does_without_the_kernel_that_turns_one_head_alone(tmp_path: Path) -> None:
+    prepared(tmp_path, '#!/bin/sh\necho "$@"\n')
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    (ours / "config.json").write_text('{"model_type": "kimi_k2", "kv_lora_rank": 512}')
+    done = start("--folder", str(tmp_path), "--model", str(ours), "--name", "ours", "--", "--dtype", "float32")
+    assert done.returncode == 0, done.stderr
+    assert '-cc.custom_ops=["-rotary_embedding"] --dtype float32' in done.stdout
+    assert f"--model {ours} --served-model-name ours" in done.stdout
 
 
 def test_a_conversion_that_fails_leaves_no_model_behind(tmp_path: Path) -> None:

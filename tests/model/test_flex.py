@@ -88,6 +88,7 @@ def without_refusal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("kind", ["causal", "documents", "tree"])
 def test_outputs_maxima_and_gradients_equal_float64(without_refusal, kind):
     draw = torch.Generator().manual_seed(5)
@@ -112,6 +113,7 @@ def test_outputs_maxima_and_gradients_equal_float64(without_refusal, kind):
         torch.testing.assert_close(mine.grad.double(), other.grad, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_the_public_function_takes_our_blocks():
     """Without gradients and maxima a CPU may go through the front door."""
     draw = torch.Generator().manual_seed(6)

@@ -2,63 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import time
 from collections import Counter
 from pathlib import Path
 
+import fsspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.loader import Loader, share
+from tests.training.data import LENGTHS, MIX, SOURCES, artifact, flip, shard_file
+from training.cache import Cache, ShardError
+from training.loader import Batch, Loader, require, share
 from training.order import OrderError
-from training.shards import ShardError, TokenShards, count_windows
-
-END = 0
-MIX = {"code": 0.25, "math": 0.3, "web": 0.45}
-LENGTHS = {  # tokens of each document, by shard
-    "train/code/0": [5, 1, 40, 7, 90, 3],
-    "train/code/1": [2, 2, 30],
-    "train/math/0": [200],
-    "train/web/0": [17, 16, 16, 16, 16, 50],
-    "train/web/1": [1, 1, 1],
-    "heldout/web/0": [60],
-}
-
-
-def artifact(folder: Path, lengths: dict[str, list[int]], first: int = 1) -> str:
-    """A tokens artifact with documents of these lengths; tokens count upwards, so that every window is unique."""
-    parts, token = [], first
-    folder.mkdir(parents=True, exist_ok=True)
-    for key, documents in lengths.items():
-        ends = np.cumsum(documents).tolist()
-        tokens_T = np.arange(token, token + ends[-1]).astype("<u4")
-        token += ends[-1]
-        tokens_T[np.asarray(ends) - 1] = END
-        flat = key.replace("/", "-")
-        rows = {
-            "start": [0, *ends[:-1]],
-            "end": ends,
-            "id": [f"{flat}-{n}" for n in range(len(ends))],
-            "source": [key] * len(ends),
-        }
-        tokens_T.tofile(folder / f"{flat}.bin")
-        pq.write_table(pa.table(rows), folder / f"{flat}.parquet")
-        for kind, suffix in (("shards", "bin"), ("index", "parquet")):
-            file = folder / f"{flat}.{suffix}"
-            sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-            parts.append({"key": f"{kind}/{key}", "path": file.name, "sha256": sha256, "bytes": file.stat().st_size})
-    content = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    statistics = {"vocabulary": token, "end_of_document": END}
-    manifest = {"name": "tokens", "fingerprint": "f", "content": content, "parts": parts, "statistics": statistics}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return str(folder)
+from training.samples import IGNORED, Kind
+from training.shards import BadShard, TokenShards, count_windows
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +37,19 @@ def windows_of(uri: str, split: str, length: int) -> dict[str, list[list[int]]]:
     return result
 
 
+def read_BT(batch: Batch) -> torch.Tensor:
+    """What windows read: their inputs and the last target."""
+    return torch.cat([batch.tokens_BS, batch.targets_BS[:, -1:]], 1)
+
+
 @pytest.mark.parametrize("length", [1, 4, 16, 33])
 def test_an_epoch_reads_every_window_exactly_once(uri: str, length: int) -> None:
     expected = windows_of(uri, "train", length)
     for domain, windows in expected.items():
         batch = Loader(uri, "train", {domain: 1}, seed=5, sequence_length=length).batch(0, len(windows))
-        assert sorted(batch.read_BT.tolist()) == sorted(windows)
-        assert batch.tokens_BS.tolist() == [row[:-1] for row in batch.read_BT.tolist()]
-        assert batch.targets_BS.tolist() == [row[1:] for row in batch.read_BT.tolist()]
+        assert sorted(read_BT(batch).tolist()) == sorted(windows)
+        assert batch.tokens_BS.tolist() == [row[:-1] for row in read_BT(batch).tolist()]
+        assert batch.targets_BS.tolist() == [row[1:] for row in read_BT(batch).tolist()]
         assert batch.tokens_BS.dtype == batch.targets_BS.dtype == torch.int64
 
 
@@ -94,31 +59,14 @@ def test_domains_come_by_weight_and_are_named_rightly(uri: str) -> None:
     drawn = Counter(loader.domains[number] for number in batch.domains_B.tolist())
     assert drawn == {"code": 500, "math": 600, "web": 900}
     held = windows_of(uri, "train", 8)
-    for row, number in zip(batch.read_BT.tolist(), batch.domains_B.tolist(), strict=True):
+    for row, number in zip(read_BT(batch).tolist(), batch.domains_B.tolist(), strict=True):
         assert row in held[loader.domains[number]]
 
 
 def test_without_a_mix_one_epoch_of_everything(uri: str) -> None:
     expected = [row for rows in windows_of(uri, "train", 8).values() for row in rows]
     batch = Loader(uri, "train", None, seed=0, sequence_length=8).batch(0, len(expected))
-    assert sorted(batch.read_BT.tolist()) == sorted(expected)
-
-
-@pytest.mark.parametrize("batch", [48, 50])
-def test_the_global_stream_is_the_same_for_any_number_of_ranks(uri: str, batch: int) -> None:
-    def samples(world: int) -> str:
-        loader = Loader(uri, "train", [(0, MIX), (100, {"web": 1.0}), (205, MIX)], seed=7, sequence_length=8)
-        total = hashlib.sha256()
-        for step in range(6):
-            for rank in range(world):
-                offset, count = share(batch, rank, world)
-                read = loader.batch(step * batch + offset, count)
-                for row in range(count):
-                    total.update(read.read_BT[row].numpy().tobytes() + read.document_ids_BS[row].numpy().tobytes())
-                    total.update(bytes([int(read.domains_B[row])]))
-        return total.hexdigest()
-
-    assert len({samples(world) for world in (1, 2, 3, 8, 48)}) == 1
+    assert sorted(read_BT(batch).tolist()) == sorted(expected)
 
 
 @given(st.integers(0, 200), st.integers(1, 60))
@@ -137,17 +85,8 @@ def test_a_batch_depends_on_nothing_asked_before(uri: str, first: int, count: in
     fresh = Loader(uri, "train", MIX, seed=1, sequence_length=8)
     middle = count // 3
     parts = [fresh.batch(first + middle, count - middle), fresh.batch(first, middle)]
-    assert torch.equal(whole.read_BT, torch.cat([parts[1].read_BT, parts[0].read_BT]))
+    assert torch.equal(read_BT(whole), torch.cat([read_BT(parts[1]), read_BT(parts[0])]))
     assert torch.equal(whole.domains_B, torch.cat([parts[1].domains_B, parts[0].domains_B]))
-
-
-def test_resuming_far_into_a_run_takes_no_longer_than_starting(uri: str) -> None:
-    began = time.perf_counter()
-    loader = Loader(uri, "train", MIX, seed=1, sequence_length=8)
-    batch = loader.batch(10**12, 64)  # a walk to there would take days
-    assert time.perf_counter() - began < 5
-    again = Loader(uri, "train", [(0, {"web": 1.0}), (10**11, MIX)], seed=1, sequence_length=8).batch(10**12, 64)
-    assert batch.read_BT.shape == again.read_BT.shape == (64, 9)
 
 
 @given(st.lists(st.integers(1, 12), min_size=4, max_size=30), st.integers(2, 9), st.integers(0, 2**16))
@@ -155,17 +94,19 @@ def test_resuming_far_into_a_run_takes_no_longer_than_starting(uri: str) -> None
 def test_document_numbers_change_exactly_where_documents_do(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], length: int, seed: int
 ) -> None:
-    uri = artifact(tmp_path_factory.mktemp("boundaries"), {"train/web/0": [*lengths, length + 1]})
+    uri = artifact(tmp_path_factory.mktemp("boundaries"), {"train/web/made/0": [*lengths, length + 1]})
     loader = Loader(uri, "train", {"web": 1}, seed, length)
     count = loader.windows["web"]
     batch = loader.batch(0, count)
     owners = np.repeat(np.arange(len(lengths) + 1), [*lengths, length + 1])
     for row in range(count):
-        ((_, start),) = loader._locate(row, 1)[1]
+        start = loader.describe(row)[0].start
         owner = owners[start : start + length]
         assert batch.document_ids_BS[row].tolist() == (owner - owner[0]).tolist()
         spans = loader.describe(row)
-        assert [span.document["id"] for span in spans] == [f"train-web-0-{n}" for n in dict.fromkeys(owner.tolist())]
+        assert [span.document["id"] for span in spans] == [
+            f"train-web-made-0-{n}" for n in dict.fromkeys(owner.tolist())
+        ]
         assert [(span.first, span.end - span.start) for span in spans] == [
             (int(np.argmax(owner == n)), int((owner == n).sum())) for n in dict.fromkeys(owner.tolist())
         ]
@@ -203,7 +144,7 @@ def test_epochs_are_counted_and_can_be_limited(uri: str) -> None:
     epochs = loader.epochs(1000)
     assert epochs == pytest.approx({name: 1000 * MIX[name] / loader.windows[name] for name in MIX}, abs=0.1)
     loader.require(1000, max(epochs.values()))
-    with pytest.raises(OrderError, match=r"'web' 28\.12 times, and 28 are allowed"):
+    with pytest.raises(OrderError, match=r"'web/made' 28\.12 times, and 28 are allowed"):
         loader.require(1000, 28)
 
 
@@ -211,18 +152,16 @@ def test_bad_shards_are_errors_that_name_them(tmp_path: Path) -> None:
     def spoiled(name: str, spoil) -> Loader:
         folder = tmp_path / name
         uri = artifact(folder, LENGTHS)
-        spoil(folder / "train-math-0.bin")
+        spoil(shard_file(uri, "train/math/made/0"))
         return Loader(uri, "train", {"math": 1}, 0, 8)
 
-    def flip(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        data[77] ^= 1
-        path.write_bytes(data)
-
     cases = {
-        "missing": (Path.unlink, r"train-math-0\.bin is missing"),
-        "cut": (lambda path: path.write_bytes(path.read_bytes()[:-4]), r"train-math-0\.bin has 796 bytes .* 800"),
-        "altered": (flip, r"train-math-0\.bin was altered"),
+        "missing": (Path.unlink, r"train/math/made/0\.\w+\.bin is missing"),
+        "cut": (
+            lambda path: path.write_bytes(path.read_bytes()[:-4]),
+            r"train/math/made/0\.\w+\.bin has 796 bytes .* 800",
+        ),
+        "altered": (flip, r"train/math/made/0\.\w+\.bin was altered"),
     }
     for name, (spoil, said) in cases.items():
         loader = spoiled(name, spoil)
@@ -251,3 +190,152 @@ def test_what_is_not_there_is_said(uri: str, tmp_path: Path) -> None:
 @given(st.integers(0, 100), st.integers(1, 12))
 def test_windows_of_a_shard(tokens: int, length: int) -> None:
     assert count_windows(tokens, length) == len(range(0, tokens - length, length))
+
+
+# ---------------------------------------------------------------------------------------------------- sources and skips
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return artifact(tmp_path_factory.mktemp("sources"), SOURCES)
+
+
+def test_sources_within_domains_are_drawn_and_named(sources: str) -> None:
+    loader = Loader(sources, "train", {"web": 0.5, "web/Crawl of 2026": 0.25, "code": 0.25}, 0, 16)
+    assert loader.sources == ["code/repos", "web/Crawl of 2026", "web/wiki"]
+    assert loader.domains == ["code", "web"]
+    batch = loader.batch(0, 400)
+    drawn = Counter(loader.sources[number] for number in batch.sources_B.tolist())
+    assert drawn == {"code/repos": 100, "web/Crawl of 2026": 100, "web/wiki": 200}
+    for row in range(400):
+        domain, source = loader.sources[int(batch.sources_B[row])].split("/", 1)
+        assert loader.domains[int(batch.domains_B[row])] == domain
+        assert loader.describe(row)[0].document["source"].startswith(f"train/{domain}/{source}/")
+
+
+def test_epoch_limits_of_domains_sources_and_all(sources: str) -> None:
+    loader = Loader(sources, "train", {"web": 0.9, "web/wiki": 0.1}, 0, 16)
+    by_source, by_domain = loader.epochs_by_source(4000), loader.epochs(4000)
+    loader.require(4000, {"*": max(by_source.values()), "web": by_domain["web"]})
+    crawl, web = by_source["web/Crawl of 2026"], by_domain["web"]
+    for limits, name, found in (
+        ({"*": crawl - 0.1}, "web/Crawl of 2026", crawl),
+        ({"web": web - 0.1, "*": 1000}, "web", web),
+        ({"web/wiki": 0.5}, "web/wiki", by_source["web/wiki"]),
+    ):
+        with pytest.raises(OrderError, match=f"'{name}' {found:.2f} times"):
+            loader.require(4000, limits)
+    with pytest.raises(OrderError, match=f"'web' {2 * web:.2f} times"):
+        require([(loader, 4000), (loader, 4000)], {"web": 1.9 * web})
+    with pytest.raises(OrderError, match="limit names 'books', which is not drawn"):
+        loader.require(4000, {"books": 1})
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["train/web/wiki/0", "train/web/wiki/2", "train/code/repos/1", "train/code/repos/2"]),
+        st.integers(0, 500),
+        min_size=1,
+    ),
+    st.sampled_from(["windows", "best_fit"]),
+)
+@settings(max_examples=15)
+def test_skipped_shards_give_way_to_others_of_their_source_and_nothing_else_moves(
+    sources: str, skipped: dict[str, int], kind: Kind
+) -> None:
+    plain = Loader(sources, "train", {"web": 0.5, "code": 0.5}, 3, 16, kind)
+    loader = Loader(sources, "train", {"web": 0.5, "code": 0.5}, 3, 16, kind)
+    for key, first in skipped.items():
+        loader.skip(key, first)
+    for sample in range(0, 700, 7):
+        before, after = plain.describe(sample)[0], loader.describe(sample)[0]
+        lost = skipped.get(before.shard, 701) <= sample
+        assert skipped.get(after.shard, 701) > sample
+        assert before.shard.rpartition("/")[0] == after.shard.rpartition("/")[0]
+        if not lost:
+            assert (before.shard, before.start) == (after.shard, after.start)
+    # from documents back to the samples that really read them
+    readers: dict[str, list[int]] = {}
+    for sample in range(700):
+        for span in loader.describe(sample):
+            readers.setdefault(span.document["id"], []).append(sample)
+    for document in ("train-web-wiki-0-0", "train-web-wiki-3-1", "train-code-repos-0-0", "train-code-repos-1-2"):
+        assert loader.samples_of(document, 700) == readers.get(document, [])
+    assert loader.identity() != plain.identity()
+    assert loader.identity()["skipped"] == skipped
+
+
+def test_a_bad_shard_is_named_and_can_be_skipped(tmp_path: Path) -> None:
+    uri = artifact(tmp_path, SOURCES)
+    flip(shard_file(uri, "train/web/wiki/1"))
+    loader = Loader(uri, "train", {"web/wiki": 1}, 0, 16)
+    with pytest.raises(BadShard, match="was altered") as met:
+        loader.batch(0, 50)
+    assert met.value.key == "train/web/wiki/1"
+    loader.skip("train/web/wiki/1", 0)
+    assert loader.batch(0, 50).tokens_BS.shape == (50, 16)
+    counts = Counter(shard.rpartition("/")[2] for shard in (loader.describe(n)[0].shard for n in range(50)))
+    assert set(counts) == {"0", "2", "3"}
+    assert 0.2 < loader.skipped_share() < 0.3
+    for number in (0, 2):
+        loader.skip(f"train/web/wiki/{number}", 0)
+    with pytest.raises(ShardError, match="every shard of 'web/wiki' is skipped"):
+        loader.skip("train/web/wiki/3", 0)
+    with pytest.raises(ShardError, match="no shard train/web/wiki/9"):
+        loader.skip("train/web/wiki/9", 0)
+
+
+# --------------------------------------------------------------------------------------------------------- packed rows
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=25), st.integers(1, 16), st.integers(0, 2**16))
+@settings(max_examples=25)
+def test_packed_rows_read_every_token_once_an_epoch_within_documents(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], length: int, seed: int
+) -> None:
+    uri = artifact(tmp_path_factory.mktemp("packed"), {"train/web/made/0": lengths, "train/web/made/1": [3, 5]})
+    loader = Loader(uri, "train", {"web": 1}, seed, length, "best_fit")
+    rows = loader.windows["web"]
+    batch = loader.batch(0, rows)
+    expected: Counter[tuple[int, int]] = Counter()
+    for shard in TokenShards(uri).shards("train")["web"]:
+        tokens, start = shard.tokens_T.tolist(), 0
+        for end in shard.ends().tolist():
+            inner = tokens[start:end]
+            expected.update(zip(inner, [*inner[1:], IGNORED], strict=True))
+            start = end
+    real = batch.document_ids_BS >= 0
+    found = Counter(zip(batch.tokens_BS[real].tolist(), batch.targets_BS[real].tolist(), strict=True))
+    assert found == expected  # each token once, with the token that follows in its document
+    assert (batch.targets_BS[~real] == IGNORED).all()
+    assert (batch.tokens_BS[~real] == 0).all()
+    waste = loader.waste()["web"]
+    assert waste == (sum(expected.values()), 0, batch.padding)
+    for row in range(rows):
+        spans = loader.describe(row)
+        numbers = batch.document_ids_BS[row].tolist()
+        assert numbers == sorted(number for number in numbers if number >= 0) + [-1] * numbers.count(-1)
+        assert len(set(numbers) - {-1}) == len(spans)
+        for number, span in enumerate(spans):
+            assert [place for place, other in enumerate(numbers) if other == number] == list(
+                range(span.first, span.first + span.end - span.start)
+            )
+
+
+def test_windows_count_what_they_leave_unread(uri: str) -> None:
+    waste = Loader(uri, "train", MIX, 0, 16).waste()
+    assert waste["math"] == (200, 200 - 12 * 16, 0)
+    assert waste["web"] == (134, 134 - 8 * 16, 0)
+
+
+def test_packing_is_stored_and_remote_shards_give_the_same_rows(sources: str, tmp_path: Path) -> None:
+    remote = f"memory://{tmp_path.name}-packed"
+    fsspec.filesystem("memory").put(f"{sources}/", f"{remote}/", recursive=True)
+    local = Loader(sources, "train", None, 0, 32, "best_fit", Cache(tmp_path / "a")).batch(0, 200)
+    far = Loader(remote, "train", None, 0, 32, "best_fit", Cache(tmp_path / "b", 1 << 14)).batch(0, 200)
+    for name in ("tokens_BS", "targets_BS", "document_ids_BS"):
+        assert torch.equal(getattr(local, name), getattr(far, name))
+    stored = sorted(path.name for path in (tmp_path / "a" / "packed").iterdir())
+    assert stored == sorted(path.name for path in (tmp_path / "b" / "packed").iterdir())
+    for path in (tmp_path / "a" / "packed").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / "packed" / path.name).read_bytes()

@@ -157,3 +157,86 @@ def test_shares_are_exact_where_they_can_be_and_sum_to_the_period_where_not() ->
 def test_an_impossible_mix_is_refused_with_its_reason(schedule, windows, said) -> None:
     with pytest.raises(OrderError, match=said):
         Order(schedule, windows, seed=0)
+
+
+# ----------------------------------------------------------------------------------------------- domains and sources
+
+WEB = {"web/a": 31, "web/b": 7, "web/c": 1, "code/a": 12, "code/empty": 0}
+
+
+def drawn(order: Order, first: int, end: int) -> dict[str, int]:
+    counts = dict.fromkeys(WEB, 0)
+    for source, _, _ in located(order, list(range(first, end))):
+        counts[source] += 1
+    return counts
+
+
+@given(st.integers(0, 2**30), st.integers(1, 200))
+@settings(max_examples=40)
+def test_a_domain_is_split_by_windows_and_exactly_so_every_epoch(turn: int, samples: int) -> None:
+    order = Order([(0, {"web": 1})], WEB, seed=0)
+    total = 39 * turn
+    assert drawn(order, total, total + 39) == {"web/a": 31, "web/b": 7, "web/c": 1, "code/a": 0, "code/empty": 0}
+    consumed = order.consumed(samples)
+    for name, count in consumed.items():
+        assert abs(count - samples * WEB[name] / 39) < 2  # a tree of two levels, each less than one off
+    assert consumed == {name: count for name, count in drawn(order, 0, samples).items() if name in consumed}
+
+
+def test_an_entry_takes_what_no_narrower_one_names() -> None:
+    order = Order([(0, {"web": 0.5, "web/a": 0.25, "*": 0.25})], WEB, seed=0)
+    counts = drawn(order, 0, 3200)
+    assert counts == {"web/a": 800, "web/b": 1400, "web/c": 200, "code/a": 800, "code/empty": 0}
+    without = Order([(0, {"web": 1, "web/a": 0})], WEB, seed=0)
+    assert without.sources == ["web/b", "web/c"]
+    everything = drawn(Order([(0, {"*": 1})], WEB, seed=0), 0, 51)
+    assert everything == WEB
+
+
+mixes = st.dictionaries(st.sampled_from(["web", "web/a", "web/b", "code", "*"]), st.integers(1, 9), min_size=1).filter(
+    lambda mix: not ({"web", "web/a", "web/b", "code", "*"} <= set(mix) or {"*", "web", "code"} <= set(mix))
+)
+
+
+@given(mixes, mixes, mixes, st.integers(1, 90), st.integers(1, 90), st.integers(0, 5))
+@settings(max_examples=60)
+def test_the_past_does_not_depend_on_later_mixes_and_sources_go_on(
+    one: dict[str, float], two: dict[str, float], three: dict[str, float], first: int, more: int, seed: int
+) -> None:
+    whole = Order([(0, one), (first, two), (first + more, three)], WEB, seed)
+    ids = list(range(first + more + 200))
+    places = located(whole, ids)
+    assert places[:first] == located(Order([(0, one)], WEB, seed), ids[:first])
+    assert places[: first + more] == located(Order([(0, one), (first, two)], WEB, seed), ids[: first + more])
+    seen: dict[str, list[tuple[int, int]]] = {}
+    for source, epoch, window in places:
+        seen.setdefault(source, []).append((epoch, window))
+    for source, found in seen.items():
+        assert [epoch for epoch, _ in found] == [number // WEB[source] for number in range(len(found))]
+        assert len(set(found)) == len(found)
+    assert whole.consumed(len(ids)) == {name: len(seen.get(name, [])) for name in whole.sources}
+    for sample in ids[::37]:
+        source, _, window = places[sample]
+        expected = [n for n, (name, _, found) in enumerate(places) if (name, found) == (source, window)]
+        assert whole.samples(source, window, len(ids)) == expected
+
+
+def test_a_split_of_billions_is_exact() -> None:
+    sizes = {"web/a": 3_999_999_999_989, "web/b": 2, "web/c": 700_000_000_001}
+    order = Order([(0, {"web": 1})], sizes, seed=0)
+    total = sum(sizes.values())
+    assert order.consumed(total) == sizes
+    far = list(range(5 * total - 3, 5 * total + 3))
+    before, after = order.consumed(5 * total - 3), order.consumed(5 * total + 3)
+    counted = dict.fromkeys(sizes, 0)
+    for source, _, _ in located(order, far):
+        counted[source] += 1
+    assert counted == {name: after[name] - before[name] for name in sizes}
+    for sample, (source, _, window) in zip(far, located(order, far), strict=True):
+        assert sample in order.samples(source, window, 5 * total + 3)
+
+
+def test_an_entry_with_nothing_left_is_refused() -> None:
+    for mix in ({"web": 1, "web/a": 1, "web/b": 1, "web/c": 1}, {"code/empty": 1}, {"book": 1}):
+        with pytest.raises(OrderError, match=f"the mix asks for '{next(iter(mix))}', which has no window"):
+            Order([(0, mix)], WEB, seed=0)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,15 +13,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from model.config import ModelConfig
+from tests.shards import folder_of
+from tests.training.data import flip, shard_file
 from training import checkpoint
+from training.cache import ShardError
 from training.config import PretrainConfig
+from training.order import OrderError
 from training.parallel import World
 from training.pretrain import Trainer, main
 
@@ -63,7 +67,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokens artifact of two domains: counting up and counting down, so that there is something to learn."""
     root = tmp_path_factory.mktemp("tokens")
     random = np.random.default_rng(0)
-    parts = []
+    made = {}
     for split, documents in (("train", 60), ("heldout", 8)):
         for domain, step in (("code", 1), ("web", -1)):
             tokens, rows = [], []
@@ -72,30 +76,8 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 text = 2 + (random.integers(VOCABULARY) + step * np.arange(length)) % (VOCABULARY - 2)
                 rows.append({"id": f"{domain}{number}", "start": len(tokens), "end": len(tokens) + length + 1})
                 tokens += [*text.tolist(), END]
-            for kind in ("shards", "index"):
-                path = root / kind / split / domain / "00000"
-                path.parent.mkdir(parents=True)
-                if kind == "shards":
-                    path.write_bytes(np.asarray(tokens, "<u4").tobytes())
-                else:
-                    pq.write_table(pa.Table.from_pylist(rows), path)
-                parts.append(
-                    {
-                        "key": f"{kind}/{split}/{domain}/00000",
-                        "path": str(path.relative_to(root)),
-                        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                        "bytes": path.stat().st_size,
-                    }
-                )
-    manifest = {
-        "name": "tokens",
-        "fingerprint": "f",
-        "content": "c",
-        "statistics": {"vocabulary": VOCABULARY, "end_of_document": END},
-        "parts": parts,
-    }
-    (root / "manifest.json").write_text(json.dumps(manifest))
-    return root
+            made[f"{split}/{domain}/made/0"] = (np.asarray(tokens), pa.Table.from_pylist(rows))
+    return Path(folder_of(root, made, {"vocabulary": VOCABULARY, "end_of_document": END}))
 
 
 def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -301,18 +283,34 @@ def test_accumulation_changes_nothing(shards: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(results[1][name], tensor, rtol=0, atol=1e-4)
 
 
+def test_what_is_kept_between_forward_and_backward_changes_no_byte_of_a_run(shards: Path, tmp_path: Path) -> None:
+    """Whole runs with QK-Clip, router biases and packed documents; FP8 alone moves them, and barely."""
+    recomputed = {"recompute": ["norms", "swiglu", "mla_up", "moe_down", "dispatch"], "offload": True}
+    runs = {"plain": {}, "recomputed": recomputed, "layers": {"recompute": ["layers"]}}
+    runs["fp8"] = {"fp8": ["expert_inputs", "swiglu_inputs"]}
+    for name, memory in runs.items():
+        assert trainer_of(job(shards, tmp_path / name, run={"memory": memory})).run() == 0
+    assert_same(tmp_path / "plain", tmp_path / "recomputed")
+    assert_same(tmp_path / "plain", tmp_path / "layers")
+    plain, fp8 = (lines(tmp_path / name)[-1]["losses"] for name in ("plain", "fp8"))
+    assert plain != fp8
+    for domain, loss in plain.items():
+        assert fp8[domain] == pytest.approx(loss, rel=0.02)
+
+
 def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> None:
     """S_max belongs to the weights before the update: with a rate of zero those are the ones that were clipped."""
     tau = 0.01
     stages = [{**STAGES[0], "rate": {"start": 0, "end": 0}}]
     trainer = trainer_of(job(shards, tmp_path, stages=stages, dtype="float32", optimizer={"tau": tau}))
     update = trainer.plan.update(1)
-    before = trainer._accumulate(update).max_logits_LH
+    batch = trainer.loaders[0].batch(update.first_sample, update.stage.batch)
+    before = trainer._accumulate(update, batch).max_logits_LH
     trainer.optimizer.step(max_logits_LH=before)
     report = trainer.optimizer.last_report
     assert report is not None
     assert report.clipped_heads > 0
-    after = trainer._accumulate(update).max_logits_LH
+    after = trainer._accumulate(update, batch).max_logits_LH
     expected = torch.where(before > tau, torch.tensor(tau), before)
     # below the first layer the residual stream has not changed; further up it has, by what attention now gives
     torch.testing.assert_close(after[0], expected[0], rtol=1e-4, atol=1e-7)
@@ -383,3 +381,74 @@ def test_the_identity_leaves_out_how_it_runs() -> None:
 def test_a_named_model_takes_changes() -> None:
     config = PretrainConfig.model_validate({"model": {"preset": "laptop", "vocab_size": 4096}, "stages": [STAGES[0]]})
     assert (config.model.vocab_size, config.model.n_routed_experts) == (4096, 32)
+
+
+# ------------------------------------------------------------------------------------------------------- bad shards
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokens artifact with sixteen shards of one source to train on, one of them altered."""
+    random = np.random.default_rng(0)
+    made = {}
+    for key in ("heldout/web/made/0", *(f"train/web/made/{number:02}" for number in range(16))):
+        tokens = random.integers(2, VOCABULARY, 400)
+        tokens[-1] = END
+        made[key] = (tokens, pa.table({"start": [0], "end": [400], "id": [key]}))
+    root = folder_of(tmp_path_factory.mktemp("many"), made, {"vocabulary": VOCABULARY, "end_of_document": END})
+    flip(shard_file(root, "train/web/made/07"))
+    return Path(root)
+
+
+SKIP = {"bad_shards": "skip", "most_skipped": 0.1}
+SHORT = [{**STAGES[0], "updates": 8, "samples": kind} for kind in ("windows", "best_fit")]
+
+
+def test_a_bad_shard_ends_a_run_unless_it_may_be_skipped(many: Path, tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=r"07\.\w+\.bin was altered"):
+        trainer_of(job(many, tmp_path / "error", stages=SHORT[:1])).run()
+    with pytest.raises(ShardError, match=r"6\.2% of the samples lie in skipped shards .*made/07"):
+        trainer_of(job(many, tmp_path / "few", stages=SHORT[:1], run={**SKIP, "most_skipped": 0.05})).run()
+
+
+def test_every_rank_skips_the_same_shard_from_the_same_sample_on_and_so_does_a_resumed_run(
+    many: Path, tmp_path: Path
+) -> None:
+    """One rank, two ranks, and one that was ended after the skip: the same record and the same samples."""
+    exact = {
+        "dtype": "float32",
+        "optimizer": {"newton_schulz_dtype": "float32"},
+        "stages": SHORT[:1],
+        "evaluate_every": 1,
+    }
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert trainer_of(job(many, one, **exact, run=SKIP)).run() == 0
+    (skip,) = [line for line in lines(one) if line["event"] == "skip"]
+    assert skip["shard"] == "train/web/made/07"
+    assert skip["first_sample"] == 8 * (skip["step"] - 1)
+    assert json.loads((one / "summary.json").read_text())["skipped"] == [{skip["shard"]: skip["first_sample"]}]
+    state = checkpoint.load_state(checkpoint.checkpoints(one / "checkpoints")[-1])
+    assert state["skipped"] == [{skip["shard"]: skip["first_sample"]}]
+    assert wait(start(job(many, two, **exact, run=SKIP), tmp_path, ranks=2), tmp_path) == [0, 0]
+    assert [line for line in lines(two) if line["event"] == "skip"] == [skip]
+    for mine, other in zip(lines(one), lines(two), strict=True):
+        assert mine.get("loss", 0.0) == pytest.approx(other.get("loss", 0.0), rel=1e-4)
+    shutil.rmtree(one / "final")
+    for directory in checkpoint.checkpoints(one / "checkpoints"):
+        if checkpoint.load_state(directory)["update"] > 6:
+            shutil.rmtree(directory)
+    before = lines(one)
+    assert trainer_of(job(many, one, **exact, run=SKIP)).run() == 0
+    assert lines(one) == before
+
+
+def test_packed_rows_and_limits_of_epochs_in_a_run(shards: Path, tmp_path: Path) -> None:
+    packed = job(shards, tmp_path, stages=SHORT[1:], most_epochs={"*": 3})
+    trainer = trainer_of(packed)
+    assert trainer.run() == 0
+    assert trainer.loaders[0].samples.kind == "best_fit"
+    updates = [line for line in lines(tmp_path) if line["event"] == "update"]
+    assert updates[-1]["loss"] < updates[0]["loss"]
+    epochs = json.loads((tmp_path / "summary.json").read_text())["epochs"][0]
+    with pytest.raises(OrderError, match=rf"'web' {epochs['web']:.2f} times, and 0.1 are allowed"):
+        trainer_of(job(shards, tmp_path / "few", stages=SHORT[1:], most_epochs={"web": 0.1}))

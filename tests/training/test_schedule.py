@@ -67,6 +67,22 @@ def test_a_mix_may_change_within_a_stream() -> None:
     assert plan.mixes(1) == [(0, rest)]
 
 
+def test_a_mix_may_change_at_a_sample_of_a_stage() -> None:
+    half, rest = {"web": 0.5, "code": 0.5}, {"web/wiki": 1.0}
+    changes = [{"sample": 3, "mix": rest}, {"sample": 5, "mix": None}]
+    plan = StagePlan(stages=(stage(name="a", mix=half), stage(name="b", rate=None, mix=half, mix_changes=changes)))
+    assert plan.mixes(0) == [(0, half), (9, rest), (11, None)]
+    with pytest.raises(ValidationError, match="ascend by their sample"):
+        stage(mix_changes=changes[::-1])
+    with pytest.raises(ValidationError, match="has 6 samples and a mix change at 6"):
+        StagePlan(stages=(stage(mix_changes=[{"sample": 6, "mix": rest}]),))
+
+
+def test_stages_that_cut_the_corpus_otherwise_have_samples_of_their_own() -> None:
+    plan = StagePlan(stages=(stage(name="a"), stage(name="b", rate=None, samples="best_fit")))
+    assert [(span.stream, span.first_sample) for span in plan.spans] == [(0, 0), (1, 0)]
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> StagePlan:
     """Plans of one to five stages whose curves join, with lengths given in all three ways."""

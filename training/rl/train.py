@@ -30,7 +30,6 @@ from training.rl.objective import LossInputs, k2_objective
 from training.rl.rollout import Evaluation, Group, evaluate, first_of_each, interval, roll_out
 from training.rl.tree import Tree, plant, tree_log_probs
 from training.run import Diverged, Run, main, update
-from training.shards import TokenShards
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +55,7 @@ class Reinforcement:
         config = self.config
         if not (config.ptx_weight and config.ptx_samples):
             return None
-        windows = TokenShards(uri).windows("train", config.ptx_sequence_length)
-        mix = {domain: float(count) for domain, count in windows.items() if count}  # each domain by its size
-        return Loader(uri, "train", mix, config.seed, config.ptx_sequence_length)
+        return Loader(uri, "train", None, config.seed, config.ptx_sequence_length)
 
     def fit(self) -> None:
         """All iterations, between two evaluations; writes `final/`."""

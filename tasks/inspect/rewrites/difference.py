@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.rephrase.alignment.answer import RUN, in_runs
+from tasks.rephrase.alignment.negations import denies
 from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, URL, WORD, lists
 
 Kind = Literal["same", "copied", "lost", "new"]
@@ -135,7 +136,7 @@ def _word(text: str, match: re.Match[str]) -> _Token:
         form, what = re.sub(r",(?=\d{3}(?!\d))", "", word), "number"
     elif (value := lists()["cardinals"].get(lower)) is not None:
         form, what = str(value), "number"
-    elif lower in lists()["negations"]["en"] or lower.endswith("n't") or word in lists()["negations"]["zh"]:
+    elif denies(lower):
         form, what = lower, "negation"
     else:
         form, what = _stem(lower), "name" if _is_name(text, match) else ""

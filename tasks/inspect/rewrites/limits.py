@@ -27,7 +27,7 @@ SENTENCES = {
     "numbers": "A number lost, invented, moved, or with another unit; 1 is all kept and none invented.",
     "formulas": "A formula lost, or invented where the style adds none; 1 is all kept.",
     "code": "A code span, URL or identifier lost or invented; 1 is all kept.",
-    "negations": "Denials that nothing on the other side explains.",
+    "negations": "More or fewer denials than the source has.",
     "opposites": "A word turned into its opposite.",
     "entities": "Names lost, or found in the rewrite alone; the score is the share kept.",
     "answer": "The final answer of a worked solution is not the source's.",

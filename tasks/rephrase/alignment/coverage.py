@@ -1,6 +1,6 @@
 """Whether every sentence of either text has its content in the other: what was left out, what was put in.
 
-Each sentence is measured in seven ways, all of them readable, and a weighted sum of these says how likely it stands
+Each sentence is measured in eight ways, all of them readable, and a weighted sum of these says how likely it stands
 alone. The weights were fitted to pairs with a sentence dropped or added (calibration/covering.py) and lie in
 coverage.json; the threshold is `alignment.coverage`.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from tasks.rephrase.alignment.characters import chinese, loneliest
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.words import Match, Word
+from tasks.rephrase.alignment.words import Match, Word, cosines
 from tasks.rephrase.config import AlignmentConfig
 
 WEIGHTS = Path(__file__).with_name("coverage.json")
@@ -26,11 +26,12 @@ WEIGHTS = Path(__file__).with_name("coverage.json")
 Way = Literal["dropped", "added"]
 """A sentence of the source that the rewrite lacks, or one of the rewrite that the source lacks."""
 
-MEASURES = ("share", "contested", "apart", "short", "number", "question", "first")
+MEASURES = ("share", "contested", "run", "apart", "short", "number", "question", "first")
 """What is measured of a sentence:
 
 - share: of the weight of its words, how much has no like on the other side
 - contested: the same where a partner that is nearer to another word counts only so far, by the root of the weight
+- run: the longest stretch of it without a like, in words of full weight: half a sentence left out
 - apart: 1 less the cosine to the nearest sentence of the other side
 - short: fewer than `SHORT` characters: a label or a heading
 - number: it has a number that the other side lacks
@@ -103,7 +104,7 @@ def measure(match: Match, way: Way) -> list[tuple[int, tuple[float, ...], list[i
         side, other, near, (partner, best), (_, back) = (
             match.source,
             match.rewrite,
-            match.source.sentences_SD @ match.rewrite.sentences_SD.T,
+            cosines(match.source.sentences_SD, match.rewrite.sentences_SD),
             match.partners,
             match.back,
         )
@@ -111,7 +112,7 @@ def measure(match: Match, way: Way) -> list[tuple[int, tuple[float, ...], list[i
         side, other, near, (partner, best), (_, back) = (
             match.rewrite,
             match.source,
-            match.rewrite.sentences_SD @ match.source.sentences_SD.T,
+            cosines(match.rewrite.sentences_SD, match.source.sentences_SD),
             match.back,
             match.partners,
         )
@@ -135,6 +136,7 @@ def measure(match: Match, way: Way) -> list[tuple[int, tuple[float, ...], list[i
         measures = (
             float(((1 - like[here]) * weight[here]).sum()) / total,
             float(((1 - owned[here]) * weight[here]).sum()) / math.sqrt(total),
+            _longest(weight[here] * (1 - 2 * like[here])),
             1 - float(near[index].max(initial=0.0)),
             float(len(text) < SHORT),
             float((number[here] & ~has[here]).any()),
@@ -148,6 +150,12 @@ def measure(match: Match, way: Way) -> list[tuple[int, tuple[float, ...], list[i
 
 def _like(near: np.ndarray) -> np.ndarray:
     return np.clip((near - FAR) / (NEAR - FAR), 0, 1)
+
+
+def _longest(gains: np.ndarray) -> float:
+    """The greatest sum of neighbours, 0 where none is above it."""
+    sums = np.concatenate([[0.0], np.cumsum(gains)])
+    return float((sums - np.minimum.accumulate(sums)).max())
 
 
 def _stem(word: Word) -> str:

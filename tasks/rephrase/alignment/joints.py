@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tasks.rephrase.alignment.answer import RUN, taken_words
 from tasks.rephrase.alignment.pair import Pair, Verdict, verdict, words
-from tasks.rephrase.alignment.words import Match, Side, read
+from tasks.rephrase.alignment.words import Match, Side, cosines, read
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentences
 
@@ -68,7 +68,7 @@ def _nearness(side: Side, other: Side) -> list[float]:
     """For each sentence of `side` the mean cosine of its longer words to their nearest in `other`."""
     if not other.words:
         return []
-    near = (side.words_WD @ other.words_WD.T).max(axis=1)
+    near = cosines(side.words_WD, other.words_WD).max(axis=1)
     return [_mean(near, side, index) for index in range(len(side.sentences))]
 
 

@@ -1,85 +1,51 @@
-"""What is denied stays denied, as far as words can tell.
+"""What is denied stays denied: as many denials as the source has, in whatever words of denial.
 
-A good rewrite says `was spared` for `was not reached` and `only there` for `nowhere else`, so that the counts of
-negations differ in more than half of true pairs. What is asked is therefore that no denial is left unexplained: a `not`
-too many (or too few) is explained by a word on the other side that denies by its meaning (fail, exempt, un-, -less).
-This sees gross changes only: that one sentence among several was turned round takes a network for contradictions.
+That a sentence was turned round cannot be told from word states, nor by a small classifier (docs/LOG.md: AUC 0.76 at
+best), because a free rewriter says `was spared` for `was not reached`. So the prompt asks for every denial as a denial
+(prompts.py), and then a count tells: whoever adds, drops or turns round one denial changes it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, LETTERS, URL, Pair, Verdict, verdict
+from tasks.rephrase.alignment.pair import CODE, FORMULA, LETTERS, URL, Pair, Verdict, verdict
 from tasks.rephrase.config import AlignmentConfig
 
 LISTS = Path(__file__).with_name("denials.yaml")
-
-
-@dataclass(frozen=True)
-class Denials:
-    """The words of a text that deny, in order."""
-
-    strong: tuple[str, ...]
-    """By themselves: not, never, isn't, without."""
-    weak: tuple[str, ...]
-    """Within their meaning: fail, unknown, harmless."""
-    hedged: tuple[str, ...]
-    """What a denial may be said by: only, few, until."""
+PAIRED = re.compile(r"\b(neither\b[^.;?!]*?)\bnor\b")
 
 
 def negations(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """No more than `config.negations` denials of one side that nothing on the other explains; none at all where the
-    other side has not even a word that might explain one."""
+    """As many denials as the source has, give or take `config.negations`."""
     before, after = denials(pair.source), denials(pair.rewrite)
-    more, fewer = (after, before) if len(after.strong) >= len(before.strong) else (before, after)
-    surplus = len(more.strong) - len(fewer.strong)
-    left = max(0, surplus - max(0, len(fewer.weak) - len(more.weak)))
-    # Chinese denies in half of its sentences: there the other side must deny nothing at all.
-    bare = surplus > len(fewer.weak) + len(fewer.hedged) and not (fewer.strong and HAN.search(pair.source))
-    score = 0.0 if bare else 1 - left / max(len(more.strong), 1)
-    words = ", ".join(f"'{word}'" for word in dict.fromkeys(more.strong))
-    added = more is after and surplus > 0
-    why = (
-        f"{'denies' if added else 'lost a denial'}: {words} in the {'rewrite' if added else 'source'}, of which the "
-        + (f"{'source' if added else 'rewrite'} explains all but {surplus if bare else left}")
-    )
-    return verdict("negations", score, left <= config.negations and not bare, why)
+    apart = abs(len(after) - len(before))
+    side, more, fewer = ("rewrite", after, before) if len(after) > len(before) else ("source", before, after)
+    only = list((Counter(more) - Counter(fewer)).elements())
+    words = ", ".join(f"'{word}'" for word in dict.fromkeys(only))
+    why = f"{len(before)} denials became {len(after)}: in the {side} alone {words}"
+    return verdict("negations", 1 - apart / max(len(more), 1), apart <= config.negations, why)
 
 
-def denials(text: str) -> Denials:
-    """What denies in `text`, formulas, code and URLs left out."""
+def denials(text: str) -> list[str]:
+    """The words of `text` that deny, in lower case; formulas, code and URLs left out."""
     for pattern in (FORMULA, CODE, URL):
         text = pattern.sub(" ", text)
-    found: dict[str, list[str]] = {"strong": [], "weak": [], "hedged": []}
-    for match in LETTERS.finditer(_harmless().sub(" ", text.lower().replace("’", "'"))):
-        for kind in _kinds(match.group()):
-            found[kind].append(match.group())
-    chinese = _harmless_zh().sub(" ", text)
-    for kind, pattern in _chinese().items():
-        found[kind] += pattern.findall(chinese)
-    return Denials(tuple(found["strong"]), tuple(found["weak"]), tuple(found["hedged"]))
+    lower = _harmless().sub(" ", text.lower().replace("’", "'"))
+    lower = PAIRED.sub(r"\1 or ", lower)  # neither ... nor is one denial, whichever way it is cut
+    found = [match.group() for match in LETTERS.finditer(lower) if denies(match.group())]
+    return found + _chinese().findall(_harmless_zh().sub(" ", text))
 
 
-@cache
-def _kinds(word: str) -> tuple[str, ...]:
-    lists = _lists()["en"]
-    if word in lists["strong"] or word.endswith("n't"):
-        return ("strong",)
-    found = [
-        kind
-        for kind in ("weak", "hedged")
-        if any(word.startswith(entry[:-1]) if entry.endswith("-") else word == entry for entry in lists[kind])
-    ]
-    if "weak" not in found and _affixes().fullmatch(word):
-        found.append("weak")
-    return tuple(found)
+def denies(word: str) -> bool:
+    """Whether an English word in lower case, or a Chinese expression, denies by itself."""
+    return word in _lists()["en"]["denials"] or word.endswith("n't") or word in _lists()["zh"]["denials"]
 
 
 @cache
@@ -89,13 +55,8 @@ def _lists() -> dict[str, Any]:
 
 
 @cache
-def _affixes() -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{affix})" for affix in _lists()["affixes"]))
-
-
-@cache
 def _harmless() -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(_lists()['harmless'])})\b")
+    return re.compile(rf"\b(?:{'|'.join(_lists()['en']['harmless'])})\b")
 
 
 @cache
@@ -104,5 +65,5 @@ def _harmless_zh() -> re.Pattern[str]:
 
 
 @cache
-def _chinese() -> dict[str, re.Pattern[str]]:
-    return {kind: re.compile("|".join(_lists()["zh"][kind])) for kind in ("strong", "weak", "hedged")}
+def _chinese() -> re.Pattern[str]:
+    return re.compile("|".join(_lists()["zh"]["denials"]))

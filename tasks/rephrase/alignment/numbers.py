@@ -63,8 +63,8 @@ def _counts(
             continue
         # `Five full twists` of what were two full twists.
         rivals = [one for one in gone if one.kind == other.kind]
+        rivals = rivals or [one for one in mine if one.value in fewer and one.kind == other.kind]
         if not pair.adds:
-            rivals = rivals or [one for one in mine if one.value in fewer and one.kind == other.kind]
             rivals = rivals or [one for one in mine if same_noun(pair, one, other)]
         if rivals:
             return [max(rivals, key=lambda one: likeness(pair, one, other))], [other]

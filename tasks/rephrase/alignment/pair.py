@@ -110,7 +110,5 @@ def changes(lost: list[str], invented: list[str], likeness: Callable[[str, str],
 @cache
 def lists() -> dict[str, Any]:
     lists = yaml.safe_load(WORDS.read_text(encoding="utf-8"))
-    for name in ("en", "zh"):
-        lists["negations"][name] = frozenset(lists["negations"][name])
     lists["capitals"] = frozenset(lists["capitals"])
     return lists

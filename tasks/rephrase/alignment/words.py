@@ -38,22 +38,6 @@ class Embedder(Protocol):
         ...
 
 
-class Once:
-    """An embedder that reads one text once: the source that several attempts are held against."""
-
-    def __init__(self, embedder: Embedder, text: str) -> None:
-        self._embedder, self._text = embedder, text
-        self._known: States | None = None
-
-    def states(self, text: str) -> States:
-        """The states of every token."""
-        if text != self._text:
-            return self._embedder.states(text)
-        if self._known is None:
-            self._known = self._embedder.states(text)
-        return self._known
-
-
 @dataclass(frozen=True)
 class Word:
     """A word, a number or a single CJK character at `text[start:end]`."""
@@ -113,7 +97,7 @@ class Match:
     def near_ON(self) -> np.ndarray:
         """Cosine of every word of the source with every word of the rewrite. The same word in the same role has about
         0.8 to 1, a synonym 0.5 to 0.8, words that have nothing to do with one another under 0.4."""
-        return self.source.words_WD @ self.rewrite.words_WD.T
+        return cosines(self.source.words_WD, self.rewrite.words_WD)
 
     @cached_property
     def partners(self) -> tuple[np.ndarray, np.ndarray]:
@@ -137,9 +121,49 @@ Dear = Callable[[Match, AlignmentConfig], Verdict | None]
 """A check that needs the network's word: as pure as the others. None where the network cannot read the pair."""
 
 
+class Lately:
+    """An embedder for one document, which is one thread's: it reads a source once for all attempts at it, and not again
+    as its neighbours' neighbour.
+
+    Words and sentences are kept, not the states: with some hundreds of documents open those would take gigabytes.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._kept: dict[str, Side | None] = {}
+        self.seconds = 0.0
+        """CPU-seconds that the network has taken, in whichever thread."""
+
+    def keep(self, *texts: str) -> None:
+        """These will be read more than once, no others any more."""
+        self._kept = {text: self._kept.get(text) for text in texts}
+
+    def states(self, text: str) -> States:
+        """The states of every token."""
+        states = self._embedder.states(text)
+        self.seconds += states.seconds
+        return states
+
+    def side(self, text: str) -> Side:
+        """The words and sentences of `text` with their vectors."""
+        side = self._kept.get(text) or _side(text, self.states(text))
+        if text in self._kept:
+            self._kept[text] = side
+        return side
+
+
 def read(text: str, embedder: Embedder) -> Side:
     """The words and sentences of `text` with their vectors."""
-    states = embedder.states(text)
+    return embedder.side(text) if isinstance(embedder, Lately) else _side(text, embedder.states(text))
+
+
+def cosines(one_AD: np.ndarray, other_BD: np.ndarray) -> np.ndarray:
+    """[A, B]: of every row with every other, all of length 1. Each from its two rows alone: a matrix product would go
+    through BLAS, whose threads cut it up by the machine's number of cores and spin for a while after each."""
+    return np.vecdot(one_AD[:, None], other_BD)
+
+
+def _side(text: str, states: States) -> Side:
     spans = sentence_spans(text)
     ends = [end for _, end in spans]
     words: list[Word] = []

@@ -45,9 +45,9 @@ def dropped_sentence(text: Text, pool: Pool) -> Iterator[Change]:
 
 def added_sentence(text: Text, pool: Pool) -> Iterator[Change]:
     """A sentence of another document of the domain is put between two of this one: one drawn freely, one of the most
-    similar vocabulary, and so on in turns."""
+    similar vocabulary, and so on in turns. None where the style adds sentences of its own."""
     body = text.rewrite
-    if not (spans := sentence_spans(body)):
+    if text.adds or not (spans := sentence_spans(body)):
         return
     own = _content(body) | _content(text.source)
     offered = [s for identity, s in pool.sentences.get(f"{text.domain} {text.language}", ()) if identity != text.id]

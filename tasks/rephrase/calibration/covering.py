@@ -17,7 +17,7 @@ from tasks.rephrase.alignment.words import Match
 ROUNDS = 6
 STEPS = 40
 RIDGE = 3.0
-REFUSED = 0.006
+REFUSED = 0.01
 """Share of the faithful texts that either half may refuse; it sets what is added to the sum, so that a sentence at the
 limit has a chance of one half."""
 

@@ -34,11 +34,12 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def formula(text: Text, pool: Pool) -> Iterator[Change]:
     """One operator, relation, exponent, index, coefficient, function or variable of one formula becomes another."""
     body = text.rewrite
-    whole = re.sub(r"\s", "", text.source)
+    whole, said = re.sub(r"\s", "", text.source), re.sub(r"\s", "", body)
     for start, end in formula_spans(body):
         inside = body[start:end]
-        # A step that the rewriter added has nothing to be held against.
-        if text.adds and re.sub(r"\s", "", inside) not in whole:
+        # A step that the rewriter added has nothing to be held against, nor has what it says again there.
+        bare = re.sub(r"\s", "", inside)
+        if text.adds and (bare not in whole or said.count(bare) > whole.count(bare)):
             continue
         if not re.search(r"[^\d.,\s]", inside):
             continue  # a number between dollars is no formula

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
@@ -34,11 +35,13 @@ def number_swap(text: Text, pool: Pool) -> Iterator[Change]:
     """A number, in digits or words, becomes another; the list markers and the numbers in names and code stay."""
     body = text.rewrite
     blocked = sorted([*literal_spans(body), *(match.span() for match in MARKER.finditer(body))])
-    known = values(text.source)
+    mine, source = values(body), values(text.source)
+    # What a style's own steps say again has nothing to be held against.
+    known = {value for value, times in source.items() if not (text.adds and mine[value] > times)}
     for match in DIGITS.finditer(body):
         # A small number that the source lacks sums something up ("three conditions"): nothing tells a wrong one.
         short = len(re.sub(r"\D", "", match.group())) < 3 and "." not in match.group()
-        unknown = short and _value(match.group()) not in known
+        unknown = (short or text.adds) and _value(match.group()) not in known
         if outside(blocked, *match.span()) and not unknown and not (text.adds and _calculated(body, *match.span())):
             yield replaced(body, match.span(), another(match.group(), text.id, match.start()))
     cardinals, ordinals = lists()["cardinals"], lists()["ordinals"]
@@ -109,11 +112,11 @@ def _changed(digits: str, decade: bool, bits: int) -> str:
     return digits[:place] + new + digits[place + 1 :]
 
 
-def values(text: str) -> set[str]:
-    """The numbers of a text, in digits or words, as digits."""
-    found = {_value(match.group()) for match in re.finditer(r"\d+(?:,\d{3})*(?:\.\d+)?", text)}
+def values(text: str) -> Counter[str]:
+    """The numbers of a text, in digits or words, as digits, and how often each is said."""
+    found = [_value(match.group()) for match in re.finditer(r"\d+(?:,\d{3})*(?:\.\d+)?", text)]
     table = lists()["cardinals"] | lists()["ordinals"]
-    return found | {str(table[word]) for word in re.findall(r"[a-z]+", text.lower()) if word in table}
+    return Counter([*found, *(str(table[word]) for word in re.findall(r"[a-z]+", text.lower()) if word in table)])
 
 
 def _value(number: str) -> str:

@@ -1,6 +1,8 @@
 """Pairs of a text and a faithful rewrite of it: the shipped ones and a user's own, read and checked.
 
-A file is JSON Lines, one object a line: `id`, `domain`, `language`, `style`, `source`, `rewrite`.
+A file is JSON Lines, one object a line: `id`, `domain`, `language`, `style`, `source`, `rewrite`. Two sets are shipped:
+`asked`, rewrites that answer the prompt the stage sends; `free`, faithful rewrites that follow no rule and
+say numbers and denials in other words as they please.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from model.config import Config
 from tasks.rephrase.prompts import styles
 
 SHIPPED = Path(__file__).with_name("pairs")
+SETS = ("asked", "free")
+"""Folders of SHIPPED, each the name of a set."""
 
 Half = Literal["tune", "test"]
 
@@ -30,7 +34,7 @@ class TruePair(Config):
     """A text and a rewrite that a careful reader calls faithful and complete."""
 
     id: str = Field(min_length=1)
-    """Unlike every other's; says which half the pair belongs to."""
+    """Unlike every other's, such as `asked/pages-007`; says which half the pair belongs to."""
     domain: str = Field(min_length=1)
     """What the text is about, such as `knowledge` or `math`; added sentences come from the same one."""
     language: str = Field(min_length=2)
@@ -53,14 +57,17 @@ SEEN = "tune-"
 
 
 def half(identity: str) -> Half:
-    """Which half a document belongs to, by a hash of its id."""
-    if identity.startswith(SEEN):
+    """Which half a pair belongs to, by a hash of its document: what stands behind the last slash of its id, so that all
+    rewrites of one source are in the same half."""
+    document = identity.rpartition("/")[2]
+    if document.startswith(SEEN):
         return "tune"
-    return "tune" if xxhash.xxh3_64_intdigest(identity.encode()) % 2 == 0 else "test"
+    return "tune" if xxhash.xxh3_64_intdigest(document.encode()) % 2 == 0 else "test"
 
 
 def load(locations: Sequence[str] = ()) -> list[TruePair]:
-    """The pairs of every file named (paths, globs or fsspec URLs), or the shipped ones; in order of their ids.
+    """The pairs of every set or file named (SETS, paths, globs or fsspec URLs), or all shipped ones; in order of their
+    ids.
 
     Raises PairsError, naming file and line, where one cannot be read, is no pair or has another's id.
     """
@@ -80,15 +87,15 @@ def load(locations: Sequence[str] = ()) -> list[TruePair]:
 
 
 def _files(locations: Sequence[str]) -> Iterable[str]:
-    if not locations:
-        return [str(path) for path in sorted(SHIPPED.glob("*.jsonl"))]
     files: list[str] = []
-    for location in locations:
-        if "*" not in location:
+    for location in locations or SETS:
+        if location in SETS:
+            files += map(str, sorted((SHIPPED / location).glob("*.jsonl")))
+        elif "*" not in location:
             files.append(location)
-            continue
-        fs, pattern = fsspec.core.url_to_fs(location)
-        files += [fs.unstrip_protocol(path) if "://" in location else path for path in sorted(fs.glob(pattern))]
+        else:
+            fs, pattern = fsspec.core.url_to_fs(location)
+            files += [fs.unstrip_protocol(path) if "://" in location else path for path in sorted(fs.glob(pattern))]
     return files
 
 

@@ -9,7 +9,6 @@ import json
 import os
 import threading
 import time
-import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,35 +30,6 @@ from tests.raw import folder, step, tar, warc
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(storage, "WAITS", (0.01, 0.02))
-
-
-@pytest.fixture(scope="module")
-def s3():
-    """The address of an S3 server of our own."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    yield f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(s3, monkeypatch):
-    """An s3:// address with nothing below it, its server and its keys in the environment."""
-    import fsspec
-    import s3fs
-
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    name = f"bucket-{uuid.uuid4().hex[:8]}"
-    fsspec.filesystem("s3").mkdir(name)
-    yield f"s3://{name}"
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):

@@ -30,8 +30,10 @@ from tests.posttraining import (
     tiny_config,
     tokenizer_artifact,
 )
+from tests.shards import publish_shards
 from training.inputs import load_splits
 from training.rl.environments import Problem
+from training.shards import TokenShards
 
 CONFIG = EvaluateConfig(
     heldout_tokens=128,
@@ -48,16 +50,14 @@ CONFIG = EvaluateConfig(
 def heldout_tokens(root, end: int) -> Artifact:
     """Two held-out domains, one of them too small for a window."""
     step = Step("tokens", Label(name="tokens"), str(root))
-    statistics = {}
+    statistics, shards = {}, {}
     for domain, count in (("code", 400), ("web", 20)):
         tokens = np.random.default_rng(len(domain)).integers(0, 256, count).astype("<u4")
         tokens[50::97] = end
-        key = f"heldout/{domain}/00000"
-        step.put(f"shards/{key}", ".bin", lambda path, tokens=tokens: path.write_bytes(tokens.tobytes()))
         index = pa.table({"start": [0], "end": [count], "id": ["document"]})
-        step.put(f"index/{key}", ".parquet", lambda path, index=index: pq.write_table(index, path))
+        shards[f"heldout/{domain}/made/0"] = (tokens, index)
         statistics[domain] = {"tokens": count, "documents": 1, "bytes_per_token": 2.0}
-    return step.publish({"vocabulary": 273, "end_of_document": end, "heldout": statistics})
+    return publish_shards(step, shards, {"vocabulary": 273, "end_of_document": end, "heldout": statistics})
 
 
 def network(seed: int) -> Transformer:
@@ -136,7 +136,7 @@ def test_what_was_measured_is_kept_after_an_interruption(evaluated, inputs, tmp_
 def test_the_heldout_loss_is_cross_entropy_within_documents(inputs):
     model = as_served(network(2), int4=False)
     found = heldout_loss(model, inputs["tokens"], CONFIG)["code"]
-    tokens = np.fromfile(inputs["tokens"].file("shards/heldout/code/00000"), "<u4").astype(np.int64)
+    tokens = TokenShards(inputs["tokens"].uri).streams("heldout")["code", "made"][0].tokens_T.astype(np.int64)
     losses = {}
     for start in range(0, 400 - 32, 32):  # every window, each document of it alone, at its own positions
         window = torch.from_numpy(tokens[start : start + 33])

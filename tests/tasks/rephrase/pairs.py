@@ -14,8 +14,8 @@ PARAPHRASES: list[tuple[str, str]] = [
     (
         "Mercury is the smallest planet in the Solar System. It orbits the Sun every 88 days and has no moons. Its "
         "surface temperature can reach 430 °C during the day.",
-        "No planet of the Solar System is smaller than Mercury, which needs 88 days to go round the Sun. The planet is "
-        "moonless, and by day its surface may heat up to 430 °C.",
+        "The smallest of the planets in the Solar System is Mercury, which needs 88 days for an orbit of the Sun. It "
+        "has no moons, and by day its surface may heat up to 430 °C.",
     ),
     (
         "The function `sorted(items)` returns a new list. It does not change the original. Use the `key` argument to "

@@ -190,9 +190,11 @@ def test_a_server_that_dies_in_the_middle_is_not_asked_again_for_what_it_answere
     whole = run(Behaviour(pairs=KNOWN), rows, root="whole")
     endpoints: list[Endpoint] = []
     with pytest.raises(EngineError, match="same command again"):
-        run(Behaviour(pairs=KNOWN, fail={"die": 0.7}), rows, endpoints=endpoints, attempts=1, patience_seconds=1e-6)
+        run(Behaviour(pairs=KNOWN, dies_after=7), rows, endpoints=endpoints, answer_seconds=1.0, patience_seconds=0.2)
     done = run(Behaviour(pairs=KNOWN), rows, endpoints=endpoints)
     accounted(done, rows)
+    for one, other in zip(tables(done), tables(whole), strict=True):
+        assert one.equals(other)
     assert done.manifest["content"] == whole.manifest["content"]
     first, second = endpoints
     assert first.answered

@@ -33,14 +33,16 @@ def written(chat: tuple[Message, ...]) -> str:
 def test_every_request_begins_with_the_whole_of_the_one_before(size, name: str) -> None:
     style = styles()[name]
     parts = ["First part. ", "Second part. ", "Third part."]
-    chats = [written(messages(style, size, EXCERPT, TURNS[:count], parts[count], False)) for count in range(3)]
+    chats = [
+        written(messages(style, size, EXCERPT, TURNS[:count], parts[count], False, longest=1.8)) for count in range(3)
+    ]
     for before, after in itertools.pairwise(chats):
         assert after.startswith(before)
     assert chats[-1].index("Part one.") < chats[-1].index("Part two.") < chats[-1].rindex("Third part.")
 
 
 def test_the_full_prompt_shows_the_document_first_and_once() -> None:
-    chat = messages(styles()["academic"], "full", EXCERPT, TURNS, "Third part.", False)
+    chat = messages(styles()["academic"], "full", EXCERPT, TURNS, "Third part.", False, longest=1.8)
     text = written(chat)
     assert text.count(EXCERPT) == 1
     assert text.index(EXCERPT) < text.index("Part one.")
@@ -49,15 +51,28 @@ def test_the_full_prompt_shows_the_document_first_and_once() -> None:
 
 def test_a_stricter_prompt_keeps_the_full_prompts_cached_beginning() -> None:
     style = styles()["academic"]
-    lenient, strict = (written(messages(style, "full", EXCERPT, TURNS, "Third part.", mode)) for mode in (False, True))
+    lenient, strict = (
+        written(messages(style, "full", EXCERPT, TURNS, "Third part.", mode, longest=1.8)) for mode in (False, True)
+    )
     assert strict.startswith(lenient)
     assert len(strict) > len(lenient)
-    short = [messages(style, "short", EXCERPT, [], "Third part.", mode) for mode in (False, True)]
+    short = [messages(style, "short", EXCERPT, [], "Third part.", mode, longest=1.8) for mode in (False, True)]
     assert short[0] != short[1]
 
 
 def test_a_prompts_hash_is_of_its_roles_and_words() -> None:
-    chat = messages(styles()["plain"], "short", EXCERPT, [], "Third part.", False)
+    chat = messages(styles()["plain"], "short", EXCERPT, [], "Third part.", False, longest=1.8)
     assert prompt_hash(chat) == prompt_hash(list(chat))
     assert prompt_hash(chat) != prompt_hash(chat[::-1])
     assert prompt_hash((Message("user", "a"),)) != prompt_hash((Message("assistant", "a"),))
+
+
+def test_the_full_prompt_says_how_long_the_answer_may_be() -> None:
+    def asked(name: str, part: str) -> str:
+        return messages(styles()[name], "full", EXCERPT, [], part, False, longest=2.0)[-1].content
+
+    assert "in at most 170 words:" in asked("plain", "word " * 100)
+    assert "in at most 340 words:" in asked("learning_note", "word " * 100)
+    assert "in at most 7 words:" in asked("plain", "A heading")
+    assert "in at most 170 characters:" in asked("plain", "字" * 100)
+    assert "at most" not in asked("translation", "字" * 100)

@@ -8,13 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from model.config import Config
 from tasks.artifact import Artifact, Step
-
-
-class Nothing(Config):
-    """No literals."""
-
+from tests.shards import Nothing
 
 WORDS = [
     "the",
@@ -91,3 +86,31 @@ def publish(root: Path, name: str, group: str, parts: dict[str, list[dict[str, s
             counts["documents"] += 1
             counts["bytes"] += len(row["text"].encode())
     return step, step.publish({"by_domain": by_domain, "documents": sum(len(rows) for rows in parts.values())})
+
+
+PIECES = [
+    "def f(x):\n",
+    "    ",
+    "\t",
+    "\r\n",
+    "\n",
+    " ",
+    "  ",
+    "12345",
+    "损失",
+    "loss",
+    "é",
+    "e\u0301",
+    "🙂",
+    "==",
+    "\u2028",
+    "\x1c",
+    "\x85",
+    "\u3000",
+    "[EOS]",
+    "<|im_end|>",
+    "don't",
+    "ＡＢ",
+    "١٢٣",
+]
+"""What texts for a tokenizer are put together of."""

@@ -25,6 +25,7 @@ from tasks.tokens import shards, tokenizer
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from tests.tasks.corpus.data import rows
 from tests.tasks.corpus.scoring import data
+from training.shards import TokenShards
 
 CONFIG = TokensConfig(heldout_fraction=0.2, shard_bytes=8192, batch_bytes=20_000)
 SCORES = ScoresConfig(
@@ -81,7 +82,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def index(tokens: Artifact, split: str) -> pl.DataFrame:
-    return pl.concat([pl.read_parquet(path) for path in tokens.files(f"index/{split}")])
+    return pl.concat([pl.read_parquet(shard.index.local) for shard in TokenShards(tokens.uri) if shard.split == split])
 
 
 def copies(mix: Artifact) -> dict[str, int]:
@@ -91,7 +92,7 @@ def copies(mix: Artifact) -> dict[str, int]:
 def test_a_mix_that_asks_for_nothing_changes_no_byte_of_the_shards(made: Made) -> None:
     plain, mixed = made.tokens(None).require(), made.tokens(made.mix(MixConfig())).require()
     assert set(copies(made.mix(MixConfig()).require()).values()) == {1}
-    assert {part.key: part.sha256 for part in mixed.parts()} == {part.key: part.sha256 for part in plain.parts()}
+    assert TokenShards(mixed.uri).content == TokenShards(plain.uri).content
     assert mixed.statistics == plain.statistics
 
 
@@ -110,11 +111,12 @@ def test_every_training_document_stands_there_as_often_as_the_mix_says_and_held_
 def test_every_copy_is_the_whole_document_and_copies_do_not_stand_side_by_side(made: Made) -> None:
     tokens = made.tokens(made.mix(STRONG)).require()
     seen: dict[str, list[int]] = {}
-    for part in tokens.parts("index/train"):
-        shard = np.fromfile(tokens.file(part.key.replace("index", "shards", 1)), "<u4")
-        table = pq.read_table(tokens.file(part)).to_pylist()
+    for shard in TokenShards(tokens.uri):
+        if shard.split == "heldout":
+            continue
+        table = pq.read_table(shard.index.local).to_pylist()
         for row in table:
-            ids = shard[row["start"] : row["end"]].tolist()
+            ids = shard.tokens_T[row["start"] : row["end"]].tolist()
             assert seen.setdefault(row["id"], ids) == ids
         assert all(one["id"] != other["id"] for one, other in itertools.pairwise(table))
 
@@ -202,5 +204,5 @@ def test_a_mix_of_another_corpus_is_refused(made: Made, tmp_path: Path) -> None:
     other = Made(str(tmp_path), data.publish(tmp_path, parts)[0], made.scores, made.rewrites, made.tokenizer)
     with pytest.raises(ArtifactError, match="does not score the documents"):
         other.mix(MixConfig())
-    with pytest.raises(ArtifactError, match="does not know document"):
+    with pytest.raises(ArtifactError, match="does not know the documents"):
         other.tokens(made.mix(MixConfig()))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +20,16 @@ import pytest
 from tokenizers import Tokenizer
 
 from tasks.artifact import Artifact, ArtifactError, Step
-from tasks.tokens.config import TokensConfig
+from tasks.corpus.executor import Processes, Serial, WorkerError
+from tasks.tokens import tokenizer
+from tasks.tokens.config import TokenizerConfig, TokensConfig
 from tasks.tokens.shards import build, plan
 from tasks.tokens.tokenizer import decode_bytes, encode_texts
+from tests.shards import Nothing
 from training.loader import Loader
+from training.shards import ShardError, TokenShards, shard_path
 
-from .corpus import Nothing, documents, publish, record, rewrites_of
+from .corpus import documents, publish, record, rewrites_of
 
 Made = tuple[Step, Artifact]
 CONFIG = TokensConfig(heldout_fraction=0.2, shard_bytes=8192, batch_bytes=20_000)
@@ -36,17 +43,17 @@ def stage(root: Path, config: TokensConfig, corpus: Made, rewrites: Made, learne
 def spans(tokens: Artifact) -> dict[str, dict[str, object]]:
     """Document id -> its index row, its tokens, split and domain."""
     found: dict[str, dict[str, object]] = {}
-    for part in tokens.parts("index"):
-        _, split, domain, _ = part.key.split("/")
-        shard = next(p for p in tokens.parts("shards") if p.key == part.key.replace("index", "shards", 1))
-        held = np.fromfile(tokens.file(shard), "<u4")
-        assert shard.rows == len(held)
+    for shard in TokenShards(tokens.uri):
+        held = np.fromfile(shard.file.local, "<u4")
+        assert shard.tokens == len(held)
         end = 0
-        for row in pq.read_table(tokens.file(part)).to_pylist():
+        for row in pq.read_table(shard.index.local).to_pylist():
             assert row["start"] == end < row["end"]
+            assert row["source"] == shard.source
             end = row["end"]
             assert row["id"] not in found
-            found[row["id"]] = row | {"tokens": held[row["start"] : end].tolist(), "split": split, "domain": domain}
+            place = {"split": shard.split, "domain": shard.domain}
+            found[row["id"]] = row | place | {"tokens": held[row["start"] : end].tolist()}
         assert end == len(held)
     return found
 
@@ -75,7 +82,7 @@ def test_every_document_comes_back_from_its_span(tokens: Artifact, bpe: Tokenize
 
 
 def test_no_shard_is_larger_than_configured(tokens: Artifact) -> None:
-    sizes = [part.bytes for part in tokens.parts("shards")]
+    sizes = [shard.file.bytes for shard in TokenShards(tokens.uri)]
     assert max(sizes) <= CONFIG.shard_bytes
     assert len(sizes) > 16  # so that the limit was met
 
@@ -123,7 +130,7 @@ def test_statistics_are_those_of_the_bytes(tokens: Artifact) -> None:
     assert statistics["documents"] == len(train)
     assert statistics["rewrites"]["documents"] == sum(bool(row["rewrite"]) for row in train)
     assert sum(row["tokens"] for row in statistics["by_source"].values()) == statistics["tokens"]
-    assert sum(statistics["shards"].values()) == len(tokens.parts("shards"))
+    assert sum(statistics["shards"].values()) == len(list(TokenShards(tokens.uri)))
     assert statistics["vocabulary"] == 700
     assert statistics["empty"] == 0
 
@@ -142,7 +149,7 @@ def test_the_loader_reads_what_the_stage_wrote(tokens: Artifact, bpe: Tokenizer)
 
 
 def content(artifact: Artifact) -> dict[str, str]:
-    return {part.key: part.sha256 for part in artifact.parts()}
+    return {shard.key: shard.file.sha256 + shard.index.sha256 for shard in TokenShards(artifact.uri)}
 
 
 def test_bytes_do_not_depend_on_threads(
@@ -154,11 +161,11 @@ def test_bytes_do_not_depend_on_threads(
         assert content(build(step, corpus[1], rewrites[1], learned[1])) == content(tokens)
 
 
-@pytest.mark.parametrize("records", [1, 7, 23])
+@pytest.mark.parametrize("files", [1, 15, 47])
 def test_a_killed_run_goes_on_to_the_same_bytes(
-    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact, records: int
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact, files: int
 ) -> None:
-    """SIGKILL after some records, then the same command: the same parts, and finished batches are not done again."""
+    """SIGKILL after some files, then the same command: the same parts, and finished batches are not done again."""
     step = Step("tokens", CONFIG, str(tmp_path), (corpus[0], rewrites[0], learned[0]))
     command = [
         sys.executable,
@@ -167,40 +174,37 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
         *(str(tmp_path), corpus[0].root, corpus[1].uri, rewrites[1].uri, learned[1].uri),
     ]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[3], env=os.environ | {"RAYON_NUM_THREADS": "1"})
-    folder = Path(step.uri) / "records"
+    folder = Path(step.uri) / "parts"
     deadline = time.monotonic() + 60
-    while len(list(folder.glob("*.json")) if folder.exists() else []) < records and process.poll() is None:
+    while len([path for path in folder.rglob("*.*") if path.is_file()]) < files and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert step.artifact() is None, "the run ended before it could be killed"
-    done = {part.key: Path(step.uri, part.path).stat().st_mtime_ns for part in step.recorded("shards")}
-    batches = {key for part in step.recorded("batches") for key in part.statistics["shards"]}
+    listed = [row for part in step.recorded("batches") for row in part.statistics["shards"]]
+    paths = [Path(step.uri, shard_path(row["key"], row["sha256"])) for row in listed]
+    done = {path: path.stat().st_mtime_ns for path in paths}
     again = build(step, corpus[1], rewrites[1], learned[1])
     assert content(again) == content(tokens)
     assert again.statistics == tokens.statistics
-    for part in again.parts("shards"):
-        if part.key.removeprefix("shards/") in batches:
-            assert Path(step.uri, part.path).stat().st_mtime_ns == done[part.key]
+    assert done == {path: path.stat().st_mtime_ns for path in paths}
 
 
 def resume(root: str, data: str, corpus: str, rewrites: str, learned: str) -> None:
     """The stage in a process of its own, slowed so that a kill lands between records."""
     artifacts = [Artifact.load(uri) for uri in (corpus, rewrites, learned)]
     config = artifacts[2].manifest["config"]
-    from tasks.tokens.config import TokenizerConfig
-
     above = Step("corpus", Nothing(), data)
     steps = (above, Step("rewrites", Nothing(), data), Step("tokenizer", TokenizerConfig(**config), data, (above,)))
     step = Step("tokens", CONFIG, root, steps)
-    put = step.put
+    store = step.store
 
     def slow(*arguments, **named):
         time.sleep(0.02)
-        return put(*arguments, **named)
+        return store(*arguments, **named)
 
-    object.__setattr__(step, "put", slow)
+    object.__setattr__(step, "store", slow)
     build(step, *artifacts)
 
 
@@ -219,8 +223,169 @@ def test_documents_of_no_tokens_and_huge_ones(root: Path, tmp_path: Path, learne
         *ids, _ = found[row["id"]]["tokens"]
         assert decode_bytes(bpe, ids).decode() == row["text"]
     assert found[rows[1]["id"]]["tokens"][:-1] == encode_texts(bpe, [huge], piece=10**9)[0]
-    assert "heldout" not in {part.key.split("/")[1] for part in artifact.parts("shards")}
+    assert TokenShards(artifact.uri).splits == ["train"]
     Loader(artifact.uri, "train", {"web": 1}, 0, 4096).batch(0, 4)
+
+
+def test_a_document_of_ten_million_tokens_stays_whole(tmp_path: Path, learned: Made, bpe: Tokenizer) -> None:
+    text = "70" * 5_000_000  # every digit is a token
+    corpus = publish(tmp_path, "corpus", "documents", {"0": [record("a", "web"), record(text, "web")]})
+    config = TokensConfig(heldout_fraction=0, shard_bytes=4096)
+    _, artifact = stage(tmp_path, config, corpus, publish(tmp_path, "rewrites", "rewrites", {}), learned)
+    _, shard = TokenShards(artifact.uri)
+    seven, nought, end = (bpe.token_to_id(name) for name in ("7", "0", "[EOS]"))
+    assert shard.tokens == 10_000_001
+    assert (shard.tokens_T[:-1:2] == seven).all()
+    assert (shard.tokens_T[1:-1:2] == nought).all()
+    assert shard.tokens_T[-1] == end
+
+
+def test_workers_write_the_same_bytes(
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact
+) -> None:
+    config = CONFIG.model_copy(update={"batch_bytes": 1})
+    made = []
+    for name, executor in (("one", Serial()), ("two", Processes(2))):
+        step = Step("tokens", config, str(tmp_path / name), (corpus[0], rewrites[0], learned[0]))
+        made.append(build(step, corpus[1], rewrites[1], learned[1], executor=executor))
+    assert content(made[0]) == content(made[1])
+    assert made[0].statistics == made[1].statistics
+    assert made[0].statistics["tokens"] == tokens.statistics["tokens"]
+
+
+def test_sources_have_streams_of_their_own(tmp_path: Path, learned: Made) -> None:
+    names = ["plain", "Ünusual / name", "ünusual / name", "x" * 300, "../up", "", "a.b", "a-b"]
+    rows = [record(f"text of {name} {n}", "web") | {"source": name} for name in names for n in range(3)]
+    corpus = publish(tmp_path, "corpus", "documents", {"0": rows})
+    config = TokensConfig(heldout_fraction=0)
+    _, artifact = stage(tmp_path, config, corpus, publish(tmp_path, "rewrites", "rewrites", {}), learned)
+    streams = TokenShards(artifact.uri).streams("train")
+    assert {source for _, source in streams} == set(names)
+    assert len({shard.key.rpartition("/")[0] for stream in streams.values() for shard in stream}) == len(names)
+    for (_, source), (shard,) in streams.items():
+        index = pa.Table.from_batches(shard.rows())
+        assert index["source"].unique().to_pylist() == [source]
+        assert Path(artifact.uri) in shard.file.local.resolve().parents
+        assert index["id"].to_pylist() == [row["id"] for row in rows if row["source"] == source]
+
+
+def test_on_s3_as_on_a_disk(
+    tmp_path: Path,
+    bucket: str,
+    corpus: Made,
+    rewrites: Made,
+    learned: Made,
+    tokens: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path))
+    step = Step("tokens", CONFIG, bucket, (corpus[0], rewrites[0], learned[0]))
+    with pytest.raises(ShardError, match=r"manifest\.json does not exist"):
+        TokenShards(step.uri)
+    store = Step.store
+
+    def interrupted(self: Step, key: str, *more: object) -> object:
+        if key.startswith("shards/") and "000001-" in key:
+            raise ConnectionError("the bucket is gone")
+        return store(self, key, *more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Step, "store", interrupted)
+        with pytest.raises(ConnectionError):
+            build(step, corpus[1], rewrites[1], learned[1])
+    assert step.artifact() is None
+    remote = build(step, corpus[1], rewrites[1], learned[1])
+    assert content(remote) == content(tokens)
+    assert remote.statistics == tokens.statistics
+    here = Loader(tokens.uri, "train", {"math": 1}, 0, 32).batch(0, 8)
+    assert Loader(remote.uri, "train", {"math": 1}, 0, 32).batch(0, 8).tokens_BS.equal(here.tokens_BS)
+
+
+def test_a_disk_that_fills_leaves_nothing_that_is_read(
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact
+) -> None:
+    """Writes fail at some size, as they do where a disk or a quota is full; with room the same command goes on."""
+    step = Step("tokens", CONFIG, str(tmp_path), (corpus[0], rewrites[0], learned[0]))
+    code = (
+        "import resource, sys; from tests.tasks.tokens.test_shards import resume; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000)); resume(*sys.argv[1:])"
+    )
+    uris = (str(tmp_path), corpus[0].root, corpus[1].uri, rewrites[1].uri, learned[1].uri)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *uris], cwd=Path(__file__).parents[3], stderr=subprocess.PIPE, text=True
+    )
+    assert done.returncode
+    assert "OSError: [Errno 27] File too large: '" in done.stderr
+    assert step.artifact() is None
+    assert not step.recorded("batches")
+    with pytest.raises(ShardError, match=r"manifest\.json does not exist"):
+        TokenShards(step.uri)
+    assert content(build(step, corpus[1], rewrites[1], learned[1])) == content(tokens)
+
+
+def copied(tokens: Artifact, folder: Path) -> Path:
+    return Path(shutil.copytree(tokens.uri, folder / "tokens"))
+
+
+def test_what_the_table_does_not_list_is_never_read(tmp_path: Path, tokens: Artifact) -> None:
+    folder = copied(tokens, tmp_path)
+    shard = next(iter(TokenShards(folder)))
+    for name in ("999999-000.0123456789ab.bin", "000000-000.0123456789ab.bin"):
+        shard.file.local.with_name(name).write_bytes(b"\1\0\0")
+    assert content(tokens) == {shard.key: shard.file.sha256 + shard.index.sha256 for shard in TokenShards(folder)}
+    TokenShards(folder).verify()
+
+
+@pytest.mark.parametrize("what", ["shard", "index", "table"])
+@pytest.mark.parametrize("how", ["cut", "altered", "missing"])
+def test_damaged_files_are_named(tmp_path: Path, tokens: Artifact, what: str, how: str) -> None:
+    folder = copied(tokens, tmp_path)
+    shard = list(TokenShards(folder))[3]
+    (table,) = folder.glob("parts/shards.*.parquet")
+    path = {"shard": shard.file.local, "index": shard.index.local, "table": table}[what]
+    data = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-1] if how == "cut" else bytes([*data[:5], data[5] ^ 1, *data[6:]]))
+    said = {"cut": f"has {len(data) - 1} bytes", "altered": "was altered", "missing": "is missing"}[how]
+    with pytest.raises(ShardError, match=rf"{re.escape(path.name)} {said}"):
+        TokenShards(folder).verify()
+
+
+def test_a_table_that_is_none_is_refused(tmp_path: Path, tokens: Artifact) -> None:
+    rows = pq.read_table(next(Path(tokens.uri).glob("parts/shards.*.parquet")))
+    for name, table, said in (
+        ("columns", rows.drop_columns(["source"]), "other columns"),
+        ("order", rows.take(list(range(rows.num_rows))[::-1]), "order of keys"),
+        ("twice", pa.concat_tables([rows.slice(0, 1), rows]), "each once"),
+    ):
+        step = Step("tokens", Nothing(), str(tmp_path / name))
+        step.put("shards", ".parquet", lambda path, table=table: pq.write_table(table, path))
+        artifact = step.publish(tokens.statistics)
+        with pytest.raises(ShardError, match=said):
+            TokenShards(artifact.uri)
+    older = Step("tokens", Nothing(), str(tmp_path / "older")).publish(tokens.statistics)
+    with pytest.raises(ShardError, match="lists no table of shards"):
+        TokenShards(older.uri)
+
+
+class Broken:
+    """Workers that die at once."""
+
+    def map(self, function: object, jobs: object) -> Iterator[tuple[str, object]]:
+        raise WorkerError("a worker died")
+
+
+def test_a_tokenizer_that_is_not_the_one_of_the_first_attempt_is_refused(
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made
+) -> None:
+    step = Step("tokens", CONFIG, str(tmp_path), (corpus[0], rewrites[0], learned[0]))
+    with pytest.raises(WorkerError):
+        build(step, corpus[1], rewrites[1], learned[1], executor=Broken())
+    other = Step("tokenizer", TokenizerConfig(vocabulary=600), str(tmp_path), (corpus[0],))
+    with pytest.raises(ArtifactError, match=r"was begun with another tokenizer\.json"):
+        build(step, corpus[1], rewrites[1], tokenizer.build(other, corpus[1]))
 
 
 def test_a_begin_token_opens_documents_where_asked(
@@ -272,4 +437,4 @@ def test_batches_are_consecutive_parts_and_hold_every_one_once(corpus: Made, rew
         assert [(batch.group, part.key) for batch in batches for part in batch.parts] == every
         assert [batch.number for batch in batches] == list(range(len(batches)))
         assert all(len(batch.parts) == 1 or batch.bytes <= size for batch in batches)
-    assert json.dumps([batch.key for batch in batches]) == '["batches/00000", "batches/00001"]'
+    assert json.dumps([batch.key for batch in batches]) == '["batches/000000", "batches/000001"]'

@@ -17,37 +17,11 @@ from tasks.tokens import tokenizer
 from tasks.tokens.config import TokenizerConfig
 from tasks.tokens.tokenizer import TokenizerError, adopt, cut, decode_bytes, encode_bytes, encode_texts, train
 
-from .corpus import documents, text_of
+from .corpus import PIECES, documents, text_of
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 mixed = st.lists(
-    st.sampled_from(
-        [
-            "def f(x):\n",
-            "    ",
-            "\t",
-            "\r\n",
-            "\n",
-            " ",
-            "  ",
-            "12345",
-            "损失",
-            "loss",
-            "é",
-            "e\u0301",
-            "🙂",
-            "==",
-            "\u2028",
-            "\x1c",
-            "\x85",
-            "\u3000",
-            "[EOS]",
-            "<|im_end|>",
-            "don't",
-            "ＡＢ",
-            "١٢٣",
-        ]
-    ),
+    st.sampled_from(PIECES),
     max_size=25,
 ).map("".join)
 TEXTS = [row["text"] for rows in documents(40).values() for row in rows]

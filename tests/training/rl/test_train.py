@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 from pathlib import Path
 
 import pytest
@@ -38,12 +39,17 @@ def practised(world, tuned) -> Path:
     return job.parent
 
 
-def test_rl_raises_the_heldout_reward(practised):
+def test_rl_raises_the_heldout_reward(world, tuned, practised):
+    """Over four seeds: a single run of this size rises by 0.1 to 0.4, as luck and the rounding of products have it."""
+    rises = []
+    for seed in (1, 2, 3, 4):
+        job = world.rl(f"rl-{seed}", tuned, seed=seed)
+        assert go(rl, job) == runs.DONE
+        found = summary(job.parent)
+        assert found["before"]["by_environment"]["larger"]["sampled"] < 0.6
+        rises.append(found["rise"]["sampled"]["rise"])
+    assert statistics.fmean(rises) > 0.15
     found = summary(practised)
-    before, after = found["before"]["by_environment"]["larger"], found["after"]["by_environment"]["larger"]
-    assert before["sampled"] < 0.6
-    assert after["sampled"] > before["sampled"] + 0.2
-    assert found["rise"]["sampled"]["interval"][0] > 0.1
     assert found["responses"] == 20 * 16 * 8
     lines = [json.loads(line) for line in (practised / "metrics.jsonl").read_text().splitlines()]
     assert max(line["disagreement"] for line in lines if line["event"] == "update") < 1e-4

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from model.engines.embedding import MiniLM, States
 from tasks.rephrase.alignment.characters import chinese, loneliest
 from tasks.rephrase.alignment.coverage import MEASURES, WEIGHTS, alone, coverage
+from tasks.rephrase.alignment.joints import ahead
 from tasks.rephrase.alignment.limits import LIMITS
 from tasks.rephrase.alignment.margin import distance, margin
 from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.nli import sentence_pairs
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.words import Match, Once
+from tasks.rephrase.alignment.words import Lately, Match, cosines, read
 from tasks.rephrase.calibration.covering import fit
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
@@ -155,17 +156,46 @@ def test_texts_read_at_once_are_read_the_same(embedder: MiniLM) -> None:
     assert all((one == other).all() for one, other in zip(expected, found, strict=True))
 
 
-def test_a_source_is_read_once_for_all_attempts(embedder: MiniLM) -> None:
-    read: list[str] = []
+class Counting:
+    """Notes what it reads."""
 
-    class Counting:
-        def states(self, text: str) -> States:
-            read.append(text)
-            return embedder.states(text)
+    def __init__(self, embedder: MiniLM) -> None:
+        self.embedder, self.texts, self.seconds = embedder, [], 0.0  # type: ignore[var-annotated]
 
-    source, paraphrase = ENGLISH[0]
-    reader = Once(Counting(), source)
-    once, plain = (coverage(Match(Pair(source, paraphrase), some), CONFIG) for some in (reader, embedder))
-    coverage(Match(Pair(source, FOREIGN[0]), reader), CONFIG)
-    assert read == [source, paraphrase, FOREIGN[0]]
-    assert once == plain
+    def states(self, text: str) -> States:
+        self.texts.append(text)
+        states = self.embedder.states(text)
+        self.seconds += states.seconds
+        return states
+
+
+def test_a_source_is_read_once_for_all_attempts_and_as_a_neighbour(embedder: MiniLM) -> None:
+    counting = Counting(embedder)
+    reader = Lately(counting)
+    (one, said_one), (two, said_two) = ENGLISH[:2]
+    first, plain = Pair(one, said_one, after_source=two), Pair(two, said_two, before_source=one)
+    reader.keep(one, two)
+    for some in (first, Pair(one, FOREIGN[0], after_source=two)):
+        coverage(Match(some, reader), CONFIG)
+        ahead(Match(some, reader), CONFIG)
+    reader.keep(two, one)
+    found, expected = ([check(Match(plain, by), CONFIG) for check in (coverage, ahead)] for by in (reader, embedder))
+    assert found == expected
+    assert counting.texts.count(one) == counting.texts.count(two) == 1
+    assert counting.texts.count(said_one) > 1
+    assert reader.seconds == counting.seconds > 0
+    reader.keep(FOREIGN[0])
+    read(one, reader)
+    assert counting.texts.count(one) == 2
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 2**32 - 1))
+def test_a_cosine_depends_on_its_two_rows_alone(rows: int, others: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    one, other = (draw.standard_normal((count, 384)).astype(np.float32) for count in (rows, others))
+    near = cosines(one, other)
+    assert near.shape == (rows, others)
+    assert np.allclose(near, one.astype(float) @ other.T, atol=1e-4)
+    for row in range(rows):
+        for column in range(others):
+            assert cosines(one[[row]], other[[column]])[0, 0] == near[row, column]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.network import network
+from flows.model_commands import network
 from flows.preset import PresetError
 from flows.request import PresetName
 from model.describe import Description

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from model.describe import Description
 
 network = typer.Typer(
-    help="The network: what a configuration amounts to, and the sizes there are.", no_args_is_help=True
+    name="model",
+    help="The network in numbers: what a configuration amounts to, and the sizes there are.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
 )
 out = Console(highlight=False)
 

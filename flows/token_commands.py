@@ -1,0 +1,167 @@
+"""`openk2 tokens`: the plan of a run's tokens, and shards to and from other people's format."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
+from flows.request import PresetName
+
+tokens = typer.Typer(
+    name="tokens",
+    help="Plan the tokens of a run; export shards to Megatron-LM's indexed datasets, and import such.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+out = Console(highlight=False)
+
+
+@tokens.command()
+def plan(
+    preset: PresetOption = PresetName.k2,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", min=1, help="Accelerators; else the preset's nodes x processes.")
+    ] = None,
+    pipeline: Annotated[
+        int, typer.Option("--pipeline", min=1, help="Pipeline stages (K2: 16); gpus / pipeline ranks read data.")
+    ] = 1,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="Accelerators that share a node.")] = 8,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=1e-6, help="Seconds of an update; else worked out from the MFU.")
+    ] = None,
+    mfu: Annotated[
+        float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak that training achieves.")
+    ] = 0.3,
+    peak: Annotated[
+        float | None, typer.Option("--peak", min=1, help="FLOP/s of one accelerator; else the preset's, else 989e12.")
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option("--horizon", min=1, help="Updates read ahead; else the preset's `run.prefetch_updates`."),
+    ] = None,
+    document: Annotated[
+        int, typer.Option("--document-tokens", min=1, help="Tokens of a document on average, for the indices.")
+    ] = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """What a run asks of its tokens before there are any: sequences and updates by stage, bytes, shards, the size of
+    their table and indices, which rank takes how much, and how fast all that is read.
+
+    Counted as if every token of the stages were read once. The table of shards, the manifest and a document index are
+    measured: they are made for as many shards, in a temporary folder (some seconds for 60,000). All else is closed
+    form; nothing of the recipe needs to have run.
+
+    Examples:
+
+    - `openk2 tokens plan`: Kimi K2's own run, RECIPE section 7.
+
+    - `openk2 tokens plan --gpus 768 --pipeline 16`: 96 nodes, 48 data-parallel ranks, which 16,384 sequences do not
+      divide by.
+
+    - `openk2 tokens plan --gpus 2048 --pipeline 16 --mfu 0.2`: slower updates, smaller read rates.
+
+    - `openk2 tokens plan --preset laptop --seconds 1.5`: the laptop's, at a measured step time.
+
+    - `openk2 tokens plan --json | jq .stages`: for scripts.
+    """
+    from flows.token_plan import Wanted, plan_tokens, render, to_json
+
+    wanted = Wanted(gpus, pipeline, gpus_per_node, seconds, mfu, peak, horizon, document)
+    found = plan_tokens(request_of(preset, root, preset_file, overrides), wanted)
+    if as_json:
+        sys.stdout.write(to_json(found))
+        return
+    for piece in render(found):
+        out.print(piece)
+
+
+@tokens.command(name="export")
+def export_(
+    folder: Annotated[str, typer.Argument(help="Where the pairs go: a folder of this machine.")],
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    uri: Annotated[
+        str, typer.Option("--uri", help="Another tokens artifact, such as data/tokens/0123456789abcdef.")
+    ] = "",
+    split: Annotated[str, typer.Option("--split", help="Only `train` or `heldout`.")] = "",
+    domain: Annotated[str, typer.Option("--domain", help="Only this domain.")] = "",
+    source: Annotated[str, typer.Option("--source", help="Only this source.")] = "",
+) -> None:
+    """Write token shards as Megatron-LM's indexed datasets (`.bin` and `.idx`), a pair for each split, domain and
+    source: `FOLDER/SPLIT/DOMAIN/SOURCE/tokens.*`, the tokenizer beside them.
+
+    A document is one sequence and ends with its end-of-document token. A `.parquet` beside each pair keeps who every
+    document is, so that `openk2 tokens import` brings all of it back; Megatron does not read it. Run again, it writes
+    only what is missing.
+
+    Examples:
+
+    - `openk2 tokens export megatron`: everything that the laptop preset's tokens stage wrote.
+
+    - `openk2 tokens export megatron --split train --domain code`: part of it.
+
+    It prints what to give to Megatron's `--data-path`: weights (tokens) and prefixes.
+    """
+    from flows.exchange import give
+
+    found = give(request_of(preset, root, preset_file, overrides), folder, uri, split, domain, source, out)
+    for prefix, record in found.pairs.items():
+        out.print(f"{prefix}: {record.documents:,} documents, {record.tokens:,} tokens")
+    if found.blend:
+        out.print(f"--data-path {' '.join(found.blend)}", soft_wrap=True)
+
+
+@tokens.command(name="import")
+def import_(
+    pairs: Annotated[
+        list[str], typer.Argument(help="Prefixes of pairs (`.bin` and `.idx`), or folders with such in them.")
+    ],
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer", help="The tokenizer.json that they were made with; else the preset's own.")
+    ] = "",
+    domain: Annotated[str, typer.Option("--domain", help="Of pairs that openk2 did not export: web, code, ...")] = "",
+    source: Annotated[str, typer.Option("--source", help="Of such pairs: where the text is from.")] = "",
+    licence: Annotated[str, typer.Option("--licence", help="Of such pairs: the documents' licence (SPDX).")] = "",
+    end: Annotated[
+        int | None,
+        typer.Option("--end", min=0, help="Id that ends documents in them; else the tokenizer's own end of document."),
+    ] = None,
+) -> None:
+    """Make token shards of Megatron-LM's indexed datasets: a tokens artifact with manifest, table and indices under
+    the root, which `training.loader.Loader` and every other reader of shards takes.
+
+    What `openk2 tokens export` wrote comes back as it was, split, source and licence included. Of other pairs say
+    domain, source and licence; documents get their end-of-document token where they lack it, a hash of their tokens
+    for an id, and `tokens.heldout_fraction` of them is held out. An index that does not fit its tokens, and tokens
+    that the tokenizer does not have, are refused before anything counts.
+
+    Examples:
+
+    - `openk2 tokens import megatron --tokenizer megatron/tokenizer.json`: an export, back again.
+
+    - `openk2 tokens import their/books_text_document --tokenizer their/tokenizer.json --end 50256 --domain knowledge
+      --source books --licence CC0-1.0`: other people's.
+    """
+    from flows.exchange import take
+
+    request = request_of(preset, root, preset_file, overrides)
+    found = take(request, pairs, tokenizer, domain, source, licence, end, out)
+    statistics = found.statistics
+    heldout = sum(counts["documents"] for counts in statistics["heldout"].values())
+    out.print(
+        f"{statistics['documents']:,} documents of {statistics['tokens']:,} tokens to train on, {heldout:,} documents "
+        f"held out, {statistics['empty']:,} empty left out: [bold]{found.uri}[/bold]"
+    )

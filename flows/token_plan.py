@@ -1,0 +1,248 @@
+"""`openk2 tokens plan`: the arithmetic of a run's tokens, with what is measured of its files, as tables or JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flows.preset import Preset, load_preset
+from flows.request import Request
+from tasks.tokens.sizing import Sizes, measure
+from tasks.tokens.table import Place
+from training.plan import Hardware, Layout, update_seconds
+from training.token_plan import Reading, StageRow, block_lists, other_indices, reading, shapes, stage_rows
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+PEAK = 989e12
+"""An H100's or H800's, dense bf16."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Of what cluster."""
+
+    gpus: int | None = None
+    """None: the preset's nodes and processes."""
+    pipeline: int = 1
+    gpus_per_node: int = 8
+    seconds: float | None = None
+    """Of an update; None: worked out of `mfu` and `peak`."""
+    mfu: float = 0.3
+    peak: float | None = None
+    """None: the preset's, else PEAK."""
+    horizon: int | None = None
+    """Updates read ahead; None: the preset's."""
+    document: int = 1000
+    """Tokens of a document on average."""
+
+
+@dataclass(frozen=True)
+class TokenPlan:
+    """The answer; bytes and seconds."""
+
+    preset: str
+    stages: list[StageRow]
+    shard_bytes: int
+    gpus: int
+    ranks: int
+    """Data-parallel ones: those that read."""
+    ranks_per_node: int
+    """At most."""
+    horizon: int
+    table_bytes: int
+    """`shards.parquet` of all shards, measured."""
+    manifest_bytes: int
+    """`manifest.json`, measured."""
+    documents: int
+    """At the tokens of a document that were said."""
+    index_bytes: int
+    """Of all document indices, by a measured one."""
+    block_list_bytes: int
+    """Of all lists of blocks, which a node fetches when it reads parts of remote shards."""
+    order_index_bytes: int
+    """What finds a sample here: nothing is stored."""
+    other_index_bytes: dict[str, int]
+    """The same elsewhere, on every node."""
+    readings: list[Reading]
+    """By shape of an update."""
+
+
+def plan_tokens(request: Request, wanted: Wanted) -> TokenPlan:
+    """The plan of the preset that `request` names. Raises PresetError, or ValueError for ranks that hold no whole copy
+    of the model."""
+    preset = load_preset(request)
+    pretrain = preset.pretrain
+    gpus = wanted.gpus or preset.execution.nodes * preset.execution.processes
+    layout = Layout(ranks=gpus, pipeline=wanted.pipeline)
+    ranks = gpus // layout.pipeline
+    hardware = Hardware(
+        name="asked for",
+        peak_flops=wanted.peak or pretrain.run.peak_flops or PEAK,
+        memory_bytes=1,
+        mfu=wanted.mfu,
+    )
+    rows = stage_rows(pretrain.stages, preset.tokens.shard_bytes)
+    last = rows[-1]
+    documents = max(1, last.tokens_so_far // wanted.document)
+    sizes = _sizes(preset, last, documents)
+    # the most there can be: a node whose accelerators all hold the first stage of a pipeline
+    ranks_per_node = min(ranks, wanted.gpus_per_node)
+    horizon = wanted.horizon or pretrain.run.prefetch_updates or 1
+    readings = [
+        reading(
+            stage,
+            ranks,
+            ranks_per_node,
+            wanted.seconds or update_seconds(pretrain.model, stage, layout, hardware),
+            horizon,
+            last.shards_so_far,
+        )
+        for stage in shapes(pretrain.stages)
+    ]
+    return TokenPlan(
+        preset=request.preset_file or request.preset.value,
+        stages=rows,
+        shard_bytes=preset.tokens.shard_bytes,
+        gpus=gpus,
+        ranks=ranks,
+        ranks_per_node=ranks_per_node,
+        horizon=horizon,
+        table_bytes=sizes.table,
+        manifest_bytes=sizes.manifest,
+        documents=documents,
+        index_bytes=round(sizes.index_per_document * documents),
+        block_list_bytes=block_lists(last.bytes_so_far),
+        order_index_bytes=0,
+        other_index_bytes=other_indices(last.samples_so_far),
+        readings=readings,
+    )
+
+
+def _sizes(preset: Preset, last: StageRow, documents: int) -> Sizes:
+    sources = {(source.domain, source.name) for source in preset.sources.sources}
+    places = [Place("train", domain, name) for domain, name in sorted(sources)]
+    return measure(
+        preset.tokens, places, last.shards_so_far, last.tokens_so_far, documents, preset.tokenizer.vocabulary
+    )
+
+
+def to_json(plan: TokenPlan) -> str:
+    """All of the plan."""
+    return json.dumps(dataclasses.asdict(plan), indent=1) + "\n"
+
+
+# -------------------------------------------------------------------------------------------------------------- display
+
+
+def render(plan: TokenPlan) -> Iterator[RenderableType]:
+    """The plan for a terminal: sentences and tables."""
+    last = plan.stages[-1]
+    yield f"[bold]{plan.preset}[/bold]: {amount(last.tokens_so_far)} tokens in {last.updates_so_far:,} updates"
+    yield ""
+    yield _stages(plan)
+    yield "[dim]Σ: from the start of the run to the end of the stage; alone: its tokens over those of an update[/dim]"
+    yield ""
+    yield _files(plan)
+    for one in plan.readings:
+        yield ""
+        yield _reading(plan, one)
+
+
+def _stages(plan: TokenPlan) -> Table:
+    table = _table(["stage", "updates", "alone", "Σ updates", "Σ tokens", "Σ sequences", "Σ bytes", "Σ shards"])
+    for row in plan.stages:
+        table.add_row(
+            row.name,
+            f"{row.updates:,}",
+            f"{row.updates_alone:,}",
+            f"{row.updates_so_far:,}",
+            amount(row.tokens_so_far),
+            _samples(row.samples_so_far),
+            size(row.bytes_so_far),
+            f"{row.shards_so_far:,}",
+        )
+    return table
+
+
+def _files(plan: TokenPlan) -> Table:
+    table = _table(["files", "size", ""])
+    last = plan.stages[-1]
+    shards = f"{last.shards_so_far:,} of {size(plan.shard_bytes, binary=True)}"
+    table.add_row("shards", size(last.bytes_so_far), f"{shards}, 4 bytes a token")
+    table.add_row(
+        "document indices", size(plan.index_bytes), f"{_samples(plan.documents)} documents, one index measured"
+    )
+    table.add_row("lists of blocks", size(plan.block_list_bytes), "fetched where far shards are read in parts")
+    table.add_row("shards.parquet", size(plan.table_bytes), "measured")
+    table.add_row("manifest.json", size(plan.manifest_bytes), "measured")
+    table.add_row(
+        "index of samples", size(plan.order_index_bytes), "computed; the state of a run is the next sample id"
+    )
+    for name, held in plan.other_index_bytes.items():
+        table.add_row(f"[dim]{name}[/dim]", f"[dim]{size(held)}[/dim]", "[dim]on every node, elsewhere[/dim]")
+    return table
+
+
+def _reading(plan: TokenPlan, one: Reading) -> Table:
+    table = _table([f"updates of {one.batch:,} x {one.sequence_length:,}", "", ""])
+    table.add_row("time of one", f"{one.update_seconds:,.3g} s", f"{amount(round(one.tokens_per_second))} tokens/s")
+    ranks = f"{plan.ranks:,} ranks"
+    table.add_row("read rate", f"{size(one.bytes_per_second)}/s", f"{ranks} together")
+    table.add_row("", f"{size(one.rank_bytes_per_second)}/s", "the rank with the most")
+    table.add_row("from far away", f"{size(one.remote_bytes_per_second)}/s", "together, read in checked blocks")
+    for count, members in one.slices.items():
+        table.add_row("slices" if count == max(one.slices) else "", f"{count:,} sequences", _members(members))
+    if len(one.slices) > 1:
+        table.add_row("", f"{one.slowest:.2%}", "longer than even slices would take")
+    table.add_row(
+        f"{plan.horizon} updates ahead",
+        f"{one.node_samples:,}",
+        f"sequences for {plan.ranks_per_node} ranks of a node, in {one.node_shards:,.0f} shards",
+    )
+    held = "" if one.ahead_fits else ": more than a rank holds, it reads less far ahead"
+    table.add_row("", size(one.ahead_bytes), f"held in memory, read in parts{held}")
+    table.add_row("", size(round(one.node_shards) * plan.shard_bytes), "of cache for these shards whole")
+    return table
+
+
+def _members(ranks: list[int]) -> str:
+    """Ranks in words: how many, and which."""
+    shown = ", ".join(map(str, ranks[:6])) + (f", ... {ranks[-1]}" if len(ranks) > 6 else "")
+    return f"{len(ranks):,} ranks: {shown}" if len(ranks) > 1 else f"rank {ranks[0]}"
+
+
+def _table(columns: list[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0) if "" in columns else (0, 1, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 or not column else "right", overflow="fold")
+    return table
+
+
+def amount(count: float) -> str:
+    """A count in thousands, millions, ...: 15.96T."""
+    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= unit:
+            return f"{count / unit:.4g}{name}"
+    return f"{count:.4g}"
+
+
+def _samples(count: int) -> str:
+    return f"{count:.4g}".replace("e+0", "e").replace("e+", "e") if count >= 1e9 else f"{count:,}"
+
+
+def size(count: float, binary: bool = False) -> str:
+    """Bytes in decimal units, or binary ones."""
+    base, names = (1024, ("B", "KiB", "MiB", "GiB", "TiB")) if binary else (1000, ("B", "kB", "MB", "GB", "TB"))
+    power = 0
+    while count >= base and power < len(names) - 1:
+        count, power = count / base, power + 1
+    number = f"{count:,.0f}" if power == 0 or count >= 99.95 else f"{count:#.3g}"
+    return f"{number} {names[power]}"

@@ -1,0 +1,106 @@
+"""`openk2 tokens`: the plan of every preset, and shards out and back in by the command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app, main
+from flows.request import PresetName
+from tasks.artifact import Artifact, Step
+from tasks.tokens.config import TokenizerConfig
+from tasks.tokens.importing import adopt_tokenizer
+from tasks.tokens.megatron import Writer
+from tasks.tokens.tokenizer import TokenizerError, train
+from training.shards import TokenShards
+
+
+def said(*words: str) -> str:
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(app, ["tokens", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_plan_of_k2_is_the_recipes() -> None:
+    told = said("plan", "--gpus", "768", "--pipeline", "16", "--seconds", "10")
+    for fact in (
+        *("3.784e9", "149,012", "81,956", "5,960", "894", "237,823", "15.96T", "62.0 TB", "63.8 TB", "57,742"),
+        *("59,456 of 1.00 GiB", "48 ranks together", "16 ranks: 2, 5, 8", "32 ranks: 0, 1, 3", "6.711M tokens/s"),
+    ):
+        assert fact in told, fact
+
+
+def test_the_table_of_k2s_shards_is_small_and_was_made() -> None:
+    found = json.loads(said("plan", "--json"))
+    assert found["ranks"] == 2048
+    assert 4e6 < found["table_bytes"] < 9e6  # hashes of 59,456 shards do not compress
+    assert found["manifest_bytes"] < 10_000
+    assert 15 < found["index_bytes"] / found["documents"] < 30
+    assert sum(map(len, found["readings"][0]["slices"].values())) == 2048
+
+
+@pytest.mark.parametrize("preset", [name for name in PresetName if name is not PresetName.k2])
+def test_every_preset_has_a_plan(preset: PresetName) -> None:
+    assert "Σ shards" in said("plan", "--preset", preset.value)
+
+
+def test_ranks_that_hold_no_copy_are_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["openk2", "tokens", "plan", "--gpus", "100", "--pipeline", "16"])
+    with pytest.raises(SystemExit) as raised:
+        main()
+    assert raised.value.code == 1
+    told = capsys.readouterr().err
+    assert "100 ranks do not hold whole copies" in told
+    assert "Traceback" not in told
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Path:
+    """A tokenizer.json of 400 entries."""
+    path = tmp_path / "tokenizer.json"
+    train(iter(["that is the question. " * 9]), TokenizerConfig(vocabulary=400)).save(str(path))
+    return path
+
+
+def test_pairs_come_in_go_out_and_come_in_again(tmp_path: Path, learned: Path) -> None:
+    with Writer(tmp_path / "their", 400) as pair:
+        for row in ([1, 2, 7], [3, 7]):
+            pair.add_tokens(np.asarray(row))
+            pair.add_lengths(np.asarray([len(row)]))
+        pair.finish()
+    facts = ["--domain", "web", "--source", "them", "--licence", "MIT", "--end", "7"]
+    root = str(tmp_path / "data")
+    common = ["--tokenizer", str(learned), "--root", root, "--set", "tokens.heldout_fraction=0"]
+    told = said("import", str(tmp_path / "their.idx"), *common, *facts)
+    assert "2 documents of 5 tokens" in told
+    (uri,) = (path.parent for path in Path(root).glob("tokens/*/manifest.json"))
+    told = said("export", str(tmp_path / "out"), "--uri", str(uri))
+    assert f"--data-path 5 {tmp_path}/out/train/web/them/tokens" in told
+    again = str(tmp_path / "again")
+    said("import", str(tmp_path / "out"), "--tokenizer", str(tmp_path / "out/tokenizer.json"), "--root", again)
+    (back,) = (path.parent for path in Path(again).glob("tokens/*/manifest.json"))
+    shards = [next(iter(TokenShards(folder).streams("train").values()))[0] for folder in (uri, back)]
+    assert shards[0].tokens_T.tolist() == shards[1].tokens_T.tolist()
+    assert shards[0].index.sha256 == shards[1].index.sha256
+
+
+def test_a_tokenizer_without_our_tokens_gets_them_after_its_own(tmp_path: Path, learned: Path) -> None:
+    text = json.loads(learned.read_text())
+    text["added_tokens"] = []
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(text))
+    own = len(text["model"]["vocab"])
+    made: Step = adopt_tokenizer(other, str(tmp_path), "")
+    found: Artifact = made.require()
+    assert found.statistics["vocabulary"] == own + 17
+    assert found.statistics["special"]["[EOS]"] == own + 1
+    assert adopt_tokenizer(learned, str(tmp_path), "").require().statistics["vocabulary"] == 400
+    with pytest.raises(TokenizerError, match="does not exist"):
+        adopt_tokenizer(tmp_path / "none.json", str(tmp_path), "")

@@ -1,0 +1,43 @@
+"""Reading a global batch by a policy on bad shards: every rank leaves out the same ones from the same sample on."""
+
+from __future__ import annotations
+
+import json
+
+from training.cache import ShardError
+from training.config import RunConfig
+from training.loader import Batch, Loader
+from training.parallel import World
+from training.shards import BadShard
+
+
+def read(loader: Loader, world: World, first: int, size: int, run: RunConfig) -> tuple[Batch, dict[str, str]]:
+    """This rank's share of the samples first .. first + size - 1, and why which shards are skipped from `first` on.
+
+    Whatever bad shard some rank meets, all skip, and all read again: the samples that took the place may be bad too.
+
+    Raises:
+        BadShard: a shard cannot be read and `run.bad_shards` is `error`.
+        ShardError: more than `run.most_skipped` of the samples lie in skipped shards.
+    """
+    share = world.share(size)
+    if run.bad_shards == "error":
+        return loader.batch(first + share.start, len(share)), {}
+    skipped: dict[str, str] = {}
+    while True:
+        batch, met = None, ""
+        try:
+            batch = loader.batch(first + share.start, len(share))
+        except BadShard as error:
+            met = json.dumps([error.key, str(error)])
+        found = [json.loads(text) for text in sorted(world.gather_texts(met)) if text]
+        if batch is not None and not found:
+            return batch, skipped
+        for key, reason in found:
+            skipped.setdefault(key, reason)
+            loader.skip(key, first)
+        if loader.skipped_share() > run.most_skipped:
+            raise ShardError(
+                f"{loader.skipped_share():.1%} of the samples lie in skipped shards ({', '.join(loader.skipped)}) and "
+                f"run.most_skipped is {run.most_skipped:.1%}: repair them, or raise it"
+            )
