@@ -19,6 +19,8 @@ from model.fused import fused
 from model.memory import PLAIN, Keep
 from model.precision import compute_dtype
 
+FEW_ROWS = 16  # rows of an expert up to which a CPU multiplies all experts in one batch
+
 
 class Routing(NamedTuple):
     """The router's decision for T tokens.
@@ -110,16 +112,26 @@ def _aligned(*tensors: Tensor) -> bool:
 
 
 def _bucket(rows: int) -> int:
-    """`rows` rounded up to a power of two, above 64 to a multiple of 64."""
-    return 1 << (rows - 1).bit_length() if rows <= 64 else -(-rows // 64) * 64
+    """`rows` rounded up to a power of two, above 16 to a multiple of 16."""
+    return 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
+
+
+def _padded_matmul(a_NI: Tensor, b_EIO: Tensor, ends_E: Tensor, most: int) -> Tensor:
+    """Groups of at most `most` rows in one batched product, each filled up with zeros."""
+    starts_E = F.pad(ends_E[:-1], (1, 0))
+    shift_E = torch.arange(len(b_EIO), dtype=torch.int64) * most - starts_E
+    place_N = torch.arange(len(a_NI)) + shift_E.repeat_interleave(ends_E - starts_E)
+    filled = a_NI.new_zeros(len(b_EIO) * most, a_NI.shape[1]).index_copy_(0, place_N, a_NI)
+    return torch.bmm(filled.unflatten(0, (-1, most)), b_EIO).flatten(0, 1).index_select(0, place_N)
 
 
 def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
     """Products of groups of rows: (N, I) @ (E, I, O) by group gives (N, O); (O, N) @ (N, I) by group gives (E, O, I).
 
-    `ends_E` holds the end row of each group, int32. A GPU takes one grouped kernel; a CPU multiplies group by group. In
-    bfloat16 it rounds the number of rows up, because oneDNN prepares a kernel for every new shape, which costs seven
-    times the product itself, and expert loads are new in every step.
+    `ends_E` holds the end row of each group, int32. A GPU takes one grouped kernel; a CPU multiplies group by group.
+    In bfloat16 it rounds the number of rows up, because oneDNN prepares a kernel for every new shape, which costs seven
+    times the product itself, and expert loads are new in every step; groups of few rows, as decoding has them, go in
+    one batch, where the calls would cost more than the products.
     """
     if a.is_cuda and _aligned(a, b):
         return F.grouped_mm(a, b, offs=ends_E)
@@ -127,6 +139,9 @@ def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
     groups = list(zip([0, *ends[:-1]], ends, strict=True))
     size = (lambda rows: rows) if a.dtype == torch.float32 else _bucket
     if b.dim() == 3:
+        most = max(end - start for start, end in groups)
+        if a.dtype == torch.bfloat16 and 0 < most <= FEW_ROWS:
+            return _padded_matmul(a, b, ends_E, FEW_ROWS if most > FEW_ROWS // 2 else FEW_ROWS // 2)
         out = a.new_empty(len(a) + 64, b.shape[-1])
         for (start, end), weight in zip(groups, b.unbind(), strict=True):
             if start < end:

@@ -21,7 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from model.flex import block_mask, blockwise_attention, causal_blocks
 
 BLOCK_QUERIES = 128
-BLOCK_LOGITS = 1 << 18  # logits held at once on a CPU, half a megabyte in bfloat16
+BLOCK_LOGITS = 1 << 20  # logits held at once on a CPU, two megabytes in bfloat16
 
 
 class Mask(NamedTuple):
@@ -69,7 +69,7 @@ def causal_attention(
     """
     if q_BHSQ.device.type == "cpu":
         bias, real = (mask.bias_BSS, mask.real_BS) if mask else (None, None)
-        y_BHSV, maxima_H = _Blockwise.apply(q_BHSQ, k_BHSQ, v_BHSV, scale, bias, real)
+        y_BHSV, maxima_H = _Blockwise.apply(q_BHSQ, k_BHSQ, v_BHSV, scale, bias, real, max_logits)
         return y_BHSV, maxima_H if max_logits else None
     if mask is not None or max_logits:
         blocks = mask.blocks if mask else causal_blocks(q_BHSQ.shape[2], q_BHSQ.device)
@@ -82,30 +82,35 @@ def causal_attention(
     return y_BHSV[..., :values], None
 
 
-def _later(size: int, like: Tensor) -> Tensor:
-    """-inf above the diagonal, 0 elsewhere."""
-    return torch.full((size, size), -torch.inf, dtype=like.dtype, device=like.device).triu_(1)
+def _later(q_BHSQ: Tensor) -> Tensor:
+    """-inf above the diagonal of a block, 0 elsewhere."""
+    size = min(BLOCK_QUERIES, q_BHSQ.shape[2])
+    return q_BHSQ.new_full((size, size), -torch.inf).triu_(1)
 
 
 class _Blockwise(torch.autograd.Function):
     """Attention block by block; backward computes each block's logits again rather than keeping them."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, real: Tensor | None):
-        ctx.save_for_backward(q, k, v, bias, real)
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None, real: Tensor | None, top: bool
+    ):
+        ctx.save_for_backward(q, k, v, bias)
         ctx.scale = scale
-        heads = q.shape[1]
+        heads, later = q.shape[1], _later(q)
         y_BHSV = q.new_empty(*q.shape[:3], v.shape[-1])
         best_H = q.new_full((heads,), -torch.inf)
         with torch.autocast("cpu", enabled=False):
             for rows, blocks in _blocks(q):
-                q_RSQ, k_RSQ, v_RSV = (t[rows].flatten(0, 1) for t in (q, k, v))
+                q_RSQ, k_RSQ, v_RSV = (_side_by_side(t[rows]) for t in (q, k, v))
+                q_RSQ = q_RSQ * scale  # a pass over the queries instead of one over all logits
                 for start, stop in blocks:
-                    z_RIJ = _logits(q_RSQ, k_RSQ, scale, bias, heads, rows, start, stop)
-                    best_RI = z_RIJ.amax(-1).unflatten(0, (-1, heads))
-                    if real is not None:
-                        best_RI = best_RI.masked_fill(~real[rows, None, start:stop], -torch.inf)
-                    best_H = torch.maximum(best_H, best_RI.amax((0, 2)))
+                    z_RIJ = _logits(q_RSQ, k_RSQ, bias, later, heads, rows, start, stop)
+                    if top:
+                        best_RI = z_RIJ.amax(-1).unflatten(0, (-1, heads))
+                        if real is not None:
+                            best_RI = best_RI.masked_fill(~real[rows, None, start:stop], -torch.inf)
+                        best_H = torch.maximum(best_H, best_RI.amax((0, 2)))
                     y_RIV = torch.bmm(z_RIJ.softmax(-1), v_RSV[:, :stop])
                     y_BHSV[rows, :, start:stop] = y_RIV.unflatten(0, (-1, heads))
         maxima_H = best_H.float()
@@ -114,23 +119,30 @@ class _Blockwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor):
-        q, k, v, bias, _ = ctx.saved_tensors
-        heads = q.shape[1]
+        q, k, v, bias = ctx.saved_tensors
+        heads, later = q.shape[1], _later(q)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         with torch.autocast("cpu", enabled=False):
             for rows, blocks in _blocks(q):
-                q_RSQ, k_RSQ, v_RSV, dy_RSV = (t[rows].flatten(0, 1) for t in (q, k, v, grads[0]))
+                q_RSQ, k_RSQ, v_RSV, dy_RSV = (_side_by_side(t[rows]) for t in (q, k, v, grads[0]))
+                q_RSQ = q_RSQ * ctx.scale
                 dk_RSQ, dv_RSV = torch.zeros_like(k_RSQ), torch.zeros_like(v_RSV)
                 for start, stop in blocks:
-                    p_RIJ = _logits(q_RSQ, k_RSQ, ctx.scale, bias, heads, rows, start, stop).softmax(-1)
+                    p_RIJ = _logits(q_RSQ, k_RSQ, bias, later, heads, rows, start, stop).softmax(-1)
                     dy_RIV, seen = dy_RSV[:, start:stop], slice(0, stop)
                     dv_RSV[:, seen] += torch.bmm(p_RIJ.mT, dy_RIV)
                     dp_RIJ = torch.bmm(dy_RIV, v_RSV[:, seen].mT)
-                    dz_RIJ = torch.ops.aten._softmax_backward_data(dp_RIJ, p_RIJ, -1, p_RIJ.dtype).mul_(ctx.scale)
+                    dz_RIJ = torch.ops.aten._softmax_backward_data(dp_RIJ, p_RIJ, -1, p_RIJ.dtype)
                     dk_RSQ[:, seen] += torch.bmm(dz_RIJ.mT, q_RSQ[:, start:stop])
-                    dq[rows, :, start:stop] = torch.bmm(dz_RIJ, k_RSQ[:, seen]).unflatten(0, (-1, heads))
+                    dq_RIQ = torch.bmm(dz_RIJ, k_RSQ[:, seen]).mul_(ctx.scale)
+                    dq[rows, :, start:stop] = dq_RIQ.unflatten(0, (-1, heads))
                 dk[rows], dv[rows] = dk_RSQ.unflatten(0, (-1, heads)), dv_RSV.unflatten(0, (-1, heads))
-        return dq, dk, dv, None, None, None
+        return dq, dk, dv, None, None, None, None
+
+
+def _side_by_side(x_BHSQ: Tensor) -> Tensor:
+    """Rows and heads as one dimension, sequences in one piece: products of strided ones copy them block by block."""
+    return x_BHSQ.flatten(0, 1).contiguous()
 
 
 def _blocks(q_BHSQ: Tensor) -> list[tuple[slice, list[tuple[int, int]]]]:
@@ -142,12 +154,12 @@ def _blocks(q_BHSQ: Tensor) -> list[tuple[slice, list[tuple[int, int]]]]:
 
 
 def _logits(
-    q_RSQ: Tensor, k_RSQ: Tensor, scale: float, bias: Tensor | None, heads: int, rows: slice, start: int, stop: int
+    q_RSQ: Tensor, k_RSQ: Tensor, bias: Tensor | None, later_II: Tensor, heads: int, rows: slice, start: int, stop: int
 ) -> Tensor:
-    """Logits of one block of queries over the keys up to its end, the invisible ones at -inf."""
-    z_RIJ = torch.bmm(q_RSQ[:, start:stop], k_RSQ[:, :stop].mT).mul_(scale)
+    """Logits of one block of scaled queries over the keys up to its end, the invisible ones at -inf."""
+    z_RIJ = torch.bmm(q_RSQ[:, start:stop], k_RSQ[:, :stop].mT)
     if bias is None:
-        z_RIJ[..., start:] += _later(stop - start, z_RIJ)
+        z_RIJ[..., start:] += later_II[: stop - start, : stop - start]
     else:
         z_RIJ.unflatten(0, (-1, heads)).add_(bias[rows, None, start:stop, :stop])
     return z_RIJ

@@ -188,3 +188,14 @@ def test_the_bias_stays_float32_whatever_the_model_becomes(cast):
     for router in routers(model):
         assert torch.equal(router.e_score_correction_bias, values)
     assert "layers.1.mlp.gate.e_score_correction_bias" in model.state_dict()
+
+
+@pytest.mark.parametrize("loads", [[3, 0, 16, 1], [8, 8, 0], [1], [17, 2]])
+def test_few_rows_an_expert_are_multiplied_like_many(loads):
+    """Up to 16 rows go in one batch of padded groups in bfloat16, more group by group."""
+    draw = torch.Generator().manual_seed(0)
+    a = torch.randn(sum(loads), 24, generator=draw).bfloat16()
+    b = torch.randn(len(loads), 24, 40, generator=draw).bfloat16()
+    ends = torch.tensor(loads).cumsum(0, dtype=torch.int32)
+    want = torch.cat([rows.double() @ w.double() for rows, w in zip(a.split(loads), b.unbind(), strict=True)])
+    assert torch.allclose(grouped_matmul(a, b, ends).double(), want, rtol=2**-8, atol=1e-2)
