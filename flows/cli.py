@@ -346,7 +346,7 @@ def calibrate_alignment(
     from flows.calibration import Wanted, calibrate
 
     wanted = Wanted(
-        pairs=tuple(pairs or ("asked",)),
+        pairs=tuple(pairs or Wanted.pairs),
         kinds=tuple(kinds or ()),
         each=each,
         sample=sample,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,19 +174,11 @@ def messages(
         more = SHORT_STRICT_TRANSLATE if style.translates else SHORT_STRICT
         system = rules.format(style.short) + (more if strict else "")
         first, more = "", ""
-
-        def ask(text: str) -> str:
-            return text.strip()
-
+        ask: Callable[[str], str] = str.strip
     else:
         system = (TRANSLATION if style.translates else NOTE if style.notes else REWRITE) + style.full
         first = f"<document>\n{excerpt.strip()}\n</document>\n\n"
-
-        def ask(text: str) -> str:
-            limit = _limit(text, style.length[1] if style.length else longest)
-            verb = "Translate this part into English" if style.translates else f"Rewrite this part in at most {limit}"
-            return f"{verb}:\n<part>\n{text.strip()}\n</part>"
-
+        ask = partial(_request, style, longest)
         why = f": {' '.join(refused.split())[:REASON]}" if refused else ""
         own = "" if style.translates else ", and use sentences of your own"
         more = FULL_STRICT.format(why=why, own=own) if strict else ""
@@ -195,6 +187,13 @@ def messages(
         chat += [Message("user", first + ask(turn.source)), Message("assistant", turn.rewrite)]
         first = ""
     return (*chat, Message("user", first + ask(part) + more))
+
+
+def _request(style: Style, longest: float, part: str) -> str:
+    """What the full prompt asks of `part`."""
+    limit = _limit(part, style.length[1] if style.length else longest)
+    verb = "Translate this part into English" if style.translates else f"Rewrite this part in at most {limit}"
+    return f"{verb}:\n<part>\n{part.strip()}\n</part>"
 
 
 def _limit(part: str, longest: float) -> str:

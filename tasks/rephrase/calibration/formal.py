@@ -45,7 +45,7 @@ def formula(text: Text, pool: Pool) -> Iterator[Change]:
             continue  # a number between dollars is no formula
         for span, new in _slips(inside, text.id, start):
             changed = inside[: span[0]] + new + inside[span[1] :]
-            if re.sub(r"\s", "", changed) != re.sub(r"\s", "", inside):
+            if re.sub(r"\s", "", changed) != bare:
                 at = (start + span[0], start + span[1])
                 yield Change(((*at, new),), f"'{inside}' became '{changed}'")
 
