@@ -41,11 +41,13 @@ def _answered() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class World:
-    """This process among the data-parallel ranks."""
+    """This process among all ranks, or among some that share something."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    group: dist.ProcessGroup | None = None
+    """The process group; None is that of all ranks."""
 
     def share(self, count: int) -> range:
         """This rank's samples of a global batch of `count`: consecutive, and uneven where the world does not divide
@@ -57,7 +59,7 @@ class World:
         """`tensor`, reduced in place over the ranks."""
         if self.size > 1:
             with _answered():
-                dist.all_reduce(tensor, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX)
+                dist.all_reduce(tensor, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX, self.group)
         return tensor
 
     def all_reduce_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
@@ -86,7 +88,7 @@ class World:
             for source in range(self.size):
                 if cuts[source] < cuts[source + 1]:
                     rows = tensor[cuts[source] : cuts[source + 1]]
-                    waiting.append(dist.broadcast(rows, source, async_op=True))
+                    waiting.append(dist.broadcast(rows, group=self.group, group_src=source, async_op=True))
         with _answered():
             for work in waiting:
                 work.wait()
@@ -96,7 +98,7 @@ class World:
         tensor = torch.tensor(value)
         if self.size > 1:
             with _answered():
-                dist.broadcast(tensor, 0)
+                dist.broadcast(tensor, group=self.group, group_src=0)
         return int(tensor)
 
     def gather_texts(self, text: str) -> list[str]:
@@ -104,14 +106,14 @@ class World:
         texts: list[str] = [text] * self.size
         if self.size > 1:
             with _answered():
-                dist.all_gather_object(texts, text)
+                dist.all_gather_object(texts, text, self.group)
         return texts
 
     def barrier(self) -> None:
         """Wait for every rank."""
         if self.size > 1:
             with _answered():
-                dist.barrier()
+                dist.barrier(self.group)
 
     def assert_equal(self, what: str, tensors: Sequence[Tensor]) -> None:
         """Raise `RankError` unless `tensors` have the same sums, in float64, on every rank."""
