@@ -1,0 +1,100 @@
+"""`openk2 plan`: what it says of every preset, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.preset import PresetError
+from flows.request import PresetName
+
+
+def said(*words: str, columns: int = 80) -> str:
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, ["plan", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_stages_of_k2_are_the_recipes_in_80_columns() -> None:
+    told = said("stages")
+    for fact in (
+        *("237,823 updates", "15.96T tokens", "148,512", "149,012", "81,956", "5,961", "5,960", "894", "57,742"),
+        *("59,456", "0 → 2e-4 linear", "2e-4 constant", "2e-4 → 2e-5 cosine", "67.11M", "16,384", "32,768", "33.55B"),
+        *("↳ 7.54e-6 → 7e-6 cosine", "15.5T", "1.03 epochs"),
+    ):
+        assert fact in told, fact
+    assert max(map(len, told.splitlines())) <= 80
+    # the warm-up, a 500th of the run, is drawn as a ramp over several columns
+    drawn = [line.partition("┤")[2].split("┊")[0] for line in told.splitlines() if "┤" in line]
+    assert sum(bool(cell.strip()) for cell in drawn[:11]) >= 10
+
+
+@pytest.mark.parametrize("preset", list(PresetName))
+def test_the_stages_of_every_preset_add_up(preset: PresetName, tmp_path: Path) -> None:
+    found = json.loads(said("stages", "--preset", preset, "--root", str(tmp_path), "--json"))
+    stages = found["stages"]
+    assert sum(stage["updates"] for stage in stages) == found["updates"] == stages[-1]["last_update"]
+    assert sum(stage["updates"] * stage["tokens_per_update"] for stage in stages) == found["tokens"]
+    assert sum(stage["tokens"] for stage in stages) == stages[-1]["tokens_so_far"]
+    for before, after in zip(stages, stages[1:], strict=False):
+        assert after["first_update"] == before["last_update"] + 1
+        assert after["rate_from"] == pytest.approx(before["rate_to"])
+    assert found["corpus"] is None
+
+
+def test_a_mix_is_told_with_its_changes(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "extends: laptop\n"
+        "pretrain:\n"
+        "  stages:\n"
+        "    - {name: only, updates: 9, sequence_length: 64, batch: 8, rate: {start: 0, end: 1.0e-3},\n"
+        "       samples: best_fit, mix: {web: 3, code: 1}, mix_changes: [{sample: 30, mix: null}]}\n"
+    )
+    told = said("stages", "--preset-file", str(mine), "--root", str(tmp_path))
+    assert "mix of only, from its sample 0: web 75.0 %, code 25.0 %" in told
+    assert "mix of only, from its sample 30: the corpus as it is" in told
+    assert "best fit" in told
+
+
+def test_the_stages_as_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "pages" / "stages.html"
+    said("stages", "--html", str(path))
+    page = path.read_text(encoding="utf-8")
+    for fact in ("148,512", "57,742", "long context", "↳ 7.54e-6 → 7e-6 cosine"):
+        assert fact in page, fact
+    assert page.count("<svg") == 1 + 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ("{until_tokens: 600000000000}", "pretrain.stages.*'decay' ends at until_tokens = 600,000,000,000"),
+        ("{tokens: 1000}", "stage 'decay' is 1,000 tokens long and one update of it takes 67,108,864"),
+        ("{tokens: 1000000000, rate: {start: 1, end: 0}}", "rate jumps from 0.0002 to 1 at the start of stage 'decay'"),
+        ("{tokens: 1000000000, sequence_length: 8192}", "'decay' has samples of 8192 tokens and a window of 4096"),
+        ("{tokens: 1000000000, batch: 8}", "batch of 8 and run.layout.expert is 16"),
+    ],
+)
+def test_a_plan_that_does_not_add_up_is_refused(changes: str, message: str, tmp_path: Path) -> None:
+    import yaml
+
+    stages = yaml.safe_load(Path("flows/presets/k2.yaml").read_text())["pretrain"]["stages"]
+    decay = {key: value for key, value in stages[2].items() if key != "tokens"} | yaml.safe_load(changes)
+    mine = tmp_path / "mine.yaml"
+    run = {"layout": {"pipeline": 16, "expert": 16}}
+    mine.write_text(yaml.safe_dump({"extends": "k2", "pretrain": {"stages": [*stages[:2], decay], "run": run}}))
+    with pytest.raises(PresetError, match=message):
+        said("stages", "--preset-file", str(mine))
+
+
+def test_help_teaches() -> None:
+    told = said("--help")
+    assert "stages" in told
+    told = said("stages", "--help", columns=120)
+    assert "openk2 plan stages --preset laptop" in told
+    assert "border" in told
