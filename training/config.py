@@ -194,13 +194,6 @@ class PretrainConfig(Config):
             self.run.layout.require(self.model)
         except LayoutError as error:
             raise ValueError(f"run.layout: {error}") from None
-        for stage in self.stages.stages:
-            if stage.batch < self.run.layout.expert:
-                raise ValueError(
-                    f"stage {stage.name!r} has a batch of {stage.batch} and run.layout.expert is "
-                    f"{self.run.layout.expert}: each of those ranks takes samples of its own; raise the batch or lower "
-                    "expert"
-                )
         return self
 
     @property

@@ -77,7 +77,6 @@ def test_the_stages_as_a_page(tmp_path: Path) -> None:
         ("{tokens: 1000}", "stage 'decay' is 1,000 tokens long and one update of it takes 67,108,864"),
         ("{tokens: 1000000000, rate: {start: 1, end: 0}}", "rate jumps from 0.0002 to 1 at the start of stage 'decay'"),
         ("{tokens: 1000000000, sequence_length: 8192}", "'decay' has samples of 8192 tokens and a window of 4096"),
-        ("{tokens: 1000000000, batch: 8}", "batch of 8 and run.layout.expert is 16"),
     ],
 )
 def test_a_plan_that_does_not_add_up_is_refused(changes: str, message: str, tmp_path: Path) -> None:
@@ -86,8 +85,7 @@ def test_a_plan_that_does_not_add_up_is_refused(changes: str, message: str, tmp_
     stages = yaml.safe_load(Path("flows/presets/k2.yaml").read_text())["pretrain"]["stages"]
     decay = {key: value for key, value in stages[2].items() if key != "tokens"} | yaml.safe_load(changes)
     mine = tmp_path / "mine.yaml"
-    run = {"layout": {"pipeline": 16, "expert": 16}}
-    mine.write_text(yaml.safe_dump({"extends": "k2", "pretrain": {"stages": [*stages[:2], decay], "run": run}}))
+    mine.write_text(yaml.safe_dump({"extends": "k2", "pretrain": {"stages": [*stages[:2], decay]}}))
     with pytest.raises(PresetError, match=message):
         said("stages", "--preset-file", str(mine))
 
