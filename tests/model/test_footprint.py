@@ -139,3 +139,25 @@ def test_nonsense_is_refused(values, said):
         MemoryConfig.model_validate(values)
     assert not MemoryConfig().acts
     assert K2_MEMORY.acts
+
+
+@given(memory=memories(), cut=st.integers(1, 4), precision=st.sampled_from(["autocast", "bfloat16", "float32"]))
+def test_pieces_of_the_depth_keep_what_the_whole_keeps(memory, cut, precision):
+    """Each has its own cosines and sines, and only the last one the head."""
+    config = model_preset("tiny", num_hidden_layers=5, first_k_dense_replace=2)
+    whole = activation_bytes(config, memory, 24, 2, precision)
+    parts = [
+        activation_bytes(config, memory, 24, 2, precision, layers=layers) for layers in (range(cut), range(cut, 5))
+    ]
+    rope = whole.components["rope"]
+    assert sum(part.device + part.host for part in parts) == whole.device + whole.host + rope
+    assert "head" not in parts[0].components
+    assert parts[1].components["head"] == whole.components["head"]
+
+
+def test_weights_of_experts_held_elsewhere_are_not_copied_here():
+    config = model_preset("tiny")
+    all_held, half = (activation_bytes(config, MemoryConfig(), 24, experts=experts) for experts in (8, 4))
+    expert = 3 * config.hidden_size * config.moe_intermediate_size
+    assert all_held == activation_bytes(config, MemoryConfig(), 24)
+    assert all_held.components["weights"] - half.components["weights"] == 2 * 4 * expert * config.num_moe_layers
