@@ -1,4 +1,4 @@
-"""`openk2 plan`: what a run would be, before there is one: its stages."""
+"""`openk2 plan`: what a run would be, before there is one: its stages, and its ranks."""
 
 from __future__ import annotations
 
@@ -66,3 +66,57 @@ def stages(
     else:
         for piece in render(schedule, found, out.width):
             out.print(piece)
+
+
+@plan.command()
+def ranks(
+    preset: PresetOption = PresetName.k2,
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes; else the preset's.")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", min=1, help="Accelerators of a node; else the preset's processes.")
+    ] = None,
+    memory: Annotated[float, typer.Option("--memory", min=0.1, help="Memory of an accelerator, in GB.")] = 80,
+    mfu: Annotated[
+        float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak that training achieves.")
+    ] = 0.3,
+    peak: Annotated[
+        float | None, typer.Option("--peak", min=1, help="FLOP/s of one accelerator; else the preset's, else 989e12.")
+    ] = None,
+    price: Annotated[float, typer.Option("--price", min=0, help="Price of an accelerator for an hour.")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """The dry run: what every rank would hold, compute and send under the preset's layout, and whether that fits.
+
+    Every rank's part of the network and of its optimizer is built, on a device that has shapes and no memory: a
+    trillion parameters take seconds and no GPU. Checked are names and shapes, that the ranks of a copy together hold
+    every parameter exactly once, that every rank has samples, and that the rank that takes most fits its accelerator.
+    Exit code 1 where it would not run.
+
+    Words: a *layout* cuts one copy of the model into *pipeline* positions (some of the layers each) and *expert* ranks
+    (some of every layer's experts each): `pretrain.run.layout`. All ranks beyond one copy are more copies: *data*.
+
+    Examples:
+
+    - `openk2 plan ranks`: Kimi K2 on 256 nodes of 8, pipeline 16 x expert 16.
+
+    - `openk2 plan ranks --nodes 32`: one copy, the fewest nodes that hold it.
+
+    - `openk2 plan ranks --preset node --memory 141`: one node of accelerators with more memory.
+
+    - `openk2 plan ranks --preset gpu --set pretrain.run.micro_batch=32`: would that still fit?
+
+    - `openk2 plan ranks --nodes 96 --price 2 --json | jq .closed.money`: for scripts.
+    """
+    from flows.rank_plan import Wanted, plan_ranks, render, to_json
+
+    wanted = Wanted(nodes, gpus_per_node, memory * 1e9, peak, mfu, price)
+    found = plan_ranks(request_of(preset, "data", preset_file, overrides), wanted)
+    if as_json:
+        sys.stdout.write(to_json(found))
+    else:
+        for piece in render(found):
+            out.print(piece)
+    if found.built.problems:
+        raise typer.Exit(1)

@@ -204,22 +204,22 @@ def render(schedule: Schedule, stages: StagePlan, width: int) -> Iterator[Render
 
 
 def _lengths(schedule: Schedule) -> Table:
-    table = _table("stage", "updates", "alone", "first", "last", "tokens", "Σ tokens", "Σ shards")
+    rows = table("stage", "updates", "alone", "first", "last", "tokens", "Σ tokens", "Σ shards")
     for line in schedule.stages:
-        table.add_row(
+        rows.add_row(
             line.name,
             *(words.count(each) for each in (line.updates, line.updates_alone, line.first_update, line.last_update)),
             amount(line.tokens),
             amount(line.tokens_so_far),
             words.count(line.shards_so_far),
         )
-    return table
+    return rows
 
 
 def _updates(schedule: Schedule) -> Table:
-    table = _table("an update of", "sequence", "batch", "tokens", "learning rate", "YaRN", "window", "stream")
+    rows = table("an update of", "sequence", "batch", "tokens", "learning rate", "YaRN", "window", "stream")
     for line in schedule.stages:
-        table.add_row(
+        rows.add_row(
             line.name,
             words.count(line.sequence_length),
             words.count(line.batch),
@@ -229,7 +229,7 @@ def _updates(schedule: Schedule) -> Table:
             words.count(line.window),
             f"{line.stream}" + (" best fit" if line.kind == "best_fit" else ""),
         )
-    return table
+    return rows
 
 
 def _drawing(schedule: Schedule, stages: StagePlan) -> tuple[list[Panel], list[Curve]]:
@@ -300,10 +300,11 @@ def amount(count: float) -> str:
     return f"{count:.4g}"
 
 
-def _table(*columns: str) -> Table:
+def table(*columns: str) -> Table:
+    """A table without lines, its first column to the left."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left", overflow="fold")
-    return table
+        made.add_column(column, justify="right" if place else "left", overflow="fold")
+    return made

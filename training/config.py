@@ -109,6 +109,8 @@ class RunConfig(Config):
     """How the ranks are arranged: pipeline and expert parallelism; all that is left over is data parallel."""
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     """What is kept between forward and backward: recomputation, storage in FP8, offload to the host."""
+    memory_of: dict[str, MemoryConfig] = Field(default_factory=dict)
+    """The same for stages that need it otherwise, by their names: long sequences leave less room."""
     checkpoint_every: int = Field(default=100, gt=0)
     """Updates between checkpoints; the last update of a stage writes one too."""
     checkpoint_in_background: bool = True
@@ -134,6 +136,10 @@ class RunConfig(Config):
     to the log and ends; less than collective_timeout_seconds, so that every rank does. None never does."""
     peak_flops: float | None = Field(default=None, gt=0)
     """Peak floating point operations per second of one rank's device, for the MFU; None leaves the MFU out."""
+
+    def memory_in(self, stage: str) -> MemoryConfig:
+        """What is kept in the stage of that name."""
+        return self.memory_of.get(stage, self.memory)
 
 
 class PretrainConfig(Config):
@@ -197,6 +203,9 @@ class PretrainConfig(Config):
             self.run.layout.require(self.model)
         except LayoutError as error:
             raise ValueError(f"run.layout: {error}") from None
+        stages = [stage.name for stage in self.stages.stages]
+        if unknown := [name for name in self.run.memory_of if name not in stages]:
+            raise ValueError(f"run.memory_of names the stage {unknown[0]!r}: the stages are {', '.join(stages)}")
         return self
 
     @property

@@ -306,7 +306,9 @@ class Trainer:
     # ----------------------------------------------------------------------------------------------------- position
 
     def _set_window(self, stage: Stage) -> None:
-        """Give the model the stage's RoPE: plain, or stretched by YaRN over the window it was built with."""
+        """Give the model the stage's RoPE, plain or stretched by YaRN over the window it was built with, and what its
+        activations are kept as."""
+        self.model.memory = self.config.run.memory_in(stage.name)
         window = self.config.model.max_position_embeddings
         yarn, reach = None, window
         if stage.yarn_factor > 1:
