@@ -132,7 +132,7 @@ def test_adamw_can_have_the_matrices_too_and_heads_are_still_clipped() -> None:
     assert optimizer.state_dict().keys() >= {f"mean/{name}" for name, _ in model.named_parameters()}
     for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
-    queries = model.layers[1].self_attn.q_b_proj.weight
+    queries = model.blocks()[1].self_attn.q_b_proj.weight
     before = queries.detach().clone()
     for group in optimizer.param_groups:
         group["lr"] = 0.0
