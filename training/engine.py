@@ -67,7 +67,7 @@ class Engine:
     ) -> None:
         """`beat` hears of every micro-batch."""
         self.model, self.config, self.mesh, self.device, self.beat = model, config, mesh, device, beat
-        self.layers = tuple(range(config.model.num_hidden_layers))
+        self.layers = model.held
         """Indices, within the whole network, of the layers whose maxima and counts `train` gives, in that order."""
 
     def train(self, batch: Batch, targets: float, samples: int) -> Sums:

@@ -133,7 +133,6 @@ class PipelineEngine(Engine):
     ) -> None:
         """`model` holds the layers of this rank's pieces; `beat` hears of every piece's forward."""
         super().__init__(model, config, mesh, device, beat)
-        self.layers = model.held
         self._pieces = mesh.layout.layers(config.model)
         self._schedules: dict[tuple[int, int], Schedule1F1B | ScheduleInterleaved1F1B] = {}
         self.sums = self._zeros()

@@ -111,7 +111,7 @@ def test_seeds_name_the_weights():
 
 
 def test_pieces_make_the_whole():
-    """Parts of the network, cut anywhere, have its names and weights, and one after the other its results, to the bit."""
+    """Parts of the network, cut anywhere, have its names and weights, and together its results, to the bit."""
     config = model_preset("tiny", num_hidden_layers=5)
     whole = Transformer(config, seed=1)
     parts = [Transformer(config, seed=1, layers=layers) for layers in ((0, 1, 3), (2, 4))]
