@@ -9,13 +9,14 @@ are neighbours.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from model.config import Config, ModelConfig
+from model.config import Config, ModelConfig, parameter_count, score_flops_per_token
 
 
 class LayoutError(ValueError):
@@ -31,6 +32,14 @@ class Layout(Config):
     """Pieces of the network on each pipeline rank (virtual stages); more of them, less waiting and more traffic."""
     expert: int = Field(default=1, gt=0)
     """Ranks that share the experts of a layer (K2: 16)."""
+
+    @model_validator(mode="after")
+    def _pieces_on_ranks(self) -> Layout:
+        if self.virtual > 1 and self.pipeline == 1:
+            raise ValueError(
+                f"virtual = {self.virtual} pieces a rank take pipeline ranks: set pipeline, or leave it out"
+            )
+        return self
 
     @property
     def copy_ranks(self) -> int:
@@ -73,11 +82,40 @@ class Layout(Config):
     def layers(self, model: ModelConfig) -> list[range]:
         """The layers of each piece of the network, in order; piece i lies on pipeline rank i % pipeline.
 
-        Pieces differ by one layer at most; the first are the longer ones, because the last piece holds the head.
+        Cut by cost, so that no rank waits longer than it must for the one with most to do: every layer goes to the rank
+        that has least so far, the head being there from the start. In K2, where the head costs as much as two layers,
+        15 ranks hold four layers and the last one layer and the head.
         """
-        pieces, count = self.pipeline * self.virtual, model.num_hidden_layers
-        ends = [math.ceil(count * piece / pieces) for piece in range(pieces + 1)]
+        layer, dense, head = costs(model)
+        pieces = [0.0] * (self.pipeline * self.virtual)
+        pieces[0], pieces[-1] = model.first_k_dense_replace * (dense - layer), head
+        counts = [0] * len(pieces)
+
+        def load(piece: int) -> tuple[bool, float, float]:
+            return counts[piece] > 0, sum(pieces[piece % self.pipeline :: self.pipeline]), pieces[piece]
+
+        for _ in range(model.num_hidden_layers):
+            least = min(range(len(pieces)), key=load)
+            pieces[least] += layer
+            counts[least] += 1
+        ends = [0, *accumulate(counts)]
         return [range(first, last) for first, last in pairwise(ends)]
+
+    def micro_batches(self, count: int) -> int:
+        """So many micro-batches, and those without samples that the schedule needs on top of them: 1F1B as many as
+        there are pipeline ranks, interleaved 1F1B equal rounds of as many or more."""
+        if self.virtual == 1:
+            return max(count, self.pipeline)
+        return next(most for most in itertools.count(count) if most % max(1, most // self.pipeline) == 0)
+
+
+def costs(model: ModelConfig) -> tuple[float, float, float]:
+    """Multiplications per token of a layer of experts, of a dense layer and of the head, at the network's window."""
+    parts, layers = parameter_count(model).components, model.num_hidden_layers
+    attention = (parts["attention"] + score_flops_per_token(model, model.max_position_embeddings) / 2) / layers
+    width, one = model.hidden_size, 3 * model.hidden_size * model.moe_intermediate_size
+    experts = (model.num_experts_per_tok + model.n_shared_experts) * one + model.n_routed_experts * width
+    return attention + experts, attention + 3 * width * model.intermediate_size, float(parts["lm_head"])
 
 
 @dataclass(frozen=True)
