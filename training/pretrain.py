@@ -40,6 +40,7 @@ from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
 from training.job import Job, JobError, Preemption
 from training.loader import Batch, Loader
+from training.mesh import Mesh
 from training.metrics import Metrics, replace_file, summarise, write_progress
 from training.muonclip import MuonClip, MuonClipError
 from training.order import OrderError
@@ -101,7 +102,8 @@ class Trainer:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
         self.model = Transformer(self.config.model, seed=self.config.seed).to(self.device)
         self.model.memory = self.config.run.memory
-        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.world)
+        mesh = Mesh(world=self.world, data=self.world, expert_data=self.world)
+        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, mesh)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.detector.load({})
         self.done = 0
