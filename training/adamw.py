@@ -75,7 +75,7 @@ class AdamW:
         """For every piece of this rank, whether its gradient holds a NaN or an infinity."""
         return [~torch.isfinite(torch.linalg.vector_norm(piece.gradient)) for piece in self.own]
 
-    def step(self, lr: float, step: int, factors: Mapping[nn.Parameter, Tensor]) -> Callable[[], None]:
+    def step(self, lr: float, step: int, factors: Mapping[Tensor, Tensor]) -> Callable[[], None]:
         """Update this rank's range and begin to exchange ranges; the function returned waits for those of the others.
 
         `factors` are QK-Clip's, of the parameter's shape; they act on masters here, on other weights later.

@@ -137,7 +137,7 @@ class MuonClip(torch.optim.Optimizer):
                     experts[name] = mesh.place.expert * len(parameter)
 
         def clip(layer: MultiHeadLatentAttention) -> Clip:
-            def factors(gamma_H: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
+            def factors(gamma_H: Tensor) -> list[tuple[Tensor, Tensor]]:
                 q_b, kv_b = mla_factors(gamma_H, layer.nope, layer.rope, layer.value)
                 return [(layer.q_b_proj.weight, q_b), (layer.kv_b_proj.weight, kv_b)]
 
@@ -196,7 +196,7 @@ class MuonClip(torch.optim.Optimizer):
         self.last_report = replace(report, gamma_LH=gamma_LH)
         return loss
 
-    def _clip(self, max_logits_LH: Tensor | None) -> tuple[Tensor | None, dict[nn.Parameter, Tensor]]:
+    def _clip(self, max_logits_LH: Tensor | None) -> tuple[Tensor | None, dict[Tensor, Tensor]]:
         """gamma on the CPU, and the factors that this rank's attention weights take, of the weights' shapes."""
         if max_logits_LH is None:
             return None, {}
@@ -214,7 +214,7 @@ class MuonClip(torch.optim.Optimizer):
             for parameter, factor in clip(gamma_LH[layer])
         }
 
-    def _orthogonalise(self, stack: Stack, lr: float, factors: Mapping[nn.Parameter, Tensor]) -> _Update:
+    def _orthogonalise(self, stack: Stack, lr: float, factors: Mapping[Tensor, Tensor]) -> _Update:
         """Compute the owned slots of a stack and begin to exchange them."""
         dtype = getattr(torch, self.config.newton_schulz_dtype)
         own = slice(stack.own.start, stack.own.stop)

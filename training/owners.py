@@ -126,7 +126,7 @@ class Stack:
             momentum_GNM = self.momentum_GNM[slots]
             torch.add(member.gradient()[slices], momentum_GNM, alpha=mu, out=momentum_GNM)
 
-    def updated(self, update_GNM: Tensor, keep: float, rate: float, factors: Mapping[nn.Parameter, Tensor]) -> Tensor:
+    def updated(self, update_GNM: Tensor, keep: float, rate: float, factors: Mapping[Tensor, Tensor]) -> Tensor:
         """The masters after this step: keep W - rate O, scaled by QK-Clip's `factors` where there are any."""
         assert self.master_GNM is not None
         fresh_GNM = (self.master_GNM * keep).add_(update_GNM, alpha=-rate)

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from training.owners import MuonClipError
 
-Clip = Callable[[Tensor], Sequence[tuple[nn.Parameter, Tensor]]]
+Clip = Callable[[Tensor], Sequence[tuple[Tensor, Tensor]]]
 """One attention layer's rule: from gamma [H] to its parameters, each with a factor for every row."""
 
 
