@@ -29,6 +29,8 @@ class Piece:
     parameter: nn.Parameter
     start: int
     stop: int
+    first: int
+    """Global index of `start`: where experts are cut over ranks, the parameter is a part of a longer one."""
     state: dict[str, Tensor] = field(default_factory=dict)
     """The owner's, float32: `mean`, `square` and, of a bfloat16 weight, `master`."""
 
@@ -51,7 +53,14 @@ class Piece:
 class AdamW:
     """The rule of embeddings, head, norms and biases. Decay acts on what has two or more dimensions."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], config: MuonClipConfig, holders: World) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        config: MuonClipConfig,
+        holders: World,
+        experts: Mapping[str, int] | None = None,
+    ) -> None:
+        """`holders` are the ranks that have these parameters alike; `experts` as for `MuonClip`."""
         self.config, self.holders = config, holders
         total = sum(parameter.numel() for parameter in parameters.values())
         cuts = [total * rank // holders.size for rank in range(holders.size + 1)]
@@ -62,7 +71,8 @@ class AdamW:
             for rank, pieces in enumerate(self.pieces):
                 start, stop = max(cuts[rank] - before, 0), min(cuts[rank + 1] - before, parameter.numel())
                 if start < stop:
-                    pieces.append(Piece(name, parameter, start, stop))
+                    before_all = (experts or {}).get(name, 0) * parameter[:1].numel()
+                    pieces.append(Piece(name, parameter, start, stop, before_all + start))
             before += parameter.numel()
         self.own = self.pieces[holders.rank]
         for piece in self.own:
@@ -71,9 +81,9 @@ class AdamW:
             if piece.parameter.dtype != torch.float32:
                 piece.state["master"] = piece.weight.float()
 
-    def bad(self) -> list[Tensor]:
-        """For every piece of this rank, whether its gradient holds a NaN or an infinity."""
-        return [~torch.isfinite(torch.linalg.vector_norm(piece.gradient)) for piece in self.own]
+    def bad(self) -> list[tuple[Piece, Tensor]]:
+        """Every piece of this rank, and whether its gradient holds a NaN or an infinity."""
+        return [(piece, ~torch.isfinite(torch.linalg.vector_norm(piece.gradient))) for piece in self.own]
 
     def step(self, lr: float, step: int, factors: Mapping[Tensor, Tensor]) -> Callable[[], None]:
         """Update this rank's range and begin to exchange ranges; the function returned waits for those of the others.
@@ -124,11 +134,11 @@ class AdamW:
     def state_dict(self) -> dict[str, Tensor]:
         """This rank's pieces: `mean/NAME/FIRST`, `square/NAME/FIRST`, `master/NAME/FIRST`, flat from element FIRST."""
         return {
-            f"{kind}/{piece.name}/{piece.start}": value for piece in self.own for kind, value in piece.state.items()
+            f"{kind}/{piece.name}/{piece.first}": value for piece in self.own for kind, value in piece.state.items()
         }
 
     def load(self, pieces: Pieces) -> None:
         """Take this rank's ranges out of a state, however it was cut."""
         for piece in self.own:
             for kind, target in piece.state.items():
-                pieces.read(f"{kind}/{piece.name}", piece.start, target)
+                pieces.read(f"{kind}/{piece.name}", piece.first, target)

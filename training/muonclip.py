@@ -44,6 +44,8 @@ from training.newton_schulz import COEFFICIENTS, NORM_FLOOR, RMS_MATCH, newton_s
 from training.owners import MuonClipError, Pieces, Roll, Stack, stack_up
 from training.qk_clip import Clip, by_row, mla_factors, qk_gamma
 
+NOT_FINITE, LEFT = "has a gradient that is NaN or infinite", "the step was not applied"
+
 
 @dataclass(frozen=True)
 class StepReport:
@@ -113,14 +115,19 @@ class MuonClip(torch.optim.Optimizer):
         self._sharded = set(experts or {}) if self.mesh.expert.size > 1 else set()
         self._working = {parameter for parameter in self._named.values() if parameter.dtype != torch.float32}
         self._stacks = stack_up(muon, experts or {}, self.mesh)
-        self._adamw = AdamW(adamw, self.config, self.mesh.data)
+        self._adamw = [
+            AdamW(
+                {name: p for name, p in adamw.items() if (name in self._sharded) == sharded}, self.config, holders, at
+            )
+            for sharded, holders, at in ((False, self.mesh.data, {}), (True, self.mesh.expert_data, experts))
+        ]
         self.clips_LH = torch.zeros(0, dtype=torch.int64)  # how often each head was clipped, over the whole run
         self.last_report: StepReport | None = None
 
     @classmethod
     def for_model(cls, model: nn.Module, config: MuonClipConfig | None = None, mesh: Mesh | None = None) -> MuonClip:
-        """The optimizer of one of our models, or of the part of one that this rank holds: Muon on its linear layers,
-        the rest by `MuonClipConfig`. The names of its parameters tell them apart (`model.transformer`).
+        """The optimizer of one of our models, or of the part of one that this rank holds: Muon on its linear layers
+        unless `MuonClipConfig` says otherwise. The names of its parameters tell them apart (`model.transformer`).
 
         Parameters that do not require a gradient are left out.
         """
@@ -132,7 +139,8 @@ class MuonClip(torch.optim.Optimizer):
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 router = name.endswith(".mlp.gate.weight") and config.router == "adamw"
-                (adamw if parameter.ndim < 2 or name in apart or router else muon)[name] = parameter
+                keeps_adamw = config.matrices == "adamw" or router or parameter.ndim < 2 or name in apart
+                (adamw if keeps_adamw else muon)[name] = parameter
                 if ".mlp.experts." in name:
                     experts[name] = mesh.place.expert * len(parameter)
 
@@ -182,11 +190,12 @@ class MuonClip(torch.optim.Optimizer):
                 update.arrive()  # nothing may be under way when the error is answered
             raise
         self.steps += 1
-        arrive = self._adamw.step(rates[-1], self.steps, factors)
+        arriving = [adamw.step(rates[-1], self.steps, factors) for adamw in self._adamw]
         for stack, update in zip(self._stacks, updates, strict=True):
             update.arrive()
             self._apply(stack, update, rates[0])
-        arrive()
+        for arrive in arriving:
+            arrive()
         for parameter, factor in factors.items():
             if parameter not in self._working:
                 parameter.mul_(factor)
@@ -266,40 +275,30 @@ class MuonClip(torch.optim.Optimizer):
     def _check(self, updates: Sequence[_Update], rates: Sequence[float]) -> StepReport:
         """Hold the step against what Muon promises, in one collective over the matrices of all ranks."""
         count, steps, lr = self.mesh.world.size, float(self.steps), float(rates[-1])
-        missing = sum(parameter.grad is None for parameter in self._named.values())
+        missing = [name for name, parameter in self._named.items() if parameter.grad is None]
+        pieces = [(piece.name, bad) for adamw in self._adamw for piece, bad in adamw.bad()]
         table = torch.zeros((self._roll.size + 1, 6), dtype=torch.float64, device=self._device)
         for rows, update in zip(self._roll.rows, updates, strict=True):
             table[rows.start : rows.stop] = update.table_G6
-        table[-1] = torch.tensor([missing, 0, steps, steps * steps, lr, lr * lr], dtype=torch.float64)
-        for bad in self._adamw.bad():
-            table[-1, 1] += bad
+        table[-1] = torch.tensor([len(missing), 0, steps, steps * steps, lr, lr * lr], dtype=torch.float64)
+        if pieces:
+            table[-1, 1] = torch.stack([bad for _, bad in pieces]).sum()
         table = self.mesh.world.all_reduce(table).cpu()
         runs_G, norm_G, rank_G, rms_G, n_G, m_G = table[:-1].unbind(1)
-        missed, bad_pieces, *sums = table[-1].tolist()
+        missed, poisoned, *sums = table[-1].tolist()
         if missed:
-            raise self._error(
-                *(
-                    f"{name} has no gradient: freeze it (requires_grad=False) or find out why it is not used"
-                    for name, parameter in self._named.items()
-                    if parameter.grad is None
-                )
-            )
-        if bad_pieces:
-            raise self._error(
-                *(
-                    f"{piece.name} has a gradient that is NaN or infinite; the step was not applied"
-                    for piece, bad in zip(self._adamw.own, self._adamw.bad(), strict=True)
-                    if bad
-                )
-            )
+            why = "freeze it (requires_grad=False) or find out why it is not used"
+            raise self._error([f"{name} has no gradient: {why}" for name in missing])
+        if poisoned:
+            raise self._error([f"{name} {NOT_FINITE}; {LEFT}" for name, bad in pieces if bad])
         for what, total, squares in (("count of steps", *sums[:2]), ("learning rate", *sums[2:])):
             if count * squares - total * total > 1e-9 * total * total:
-                raise self._error(f"the ranks do not have the same {what}: resume from the last checkpoint")
+                raise self._error([f"the ranks do not have the same {what}: resume from the last checkpoint"])
         idle_G = norm_G < NORM_FLOOR
         low_G, high = rms_bounds(n_G, rank_G, self.coefficients)
         for wrong_G, what in (
             (runs_G != 1, "was orthogonalised {runs:g} times in one step"),
-            (~torch.isfinite(norm_G), "has a gradient that is NaN or infinite"),
+            (~torch.isfinite(norm_G), NOT_FINITE),
             (~torch.isfinite(rms_G), "has an update that is NaN or infinite"),
             (
                 ~idle_G & ((rms_G < low_G) | (rms_G > high)),
@@ -309,7 +308,7 @@ class MuonClip(torch.optim.Optimizer):
             if wrong_G.any():
                 at = int(wrong_G.nonzero()[0])
                 told = what.format(runs=runs_G[at], rms=rms_G[at], low=low_G[at], high=high)
-                raise self._error(*(f"{name} {told}; the step was not applied" for name in self._roll.names(at)))
+                raise self._error([f"{name} {told}; {LEFT}" for name in self._roll.names(at)])
         live_G = ~idle_G
         elements = n_G * m_G * live_G
         square = float((rms_G.square() * elements).sum())
@@ -320,9 +319,9 @@ class MuonClip(torch.optim.Optimizer):
             update_rms_lowest=float(rms_G[live_G].min()) if live_G.any() else 0.0,
         )
 
-    def _error(self, *mine: str) -> MuonClipError:
+    def _error(self, mine: Sequence[str]) -> MuonClipError:
         """The error that every rank raises: the first that some rank can name."""
-        told = self.mesh.world.gather_texts(next(iter(mine), ""))
+        told = self.mesh.world.gather_texts(mine[0] if mine else "")
         return MuonClipError(next(text for text in told if text))
 
     def assert_ranks_agree(self) -> None:
@@ -341,7 +340,7 @@ class MuonClip(torch.optim.Optimizer):
         from slice FIRST on (an expert's global index); of AdamW's parameters `mean`, `square` and `master`, flat from
         element FIRST on. Rank 0 adds `steps` and `clips`. Joined over the ranks, any layout can load it.
         """
-        state: dict[str, Any] = dict(self._adamw.state_dict())
+        state: dict[str, Any] = {key: value for adamw in self._adamw for key, value in adamw.state_dict().items()}
         for stack in self._stacks:
             for member, slices, slots in stack.owned():
                 for kind, values_GNM in stack.state.items():
@@ -363,7 +362,8 @@ class MuonClip(torch.optim.Optimizer):
             for member, slices, slots in stack.owned():
                 for kind, values_GNM in stack.state.items():
                     pieces.read(f"{kind}/{member.name}", member.first + slices.start, member.upright(values_GNM[slots]))
-        self._adamw.load(pieces)
+        for adamw in self._adamw:
+            adamw.load(pieces)
         self.steps = int(state_dict["steps"])
         self.clips_LH = state_dict["clips"].clone()
 

@@ -107,7 +107,7 @@ def test_a_piece_is_read_out_of_pieces_and_no_others_are_looked_at(cuts: set[int
 
 LAYERS, EXPERTS, STEPS = 2, 4, 3
 SHAPES = {"q": (6, 9), "k": (6, 9), "tall": (10, 5), "router": (4, 8), "experts.up": (EXPERTS, 9, 6)}
-SHAPES |= {"experts.down": (EXPERTS, 6, 9), "norm": (7,)}
+SHAPES |= {"experts.down": (EXPERTS, 6, 9), "experts.bias": (EXPERTS, 3), "norm": (7,)}
 TAU = 1.5
 
 
@@ -140,7 +140,7 @@ class Part:
                 experts[name] = here.start
             parameter = nn.Parameter(drawn(name, shape, 0)[here].to(dtype))
             parameter.grad_dtype = torch.float32
-            (adamw if len(shape) == 1 or name == "embedding" else muon)[name] = parameter
+            (adamw if name.endswith(("norm", "bias", "embedding")) else muon)[name] = parameter
             self.slices[name] = here
         self.shapes, self.named = shapes, {**muon, **adamw}
         attention = {
