@@ -1,4 +1,4 @@
-"""Experts on several ranks, among real gloo processes: the layer, whole runs by every layout, and a rank that is lost."""
+"""Experts on several ranks, among real gloo processes: one layer, whole runs by every layout, and a lost rank."""
 
 import contextlib
 import json
