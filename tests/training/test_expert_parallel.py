@@ -76,8 +76,8 @@ def among(rank: int, size: int, port: int) -> Iterator[World]:
 def layers_agree(mesh: Mesh) -> None:
     """Outputs, counts and all gradients are those of a layer with all experts, also where a rank gets no row."""
     config = ModelConfig.model_validate(MODEL3)
-    whole = Transformer(config, seed=5).layers[1].mlp
-    part = network(config, 5, mesh.expert, torch.device("cpu")).layers[1].mlp
+    whole = Transformer(config, seed=5).blocks()[1].mlp
+    part = network(config, 5, mesh.expert, torch.device("cpu")).blocks()[1].mlp
     assert isinstance(whole, MixtureOfExperts)
     assert isinstance(part, MixtureOfExperts)
     assert isinstance(part.experts, ParallelExperts)
