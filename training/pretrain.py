@@ -105,7 +105,7 @@ class Trainer:
         self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device)
         self.model.memory = self.config.run.memory
         self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
-        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.world)
+        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
         self.replicas = Replicas(self.model, self.mesh)
         self.detector.load({})
         self.done = 0
