@@ -15,9 +15,9 @@ import torch
 
 from model.config import ModelConfig
 from model.footprint import Footprint, MemoryConfig, Precision, activation_bytes
-from model.moe import Experts, MixtureOfExperts
 from model.transformer import Transformer
 from training.config import PretrainConfig
+from training.expert_parallel import outline, pieces
 from training.layout import Layout, costs
 from training.mesh import Mesh
 from training.muonclip import MuonClip
@@ -139,13 +139,8 @@ def stand_in(layout: Layout, rank: int, ranks: int) -> Mesh:
 
 def part(model: ModelConfig, mesh: Mesh, dtype: torch.dtype) -> Transformer:
     """A rank's part of the network, on the meta device."""
-    pieces = mesh.layout.layers(model)[mesh.place.pipeline :: mesh.layout.pipeline]
-    with torch.device("meta"):
-        network = Transformer(model, layers=sorted(layer for piece in pieces for layer in piece))
-        for module in network.modules():
-            if isinstance(module, MixtureOfExperts):
-                module.experts = Experts(model, mesh.layout.experts(model, mesh.place.expert))
-        return network.to(dtype)
+    own = mesh.layout.layers(model)[mesh.place.pipeline :: mesh.layout.pipeline]
+    return outline(model, mesh.expert, [layer for piece in own for layer in piece]).to(dtype)
 
 
 def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
@@ -153,8 +148,7 @@ def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
     model, layout = config.model, config.run.layout
     layout.require(model)
     data, dtype = layout.data(ranks), weight_dtype(config)
-    with torch.device("meta"):
-        whole = {name: tuple(parameter.shape) for name, parameter in Transformer(model).named_parameters()}
+    whole = {name: tuple(parameter.shape) for name, parameter in outline(model, World()).named_parameters()}
     problems = _uncovered(whole, model, layout, dtype)
     batches = {
         stage.name: batch(stage, layout, ranks, config.run.micro_batch) for stage in config.stages.stages
@@ -195,17 +189,12 @@ def _uncovered(whole: dict[str, tuple[int, ...]], model: ModelConfig, layout: La
     for rank in range(layout.copy_ranks):
         mesh = stand_in(layout, rank, layout.copy_ranks)
         network = part(model, mesh, dtype)
-        first = {
-            f"{name}.{inner}": module.held.start
-            for name, module in network.named_modules()
-            if isinstance(module, Experts)
-            for inner, _ in module.named_parameters()
-        }
+        cut = pieces(network)
         for name, parameter in network.named_parameters():
-            shape, start = tuple(parameter.shape), first.get(name, 0)
+            shape, start = tuple(parameter.shape), cut.get(name, (0, 0))[0]
             if name not in whole or shape[1:] != whole[name][1:]:
                 problems.append(f"rank {rank} has {name} of shape {shape}, the network {whole.get(name, 'none')}")
-            rows = range(start, start + shape[0])
+            rows = range(start, start + shape[0])  # of dimension 0: experts, where they are cut
             held.setdefault(name, {}).setdefault(mesh.place.pipeline, []).append(rows)
     for name, shape in whole.items():
         positions = held.get(name, {})
@@ -255,15 +244,13 @@ def _position(
     mesh = stand_in(layout, rank * data * layout.expert, ranks)
     network = part(model, mesh, dtype)
     numbers = {name: parameter.numel() for name, parameter in network.named_parameters()}
-    expert_names = [name for name in numbers if ".mlp.experts." in name]
-    experts = sum(numbers[name] for name in expert_names)
-    total = sum(numbers.values())
+    cut = pieces(network)
+    total, experts = sum(numbers.values()), sum(numbers[name] for name in cut)
     size = dtype.itemsize
     biases = sum(buffer.numel() * buffer.itemsize for buffer in network.buffers())
     optimizer = MuonClip.for_model(network, config.optimizer, mesh)
-    owned = [_owned(optimizer, layout, reader) for reader in range(mesh.data.size)]
+    owned = [_owned(optimizer, reader, mesh.data.size) for reader in range(mesh.data.size)]
     heaviest = max(range(len(owned)), key=lambda reader: owned[reader].state + owned[reader].step)
-    pieces = layout.layers(model)
     layers = sorted(network.held)
     first = config.stages.stages[0]
     shares = batches[first.name]
@@ -288,7 +275,7 @@ def _position(
         compute=compute,
         owners=max(each.cost for each in owned) / mean_cost if mean_cost else 1.0,
         sent=sent(
-            model, layout, ranks, pieces, rank, tokens * first.sequence_length, total - experts, experts, size
+            model, layout, ranks, layout.layers(model), rank, tokens * first.sequence_length, total - experts, experts, size
         ),
     )
 
@@ -300,24 +287,29 @@ class _Owned:
     cost: int
 
 
-def _owned(optimizer: MuonClip, layout: Layout, reader: int) -> _Owned:
+def _owned(optimizer: MuonClip, reader: int, readers: int) -> _Owned:
     """What data-parallel rank `reader` of a position owns of the optimizer."""
     state = step = cost = largest = 0
-    for stack in optimizer.stacks:
-        holder = reader // layout.expert if stack.sharded else reader
+    stacks, rest = optimizer.shares
+    for stack in stacks:
+        holder = reader * stack.holders.size // readers  # the ranks of a data index hold different experts
         slots = stack.cuts[holder + 1] - stack.cuts[holder]
-        matrix = stack.n * stack.m
-        master = 0 if stack.dtype == torch.float32 else 4
+        matrix, master = stack.n * stack.m, _master(stack.dtype)
         state += slots * matrix * (4 + master)
         cost += slots * stack.cost
         # what every holder gets, and the owner's new masters, are there until all is checked
         step += 2 * stack.size * matrix + slots * matrix * master
         # direction, two iterates, and the two products of the smaller side
         largest = max(largest, slots * (8 * matrix + 4 * stack.n * stack.n))
-    for piece in optimizer.adamw.pieces[reader]:
-        master = 0 if piece.parameter.dtype == torch.float32 else 4
-        state += (piece.stop - piece.start) * (8 + master)
+    for adamw in rest:
+        for piece in adamw.pieces[reader * adamw.holders.size // readers]:
+            state += (piece.stop - piece.start) * (8 + _master(piece.parameter.dtype))
     return _Owned(state, step + largest, cost)
+
+
+def _master(dtype: torch.dtype) -> int:
+    """Bytes of the float32 master of a weight; a float32 weight is its own."""
+    return 0 if dtype == torch.float32 else 4
 
 
 def _load(config: PretrainConfig, layout: Layout, rank: int, stage: Stage, shares: Batch, size: int) -> Load:
@@ -330,11 +322,11 @@ def _load(config: PretrainConfig, layout: Layout, rank: int, stage: Stage, share
         here = model.n_routed_experts // layout.expert
         return activation_bytes(model, memory, stage.sequence_length, rows, precision, list(layers), here)
 
-    pieces = layout.layers(model)[rank :: layout.pipeline]
-    each = [kept(piece, memory) for piece in pieces]
+    own = layout.layers(model)[rank :: layout.pipeline]
+    each = [kept(piece, memory) for piece in own]
     states = set(in_flight(layout, rank, shares.micro_batches))
     device = max(sum(n * one.device for n, one in zip(held, each, strict=True)) for held in states)
     host = max(sum(n * one.host for n, one in zip(held, each, strict=True)) for held in states)
-    one = pieces[0][-1:]  # a layer of experts where there is one
+    one = own[0][-1:]  # a layer of experts where there is one
     again = kept(one, MemoryConfig()).device if "layers" in memory.recompute else 0
     return Load(stage.name, device, host, again + kept(one, memory).host)

@@ -163,6 +163,11 @@ class MuonClip(torch.optim.Optimizer):
         """How many matrices Muon updates on this rank and on those that hold the same, every expert's by itself."""
         return sum(stack.size for stack in self._stacks)
 
+    @property
+    def shares(self) -> tuple[Sequence[Stack], Sequence[AdamW]]:
+        """Muon's matrices by shape and AdamW's ranges, each cut over the ranks that hold them."""
+        return self._stacks, self._adamw
+
     # -------------------------------------------------------------------------------------------------------- step
 
     @torch.no_grad()

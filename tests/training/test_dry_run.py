@@ -15,10 +15,16 @@ from model.sizes import model_preset
 from tests.training.runs import MODEL, STAGES
 from training.config import PretrainConfig
 from training.dry_run import dry_run, part, stand_in
+from training.expert_parallel import outline
 from training.layout import Layout, LayoutError
 from training.mesh import Mesh
 from training.muonclip import MuonClip
+from training.parallel import World
 from training.plan import Hardware, plan
+
+def first(ranks: World) -> World:
+    return World(0, ranks.size)
+
 
 H800 = Hardware(name="H800", peak_flops=989e12, memory_bytes=80e9, mfu=0.3)
 
@@ -98,7 +104,8 @@ def test_a_part_that_is_missing_or_held_twice_is_found(monkeypatch: pytest.Monke
     told = dry_run(asked, 4, H800).problems
     assert any("layers.2.self_attn.q_a_proj.weight lies on the pipeline positions none" in text for text in told)
     monkeypatch.undo()
-    monkeypatch.setattr(Layout, "experts", lambda *_: range(4))
+    # every rank takes itself for the first
+    monkeypatch.setattr("training.dry_run.outline", lambda model, ranks, *layers: outline(model, first(ranks), *layers))
     told = dry_run(asked, 4, H800).problems
     assert any("layers.1.mlp.experts.gate_EFD is held as" in text for text in told)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
+from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B, _ComputationType
 
 from model.sizes import model_preset
 from training.layout import Layout
@@ -29,7 +29,7 @@ def torchs(layout: Layout, rank: int, micro_batches: int) -> Iterator[tuple[int,
     held = [0] * layout.virtual
     for action in schedule._calculate_single_rank_operations(rank):
         if action is not None:
-            forward = str(action.computation_type) == "F"
+            forward = action.computation_type == _ComputationType.FORWARD
             held[action.stage_index // layout.pipeline] += 1 if forward else -1
             if forward:
                 yield tuple(held)
@@ -82,9 +82,10 @@ def test_every_sample_is_computed_and_the_rest_is_padding(
 def test_k2_on_96_nodes_has_uneven_shares_and_hardly_any_padding() -> None:
     layout = Layout(pipeline=16, virtual=2, expert=16)
     found = batch(stage(16_384), layout, 768, 1)
-    assert (found.ranks, found.most, found.fewest, found.micro_batches) == (48, 342, 341, 342)
-    assert found.padding == pytest.approx(342 * 48 / 16_384 - 1)
-    assert found.bubble == pytest.approx(15 / (2 * 342))
+    # 342 micro-batches are no equal rounds over 16 ranks, 22 rounds of 16 are
+    assert (found.ranks, found.most, found.fewest, found.micro_batches) == (48, 342, 341, 352)
+    assert found.padding == pytest.approx(352 * 48 / 16_384 - 1)
+    assert found.bubble == pytest.approx(15 / (2 * 352))
 
 
 def test_virtual_stages_halve_the_bubble() -> None:
