@@ -45,6 +45,8 @@ def arrange(world: World, layout: Layout, timeout_seconds: float = 600) -> Mesh:
         members = [rank for rank, place in enumerate(places) if key(place) == mine]
         if len(members) == world.size:
             return world
+        if len(members) == 1:
+            return World(0, 1, world.local_rank)
         groups: dict[Any, list[int]] = {}
         for rank, place in enumerate(places):
             groups.setdefault(key(place), []).append(rank)

@@ -31,12 +31,13 @@ from pydantic import ValidationError
 from torch.utils import deterministic
 
 from model.config import YarnConfig, parameter_count
-from model.transformer import Transformer, update_router_bias
+from model.transformer import update_router_bias
 from training import checkpoint
 from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
 from training.engine import Engine
+from training.expert_parallel import network
 from training.job import Job, JobError, Preemption
 from training.loader import Batch, Loader
 from training.mesh import Mesh, arrange
@@ -44,6 +45,7 @@ from training.metrics import Metrics, replace_file, summarise, write_progress
 from training.muonclip import MuonClip, MuonClipError
 from training.order import OrderError
 from training.parallel import RankError, join
+from training.replicas import Replicas
 from training.samples import IGNORED
 from training.schedule import Stage, Update
 from training.shards import TokenShards
@@ -100,11 +102,11 @@ class Trainer:
 
     def _begin(self) -> None:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
-        self.model = Transformer(self.config.model, seed=self.config.seed).to(self.device)
+        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device)
         self.model.memory = self.config.run.memory
         self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
         self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.replicas = Replicas(self.model, self.mesh)
         self.detector.load({})
         self.done = 0
         self._open_streams()
@@ -202,8 +204,8 @@ class Trainer:
         batch = self._read(update, metrics)
         self._prefetch(update.number)
         totals = self._accumulate(update, batch)
-        self.world.all_reduce_gradients(self.parameters)
-        gradient_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.gradient_clip))
+        self.replicas.reduce_gradients()
+        gradient_norm = self.replicas.clip_gradients(self.config.gradient_clip)
         self._judge(update, totals, gradient_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = update.learning_rate
@@ -399,7 +401,7 @@ class Trainer:
                     checkpoint.remove(directory)
 
     def _checkpoint(self) -> None:
-        self.world.assert_equal("weights", list(self.model.state_dict().values()))
+        self.replicas.assert_equal()
         root = self.work / "checkpoints"
         self.writer.save(
             root / f"update-{self.done:08d}",

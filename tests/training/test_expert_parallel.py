@@ -1,0 +1,228 @@
+"""Experts on several ranks, among real gloo processes: one layer, whole runs by every layout, and a lost rank."""
+
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from model.config import ModelConfig
+from model.footprint import MemoryConfig
+from model.memory import Keep
+from model.moe import MixtureOfExperts
+from model.transformer import Transformer
+from tests.training.runs import MODEL, job, lines
+from training.config import PretrainConfig
+from training.expert_parallel import ParallelExperts, network, pieces
+from training.layout import Layout, LayoutError
+from training.mesh import Mesh, arrange
+from training.parallel import RankError, World, join
+from training.pretrain import Trainer
+from training.watchdog import Watchdog
+
+MODEL3 = {**MODEL, "num_hidden_layers": 3}
+"""Two layers of experts."""
+STAGES = [
+    {"name": "constant", "updates": 8, "sequence_length": 32, "batch": 7, "rate": {"start": 0.005, "end": 0.005}},
+    {"name": "longer", "updates": 2, "sequence_length": 64, "batch": 2, "yarn_factor": 2},
+]
+"""Batches that no world divides; of the last two, half of four ranks have no sample at all."""
+RUNS: dict[str, dict[str, Any]] = {
+    "data": {},
+    "expert": {"layout": {"expert": 2}, "memory": {"recompute": ["norms", "swiglu", "moe_down", "dispatch"]}},
+    "data x expert": {"layout": {"expert": 2}, "memory": {"recompute": ["layers"]}},
+}
+
+
+def run_of(shards: Path, work: Path, mesh: Mesh, run: dict[str, Any], watchdog: Watchdog | None = None) -> Trainer:
+    exact = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32"}}
+    values = job(shards, work, {"micro_batch": 1, **run}, model=MODEL3, stages=STAGES, **exact)["config"]
+    config = PretrainConfig.model_validate(values)
+    return Trainer(config, str(shards), work, mesh, torch.device("cpu"), watchdog=watchdog)
+
+
+# ----------------------------------------------------------------------------------------------------------- one rank
+
+
+class Death(Watchdog):
+    """Ends the process in the middle of its third update, as a machine that is lost."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.updates = 0
+
+    def beat(self, what: str) -> None:
+        self.updates += what.startswith("update")
+        if self.updates == 3 and what == "a micro-batch":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def among(rank: int, size: int, port: int) -> Iterator[World]:
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    with join(timeout_seconds=60) as world:
+        yield world
+
+
+def layers_agree(mesh: Mesh) -> None:
+    """Outputs, counts and all gradients are those of a layer with all experts, also where a rank gets no row."""
+    config = ModelConfig.model_validate(MODEL3)
+    whole = Transformer(config, seed=5).blocks()[1].mlp
+    part = network(config, 5, mesh.expert, torch.device("cpu")).blocks()[1].mlp
+    assert isinstance(whole, MixtureOfExperts)
+    assert isinstance(part, MixtureOfExperts)
+    assert isinstance(part.experts, ParallelExperts)
+    held = slice(part.experts.held.start, part.experts.held.stop)
+    for nobody, switches in ((False, []), (True, ["moe_down", "dispatch", "swiglu"])):
+        for layer in (whole, part):
+            layer.zero_grad()
+            layer.gate.e_score_correction_bias.zero_()
+            if nobody:  # every token to the experts of the first ranks
+                layer.gate.e_score_correction_bias[2:] = -10
+        draw = torch.Generator().manual_seed(7)
+        everyones = [torch.randn(2, 3 + rank, 32, generator=draw) for rank in range(mesh.expert.size)]
+        mine = everyones[mesh.expert.rank]
+
+        def through(layer: MixtureOfExperts, x: Tensor, switches: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+            x_BSD = x.clone().requires_grad_()
+            with Keep(MemoryConfig(recompute=tuple(switches))) as keep:
+                y_BSD, balance, counts_E = layer(x_BSD, keep=keep)
+            (y_BSD.sin().sum() + balance).backward()
+            assert x_BSD.grad is not None
+            return y_BSD.detach(), counts_E, x_BSD.grad
+
+        y_BSD, counts_E, dx_BSD = through(part, mine, switches)
+        for rank, x in enumerate(everyones):
+            expected = through(whole, x, [])
+            if rank == mesh.expert.rank:
+                torch.testing.assert_close((y_BSD, dx_BSD), (expected[0], expected[2]), rtol=1e-5, atol=1e-6)
+                assert torch.equal(counts_E, expected[1])
+        for name, parameter in part.experts.named_parameters():
+            reference = whole.experts.get_parameter(name)
+            assert torch.equal(parameter, reference[held])
+            assert reference.grad is not None
+            torch.testing.assert_close(parameter.grad, reference.grad[held], rtol=1e-5, atol=1e-6)
+        assert not nobody or mesh.expert.rank < 2 or all(not p.grad.any() for p in part.experts.parameters())
+
+
+def trained(name: str, shards: Path, folder: Path, world: World) -> None:
+    mesh = arrange(world, Layout(**RUNS[name].get("layout", {})))
+    trainer = run_of(shards, folder / name, mesh, RUNS[name])
+    trainer.run()
+    metadata = {"pieces": json.dumps(pieces(trainer.model))}
+    save_file(trainer.model.state_dict(), folder / f"{name}-{world.rank}.safetensors", metadata)
+
+
+def rank_work(rank: int, port: int, shards: Path, folder: Path, results: "multiprocessing.Queue[tuple[int, str]]"):
+    torch.set_num_threads(1)
+    try:
+        with among(rank, 4, port) as world:
+            layers_agree(arrange(world, Layout(expert=4)))
+            trained("data x expert", shards, folder, world)
+        with among(rank % 2, 2, port + 1 + rank // 2) as world:
+            with pytest.raises(LayoutError, match="2 ranks do not hold whole copies"):
+                arrange(world, Layout(expert=4))
+            trained("expert" if rank // 2 else "data", shards, folder, world)
+        with among(rank, 4, port + 3) as world:
+            mesh = arrange(world, Layout(expert=2))
+            lost = run_of(shards, folder / "lost", mesh, {"layout": {"expert": 2}}, Death() if rank == 3 else None)
+            with pytest.raises(RankError, match="another rank has ended"):
+                lost.run()
+            results.put((rank, "done"))
+            results.close()
+            results.join_thread()
+            os._exit(0)  # the process group of a lost rank cannot be taken down in order
+    except BaseException as error:
+        results.put((rank, repr(error)))
+        raise
+
+
+# ---------------------------------------------------------------------------------------------------------- the tests
+
+
+@pytest.fixture(scope="module")
+def ranks(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What four processes left; the fourth was killed at last."""
+    folder = tmp_path_factory.mktemp("ranks")
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    port = 31_000 + os.getpid() % 1000 * 4
+    processes = [context.Process(target=rank_work, args=(rank, port, shards, folder, results)) for rank in range(4)]
+    for process in processes:
+        process.start()
+    outcomes = sorted(results.get(timeout=150) for _ in range(3))
+    for process in processes:
+        process.join(30)
+    assert outcomes == [(0, "done"), (1, "done"), (2, "done")]
+    assert processes[3].exitcode == -signal.SIGKILL
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Path]:
+    """The run of one rank that all others are compared with."""
+    work = tmp_path_factory.mktemp("alone")
+    trainer = run_of(shards, work, Mesh(), {"micro_batch": 4})
+    assert trainer.run() == 0
+    return trainer, work
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_layout_trains_as_one_rank_does(ranks: Path, alone: tuple[Trainer, Path], name: str) -> None:
+    trainer, work = alone
+    for mine, other in zip(lines(ranks / name), lines(work), strict=True):
+        assert mine.keys() == other.keys()
+        for key in (
+            "loss",
+            "aux_loss",
+            "gradient_norm",
+            "max_logit_by_layer",
+            "update_rms",
+            "expert_load_max_by_layer",
+        ):
+            if key in other:
+                assert mine[key] == pytest.approx(other[key], rel=2e-3, abs=1e-4), (mine["step"], key)
+        if "losses" in other:
+            assert mine["losses"] == pytest.approx(other["losses"], rel=1e-3)
+    size = 4 if name == "data x expert" else 2
+    states = [load_file(ranks / f"{name}-{rank}.safetensors") for rank in range(size)]
+    cut = pieces(network(trainer.config.model, 0, World(0, 2), torch.device("meta"))) if name != "data" else {}
+    for key, expected in trainer.model.state_dict().items():
+        if key in cut:
+            held = [states[rank][key] for rank in range(size)]
+            assert all(torch.equal(held[rank], held[rank % 2]) for rank in range(size))
+            got = torch.cat(held[:2])
+        else:
+            got = states[0][key]
+            assert all(torch.equal(state[key], got) for state in states)
+        torch.testing.assert_close(got, expected, rtol=0, atol=2e-3)
+
+
+def test_the_first_counts_are_those_of_one_rank(ranks: Path, alone: tuple[Trainer, Path]) -> None:
+    for name in RUNS:
+        first, other = lines(ranks / name)[0], lines(alone[1])[0]
+        assert first["expert_load_max_by_layer"] == other["expert_load_max_by_layer"]
+        assert math.isclose(first["loss"], other["loss"], rel_tol=1e-6)
+
+
+def test_pieces_name_what_a_rank_holds_a_part_of() -> None:
+    config = ModelConfig.model_validate(MODEL3)
+    whole = Transformer(config, seed=3)
+    parts = [network(config, 3, World(rank, 2), torch.device("cpu")) for rank in range(2)]
+    assert pieces(whole) == pieces(network(config, 3, World(), torch.device("cpu"))) == {}
+    assert len(pieces(parts[1])) == 6
+    for name, expected in whole.state_dict().items():
+        if name in pieces(parts[1]):
+            assert [pieces(part)[name] for part in parts] == [(0, 4), (2, 4)]
+            assert torch.equal(torch.cat([part.state_dict()[name] for part in parts]), expected)
+        else:
+            assert all(torch.equal(part.state_dict()[name], expected) for part in parts)
