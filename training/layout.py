@@ -37,7 +37,7 @@ class Layout(Config):
     def _pieces_on_ranks(self) -> Layout:
         if self.virtual > 1 and self.pipeline == 1:
             raise ValueError(
-                f"virtual = {self.virtual} pieces a rank take pipeline ranks: set pipeline, or leave it out"
+                f"virtual = {self.virtual} pieces a rank, of a pipeline of one rank: set pipeline, or leave virtual out"
             )
         return self
 

@@ -11,6 +11,7 @@ Shape suffixes: B samples, S tokens of a sample, D hidden, L layers that this ra
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -133,6 +134,8 @@ class PipelineEngine(Engine):
     ) -> None:
         """`model` holds the layers of this rank's pieces; `beat` hears of every piece's forward."""
         super().__init__(model, config, mesh, device, beat)
+        # a step that fails is logged with the whole schedule, hundreds of lines of every rank; the error says enough
+        logging.getLogger(ScheduleInterleaved1F1B.__module__).setLevel(logging.CRITICAL)
         self._pieces = mesh.layout.layers(config.model)
         self._schedules: dict[tuple[int, int], Schedule1F1B | ScheduleInterleaved1F1B] = {}
         self.sums = self._zeros()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
+import re
+import signal
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch.distributed.pipelining import Schedule1F1B, ScheduleInterleaved1F1B
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from model.config import YarnConfig
 from model.transformer import Transformer
@@ -21,7 +25,7 @@ from training.engine import Engine
 from training.layout import Layout
 from training.loader import Batch
 from training.mesh import Mesh, arrange
-from training.parallel import RankError, World, join
+from training.parallel import World, join
 from training.pipeline import PipelineEngine
 from training.samples import IGNORED
 
@@ -47,6 +51,14 @@ def batch_of(samples: int, length: int, rows: range | None = None) -> Batch:
     return Batch(tokens_BS[part], targets_BS[part], zeros_B, zeros_B, 1, documents_BS[part])
 
 
+def buffers(engine: PipelineEngine) -> int:
+    """Tensors that this rank holds to receive into."""
+    schedules = engine._schedules.values()
+    stages = [stage for each in schedules for stage in (each._stages if hasattr(each, "_stages") else [each._stage])]
+    infos = [info for stage in stages for by in (stage.args_recv_info, stage.grad_recv_info) for info in by.values()]
+    return sum(each.buffer is not None and not each.buffer.is_meta for info in infos for each in info)
+
+
 def compare(world: World, layout: Layout, samples: int, length: int, yarn: float | None = None, **changes: Any) -> None:
     """Two rounds of training and an evaluation between them, cut by `layout` and whole."""
     config = config_of(layout, **changes)
@@ -55,7 +67,12 @@ def compare(world: World, layout: Layout, samples: int, length: int, yarn: float
     cut = Transformer(config.model, seed=3, layers=[layer for piece in pieces for layer in piece])
     whole = Transformer(config.model, seed=3)
     whole.memory = cut.memory = config.run.memory
-    engine = PipelineEngine(cut, config, mesh, DEVICE, lambda what: None)
+    received = [0]
+
+    def beat(what: str) -> None:
+        received.append(buffers(engine))
+
+    engine = PipelineEngine(cut, config, mesh, DEVICE, beat)
     alone = Engine(whole, config, Mesh(), DEVICE, lambda what: None)
     for model in (cut, whole):
         if yarn:
@@ -82,6 +99,9 @@ def compare(world: World, layout: Layout, samples: int, length: int, yarn: float
             assert torch.equal(counts_LE, want.expert_counts_LE[held[held >= dense] - dense])
         nll = world.all_reduce(engine.evaluate(batch_of(3, length, mesh.data.share(3)), 3))
         torch.testing.assert_close(nll, alone.evaluate(batch_of(3, length), 3), rtol=close["rtol"], atol=1e-6)
+    # what is received has memory while it is on its way, however many micro-batches there are
+    assert max(received) <= 2 * layout.virtual - 1
+    assert buffers(engine) == 0
     names = [name for rank in mesh.pipeline.gather_texts("\n".join(parameters)) for name in rank.split("\n")]
     assert sorted(names) == sorted(dict(whole.named_parameters()))
 
@@ -90,17 +110,19 @@ def rank_of_four(world: World) -> None:
     """Layouts of four ranks. Shares of 7 samples are uneven, so that there are micro-batches without samples."""
     torch.manual_seed(0)
     compare(world, Layout(pipeline=2), 7, 32)
-    compare(world, Layout(pipeline=2, virtual=2), 11, 32)
-    compare(world, Layout(pipeline=2, virtual=3), 4, 32, separate_documents=False)
+    compare(world, Layout(pipeline=2, virtual=2), 11, 32, run={"micro_batch": 1})
+    compare(world, Layout(pipeline=2, virtual=3), 4, 16, separate_documents=False)
     compare(world, Layout(pipeline=4), 9, 48, yarn=2.0, run={"memory": {"recompute": ["layers"]}})
     compare(world, Layout(pipeline=4), 1, 32, dtype="bfloat16", run={"memory": {"recompute": ["norms", "swiglu"]}})
 
 
 def start(work: Callable[[World], None], ranks: int, timeout: float = 60) -> tuple[list[Any], Any]:
-    """`work` on so many gloo processes; they put (rank, outcome) into the queue."""
+    """`work` on so many gloo processes, and the queue into which each puts its rank and how it ended."""
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    port = 21_000 + (os.getpid() * 7 + ranks) % 10_000
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
 
     def run(rank: int) -> None:
         torch.set_num_threads(1)
@@ -108,10 +130,10 @@ def start(work: Callable[[World], None], ranks: int, timeout: float = 60) -> tup
         try:
             with join(timeout_seconds=timeout) as world:
                 work(world)
-            results.put((rank, "done"))
-        except BaseException as error:
+        except Exception as error:
             results.put((rank, f"{type(error).__name__}: {error}"))
             raise
+        results.put((rank, "done"))
 
     processes = [context.Process(target=run, args=(rank,)) for rank in range(ranks)]
     for process in processes:
@@ -125,3 +147,86 @@ def test_cut_networks_equal_the_whole() -> None:
     for process in processes:
         process.join(30)
     assert outcomes == [(rank, "done") for rank in range(4)]
+
+
+@pytest.mark.parametrize("virtual", [1, 2, 3])
+def test_padding_fills_what_the_schedule_needs(virtual: int) -> None:
+    """torch takes the number of micro-batches that the layout gives, and none between what is asked and that."""
+
+    def schedule(micro_batches: int) -> None:
+        stages = [PipelineStage(torch.nn.Identity(), 4 * piece, 4 * virtual, DEVICE) for piece in range(virtual)]
+        if virtual == 1:
+            Schedule1F1B(stages[0], micro_batches)
+        else:
+            ScheduleInterleaved1F1B(stages, micro_batches)
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        for count in range(1, 15):
+            filled = Layout(pipeline=4, virtual=virtual).micro_batches(count)
+            schedule(filled)
+            for fewer in range(count, filled):
+                with pytest.raises(ValueError, match="umber of microbatches"):
+                    schedule(fewer)
+    finally:
+        dist.destroy_process_group()
+
+
+def lose(layout: Layout, number: signal.Signals) -> Callable[[World], None]:
+    """Training in which rank 0 gets a signal in the middle of its second update."""
+
+    def work(world: World) -> None:
+        config, beats = config_of(layout), itertools.count()
+        mesh = arrange(world, layout, 3)
+        pieces = layout.layers(config.model)[world.rank :: layout.pipeline]
+        model = Transformer(config.model, layers=[layer for piece in pieces for layer in piece])
+
+        def beat(what: str) -> None:
+            if world.rank == 0 and next(beats) == 6 * layout.virtual + 4:
+                os.kill(os.getpid(), number)
+
+        engine = PipelineEngine(model, config, mesh, DEVICE, beat)
+        for _ in range(3):
+            engine.train(batch_of(12, 32), 1.0, 12)
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("layout", "number"),
+    [(Layout(pipeline=3), signal.SIGKILL), (Layout(pipeline=3, virtual=2), signal.SIGSTOP)],
+    ids=["killed", "silent"],
+)
+def test_a_lost_rank_ends_the_others(layout: Layout, number: signal.Signals) -> None:
+    processes, results = start(lose(layout, number), 3, timeout=3)
+    outcomes = sorted(results.get(timeout=60) for _ in processes[1:])
+    for process in processes[1:]:
+        process.join(30)
+    processes[0].kill()
+    processes[0].join(30)
+    assert [rank for rank, _ in outcomes] == [1, 2]
+    for _, outcome in outcomes:
+        assert re.match("RankError: another rank has ended or did not answer in time: look for the first", outcome)
+    assert [process.exitcode for process in processes] == [-signal.SIGKILL, 1, 1]
+
+
+def broken(world: World) -> None:
+    """Rank 1's piece raises: that error, not torch's, is the one that the rank ends with."""
+    config, layout = config_of(Layout(pipeline=2)), Layout(pipeline=2)
+    mesh = arrange(world, layout, 3)
+    model = Transformer(config.model, layers=layout.layers(config.model)[world.rank])
+
+    def beat(what: str) -> None:
+        if world.rank == 1:
+            raise MemoryError("no room for the experts")
+
+    PipelineEngine(model, config, mesh, DEVICE, beat).train(batch_of(4, 32), 1.0, 4)
+
+
+def test_the_error_of_a_piece_is_told_as_it_is() -> None:
+    processes, results = start(broken, 2, timeout=3)
+    outcomes = dict(results.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join(30)
+    assert outcomes[1] == "MemoryError: no room for the experts"
+    assert outcomes[0].startswith("RankError: another rank has ended")
