@@ -147,7 +147,7 @@ def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
     """Build and weigh a run of `config` on `ranks` of `hardware`. Raises `LayoutError` where they hold no whole copies."""
     model, layout = config.model, config.run.layout
     layout.require(model)
-    data, dtype = layout.data(ranks), weight_dtype(config)
+    data, dtype = layout.data(ranks), getattr(torch, config.weights)
     whole = {name: tuple(parameter.shape) for name, parameter in outline(model, World()).named_parameters()}
     problems = _uncovered(whole, model, layout, dtype)
     batches = {
@@ -171,11 +171,6 @@ def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
         device_bytes=hardware.memory_bytes,
         problems=problems,
     )
-
-
-def weight_dtype(config: PretrainConfig) -> torch.dtype:
-    """Of the weights that a rank works with."""
-    return torch.float32
 
 
 # --------------------------------------------------------------------------------------------------------------- checks

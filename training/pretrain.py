@@ -102,7 +102,8 @@ class Trainer:
 
     def _begin(self) -> None:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
-        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device)
+        weights = getattr(torch, self.config.weights)
+        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device, weights)
         self.model.memory = self.config.run.memory
         self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
         self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
