@@ -83,9 +83,10 @@ def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
 
 
 def to_json(found: RankPlan) -> str:
-    """All of the plan, with each position's peak."""
+    """All of the plan, with what follows from it."""
     record = dataclasses.asdict(found)
     record["built"]["layout"] = found.built.layout.model_dump()
+    record["built"]["mean_state"] = found.built.mean_state
     for position, row in zip(found.built.positions, record["built"]["positions"], strict=True):
         row["peak"] = position.peak
     return json.dumps(record, indent=1) + "\n"
@@ -99,8 +100,9 @@ def render(found: RankPlan) -> Iterator[RenderableType]:
     built, layout = found.built, found.built.layout
     pieces = f", {layout.virtual} pieces of the network on each" if layout.virtual > 1 else ""
     yield (
-        f"[bold]{found.preset}[/bold]: {built.ranks:,} ranks ({found.nodes:,} nodes of {found.gpus_per_node}), pipeline "
-        f"{layout.pipeline} x data {built.data} x expert {layout.expert}{pieces}; {built.weight_dtype} weights"
+        f"[bold]{found.preset}[/bold]: ranks {built.ranks:,} (nodes {found.nodes:,} x {found.gpus_per_node}) = "
+        f"pipeline {layout.pipeline} x data {built.data} x expert {layout.expert}{pieces}; weights in "
+        f"{built.weight_dtype}"
     )
     yield ""
     yield _stages(found)
@@ -111,16 +113,16 @@ def render(found: RankPlan) -> Iterator[RenderableType]:
     yield ""
     yield _memory(built)
     yield (
-        "[dim]GiB of the rank of each pipeline position that takes most. activations: of all micro-batches under way at "
-        "once, and what a layer's backward makes again; host: kept in the host's memory; step: what the optimizer's "
+        "[dim]GiB of the rank of each pipeline position that takes most. activations: of all micro-batches under way "
+        "at once, and what a layer's backward makes again; host: kept in the host's memory; step: what the optimizer's "
         "step takes when activations are gone. peak: all but the smaller of the two.[/dim]"
     )
     yield ""
     yield _work(built)
     yield (
-        "[dim]compute: beside the mean position, the largest sets the pace. owners: Newton-Schulz of the rank that owns "
-        "most, beside the mean. Sent by a rank in an update of the first stage: tokens to experts and back, the residual "
-        "stream between pipeline ranks, gradients, updated weights.[/dim]"
+        "[dim]compute: beside the mean position, the largest sets the pace. owners: Newton-Schulz of the rank that "
+        "owns most, beside the mean. Sent by a rank in an update of the first stage: tokens to experts and back, the "
+        "residual stream between pipeline ranks, gradients, updated weights.[/dim]"
     )
     yield ""
     yield from _verdict(found)
@@ -147,10 +149,10 @@ def _memory(built: DryRun) -> Table:
     rows = table(
         "position", "layers", "numbers", "weights", "gradients", "optimizer", "activations", "host", "step", "peak"
     )
-    for position, count in _alike(built.positions):
+    for position in built.positions:
         load = position.load
         rows.add_row(
-            _name(position, count),
+            f"{position.pipeline}",
             f"{len(position.layers)}",
             amount(position.parameters),
             *(_gib(size) for size in (position.weights, position.gradients, position.optimizer)),
@@ -160,45 +162,33 @@ def _memory(built: DryRun) -> Table:
 
 
 def _work(built: DryRun) -> Table:
-    rows = table("position", "under way", "compute", "owners", "tokens", "stream", "gradients", "weights")
-    for position, count in _alike(built.positions):
-        sent = position.sent
-        rows.add_row(
-            _name(position, count),
-            f"{position.under_way}",
-            f"{position.compute:.2f}",
-            f"{position.owners:.2f}",
-            *(words.size(size) for size in (sent.tokens, sent.stream, sent.gradients, sent.weights)),
-        )
+    rows = table("position", "compute", "owners", "tokens", "stream", "gradients", "weights")
+    for cells, group in groupby(built.positions, key=_work_cells):
+        places = [position.pipeline for position in group]
+        rows.add_row(f"{places[0]}" if len(places) == 1 else f"{places[0]} to {places[-1]}", *cells)
     return rows
 
 
-def _alike(positions: list[Position]) -> Iterator[tuple[Position, int]]:
-    """Positions in a row that show the same, and how many."""
-    shown = lambda p: (len(p.layers), p.parameters, p.optimizer, p.under_way, p.peak, p.sent)  # noqa: E731
-    for _, group in groupby(positions, key=shown):
-        alike = list(group)
-        yield alike[0], len(alike)
-
-
-def _name(position: Position, count: int) -> str:
-    return f"{position.pipeline}" if count == 1 else f"{position.pipeline} to {position.pipeline + count - 1}"
+def _work_cells(position: Position) -> tuple[str, ...]:
+    sent = position.sent
+    sizes = (sent.tokens, sent.stream, sent.gradients, sent.weights)
+    return f"{position.compute:.2f}", f"{position.owners:.2f}", *(words.size(size) for size in sizes)
 
 
 def _verdict(found: RankPlan) -> Iterator[str]:
     built, closed = found.built, found.closed
     worst = built.worst
-    yield f"The network: {built.tensors:,} tensors, {built.parameters:,} numbers to train; copies of it: {built.data:,}."
+    yield f"The network: {built.tensors:,} tensors, {built.parameters:,} numbers to train; copies: {built.data:,}."
     yield (
         f"The rank that takes most: {worst.heaviest:,} (position {worst.pipeline}), {_gib(worst.peak)} of "
         f"{_gib(built.device_bytes)} GiB, in {worst.load.stage}."
     )
     yield (
         f"Weights, gradients and optimizer: {_gib(built.mean_state)} GiB a rank on average (by formula "
-        f"{_gib(closed.rank_bytes)}), {_gib(max(position.state for position in built.positions))} at most: layers do "
-        f"not divide evenly. One copy's weights and gradients: {words.size(closed.copy_bytes)}."
+        f"{_gib(closed.rank_bytes)}), {_gib(max(position.state for position in built.positions))} at most. Weights and "
+        f"gradients of one copy: {words.size(closed.copy_bytes)}."
     )
-    price = f", {closed.money:,.0f} of your money" if closed.money else ""
+    price = f", price {closed.money:,.0f}" if closed.money else ""
     yield (
         f"{closed.days:,.1f} days at {found.mfu:.0%} of the peak: {closed.accelerator_hours:,.0f} accelerator-hours, "
         f"{closed.flops:.3g} FLOPs{price}."
@@ -208,7 +198,10 @@ def _verdict(found: RankPlan) -> Iterator[str]:
         for problem in built.problems:
             yield f"[red]✗[/red] {problem}"
     else:
-        yield "[green]✓[/green] It passes: every tensor is held exactly once in each copy, every rank has samples, all fits."
+        yield (
+            "[green]✓[/green] It passes: every tensor is held exactly once in each copy, every rank has samples, all "
+            "fits."
+        )
 
 
 def _gib(size: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.stage_plan import Schedule, amount, mix_words, number, rate_words
-from tasks.report import charts, figures, html, words
+from tasks.report import figures, html, words
 from tasks.report.blocks import Chart, Charts, Document, Headline, Section, Table
 from tasks.report.charts import Band, Line
 from training.schedule import StagePlan
@@ -85,7 +85,9 @@ def _rate(schedule: Schedule, stages: StagePlan) -> Chart:
     curves = [_curve(stages, at) for at in range(len(stages.stages))]
     whole = Line("learning rate", [x for c in curves for x in c.xs], [y for c in curves for y in c.ys], "warm")
     bands = [Band(line.name, *stages.borders(at)) for at, line in enumerate(schedule.stages)]
-    return figures.lines([whole], "tokens", "Over the whole run.", bands=bands, y_format=number, y_range=_range([whole]))
+    return figures.lines(
+        [whole], "tokens", "Over the whole run.", bands=bands, y_format=number, y_range=_range([whole])
+    )
 
 
 def _each(schedule: Schedule, stages: StagePlan) -> list[Chart]:

@@ -191,8 +191,8 @@ def render(schedule: Schedule, stages: StagePlan, width: int) -> Iterator[Render
     yield ""
     yield _updates(schedule)
     yield (
-        "[dim]↳ goes on with the curve of the stage before, over the tokens of both. Stages of one stream read on in one "
-        "order of samples; another stream begins at its sample 0.[/dim]"
+        "[dim]↳ goes on with the curve of the stage before, over the tokens of both. Stages of one stream read on in "
+        "one order of samples; another stream begins at its sample 0.[/dim]"
     )
     yield ""
     for line in draw(*_drawing(schedule, stages), width=min(width, 100)):
@@ -257,10 +257,9 @@ def _reading(schedule: Schedule) -> Iterator[str]:
     """How often the run reads what it has, or what the gate asks for at least."""
     planned = schedule.stages[-1].tokens_so_far
     if schedule.corpus is None:
-        epochs = planned / schedule.least_tokens
         yield (
             f"No shards are published yet. Of the {amount(schedule.least_tokens)} tokens that their gate asks for at "
-            f"least, this reads {amount(planned)}: {epochs:.3g} epochs."
+            f"least, this reads {amount(planned)}: {planned / schedule.least_tokens:.3g} epochs."
         )
         return
     yield f"The shards at {schedule.corpus.uri} hold {amount(schedule.corpus.tokens)} tokens. Epochs:"

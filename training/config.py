@@ -203,7 +203,9 @@ class PretrainConfig(Config):
     @model_validator(mode="after")
     def _precisions_fit(self) -> PretrainConfig:
         if self.weights == "bfloat16" and self.dtype == "float32":
-            raise ValueError("weights in bfloat16 are multiplied in bfloat16: set dtype to bfloat16, or weights to float32")
+            raise ValueError(
+                "weights in bfloat16 are multiplied in bfloat16: set dtype to bfloat16, or weights to float32"
+            )
         return self
 
     @model_validator(mode="after")

@@ -144,15 +144,13 @@ def part(model: ModelConfig, mesh: Mesh, dtype: torch.dtype) -> Transformer:
 
 
 def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
-    """Build and weigh a run of `config` on `ranks` of `hardware`. Raises `LayoutError` where they hold no whole copies."""
+    """Build and weigh a run of `config` on `ranks` of `hardware`; `LayoutError` where they hold no whole copies."""
     model, layout = config.model, config.run.layout
     layout.require(model)
     data, dtype = layout.data(ranks), getattr(torch, config.weights)
     whole = {name: tuple(parameter.shape) for name, parameter in outline(model, World()).named_parameters()}
     problems = _uncovered(whole, model, layout, dtype)
-    batches = {
-        stage.name: batch(stage, layout, ranks, config.run.micro_batch) for stage in config.stages.stages
-    }
+    batches = {stage.name: batch(stage, layout, ranks, config.run.micro_batch) for stage in config.stages.stages}
     positions = [_position(config, layout, ranks, rank, dtype, batches) for rank in range(layout.pipeline)]
     mean = sum(position.compute for position in positions) / layout.pipeline
     positions = [replace(position, compute=position.compute / mean) for position in positions]
@@ -177,8 +175,8 @@ def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
 
 
 def _uncovered(whole: dict[str, tuple[int, ...]], model: ModelConfig, layout: Layout, dtype: torch.dtype) -> list[str]:
-    """Parameters that the ranks of one copy do not hold exactly once: each on one pipeline position, what is no expert on
-    all of its ranks, experts on one each."""
+    """Parameters that the ranks of one copy do not hold exactly once: each on one pipeline position, an expert on one
+    of its ranks, all else on each."""
     held: dict[str, dict[int, list[range]]] = {}
     problems = []
     for rank in range(layout.copy_ranks):
@@ -223,12 +221,12 @@ def _too_large(positions: list[Position], hardware: Hardware) -> Iterable[str]:
     if worst.peak > hardware.memory_bytes:
         yield (
             f"rank {worst.heaviest} (pipeline position {worst.pipeline}) needs {worst.peak / 2**30:.1f} GiB in stage "
-            f"{worst.load.stage!r} and its device has {hardware.memory_bytes / 2**30:.1f}: keep less of the activations "
-            "(run.memory, run.memory_of), lower run.micro_batch, or take more ranks"
+            f"{worst.load.stage!r} and its device has {hardware.memory_bytes / 2**30:.1f}: keep less of the "
+            "activations (run.memory, run.memory_of), lower run.micro_batch, or take more ranks"
         )
 
 
-# --------------------------------------------------------------------------------------------------------------- weights
+# -------------------------------------------------------------------------------------------------------------- weights
 
 
 def _position(
@@ -249,7 +247,7 @@ def _position(
     layers = sorted(network.held)
     first = config.stages.stages[0]
     shares = batches[first.name]
-    tokens = (shares.micro_batches * config.run.micro_batch if layout.pipeline > 1 else shares.most)
+    tokens = shares.micro_batches * config.run.micro_batch if layout.pipeline > 1 else shares.most
     layer, dense, head = costs(model)
     last = model.num_hidden_layers - 1 in network.held
     compute = sum(dense if at < model.first_k_dense_replace else layer for at in layers) + last * head
@@ -270,7 +268,15 @@ def _position(
         compute=compute,
         owners=max(each.cost for each in owned) / mean_cost if mean_cost else 1.0,
         sent=sent(
-            model, layout, ranks, layout.layers(model), rank, tokens * first.sequence_length, total - experts, experts, size
+            model,
+            layout,
+            ranks,
+            layout.layers(model),
+            rank,
+            tokens * first.sequence_length,
+            total - experts,
+            experts,
+            size,
         ),
     )
 

@@ -81,8 +81,8 @@ class ParallelExperts(Experts):
 
 
 def outline(config: ModelConfig, ranks: World, layers: Sequence[int] | None = None) -> Transformer:
-    """The network, or these of its layers, with this rank's part of the experts among `ranks`, on the meta device: names
-    and shapes without numbers."""
+    """The network, or these of its layers, with this rank's part of the experts among `ranks`, on the meta device: its
+    names and shapes without numbers."""
     with torch.device("meta"):
         model = Transformer(config, layers=layers)
         for module in list(model.modules()):

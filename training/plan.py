@@ -3,8 +3,8 @@
 Nothing is built and no GPU is needed; the model is only its configuration. Assumed of the engine: weights and fp32
 gradients on every rank that works with them; the optimizer's float32 state (masters, momentum, AdamW's moments) cut
 over all ranks (ZeRO-1); routed experts cut over the expert-parallel ranks, all else repeated on them. Activations are
-those of one sequence through the whole depth: in 1F1B the first pipeline rank holds as many micro-batches (of one sequence)
-as there are ranks in a pipeline. `training.dry_run` asks the network itself, rank by rank.
+those of one sequence through the whole depth: in 1F1B the first pipeline rank holds as many micro-batches (of one
+sequence) as there are ranks in a pipeline. `training.dry_run` asks the network itself, rank by rank.
 """
 
 from __future__ import annotations

@@ -174,11 +174,11 @@ class StagePlan(Config):
                     f"the learning rate jumps from {before.end:g} to {after.start:g} at the start of stage {name!r}; "
                     "let its rate start where the one before ends"
                 )
-        for before, after in pairwise(self.stages):
-            if after.yarn_factor < before.yarn_factor:
+        for earlier, later in pairwise(self.stages):
+            if later.yarn_factor < earlier.yarn_factor:
                 raise ValueError(
-                    f"yarn_factor falls from {before.yarn_factor:g} to {after.yarn_factor:g} at the start of stage "
-                    f"{after.name!r}: what the model learned of longer positions would be lost; keep it or raise it"
+                    f"yarn_factor falls from {earlier.yarn_factor:g} to {later.yarn_factor:g} at the start of stage "
+                    f"{later.name!r}: what the model learned of longer positions would be lost; keep it or raise it"
                 )
         start = 0
         for span in self.spans:

@@ -100,8 +100,8 @@ def sent(
     weight_bytes: int = 2,
 ) -> Sent:
     """Of the ranks at pipeline position `rank` of `pieces`, with `tokens` of their own in an update, padding included,
-    `dense` numbers in what all of them hold and `experts` in what only some do; `weight_bytes` are those of a weight and
-    of a number of the residual stream between ranks."""
+    `dense` numbers in what all of them hold and `experts` in what only some do; `weight_bytes` are those of a weight
+    and of a number of the residual stream between ranks."""
     data = layout.data(ranks)
     own = [at for at in range(len(pieces)) if at % layout.pipeline == rank]
     layers = [layer for at in own for layer in pieces[at]]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.preset import PresetError
 from flows.request import PresetName
+from training.layout import LayoutError
 
 
 def said(*words: str, columns: int = 80) -> str:
@@ -40,7 +43,7 @@ def test_the_stages_of_every_preset_add_up(preset: PresetName, tmp_path: Path) -
     assert sum(stage["updates"] for stage in stages) == found["updates"] == stages[-1]["last_update"]
     assert sum(stage["updates"] * stage["tokens_per_update"] for stage in stages) == found["tokens"]
     assert sum(stage["tokens"] for stage in stages) == stages[-1]["tokens_so_far"]
-    for before, after in zip(stages, stages[1:], strict=False):
+    for before, after in pairwise(stages):
         assert after["first_update"] == before["last_update"] + 1
         assert after["rate_from"] == pytest.approx(before["rate_to"])
     assert found["corpus"] is None
@@ -80,8 +83,6 @@ def test_the_stages_as_a_page(tmp_path: Path) -> None:
     ],
 )
 def test_a_plan_that_does_not_add_up_is_refused(changes: str, message: str, tmp_path: Path) -> None:
-    import yaml
-
     stages = yaml.safe_load(Path("flows/presets/k2.yaml").read_text())["pretrain"]["stages"]
     decay = {key: value for key, value in stages[2].items() if key != "tokens"} | yaml.safe_load(changes)
     mine = tmp_path / "mine.yaml"
@@ -96,3 +97,56 @@ def test_help_teaches() -> None:
     told = said("stages", "--help", columns=120)
     assert "openk2 plan stages --preset laptop" in told
     assert "border" in told
+
+
+def test_the_ranks_of_k2_are_the_recipes_in_80_columns() -> None:
+    told = said("ranks")
+    for fact in (
+        *("ranks 2,048 (nodes 256 x 8) = pipeline 16 x data 8 x expert 16", "1,026,408,209,408 numbers", "5.86 %"),
+        *("Weights, gradients and optimizer: 30.0 GiB a rank on average (by formula 30.0)", "It passes"),
+        *("The rank that takes most: 140 (position 1)", "of 74.5 GiB", "3.29e+24 FLOPs", "copies: 8"),
+    ):
+        assert fact in " ".join(told.split()), fact
+    assert max(map(len, told.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("preset", [PresetName.laptop, PresetName.gpu, PresetName.node])
+def test_every_preset_that_trains_passes_its_dry_run(preset: PresetName) -> None:
+    found = json.loads(said("ranks", "--preset", preset, "--json"))
+    built = found["built"]
+    assert built["problems"] == []
+    assert max(position["peak"] for position in built["positions"]) <= 80e9
+    assert built["mean_state"] == pytest.approx(found["closed"]["rank_bytes"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--memory", "40"), "needs 64.9 GiB in stage 'warm-up' and its device has 37.3"),
+        (("--nodes", "32", "--set", "pretrain.run.micro_batch=2048"), "samples of padding for each"),
+        (("--preset", "gpu", "--nodes", "64"), "a batch of 16 for 64 data-parallel ranks"),
+    ],
+)
+def test_a_run_that_would_not_go_fails_with_the_reason(words: tuple[str, ...], message: str) -> None:
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["plan", "ranks", *words], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert message in result.output
+    assert "It passes" not in result.output
+
+
+def test_ranks_that_hold_no_whole_copy_are_refused() -> None:
+    with pytest.raises(LayoutError, match="776 ranks do not hold whole copies"):
+        said("ranks", "--nodes", "97")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("pretrain.run.layout.expert=7", "run.layout: 384 experts do not divide by expert = 7"),
+        ("pretrain.run.layout.virtual=4", "16 x 4 pieces for 61 layers"),
+        ("pretrain.run.memory_of={end: {recompute: [layers]}}", "run.memory_of names the stage 'end'"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused_with_its_field(change: str, message: str) -> None:
+    with pytest.raises(PresetError, match=message):
+        said("ranks", "--set", change)

@@ -22,6 +22,7 @@ from training.muonclip import MuonClip
 from training.parallel import World
 from training.plan import Hardware, plan
 
+
 def first(ranks: World) -> World:
     return World(0, ranks.size)
 

@@ -60,9 +60,8 @@ def test_it_counts_the_matrices_of_a_real_optimizer(router: str) -> None:
 
 
 def test_adamw_on_the_matrices_costs_its_second_moment_and_no_newton_schulz() -> None:
-    layout = Layout(ranks=256, pipeline=16, expert=16)
     muon, adamw = (
-        plan(ModelConfig(), k2_stages(), layout, H800, MuonClipConfig.model_validate({"matrices": who}))
+        plan(ModelConfig(), k2_stages(), K2, 256, H800, MuonClipConfig.model_validate({"matrices": who}))
         for who in ("muon", "adamw")
     )
     assert (adamw.muon_matrices, adamw.newton_schulz_share) == (0, 0)
@@ -70,10 +69,7 @@ def test_adamw_on_the_matrices_costs_its_second_moment_and_no_newton_schulz() ->
 
 
 def test_memory_shrinks_with_the_ranks_and_a_small_card_does_not_fit() -> None:
-    sizes = [
-        plan(ModelConfig(), k2_stages(), K2, ranks, H800).rank_bytes
-        for ranks in (256, 768, 2048)
-    ]
+    sizes = [plan(ModelConfig(), k2_stages(), K2, ranks, H800).rank_bytes for ranks in (256, 768, 2048)]
     assert sizes == sorted(sizes, reverse=True)
     assert not plan(ModelConfig(), k2_stages(), Layout(), 8, H800).fits
 
@@ -81,7 +77,9 @@ def test_memory_shrinks_with_the_ranks_and_a_small_card_does_not_fit() -> None:
 def test_activations_fit_by_the_report_s_switches_alone() -> None:
     """4,096 tokens: 103 GiB a rank without them, beside the 30 that weights and optimizer take."""
     stages = StagePlan(stages=k2_stages().stages[:1])
-    plain, saved = (plan(ModelConfig(), stages, K2, 2048, H800, memory=memory) for memory in (MemoryConfig(), K2_MEMORY))
+    plain, saved = (
+        plan(ModelConfig(), stages, K2, 2048, H800, memory=memory) for memory in (MemoryConfig(), K2_MEMORY)
+    )
     assert not plain.fits
     assert saved.fits
     assert plain.host_bytes == 0

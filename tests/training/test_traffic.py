@@ -36,9 +36,7 @@ def torchs(layout: Layout, rank: int, micro_batches: int) -> Iterator[tuple[int,
     assert not any(held)
 
 
-@given(
-    pipeline=st.integers(2, 5), virtual=st.integers(2, 4), wanted=st.integers(1, 24), rank=st.integers(0, 4)
-)
+@given(pipeline=st.integers(2, 5), virtual=st.integers(2, 4), wanted=st.integers(1, 24), rank=st.integers(0, 4))
 def test_what_is_under_way_is_what_torchs_interleaved_schedule_has(
     pipeline: int, virtual: int, wanted: int, rank: int
 ) -> None:

@@ -14,6 +14,7 @@ from training.config import PretrainConfig
 from training.pretrain import DONE
 from training.schedule import Update
 
+
 class Lost(Exception):
     """The process is gone."""
 

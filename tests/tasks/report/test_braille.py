@@ -81,4 +81,8 @@ def test_a_curve_of_nothing_but_zeros_lies_on_the_axis() -> None:
 @pytest.mark.parametrize("rows", [5, 7])
 def test_an_odd_axis_names_its_middle(rows: int) -> None:
     lines = draw([Panel("a", 1)], [Curve("c", lambda _, share: 8 * share, rows, "{:g}".format)], 30)
-    assert [line.split("┤")[0].strip() for line in lines if "┤" in line and line.split("┤")[0].strip()] == ["8", "4", "0"]
+    assert [line.split("┤")[0].strip() for line in lines if "┤" in line and line.split("┤")[0].strip()] == [
+        "8",
+        "4",
+        "0",
+    ]
