@@ -10,6 +10,7 @@ Shape suffixes: N rows of this rank's tokens and M rows that arrive, sorted by e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -79,10 +80,13 @@ class ParallelExperts(Experts):
         return _Exchanged.apply(_Permuted.apply(y_MD, place_M, order_M), arrivals_R, sends_R, self.ranks)
 
 
-def network(config: ModelConfig, seed: int, ranks: World, device: torch.device) -> Transformer:
-    """The network with this rank's part of the experts among `ranks`; the initial weights are those of one rank."""
+def network(
+    config: ModelConfig, seed: int, ranks: World, device: torch.device, layers: Sequence[int] | None = None
+) -> Transformer:
+    """The network, or some of its layers, with this rank's part of the experts among `ranks`; the initial weights are
+    those of one rank."""
     with torch.device("meta"):
-        model = Transformer(config)
+        model = Transformer(config, layers=layers)
         for module in list(model.modules()):
             if isinstance(module, MixtureOfExperts) and ranks.size > 1:
                 module.experts = ParallelExperts(config, ranks)

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+from torch.nn.utils import get_total_norm
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from model.config import YarnConfig
@@ -22,11 +23,13 @@ from model.transformer import Transformer
 from tests.training.runs import MODEL, STAGES, VOCABULARY
 from training.config import PretrainConfig
 from training.engine import Engine
+from training.expert_parallel import network
 from training.layout import Layout
 from training.loader import Batch
 from training.mesh import Mesh, arrange
 from training.parallel import World, join
 from training.pipeline import PipelineEngine
+from training.replicas import Replicas
 from training.samples import IGNORED
 
 LAYERS = 6
@@ -63,9 +66,9 @@ def compare(world: World, layout: Layout, samples: int, length: int, yarn: float
     """Two rounds of training and an evaluation between them, cut by `layout` and whole."""
     config = config_of(layout, **changes)
     mesh = arrange(world, layout, 60)
-    pieces = layout.layers(config.model)[mesh.pipeline.rank :: layout.pipeline]
-    cut = Transformer(config.model, seed=3, layers=[layer for piece in pieces for layer in piece])
-    whole = Transformer(config.model, seed=3)
+    layers = layout.held(config.model, mesh.pipeline.rank)
+    cut = network(config.model, 3, mesh.expert, DEVICE, layers)
+    whole, replicas = network(config.model, 3, World(), DEVICE), Replicas(cut, mesh)
     whole.memory = cut.memory = config.run.memory
     received = [0]
 
@@ -85,11 +88,16 @@ def compare(world: World, layout: Layout, samples: int, length: int, yarn: float
         for model in (cut, whole):
             model.zero_grad()
         sums, want = engine.train(mine, targets, samples), alone.train(batch, targets, samples)
-        parameters = dict(cut.named_parameters())
-        mesh.data.all_reduce_gradients(list(parameters.values()))
-        for name, parameter in whole.named_parameters():
-            if name in parameters:
-                torch.testing.assert_close(parameters[name].grad, parameter.grad, **close, msg=lambda m, n=name: n + m)
+        replicas.reduce_gradients()
+        expected = {name: parameter.grad for name, parameter in whole.named_parameters()}
+        for name, parameter in cut.named_parameters():
+            first, _ = replicas.cut.get(name, (0, 0))
+            part = expected[name][first : first + len(parameter)]
+            torch.testing.assert_close(parameter.grad, part, **close, msg=lambda text, name=name: f"{name}: {text}")
+        norm = get_total_norm(list(expected.values()))
+        assert replicas.clip_gradients(1e9) == pytest.approx(
+            float(norm), rel=0.02 if config.dtype == "bfloat16" else 1e-5
+        )
         if config.dtype == "float32":
             for have, expected in ((sums.nll, want.nll), (sums.aux_loss, want.aux_loss)):
                 torch.testing.assert_close(world.all_reduce(have.clone()), expected, rtol=1e-5, atol=1e-7)
@@ -102,8 +110,8 @@ def compare(world: World, layout: Layout, samples: int, length: int, yarn: float
     # what is received has memory while it is on its way, however many micro-batches there are
     assert max(received) <= 2 * layout.virtual - 1
     assert buffers(engine) == 0
-    names = [name for rank in mesh.pipeline.gather_texts("\n".join(parameters)) for name in rank.split("\n")]
-    assert sorted(names) == sorted(dict(whole.named_parameters()))
+    names = [name for rank in mesh.pipeline.gather_texts("\n".join(cut.state_dict())) for name in rank.split("\n")]
+    assert sorted(names) == sorted(whole.state_dict())
 
 
 def rank_of_four(world: World) -> None:
@@ -112,6 +120,8 @@ def rank_of_four(world: World) -> None:
     compare(world, Layout(pipeline=2), 7, 32)
     compare(world, Layout(pipeline=2, virtual=2), 11, 32, run={"micro_batch": 1})
     compare(world, Layout(pipeline=2, virtual=3), 4, 16, separate_documents=False)
+    compare(world, Layout(pipeline=2, expert=2), 7, 32, run={"memory": {"recompute": ["dispatch"]}})
+    compare(world, Layout(pipeline=2, virtual=2, expert=2), 6, 32, run={"memory": {"recompute": ["layers"]}})
     compare(world, Layout(pipeline=4), 9, 48, yarn=2.0, run={"memory": {"recompute": ["layers"]}})
     compare(world, Layout(pipeline=4), 1, 32, dtype="bfloat16", run={"memory": {"recompute": ["norms", "swiglu"]}})
 
@@ -178,8 +188,7 @@ def lose(layout: Layout, number: signal.Signals) -> Callable[[World], None]:
     def work(world: World) -> None:
         config, beats = config_of(layout), itertools.count()
         mesh = arrange(world, layout, 3)
-        pieces = layout.layers(config.model)[world.rank :: layout.pipeline]
-        model = Transformer(config.model, layers=[layer for piece in pieces for layer in piece])
+        model = Transformer(config.model, layers=layout.held(config.model, world.rank))
 
         def beat(what: str) -> None:
             if world.rank == 0 and next(beats) == 6 * layout.virtual + 4:
@@ -214,7 +223,7 @@ def broken(world: World) -> None:
     """Rank 1's piece raises: that error, not torch's, is the one that the rank ends with."""
     config, layout = config_of(Layout(pipeline=2)), Layout(pipeline=2)
     mesh = arrange(world, layout, 3)
-    model = Transformer(config.model, layers=layout.layers(config.model)[world.rank])
+    model = Transformer(config.model, layers=layout.held(config.model, world.rank))
 
     def beat(what: str) -> None:
         if world.rank == 1:
