@@ -15,8 +15,9 @@ from safetensors.torch import load_file
 
 from model.sizes import model_preset
 from model.transformer import Transformer
-from training import checkpoint
-from training.checkpoint import CheckpointError, Writer
+from training import checkpoint, checkpoint_writer
+from training.checkpoint import CheckpointError
+from training.checkpoint_writer import Writer
 from training.config import RetentionConfig
 from training.muonclip import MuonClip
 
@@ -30,7 +31,7 @@ def root(tmp_path: Path) -> Path:
         model = Transformer(CONFIG, seed=number)
         optimizer = MuonClip.for_model(model)
         state = {"update": number}
-        checkpoint.save(tmp_path / f"update-{number:08d}", model, state, optimizer.state_dict())
+        checkpoint_writer.save(tmp_path / f"update-{number:08d}", model, state, optimizer.state_dict())
     return tmp_path
 
 
@@ -52,7 +53,7 @@ def test_what_is_saved_is_what_is_loaded(root: Path) -> None:
     assert not list(root.glob(".*"))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer-0-of-1.safetensors", "state.json", "config.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "config.json"])
 @pytest.mark.parametrize("harm", ["bit", "cut", "gone"])
 def test_a_damaged_checkpoint_is_set_aside_by_name(
     root: Path, name: str, harm: str, caplog: pytest.LogCaptureFixture
@@ -118,7 +119,7 @@ def _written(writer: Writer, directory: Path, background: bool) -> None:
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("bytes_left", [0, 20_000])
 def test_a_full_disk_leaves_the_checkpoint_before(root: Path, background: bool, bytes_left: int) -> None:
-    before = load_file(root / "update-00000010" / checkpoint.WEIGHTS)
+    before = load_file(root / "update-00000010" / "model.safetensors")
     for name in ("update-00000010", "update-00000011"):
         writer = Writer()
         with (
@@ -129,7 +130,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(root: Path, background: bool, 
         assert not writer.failed
         assert not list(root.glob(".*"))
     assert checkpoint.newest(root) == root / "update-00000010"
-    for name, tensor in load_file(root / "update-00000010" / checkpoint.WEIGHTS).items():
+    for name, tensor in load_file(root / "update-00000010" / "model.safetensors").items():
         assert torch.equal(tensor, before[name])
 
 
@@ -155,7 +156,7 @@ def test_what_is_written_in_the_background_is_the_state_of_its_moment(tmp_path: 
     writer.wait()
     assert complete == [True]
     assert checkpoint.load_state(directory)["update"] == 1
-    assert all(torch.equal(before[name], value) for name, value in load_file(directory / checkpoint.WEIGHTS).items())
+    assert all(torch.equal(before[name], value) for name, value in load_file(directory / "model.safetensors").items())
     saved = checkpoint.load_optimizer_state(directory)
     assert saved.keys() == momenta.keys()
     assert all(torch.equal(saved[name], tensor) for name, tensor in momenta.items())
