@@ -33,6 +33,9 @@ class MuonClipConfig(Config):
     """AdamW's, for embeddings, head, norms and biases."""
     adamw_epsilon: float = Field(default=1e-8, gt=0)
     """AdamW's epsilon."""
+    matrices: Literal["muon", "adamw"] = "muon"
+    """Who updates the matrices of the layers. `adamw` makes the whole optimizer AdamW, with the same decay and QK-Clip
+    by `tau`: the baseline that MuonClip is measured against (docs/claims/muonclip.md)."""
     router: Literal["muon", "adamw"] = "muon"
     """Who updates the routers' matrices. Disputed: Moonlight's Fig. 4 and torchtitan use Muon, MaxText does not."""
     tau: float = Field(default=100.0, gt=0)

@@ -215,7 +215,7 @@ class MuonClip(torch.optim.Optimizer):
     def for_model(
         cls, model: Transformer, config: MuonClipConfig | None = None, world: World | None = None
     ) -> MuonClip:
-        """The optimizer of one of our models: Muon on its linear layers, the rest by `MuonClipConfig`.
+        """The optimizer of one of our models: Muon on its linear layers unless `MuonClipConfig` says otherwise.
 
         Parameters that do not require a gradient are left out.
         """
@@ -227,7 +227,8 @@ class MuonClip(torch.optim.Optimizer):
         adamw: dict[str, nn.Parameter] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
-                rule = adamw if parameter.ndim < 2 or id(parameter) in apart else muon
+                keeps_adamw = config.matrices == "adamw" or parameter.ndim < 2 or id(parameter) in apart
+                rule = adamw if keeps_adamw else muon
                 rule[name] = parameter
 
         def clip(attention: MultiHeadLatentAttention) -> Callable[[Tensor], None]:

@@ -1,5 +1,7 @@
 """MuonClip against a float64 reference, torch's own Muon, and the laws of Newton-Schulz and QK-Clip."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from model.config import ModelConfig
+from model.transformer import Transformer
+from tests.training.runs import MODEL
 from training.config import MuonClipConfig
 from training.muonclip import MuonClip, MuonClipError, qk_clip_gqa_, qk_clip_mla_, qk_gamma
 from training.newton_schulz import newton_schulz_cost, newton_schulz_wide
@@ -103,6 +108,39 @@ def test_adamw_takes_the_rest_as_torch_does() -> None:
         oracle.step()
     for mine, other in zip(ours.values(), theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+
+
+def test_adamw_can_have_the_matrices_too_and_heads_are_still_clipped() -> None:
+    model = Transformer(ModelConfig.model_validate(MODEL))
+    twin = copy.deepcopy(model)
+    optimizer = MuonClip.for_model(model, MuonClipConfig(matrices="adamw", tau=5.0))
+    wide = [p for p in twin.parameters() if p.ndim >= 2]
+    narrow = [p for p in twin.parameters() if p.ndim < 2]
+    oracle = torch.optim.AdamW(
+        [{"params": wide, "weight_decay": 0.1}, {"params": narrow, "weight_decay": 0.0}], lr=0.01, betas=(0.9, 0.95)
+    )
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01
+    heads = torch.full((2, 2), 4.0)
+    for step in range(3):
+        for at, (mine, other) in enumerate(zip(model.parameters(), twin.parameters(), strict=True)):
+            mine.grad = random(*mine.shape, seed=100 * step + at)
+            other.grad = mine.grad.clone()
+        optimizer.step(max_logits_LH=heads)
+        oracle.step()
+    assert optimizer.matrices == 0
+    assert optimizer.state_dict().keys() >= {f"mean/{name}" for name, _ in model.named_parameters()}
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+    queries = model.blocks()[1].self_attn.q_b_proj.weight
+    before = queries.detach().clone()
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    heads[1, 0] = 20.0
+    optimizer.step(max_logits_LH=heads)
+    rows = MODEL["qk_nope_head_dim"]  # of the first head, without position
+    torch.testing.assert_close(queries.detach()[:rows], before[:rows] * 0.5)
+    assert torch.equal(queries.detach()[len(before) // 2 :], before[len(before) // 2 :])
 
 
 def test_an_expert_without_tokens_is_decayed_and_counted_as_idle() -> None:
