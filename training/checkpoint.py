@@ -6,7 +6,8 @@ A checkpoint is a folder `update-00000010` with
     optimizer-0-of-4.safetensors MuonClip's state likewise; both are one file, `model.safetensors`, where one rank wrote
     state.json                   where the run stands: update, tokens, samples consumed by stream, the run's identity
     config.json                  the model's configuration
-    manifest.json                sha256 and size of each file above, and where each tensor lies; written last
+    index.json                   each tensor's shape, and which of its slices lie in which file
+    manifest.json                sha256 and size of each file above, written last
 
 Any number of ranks in any layout reads it: each opens the files that hold what it needs, and of those maps the bytes.
 Before that the ranks share the hashing of all files and agree; a folder that does not match is set aside and the one
@@ -37,9 +38,9 @@ from training.pieces import Cuts, Index, Piece, faults, index_of, pieces_of, rea
 log = logging.getLogger(__name__)
 
 NAME = re.compile(r"update-(\d{8,})")
-STATE, CONFIG, MANIFEST = "state.json", "config.json", "manifest.json"
+STATE, CONFIG, INDEX, MANIFEST = "state.json", "config.json", "index.json", "manifest.json"
 WEIGHTS, OPTIMIZER = "model", "optimizer"
-"""The first words of the files of tensors, and their parts of the manifest."""
+"""The first words of the files of tensors, and their parts of the index."""
 
 
 class CheckpointError(RuntimeError):
@@ -179,18 +180,16 @@ def _require(stored: Stored, config: ModelConfig, where: str) -> None:
 
 
 def _stored(directory: Path, kind: str) -> Stored:
-    manifest = _manifest(directory)
-    if "tensors" not in manifest:
-        raise CheckpointError(
-            f"checkpoint {directory.name} was written by an older version, which kept no index of its tensors: go on "
-            "with that version, or remove the checkpoints to start over"
-        )
     try:
-        return Stored(read_index(manifest["tensors"][kind]), directory)
-    except (KeyError, TypeError, ValueError) as error:
+        record = json.loads((directory / INDEX).read_text(encoding="utf-8"))
+        return Stored(read_index(record[kind]), directory)
+    except FileNotFoundError:
         raise CheckpointError(
-            f"checkpoint {directory.name}: {MANIFEST} does not say where its {kind} lies: {error!r}"
-        ) from error
+            f"checkpoint {directory.name} was written by an older version, which kept no {INDEX}: go on with that "
+            "version, or remove the checkpoints to start over"
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {directory.name}: {INDEX} cannot be read: {error!r}") from error
 
 
 # ------------------------------------------------------------------------------------------------------- verification

@@ -28,7 +28,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from model.transformer import Transformer
-from training.checkpoint import CONFIG, MANIFEST, OPTIMIZER, STATE, WEIGHTS, CheckpointError, remove, sha256, whole
+from training.checkpoint import (
+    CONFIG,
+    INDEX,
+    MANIFEST,
+    OPTIMIZER,
+    STATE,
+    WEIGHTS,
+    CheckpointError,
+    remove,
+    sha256,
+    whole,
+)
 from training.metrics import replace_file
 from training.parallel import World
 from training.pieces import Cuts, Piece, faults, file_names, index_of, index_record, pieces_of, share_out
@@ -45,9 +56,8 @@ class _Share:
     directory: Path
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     """By file, those that the rank writes."""
-    index: dict[str, Any] = field(default_factory=dict)
-    """Where the tensors of all ranks lie, as the manifest has it."""
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The other files; rank 0 writes them."""
 
     @property
     def partial(self) -> Path:
@@ -83,18 +93,18 @@ class Writer:
         complete ones are then still there.
         """
         share = _Share(directory)
-        self._agree(self._prepare(share))
-        self._plan(share, model, optimizer_state, cuts)
+        self._together(self.wait)
+        self._together(lambda: self._begin(share))
+        index = self._plan(share, model, optimizer_state, cuts)
         if self.world.rank == 0:
-            share.records = {STATE: dict(state), CONFIG: model.config.model_dump(mode="json")}
+            share.records = {STATE: dict(state), CONFIG: model.config.model_dump(mode="json"), INDEX: index}
         if background:
             share.tensors = {file: _copied(tensors) for file, tensors in share.tensors.items()}
             self._thread = threading.Thread(target=self._write, args=(share, then), name="checkpoint", daemon=True)
             self._thread.start()
         else:
             self._write(share, then)
-            error, self._error = self._error, None
-            self._agree(error)
+            self._together(self.check)
 
     @property
     def failed(self) -> bool:
@@ -123,31 +133,33 @@ class Writer:
         except Exception as error:  # the run ends anyway, by an error of its own
             log.error("%s", error)
 
-    def _prepare(self, share: _Share) -> Exception | None:
-        """Finish the checkpoint before, and make the folder of this one; the error of either."""
-        try:
-            self.wait()
-            if self.world.rank == 0:
+    def _begin(self, share: _Share) -> None:
+        """Make the folder that all write into."""
+        if self.world.rank == 0:
+            try:
                 shutil.rmtree(share.partial, ignore_errors=True)  # with the notes of an earlier attempt
                 share.partial.mkdir(parents=True)
-        except OSError as error:
-            return _unwritten(share.directory, error)
-        except Exception as error:  # whatever the thread met
-            return error
-        return None
+            except OSError as error:
+                raise _unwritten(share.directory, error) from error
 
-    def _agree(self, error: Exception | None) -> None:
-        """Raise on every rank where one has an error."""
-        told = self.world.gather_texts("" if error is None else str(error) or repr(error))
-        if error is not None:
-            raise error
+    def _together(self, task: Callable[[], None]) -> None:
+        """Do `task` on every rank, and raise on every rank where it failed on one."""
+        failure: Exception | None = None
+        try:
+            task()
+        except Exception as error:  # none may leave the others waiting, whatever it met
+            failure = error
+        told = self.world.gather_texts("" if failure is None else str(failure) or repr(failure))
+        if failure is not None:
+            raise failure
         if any(told):
             raise CheckpointError(next(filter(None, told)))
 
     def _plan(
         self, share: _Share, model: Transformer, optimizer_state: Mapping[str, Tensor] | None, cuts: Cuts | None
-    ) -> None:
-        """Who writes what, and where everything will lie."""
+    ) -> dict[str, Any]:
+        """Give every rank what it writes; the index of everything."""
+        record = {}
         for kind, tensors, cut, wanted in (
             (WEIGHTS, model.state_dict(), cuts, whole(model.config)),
             (OPTIMIZER, optimizer_state or {}, None, None),
@@ -162,9 +174,10 @@ class Writer:
                 raise CheckpointError(
                     f"the ranks do not hold a whole {kind} for {share.directory.name} together: {found}"
                 )
-            share.index[kind] = index_record(index)
+            record[kind] = index_record(index)
             if file := files[self.world.rank]:
                 share.tensors[file] = {piece.key: tensors[piece.name] for piece in shares[self.world.rank]}
+        return record
 
     def _write(self, share: _Share, then: Callable[[], object]) -> None:
         note = share.partial / NOTE.format(self.world.rank)
@@ -207,7 +220,7 @@ class Writer:
                 )
             files |= told["files"]
             note.unlink()
-        _save_json({"files": dict(sorted(files.items())), "tensors": share.index}, share.partial / MANIFEST)
+        _save_json({"files": dict(sorted(files.items()))}, share.partial / MANIFEST)
         _sync(share.partial)
         if share.directory.exists():
             remove(share.directory)

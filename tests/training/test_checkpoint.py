@@ -1,6 +1,7 @@
 """Checkpoints are whole or not there, whatever the disk or a kill does to them."""
 
 import contextlib
+import json
 import resource
 import shutil
 import time
@@ -53,7 +54,9 @@ def test_what_is_saved_is_what_is_loaded(root: Path) -> None:
     assert not list(root.glob(".*"))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "config.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "state.json", "config.json", "index.json"]
+)
 @pytest.mark.parametrize("harm", ["bit", "cut", "gone"])
 def test_a_damaged_checkpoint_is_set_aside_by_name(
     root: Path, name: str, harm: str, caplog: pytest.LogCaptureFixture
@@ -87,6 +90,22 @@ def test_a_last_resort_is_taken_last(root: Path) -> None:
     assert checkpoint.newest(root, {10}) == root / "update-00000001"
     assert checkpoint.newest(root, {10, 1}) == root / "update-00000010"
     assert (root / "update-00000002.corrupt").is_dir()
+
+
+def test_a_checkpoint_without_an_index_is_of_an_older_version(root: Path) -> None:
+    """Its files are whole: it is refused and not set aside. What it has of the model is read by the headers."""
+    newest = root / "update-00000010"
+    manifest = json.loads((newest / "manifest.json").read_text())
+    del manifest["files"]["index.json"]
+    (newest / "manifest.json").write_text(json.dumps(manifest))
+    (newest / "index.json").unlink()
+    assert checkpoint.newest(root) == newest
+    with pytest.raises(CheckpointError, match="update-00000010 was written by an older version"):
+        checkpoint.load_weights(newest, Transformer(CONFIG))
+    with pytest.raises(CheckpointError, match="update-00000010 was written by an older version"):
+        checkpoint.load_optimizer_state(newest)
+    weights = checkpoint.load_model(newest).state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in Transformer(CONFIG, seed=10).state_dict().items())
 
 
 def test_nothing_yet_is_no_error(tmp_path: Path) -> None:
