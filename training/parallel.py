@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,19 +79,18 @@ class World:
                     gradient.copy_(part.view_as(gradient))
                 bucket = []
 
-    def gather_parts(self, parts: Sequence[tuple[Tensor, Sequence[int]]]) -> None:
-        """Complete tensors of which rank r holds rows `cuts[r]:cuts[r + 1]`; all sends are under way at once."""
+    def broadcast(self, tensor: Tensor, source: int) -> Callable[[], None]:
+        """Begin to fill `tensor` with that of rank `source`; the function returned waits until it is there."""
         if self.size == 1:
-            return
-        waiting = []
-        for tensor, cuts in parts:
-            for source in range(self.size):
-                if cuts[source] < cuts[source + 1]:
-                    rows = tensor[cuts[source] : cuts[source + 1]]
-                    waiting.append(dist.broadcast(rows, group=self.group, group_src=source, async_op=True))
+            return lambda: None
         with _answered():
-            for work in waiting:
+            work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
+
+        def wait() -> None:
+            with _answered():
                 work.wait()
+
+        return wait
 
     def from_first(self, value: int) -> int:
         """Rank 0's `value`, on every rank."""

@@ -103,7 +103,7 @@ class Trainer:
         self.model = Transformer(self.config.model, seed=self.config.seed).to(self.device)
         self.model.memory = self.config.run.memory
         self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
-        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.world)
+        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.detector.load({})
         self.done = 0

@@ -123,9 +123,7 @@ def test_pieces_make_the_whole():
     want = whole(tokens(), document_ids_BS=documents, max_logits=True)
     x_BSD, outputs = None, []
     for part, layers in ((0, range(2)), (1, range(2, 3)), (0, range(3, 4)), (1, range(4, 5))):
-        outputs.append(
-            parts[part](tokens(), document_ids_BS=documents, max_logits=True, layers=layers, x_BSD=x_BSD)
-        )
+        outputs.append(parts[part](tokens(), document_ids_BS=documents, max_logits=True, layers=layers, x_BSD=x_BSD))
         x_BSD = outputs[-1].hidden_BSD
     assert torch.equal(x_BSD, want.hidden_BSD)
     assert torch.equal(torch.cat([each.max_logits_LH for each in outputs]), want.max_logits_LH)
