@@ -39,6 +39,7 @@ from training.config import PretrainConfig
 from training.engine import Engine
 from training.expert_parallel import network
 from training.job import Job, JobError, Preemption
+from training.layout import LayoutError
 from training.loader import Batch, Loader
 from training.mesh import Mesh, arrange
 from training.metrics import Metrics, replace_file, summarise, write_progress
@@ -63,7 +64,7 @@ class Diverged(RuntimeError):
     """The loss or the gradient went out of bounds, or is not a number, more often than the run may go round it."""
 
 
-EXPECTED = (OSError, JobError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
+EXPECTED = (OSError, JobError, LayoutError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
 """Errors whose sentence is enough; others are logged with their traceback."""
 
 

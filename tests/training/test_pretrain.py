@@ -212,6 +212,7 @@ def test_a_checkpoint_of_another_run_is_refused(
         ({"model": {"preset": "desktop"}}, "no model preset 'desktop'"),
         ({"model": MODEL | {"max_position_embeddings": 16}}, "samples of 32 tokens and a window of 16"),
         ({"stages": [STAGES[0] | {"mix": {"law": 1.0}}]}, "asks for 'law'"),
+        ({"run": {"layout": {"expert": 2}}}, "LayoutError: 1 ranks do not hold whole copies of the model"),
         ({"stages": [STAGES[0] | {"batches": 3}]}, "config.stages.stages.0.batches"),
     ],
 )
