@@ -139,8 +139,7 @@ def stand_in(layout: Layout, rank: int, ranks: int) -> Mesh:
 
 def part(model: ModelConfig, mesh: Mesh, dtype: torch.dtype) -> Transformer:
     """A rank's part of the network, on the meta device."""
-    own = mesh.layout.layers(model)[mesh.place.pipeline :: mesh.layout.pipeline]
-    return outline(model, mesh.expert, [layer for piece in own for layer in piece]).to(dtype)
+    return outline(model, mesh.expert, mesh.layout.held(model, mesh.place.pipeline)).to(dtype)
 
 
 def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:

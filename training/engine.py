@@ -126,3 +126,14 @@ class Engine:
         """The precision of the forward's products."""
         dtype = getattr(torch, self.config.dtype)
         return torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32)
+
+
+def engine(
+    model: Transformer, config: PretrainConfig, mesh: Mesh, device: torch.device, beat: Callable[[str], None]
+) -> Engine:
+    """The engine that the layout asks for."""
+    if mesh.pipeline.size == 1:
+        return Engine(model, config, mesh, device, beat)
+    from training.pipeline import PipelineEngine  # a second and a half of imports
+
+    return PipelineEngine(model, config, mesh, device, beat)

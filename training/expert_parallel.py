@@ -92,13 +92,18 @@ def outline(config: ModelConfig, ranks: World, layers: Sequence[int] | None = No
 
 
 def network(
-    config: ModelConfig, seed: int, ranks: World, device: torch.device, weights: torch.dtype = torch.float32
+    config: ModelConfig,
+    seed: int,
+    ranks: World,
+    device: torch.device,
+    layers: Sequence[int] | None = None,
+    weights: torch.dtype = torch.float32,
 ) -> Transformer:
-    """The network with this rank's part of the experts among `ranks`; the initial weights are those of one rank.
+    """What `outline` describes, on `device`; the initial weights are those of one rank.
 
     Gradients are summed in float32 whatever the `weights` are.
     """
-    model = outline(config, ranks).to(weights).to_empty(device=device)
+    model = outline(config, ranks, layers).to(weights).to_empty(device=device)
     model.init_weights(seed)
     for parameter in model.parameters():
         parameter.grad_dtype = torch.float32

@@ -101,6 +101,10 @@ class Layout(Config):
         ends = [0, *accumulate(counts)]
         return [range(first, last) for first, last in pairwise(ends)]
 
+    def held(self, model: ModelConfig, pipeline: int) -> list[int]:
+        """The layers that the ranks of a pipeline index hold, rising."""
+        return [layer for piece in self.layers(model)[pipeline :: self.pipeline] for layer in piece]
+
     def micro_batches(self, count: int) -> int:
         """So many micro-batches, and those without samples that the schedule needs on top of them: 1F1B as many as
         there are pipeline ranks, interleaved 1F1B equal rounds of as many or more."""

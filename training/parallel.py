@@ -111,6 +111,8 @@ class World:
         """Rank 0's `value`, on every rank."""
         tensor = torch.tensor(value)
         if self.size > 1:
+            if dist.get_backend(self.group) == "nccl":
+                tensor = tensor.to(torch.device("cuda", self.local_rank))
             with _answered():
                 dist.broadcast(tensor, group=self.group, group_src=0)
         return int(tensor)

@@ -32,13 +32,14 @@ from torch.utils import deterministic
 
 from model.config import YarnConfig, parameter_count
 from model.transformer import update_router_bias
-from training import checkpoint
+from training import checkpoint, checkpoint_writer
 from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
-from training.engine import Engine
+from training.engine import engine
 from training.expert_parallel import network
 from training.job import Job, JobError, Preemption
+from training.layout import LayoutError
 from training.loader import Batch, Loader
 from training.mesh import Mesh, arrange
 from training.metrics import Metrics, replace_file, summarise, write_progress
@@ -63,7 +64,7 @@ class Diverged(RuntimeError):
     """The loss or the gradient went out of bounds, or is not a number, more often than the run may go round it."""
 
 
-EXPECTED = (OSError, JobError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
+EXPECTED = (OSError, JobError, LayoutError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
 """Errors whose sentence is enough; others are logged with their traceback."""
 
 
@@ -87,7 +88,7 @@ class Trainer:
         self.watchdog = watchdog or Watchdog(None)
         self.rollbacks = Rollbacks(work / "rollbacks.jsonl")
         self.detector = SpikeDetector(config.run.spikes)
-        self.writer = checkpoint.Writer(self.world, config.run.collective_timeout_seconds)
+        self.writer = checkpoint_writer.Writer(self.world, config.run.collective_timeout_seconds)
         self.cache = Cache.from_environment()
         self.shards = TokenShards(tokens, self.cache)
         if self.shards.vocabulary > config.model.vocab_size:
@@ -102,10 +103,11 @@ class Trainer:
 
     def _begin(self) -> None:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
+        layers = self.mesh.layout.held(self.config.model, self.mesh.place.pipeline)
         weights = getattr(torch, self.config.weights)
-        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device, weights)
+        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device, layers, weights)
         self.model.memory = self.config.run.memory
-        self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
+        self.engine = engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
         self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
         self.replicas = Replicas(self.model, self.mesh)
         self.detector.load({})
@@ -136,7 +138,7 @@ class Trainer:
             if not finished:
                 return PREEMPTED
             self.watchdog.beat("writing final/")
-            checkpoint.save(final, self.model, self._state(), world=self.world)
+            checkpoint_writer.save(final, self.model, self._state(), cuts=self.replicas.cuts, world=self.world)
         self.done = self.plan.updates
         if self.world.rank == 0:
             count = parameter_count(self.config.model)
@@ -211,7 +213,9 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = update.learning_rate
         self.optimizer.step(max_logits_LH=totals.max_logits_LH)
-        update_router_bias(self.model, totals.expert_counts_LE, self.config.model.bias_update_rate)
+        dense = self.config.model.first_k_dense_replace
+        mixtures = [layer - dense for layer in self.model.held if layer >= dense]
+        update_router_bias(self.model, totals.expert_counts_LE[mixtures], self.config.model.bias_update_rate)
         self.detector.applied(update.stage.name, totals.loss, gradient_norm)
         record(update, totals, gradient_norm, self.optimizer, clock.tick(update), metrics)
         if update.number % self.config.heads_every == 0 or update.number == self.plan.updates:
@@ -235,8 +239,8 @@ class Trainer:
                 "the learning rate or gradient_clip, or allow more rollbacks and start the same command again"
             )
         root = self.work / "checkpoints"
-        found = checkpoint.newest(root, self.rollbacks.taken) if self.world.rank == 0 else None
-        to = self.world.from_first(checkpoint.number(found) if found else 0)
+        found = checkpoint.newest(root, self.rollbacks.taken, self.world)
+        to = checkpoint.number(found) if found else 0
         lost = [self.plan.update(number) for number in range(to + 1, update.number + 1)]
         first = self.streams.first_sample(next(each for each in lost if each.stream == update.stream))
         end = self.streams.first_sample(update) + update.stage.batch
@@ -249,8 +253,8 @@ class Trainer:
         self._drop_undone(root)
         self.streams.close()
         self._begin()
-        if to:
-            self._take_up(root / f"update-{to:08d}")
+        if found:
+            self._take_up(found)
 
     def _read(self, update: Update, metrics: Metrics) -> Batch:
         """This rank's share of the global batch; what is skipped for it is recorded."""
@@ -350,32 +354,28 @@ class Trainer:
 
     def _is_finished(self, final: Path) -> bool:
         """Whether an earlier start wrote this run's `final/`; one that does not verify is written again."""
-        finished = False
-        if self.world.rank == 0 and final.exists():
-            try:
-                checkpoint.verify(final)
-            except CheckpointError as error:
-                log.error("%s; it is written again", error)
-            else:
-                self._check_run(final, checkpoint.load_state(final))
-                finished = True
-        return bool(self.world.from_first(int(finished)))
+        if not self.world.from_first(int(final.exists())):
+            return False
+        try:
+            checkpoint.verify(final, self.world)
+        except CheckpointError as error:
+            log.error("%s; it is written again", error)
+            return False
+        self._check_run(final, checkpoint.load_state(final))
+        return True
 
     def _resume(self) -> None:
         """Take up the newest complete checkpoint, if there is one."""
         root = self.work / "checkpoints"
-        found = None
         if self.world.rank == 0:
             root.mkdir(parents=True, exist_ok=True)
             self._drop_undone(root)
-            found = checkpoint.newest(root)
+        found = checkpoint.newest(root, world=self.world)
+        if self.world.rank == 0:
             self._prune(root)
-        number = self.world.from_first(checkpoint.number(found) if found else 0)
-        if number:
-            self._take_up(root / f"update-{number:08d}")
-            log.info(
-                "resuming at update %d of %d from checkpoint %s", self.done, self.plan.updates, f"update-{number:08d}"
-            )
+        if found:
+            self._take_up(found)
+            log.info("resuming at update %d of %d from checkpoint %s", self.done, self.plan.updates, found.name)
 
     def _take_up(self, directory: Path) -> None:
         """Go on from a checkpoint, which is this run's."""
@@ -387,7 +387,7 @@ class Trainer:
             self.streams.close()
             self._open_streams()
         self.streams.skip(state.get("skipped", []))
-        checkpoint.load_weights(directory, self.model)
+        checkpoint.load_weights(directory, self.model, self.replicas.cuts)
         self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
         self.detector.load(state.get("recent", {}))
         self.done = state["update"]
@@ -411,6 +411,7 @@ class Trainer:
             self.model,
             self._state(),
             self.optimizer.state_dict(),
+            self.replicas.cuts,
             background=self.config.run.checkpoint_in_background,
             then=lambda: self._prune(root),
         )

@@ -16,10 +16,10 @@ class Replicas:
     """One rank's part of a model. Experts are held by the ranks of `mesh.expert_data`, all else by `mesh.data`."""
 
     def __init__(self, model: nn.Module, mesh: Mesh) -> None:
-        self.model, self.mesh, self.cut = model, mesh, pieces(model)
+        self.model, self.mesh, self.cuts = model, mesh, pieces(model)
         trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        self.dense = [parameter for name, parameter in trained if name not in self.cut]
-        self.experts = [parameter for name, parameter in trained if name in self.cut]
+        self.dense = [parameter for name, parameter in trained if name not in self.cuts]
+        self.experts = [parameter for name, parameter in trained if name in self.cuts]
 
     def reduce_gradients(self) -> None:
         """Sum each gradient over the ranks that hold its parameter; an expert's has its whole group's tokens in it."""
@@ -38,8 +38,8 @@ class Replicas:
     def assert_equal(self) -> None:
         """Raise `RankError` unless the ranks that hold the same weights have the same numbers."""
         state = self.model.state_dict()
-        self.mesh.data.assert_equal("weights", [tensor for name, tensor in state.items() if name not in self.cut])
-        self.mesh.expert_data.assert_equal("experts", [state[name] for name in self.cut])
+        self.mesh.data.assert_equal("weights", [tensor for name, tensor in state.items() if name not in self.cuts])
+        self.mesh.expert_data.assert_equal("experts", [state[name] for name in self.cuts])
 
 
 def _norm(parameters: Sequence[nn.Parameter]) -> float:

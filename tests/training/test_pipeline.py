@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import os
 import re
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+from torch.nn.utils import get_total_norm
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from model.config import YarnConfig
 from model.transformer import Transformer
-from tests.training.runs import MODEL, STAGES, VOCABULARY
+from tests.training.runs import MODEL, VOCABULARY, job, lines
 from training.config import PretrainConfig
 from training.engine import Engine
+from training.expert_parallel import network
 from training.layout import Layout
 from training.loader import Batch
 from training.mesh import Mesh, arrange
 from training.parallel import World, join
 from training.pipeline import PipelineEngine
+from training.pretrain import Trainer
+from training.replicas import Replicas
 from training.samples import IGNORED
 
+STAGES = [
+    {"name": "constant", "updates": 8, "sequence_length": 32, "batch": 7, "rate": {"start": 0.005, "end": 0.005}},
+    {"name": "longer", "updates": 2, "sequence_length": 64, "batch": 3, "yarn_factor": 2},
+]
 LAYERS = 6
 DEVICE = torch.device("cpu")
 
@@ -59,13 +70,15 @@ def buffers(engine: PipelineEngine) -> int:
     return sum(each.buffer is not None and not each.buffer.is_meta for info in infos for each in info)
 
 
-def compare(world: World, layout: Layout, samples: int, length: int, yarn: float | None = None, **changes: Any) -> None:
-    """Two rounds of training and an evaluation between them, cut by `layout` and whole."""
+def compare(
+    world: World, layout: Layout, samples: int, length: int, rounds: int = 1, yarn: float | None = None, **changes: Any
+) -> None:
+    """Rounds of training, each with an evaluation after it, cut by `layout` and whole."""
     config = config_of(layout, **changes)
     mesh = arrange(world, layout, 60)
-    pieces = layout.layers(config.model)[mesh.pipeline.rank :: layout.pipeline]
-    cut = Transformer(config.model, seed=3, layers=[layer for piece in pieces for layer in piece])
-    whole = Transformer(config.model, seed=3)
+    layers = layout.held(config.model, mesh.pipeline.rank)
+    cut = network(config.model, 3, mesh.expert, DEVICE, layers)
+    whole, replicas = network(config.model, 3, World(), DEVICE), Replicas(cut, mesh)
     whole.memory = cut.memory = config.run.memory
     received = [0]
 
@@ -79,17 +92,22 @@ def compare(world: World, layout: Layout, samples: int, length: int, yarn: float
             model.set_yarn(YarnConfig(factor=yarn, original_max_position_embeddings=32), int(32 * yarn))
     close = {"float32": {"rtol": 1e-4, "atol": 1e-6}, "bfloat16": {"rtol": 0.05, "atol": 2e-3}}[config.dtype]
     dense, held = config.model.first_k_dense_replace, torch.tensor(engine.layers)
-    for scale in (1, 2):
+    for scale in range(1, rounds + 1):
         batch, mine = batch_of(samples, length), batch_of(samples, length, mesh.data.share(samples))
         targets = scale * float((batch.targets_BS != IGNORED).sum())
         for model in (cut, whole):
             model.zero_grad()
         sums, want = engine.train(mine, targets, samples), alone.train(batch, targets, samples)
-        parameters = dict(cut.named_parameters())
-        mesh.data.all_reduce_gradients(list(parameters.values()))
-        for name, parameter in whole.named_parameters():
-            if name in parameters:
-                torch.testing.assert_close(parameters[name].grad, parameter.grad, **close, msg=lambda m, n=name: n + m)
+        replicas.reduce_gradients()
+        expected = {name: parameter.grad for name, parameter in whole.named_parameters()}
+        for name, parameter in cut.named_parameters():
+            first, _ = replicas.cut.get(name, (0, 0))
+            part = expected[name][first : first + len(parameter)]
+            torch.testing.assert_close(parameter.grad, part, **close, msg=lambda text, name=name: f"{name}: {text}")
+        norm = get_total_norm(list(expected.values()))
+        assert replicas.clip_gradients(1e9) == pytest.approx(
+            float(norm), rel=0.02 if config.dtype == "bfloat16" else 1e-5
+        )
         if config.dtype == "float32":
             for have, expected in ((sums.nll, want.nll), (sums.aux_loss, want.aux_loss)):
                 torch.testing.assert_close(world.all_reduce(have.clone()), expected, rtol=1e-5, atol=1e-7)
@@ -102,34 +120,52 @@ def compare(world: World, layout: Layout, samples: int, length: int, yarn: float
     # what is received has memory while it is on its way, however many micro-batches there are
     assert max(received) <= 2 * layout.virtual - 1
     assert buffers(engine) == 0
-    names = [name for rank in mesh.pipeline.gather_texts("\n".join(parameters)) for name in rank.split("\n")]
-    assert sorted(names) == sorted(dict(whole.named_parameters()))
+    names = [name for rank in mesh.pipeline.gather_texts("\n".join(cut.state_dict())) for name in rank.split("\n")]
+    assert sorted(names) == sorted(whole.state_dict())
 
 
-def rank_of_four(world: World) -> None:
+def single_updates(world: World) -> None:
     """Layouts of four ranks. Shares of 7 samples are uneven, so that there are micro-batches without samples."""
     torch.manual_seed(0)
-    compare(world, Layout(pipeline=2), 7, 32)
-    compare(world, Layout(pipeline=2, virtual=2), 11, 32, run={"micro_batch": 1})
-    compare(world, Layout(pipeline=2, virtual=3), 4, 16, separate_documents=False)
-    compare(world, Layout(pipeline=4), 9, 48, yarn=2.0, run={"memory": {"recompute": ["layers"]}})
-    compare(world, Layout(pipeline=4), 1, 32, dtype="bfloat16", run={"memory": {"recompute": ["norms", "swiglu"]}})
+    compare(world, Layout(pipeline=2), 7, 32, rounds=2)
+    compare(world, Layout(pipeline=2, virtual=2), 11, 16, run={"micro_batch": 1})
+    compare(world, Layout(pipeline=2, virtual=2, expert=2), 6, 32, rounds=2, run={"memory": {"recompute": ["layers"]}})
+    compare(world, Layout(pipeline=4), 9, 48, yarn=2.0, run={"memory": {"recompute": ["norms", "swiglu"]}})
+    compare(world, Layout(pipeline=2, virtual=3), 1, 16, dtype="bfloat16", separate_documents=False)
 
 
-def start(work: Callable[[World], None], ranks: int, timeout: float = 60) -> tuple[list[Any], Any]:
-    """`work` on so many gloo processes, and the queue into which each puts its rank and how it ended."""
+RUNS = {
+    "pipeline": Layout(pipeline=2),
+    "virtual": Layout(pipeline=2, virtual=2),
+    "expert": Layout(pipeline=2, expert=2),
+}
+
+
+def run_of(shards: Path, work: Path, mesh: Mesh) -> Trainer:
+    """Ten updates in two stages, with evaluations; float32 throughout, so that layouts can be compared."""
+    exact = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32", "tau": 0.05}}
+    model = {**MODEL, "num_hidden_layers": 4}
+    run = {"micro_batch": 2, "layout": mesh.layout.model_dump()}
+    config = PretrainConfig.model_validate(job(shards, work, run, model=model, stages=STAGES, **exact)["config"])
+    return Trainer(config, str(shards), work, mesh, DEVICE)
+
+
+def train(world: World, name: str, shards: Path, folder: Path) -> None:
+    """A whole run; each rank leaves its weights."""
+    trainer = run_of(shards, folder / name, arrange(world, RUNS[name], 60))
+    assert trainer.run() == 0
+    save_file(trainer.model.state_dict(), folder / f"{name}-{world.rank}.safetensors")
+
+
+def start(ranks: int, work: Callable[[int], None]) -> tuple[list[Any], Any]:
+    """`work` on so many processes, and the queue into which each puts its rank and how it ended."""
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
 
     def run(rank: int) -> None:
         torch.set_num_threads(1)
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         try:
-            with join(timeout_seconds=timeout) as world:
-                work(world)
+            work(rank)
         except Exception as error:
             results.put((rank, f"{type(error).__name__}: {error}"))
             raise
@@ -141,12 +177,70 @@ def start(work: Callable[[World], None], ranks: int, timeout: float = 60) -> tup
     return processes, results
 
 
-def test_cut_networks_equal_the_whole() -> None:
-    processes, results = start(rank_of_four, 4)
-    outcomes = sorted(results.get(timeout=120) for _ in processes)
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in found:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in found]
+
+
+@contextlib.contextmanager
+def among(rank: int, size: int, port: int, timeout: float = 60) -> Iterator[World]:
+    """A gloo process group."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    with join(timeout_seconds=timeout) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def left(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What four processes left of their runs, having compared single updates of many layouts before."""
+    folder, ports = tmp_path_factory.mktemp("pipelines"), free_ports(3)
+
+    def work(rank: int) -> None:
+        with among(rank, 4, ports[0]) as world:
+            single_updates(world)
+            train(world, "expert", shards, folder)
+        with among(rank % 2, 2, ports[1 + rank // 2]) as world:
+            train(world, "virtual" if rank // 2 else "pipeline", shards, folder)
+
+    processes, results = start(4, work)
+    outcomes = sorted(results.get(timeout=150) for _ in processes)
     for process in processes:
         process.join(30)
     assert outcomes == [(rank, "done") for rank in range(4)]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Path]:
+    """The run of one rank that all others are compared with."""
+    work = tmp_path_factory.mktemp("alone")
+    trainer = run_of(shards, work, Mesh())
+    assert trainer.run() == 0
+    return trainer, work
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_layout_trains_as_one_rank_does(left: Path, alone: tuple[Trainer, Path], name: str) -> None:
+    trainer, work = alone
+    compared = ("loss", "aux_loss", "gradient_norm", "max_logit_by_layer", "clipped_heads", "update_rms", "losses")
+    clipped = 0
+    for mine, other in zip(lines(left / name), lines(work), strict=True):
+        assert mine.keys() == other.keys()
+        clipped += other.get("clipped_heads", 0)
+        for key in compared:
+            if key in other:
+                assert mine[key] == pytest.approx(other[key], rel=2e-3, abs=1e-4), (mine["step"], key)
+    assert clipped > 0
+    states = [load_file(path) for path in sorted(left.glob(f"{name}-*.safetensors"))]
+    for key, expected in trainer.model.state_dict().items():
+        held = [state[key] for state in states if key in state]
+        assert len(held) == RUNS[name].expert
+        got = torch.cat(held) if len(held[0]) < len(expected) else held[0]
+        torch.testing.assert_close(got, expected, rtol=0, atol=2e-3, msg=lambda text, key=key: f"{key}: {text}")
 
 
 @pytest.mark.parametrize("virtual", [1, 2, 3])
@@ -172,14 +266,18 @@ def test_padding_fills_what_the_schedule_needs(virtual: int) -> None:
         dist.destroy_process_group()
 
 
-def lose(layout: Layout, number: signal.Signals) -> Callable[[World], None]:
+def lose(layout: Layout, number: signal.Signals) -> Callable[[int], None]:
     """Training in which rank 0 gets a signal in the middle of its second update."""
+    (port,) = free_ports(1)
 
-    def work(world: World) -> None:
+    def work(rank: int) -> None:
+        with among(rank, 3, port, timeout=3) as world:
+            train_until_lost(world)
+
+    def train_until_lost(world: World) -> None:
         config, beats = config_of(layout), itertools.count()
         mesh = arrange(world, layout, 3)
-        pieces = layout.layers(config.model)[world.rank :: layout.pipeline]
-        model = Transformer(config.model, layers=[layer for piece in pieces for layer in piece])
+        model = Transformer(config.model, layers=layout.held(config.model, world.rank))
 
         def beat(what: str) -> None:
             if world.rank == 0 and next(beats) == 6 * layout.virtual + 4:
@@ -198,7 +296,7 @@ def lose(layout: Layout, number: signal.Signals) -> Callable[[World], None]:
     ids=["killed", "silent"],
 )
 def test_a_lost_rank_ends_the_others(layout: Layout, number: signal.Signals) -> None:
-    processes, results = start(lose(layout, number), 3, timeout=3)
+    processes, results = start(3, lose(layout, number))
     outcomes = sorted(results.get(timeout=60) for _ in processes[1:])
     for process in processes[1:]:
         process.join(30)
@@ -210,21 +308,20 @@ def test_a_lost_rank_ends_the_others(layout: Layout, number: signal.Signals) -> 
     assert [process.exitcode for process in processes] == [-signal.SIGKILL, 1, 1]
 
 
-def broken(world: World) -> None:
-    """Rank 1's piece raises: that error, not torch's, is the one that the rank ends with."""
-    config, layout = config_of(Layout(pipeline=2)), Layout(pipeline=2)
-    mesh = arrange(world, layout, 3)
-    model = Transformer(config.model, layers=layout.layers(config.model)[world.rank])
-
-    def beat(what: str) -> None:
-        if world.rank == 1:
-            raise MemoryError("no room for the experts")
-
-    PipelineEngine(model, config, mesh, DEVICE, beat).train(batch_of(4, 32), 1.0, 4)
-
-
 def test_the_error_of_a_piece_is_told_as_it_is() -> None:
-    processes, results = start(broken, 2, timeout=3)
+    """Rank 1's piece raises: that error, not torch's, is the one that the rank ends with."""
+    config, layout, (port,) = config_of(Layout(pipeline=2)), Layout(pipeline=2), free_ports(1)
+
+    def work(rank: int) -> None:
+        def beat(what: str) -> None:
+            if rank == 1:
+                raise MemoryError("no room for the experts")
+
+        with among(rank, 2, port, timeout=3) as world:
+            model = Transformer(config.model, layers=layout.held(config.model, rank))
+            PipelineEngine(model, config, arrange(world, layout, 3), DEVICE, beat).train(batch_of(4, 32), 1.0, 4)
+
+    processes, results = start(2, work)
     outcomes = dict(results.get(timeout=60) for _ in processes)
     for process in processes:
         process.join(30)
