@@ -194,9 +194,9 @@ def _uncovered(whole: dict[str, tuple[int, ...]], model: ModelConfig, layout: La
             problems.append(f"{name} lies on the pipeline positions {sorted(positions) or 'none'}: it must be on one")
             continue
         parts = sorted(next(iter(positions.values())), key=lambda rows: rows.start)
-        every = [row for rows in parts for row in rows]
         alike = parts == [range(shape[0])] * layout.expert
-        if not alike and every != list(range(shape[0])):
+        once = [0, *(rows.stop for rows in parts)] == [*(rows.start for rows in parts), shape[0]]
+        if not alike and not once:
             problems.append(f"{name} is held as {parts}: neither whole on every rank nor once over all")
     return problems
 
@@ -245,6 +245,9 @@ def _position(
     heaviest = max(range(len(owned)), key=lambda reader: owned[reader].state + owned[reader].step)
     layers = sorted(network.held)
     first = config.stages.stages[0]
+    rows = 4 if config.dtype == "float32" else 2
+    # what is made again is sent again
+    passes = 5 if {"layers", "dispatch"} & set(config.run.memory_in(first.name).recompute) else 4
     shares = batches[first.name]
     tokens = shares.micro_batches * config.run.micro_batch if layout.pipeline > 1 else shares.most
     layer, dense, head = costs(model)
@@ -276,6 +279,8 @@ def _position(
             total - experts,
             experts,
             size,
+            row_bytes=rows,
+            passes=passes,
         ),
     )
 

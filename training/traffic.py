@@ -98,17 +98,20 @@ def sent(
     dense: int,
     experts: int,
     weight_bytes: int = 2,
+    row_bytes: int = 2,
+    passes: int = 4,
 ) -> Sent:
     """Of the ranks at pipeline position `rank` of `pieces`, with `tokens` of their own in an update, padding included,
     `dense` numbers in what all of them hold and `experts` in what only some do; `weight_bytes` are those of a weight
-    and of a number of the residual stream between ranks."""
+    and of a number of the residual stream between ranks, `row_bytes` those of a number on its way to an expert. A row
+    goes out and back in the forward and its gradient in the backward, which are four `passes`.
+    """
     data = layout.data(ranks)
     own = [at for at in range(len(pieces)) if at % layout.pipeline == rank]
     layers = [layer for at in own for layer in pieces[at]]
     moe = sum(layer >= model.first_k_dense_replace for layer in layers)
     pairs = tokens * model.num_experts_per_tok * moe
-    # a token's row goes out and back in the forward, its gradient in the backward
-    away = 4 * pairs * model.hidden_size * 2 * (layout.expert - 1) // layout.expert
+    away = passes * pairs * model.hidden_size * row_bytes * (layout.expert - 1) // layout.expert
     crossings = sum((at < len(pieces) - 1) + (at > 0) for at in own) if layout.pipeline > 1 else 0
     everyone = data * layout.expert
 

@@ -98,6 +98,8 @@ def test_what_a_rank_sends() -> None:
     experts = sent(tiny, Layout(expert=2), 4, [range(3)], 0, 100, 1000, 500)
     # half of the pairs stay; out and back, forward and backward, in bfloat16, in two layers
     assert experts.tokens == 100 * 2 * 2 * 64 * 4 * 2 // 2
+    again = sent(tiny, Layout(expert=2), 4, [range(3)], 0, 100, 1000, 500, passes=5)
+    assert again.tokens == experts.tokens * 5 // 4
     # rings: 4 ranks hold the dense part, 2 the experts
     assert experts.gradients == 2 * 4 * (1000 * 3 // 4 + 500 // 2)
     assert experts.weights == 2 * (1000 * 3 // 4 + 500 // 2)
