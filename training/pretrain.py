@@ -144,6 +144,7 @@ class Trainer:
                 "parameters": count.total,
                 "active_parameters": count.active,
                 "ranks": self.world.size,
+                "layout": self.mesh.layout.model_dump(),
             }
             summary |= {
                 **summarise(self.work / "metrics.jsonl"),
@@ -333,6 +334,7 @@ class Trainer:
             "run": self.config.fingerprint,
             "tokens_content": self.shards.content,
             "ranks": self.world.size,
+            "layout": self.mesh.layout.model_dump(),
         }
 
     def _check_run(self, directory: Path, state: dict[str, Any]) -> None:
