@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from tasks.artifact import Artifact
+    from training.config import PretrainConfig
+
 
 @dataclass(frozen=True)
 class StageLine:
@@ -152,13 +155,17 @@ def _corpus(request: Request, preset: Preset) -> Corpus | None:
         artifact = dag(request, preset).tokens.artifact()
     except NotReady:
         return None
-    if artifact is None:
-        return None
+    return None if artifact is None else corpus_of(preset.pretrain, artifact)
+
+
+def corpus_of(config: PretrainConfig, artifact: Artifact) -> Corpus:
+    """How a run of `config` reads these token shards. Raises OrderError where `most_epochs` does not allow it, or the
+    mix asks for what is not there."""
     from training.cache import Cache
     from training.parallel import World
     from training.streams import Streams
 
-    streams = Streams(preset.pretrain, artifact.uri, Cache.from_environment(), World(), ())
+    streams = Streams(config, artifact.uri, Cache.from_environment(), World(), ())
     try:
         streams.require()
         return Corpus(artifact.uri, artifact.statistics["tokens"], streams.epochs())

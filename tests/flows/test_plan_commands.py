@@ -6,6 +6,8 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -13,7 +15,15 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.preset import PresetError
 from flows.request import PresetName
+from flows.stage_plan import corpus_of
+from tasks.artifact import Artifact
+from tests.shards import folder_of
+from tests.training.runs import MODEL, STAGES
+from training.config import PretrainConfig
 from training.layout import LayoutError
+from training.order import OrderError
+
+INDEX = pa.table({"start": [0], "end": [99], "id": ["all"], "source": ["made"]})
 
 
 def said(*words: str, columns: int = 80) -> str:
@@ -89,6 +99,18 @@ def test_a_plan_that_does_not_add_up_is_refused(changes: str, message: str, tmp_
     mine.write_text(yaml.safe_dump({"extends": "k2", "pretrain": {"stages": [*stages[:2], decay]}}))
     with pytest.raises(PresetError, match=message):
         said("stages", "--preset-file", str(mine))
+
+
+def test_published_shards_are_read_as_the_plan_says(tmp_path: Path) -> None:
+    """60 windows of 32 in the corpus; the stages of window 32 read 64 of them, the one of 128 two of 15."""
+    tokens = {"train/web/made/0": (np.full(32 * 60 + 1, 5), INDEX), "heldout/web/made/0": (np.full(99, 5), INDEX)}
+    uri = folder_of(tmp_path, tokens, {"vocabulary": 64, "end_of_document": 1, "tokens": 32 * 60 + 1})
+    config = PretrainConfig.model_validate({"model": MODEL, "stages": STAGES})
+    found = corpus_of(config, Artifact.load(uri))
+    assert found.tokens == 1921
+    assert [epochs["web"] for epochs in found.epochs] == pytest.approx([64 / 60, 4 / 15])
+    with pytest.raises(OrderError, match="web"):
+        corpus_of(config.model_copy(update={"most_epochs": {"web": 1.0}}), Artifact.load(uri))
 
 
 def test_help_teaches() -> None:
