@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.training.runs import MODEL, STAGES, assert_same, job, leaves, lines, trainer_of
+from tests.training.runs import MODEL, STAGES, assert_same, job, leaves, lines, start, trainer_of, wait
 from training.config import PretrainConfig
 from training.pretrain import DONE
 from training.schedule import Update
@@ -46,6 +46,17 @@ def test_a_run_on_bfloat16_weights_learns_and_resumes(shards: Path, tmp_path: Pa
         weight, first_row = weights[f"last/{name.split('/')[2]}"], int(name.split("/")[3])
         rounded = kept[name].bfloat16().view(-1, *weight.shape[1:]) if weight.ndim == 3 else kept[name].bfloat16()
         assert torch.equal(rounded.view(-1, weight.shape[-1]), weight[first_row:].reshape(-1, weight.shape[-1])), name
+
+
+def test_two_ranks_with_half_of_the_experts_train_what_one_trains(shards: Path, tmp_path: Path) -> None:
+    """To the rounding of bfloat16 sums, over ten updates."""
+    run = {"micro_batch": 2}
+    one = job(shards, tmp_path / "one", run=run, weights="bfloat16")
+    two = job(shards, tmp_path / "two", run=run | {"layout": {"expert": 2}}, weights="bfloat16")
+    assert trainer_of(one).run() == DONE
+    assert wait(start(two, tmp_path, ranks=2), tmp_path) == [0, 0]
+    losses = [[line["loss"] for line in lines(tmp_path / name) if line["event"] == "update"] for name in ("one", "two")]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
 def test_gradients_of_bfloat16_weights_are_summed_in_float32(shards: Path, tmp_path: Path) -> None:
