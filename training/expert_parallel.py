@@ -67,7 +67,7 @@ class ParallelExperts(Experts):
         arriving_RE = self.ranks.all_to_all(counts_RE)
         sends_R, arrivals_R = torch.stack([counts_RE.sum(1), arriving_RE.sum(1)]).tolist()
         expert_M = torch.arange(len(self.held), device=counts_E.device).repeat(size)
-        order_M = expert_M.repeat_interleave(arriving_RE.flatten()).argsort(stable=True)
+        order_M = expert_M.repeat_interleave(arriving_RE.flatten(), output_size=sum(arrivals_R)).argsort(stable=True)
         place_M = torch.empty_like(order_M)
         place_M[order_M] = torch.arange(len(order_M), device=order_M.device)
 

@@ -74,7 +74,7 @@ def load_model(uri: str) -> Transformer:
     """The model that a training stage published (parts `model/config...` and `model/model...`), float32 on the CPU."""
     found = parts(uri, "model")
     config = next((path for key, path in found.items() if key.startswith("model/config")), None)
-    weights = [path for path in found.values() if path.suffix == ".safetensors"]
+    weights = [path for key, path in found.items() if key.startswith("model/model")]
     if config is None or not weights:
         raise JobError(f"{uri} lists {', '.join(found)}: a model needs its config.json and its weights")
     return read_model(config, weights)

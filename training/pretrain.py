@@ -140,21 +140,22 @@ class Trainer:
             checkpoint_writer.save(final, self.model, self._state(), cuts=self.replicas.cuts, world=self.world)
         self.done = self.plan.updates
         if self.world.rank == 0:
-            count = parameter_count(self.config.model)
-            summary: dict[str, Any] = {
-                "parameters": count.total,
-                "active_parameters": count.active,
-                "ranks": self.world.size,
-            }
-            summary |= {
-                **summarise(self.work / "metrics.jsonl"),
-                "epochs": self.streams.epochs(),
-                "skipped": self.streams.skipped,
-            }
-            summary["rollbacks"] = self.rollbacks.records()
-            replace_file(self.work / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+            replace_file(self.work / "summary.json", json.dumps(self._summary(), indent=1, allow_nan=False) + "\n")
         self.progress("finished")
         return DONE
+
+    def _summary(self) -> dict[str, Any]:
+        """What `summary.json` tells of the whole run."""
+        count = parameter_count(self.config.model)
+        return {
+            "parameters": count.total,
+            "active_parameters": count.active,
+            "ranks": self.world.size,
+            **summarise(self.work / "metrics.jsonl"),
+            "epochs": self.streams.epochs(),
+            "skipped": self.streams.skipped,
+            "rollbacks": self.rollbacks.records(),
+        }
 
     def _train(self) -> bool:
         """All updates that are left; False where a preemption ended them early, a checkpoint written."""
@@ -221,6 +222,34 @@ class Trainer:
             record_heads(update, totals, self.optimizer, metrics)
         return totals
 
+    def _read(self, update: Update, metrics: Metrics) -> Batch:
+        """This rank's share of the global batch; what is skipped for it is recorded."""
+        batch, skipped = self.streams.read(update)
+        for key, reason in skipped.items():
+            log.warning("update %d: shard %s is skipped from now on: %s", update.number, key, reason)
+            metrics.write(
+                "skip", update.number, shard=key, first_sample=self.streams.first_sample(update), reason=reason
+            )
+        return batch
+
+    def _prefetch(self, update: int) -> None:
+        """Begin to get the shards of the updates after this one."""
+        last = min(update + self.config.run.prefetch_updates, self.plan.updates)
+        self.streams.prefetch(self.plan.update(number) for number in range(update + 1, last + 1))
+
+    def _accumulate(self, update: Update, batch: Batch) -> Totals:
+        """Gradients over this rank's share of the global batch, and the losses, maxima and counts of all ranks."""
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        targets = float(self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
+        sums = self.engine.train(batch, targets, update.stage.batch)
+        flags = {"stop": self.preemption.asked, "lost": self.writer.failed}
+        totals = joined(sums, targets, self.engine.layers, self.config.model, flags, self.world)
+        if "lost" in totals.flags:
+            self.writer.check()
+            raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
+        return totals
+
     def _judge(self, update: Update, totals: Totals, gradient_norm: float) -> None:
         """Raise `Spike` on every rank where the update is one for any."""
         reason = self.detector.judge(update.stage.name, totals.loss, gradient_norm)
@@ -254,34 +283,6 @@ class Trainer:
         self._begin()
         if found:
             self._take_up(found)
-
-    def _read(self, update: Update, metrics: Metrics) -> Batch:
-        """This rank's share of the global batch; what is skipped for it is recorded."""
-        batch, skipped = self.streams.read(update)
-        for key, reason in skipped.items():
-            log.warning("update %d: shard %s is skipped from now on: %s", update.number, key, reason)
-            metrics.write(
-                "skip", update.number, shard=key, first_sample=self.streams.first_sample(update), reason=reason
-            )
-        return batch
-
-    def _prefetch(self, update: int) -> None:
-        """Begin to get the shards of the updates after this one."""
-        last = min(update + self.config.run.prefetch_updates, self.plan.updates)
-        self.streams.prefetch(self.plan.update(number) for number in range(update + 1, last + 1))
-
-    def _accumulate(self, update: Update, batch: Batch) -> Totals:
-        """Gradients over this rank's share of the global batch, and the losses, maxima and counts of all ranks."""
-        self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        targets = float(self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
-        sums = self.engine.train(batch, targets, update.stage.batch)
-        flags = {"stop": self.preemption.asked, "lost": self.writer.failed}
-        totals = joined(sums, targets, self.engine.layers, self.config.model, flags, self.world)
-        if "lost" in totals.flags:
-            self.writer.check()
-            raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
-        return totals
 
     @torch.no_grad()
     def _evaluate(self, stage: Stage) -> dict[str, float]:
@@ -336,6 +337,7 @@ class Trainer:
             "run": self.config.fingerprint,
             "tokens_content": self.shards.content,
             "ranks": self.world.size,
+            "layout": self.mesh.layout.model_dump(),
         }
 
     def _check_run(self, directory: Path, state: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -23,17 +25,20 @@ from model.transformer import Transformer
 from tests.training.runs import MODEL, job, lines
 from training import checkpoint
 from training.config import PretrainConfig
+from training.engine import micro_batches
 from training.expert_parallel import ParallelExperts, network, pieces
 from training.layout import Layout, LayoutError
+from training.loader import Batch
 from training.mesh import Mesh, arrange
 from training.parallel import RankError, World, join
 from training.pretrain import Trainer
+from training.samples import IGNORED
 from training.watchdog import Watchdog
 
-MODEL3 = {**MODEL, "num_hidden_layers": 3}
-"""Two layers of experts."""
+SPARSE = {**MODEL, "first_k_dense_replace": 0}
+"""Both layers with experts."""
 STAGES = [
-    {"name": "constant", "updates": 8, "sequence_length": 32, "batch": 7, "rate": {"start": 0.005, "end": 0.005}},
+    {"name": "constant", "updates": 8, "sequence_length": 32, "batch": 5, "rate": {"start": 0.005, "end": 0.005}},
     {"name": "longer", "updates": 2, "sequence_length": 64, "batch": 2, "yarn_factor": 2},
 ]
 """Batches that no world divides; of the last two, half of four ranks have no sample at all."""
@@ -47,7 +52,7 @@ LOST = {"layout": {"expert": 2}, "checkpoint_every": 2, "checkpoint_in_backgroun
 
 def run_of(shards: Path, work: Path, mesh: Mesh, run: dict[str, Any], watchdog: Watchdog | None = None) -> Trainer:
     exact = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32"}}
-    values = job(shards, work, {"micro_batch": 1, **run}, model=MODEL3, stages=STAGES, **exact)["config"]
+    values = job(shards, work, {"micro_batch": 1, **run}, model=SPARSE, stages=STAGES, **exact)["config"]
     config = PretrainConfig.model_validate(values)
     return Trainer(config, str(shards), work, mesh, torch.device("cpu"), watchdog=watchdog)
 
@@ -77,7 +82,7 @@ def among(rank: int, size: int, port: int) -> Iterator[World]:
 
 def layers_agree(mesh: Mesh) -> None:
     """Outputs, counts and all gradients are those of a layer with all experts, also where a rank gets no row."""
-    config = ModelConfig.model_validate(MODEL3)
+    config = ModelConfig.model_validate(SPARSE)
     whole = Transformer(config, seed=5).blocks()[1].mlp
     part = network(config, 5, mesh.expert, torch.device("cpu")).blocks()[1].mlp
     assert isinstance(whole, MixtureOfExperts)
@@ -252,8 +257,29 @@ def test_one_rank_finishes_what_four_began_until_one_was_lost(
         torch.testing.assert_close(finished.model.state_dict()[name], expected, rtol=0, atol=1e-5)
 
 
+@given(samples=st.integers(1, 20), size=st.integers(1, 4), world=st.integers(1, 6))
+def test_every_rank_makes_as_many_forwards(samples: int, size: int, world: int) -> None:
+    most = math.ceil(math.ceil(samples / world) / size)
+    tokens_BS = torch.arange(samples)[:, None].repeat(1, 3)
+    real = []
+    for rank in range(world):
+        share = World(rank, world).share(samples)
+        mine_BS = tokens_BS[share.start : share.stop]
+        batch = Batch(mine_BS, mine_BS, mine_BS[:, 0], mine_BS[:, 0], end_of_document=-1)
+        found = list(micro_batches(batch, size, most, documents=False))
+        assert len(found) == most
+        for part in found:
+            assert 1 <= len(part.tokens_BS) <= size
+            if part.document_ids_BS is None:
+                real += part.tokens_BS[:, 0].tolist()
+            else:  # padding
+                assert bool((part.document_ids_BS < 0).all())
+                assert bool((part.targets_BS == IGNORED).all())
+    assert real == list(range(samples))
+
+
 def test_pieces_name_what_a_rank_holds_a_part_of() -> None:
-    config = ModelConfig.model_validate(MODEL3)
+    config = ModelConfig.model_validate(SPARSE)
     whole = Transformer(config, seed=3)
     parts = [network(config, 3, World(rank, 2), torch.device("cpu")) for rank in range(2)]
     assert pieces(whole) == pieces(network(config, 3, World(), torch.device("cpu"))) == {}

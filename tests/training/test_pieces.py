@@ -6,7 +6,7 @@ import itertools
 import json
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.sizes import model_preset
@@ -30,6 +30,7 @@ def layouts(draw: st.DrawFn) -> tuple[Layout, int]:
 
 
 @given(layouts())
+@settings(max_examples=30)
 def test_every_piece_is_written_once_by_a_rank_that_holds_it(drawn: tuple[Layout, int]) -> None:
     layout, ranks = drawn
     parts = [part(CONFIG, META, layout, rank, ranks) for rank in range(ranks)]
@@ -53,6 +54,29 @@ def test_every_piece_is_written_once_by_a_rank_that_holds_it(drawn: tuple[Layout
     assert sorted(each.key for share in momenta for each in share) == sorted(
         {key for each in parts for key in each.optimizer_state}
     )
+
+
+def test_k2_on_512_ranks() -> None:
+    """Each rank writes some GB of 4.1 TB, and opens the files of its pipeline stage alone: 32 of 512."""
+    config, layout, ranks = model_preset("k2"), Layout(pipeline=16, expert=16), 512
+    meta = {name: torch.empty(shape, device="meta") for name, shape in whole(config).items()}
+    parts = [part(config, meta, layout, rank, ranks) for rank in range(ranks)]
+    shares = share_out([pieces_of(each.weights, each.cuts) for each in parts])
+    sizes = [sum(piece.bytes for piece in share) for share in shares]
+    assert sum(sizes) == 4 * 1_026_408_232_448
+    assert 5.7e9 < min(sizes) < max(sizes) < 9e9
+    index = index_of({str(rank): share for rank, share in enumerate(shares)})
+    assert faults(index, whole(config)) == ""
+    for rank in (0, 300, 511):
+        mine = pieces_of(parts[rank].weights, parts[rank].cuts)
+        opened = {
+            int(file)
+            for part_of in mine
+            for piece, file in index[part_of.name]
+            if piece.first < part_of.first + part_of.length and part_of.first < piece.first + piece.length
+        }
+        stage = rank // 32
+        assert opened <= set(range(stage * 32, stage * 32 + 32))
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 9))

@@ -15,11 +15,14 @@ import torch.distributed as dist
 from model.config import ModelConfig
 from model.sizes import model_preset
 from model.transformer import Transformer
+from tasks.artifact import Step
+from tests.posttraining import Label
 from tests.training.layouts import Part, part
 from tests.training.test_checkpoint import full_disk
 from training import checkpoint, checkpoint_writer
 from training.checkpoint import CheckpointError
 from training.checkpoint_writer import Writer
+from training.inputs import load_model
 from training.layout import Layout
 from training.parallel import World, join
 
@@ -180,6 +183,16 @@ def test_any_layout_is_filled_bit_for_bit(root: Path, written: str) -> None:
 
     model = checkpoint.load_model(source)
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in whole.items())
+
+
+def test_a_published_model_of_several_files_is_one_model(root: Path, tmp_path: Path) -> None:
+    """As a stage publishes `final/`, and the next one reads it."""
+    step = Step("base", Label(name="base"), str(tmp_path))
+    copied = shutil.copytree(directory(root, "data-2-expert-2"), tmp_path / "final")
+    for path in sorted(copied.iterdir()):
+        step.adopt(f"model/{path.name}", path)
+    model = load_model(step.publish({}).uri)
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in weights(1).items())
 
 
 def test_weights_are_spread_over_the_ranks_that_hold_them(root: Path) -> None:
