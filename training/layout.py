@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from model.config import Config, ModelConfig, parameter_count, score_flops_per_token
 
@@ -32,14 +32,6 @@ class Layout(Config):
     """Pieces of the network on each pipeline rank (virtual stages); more of them, less waiting and more traffic."""
     expert: int = Field(default=1, gt=0)
     """Ranks that share the experts of a layer (K2: 16)."""
-
-    @model_validator(mode="after")
-    def _pieces_on_ranks(self) -> Layout:
-        if self.virtual > 1 and self.pipeline == 1:
-            raise ValueError(
-                f"virtual = {self.virtual} pieces a rank, of a pipeline of one rank: set pipeline, or leave virtual out"
-            )
-        return self
 
     @property
     def copy_ranks(self) -> int:
@@ -64,6 +56,10 @@ class Layout(Config):
     def require(self, model: ModelConfig) -> None:
         """Raise `LayoutError` where `model` cannot be cut so."""
         pieces = self.pipeline * self.virtual
+        if self.virtual > 1 and self.pipeline == 1:
+            raise LayoutError(
+                f"virtual = {self.virtual} pieces a rank, of a pipeline of one rank: set pipeline, or leave virtual out"
+            )
         if pieces > model.num_hidden_layers:
             raise LayoutError(
                 f"pipeline x virtual = {self.pipeline} x {self.virtual} pieces for {model.num_hidden_layers} layers: "

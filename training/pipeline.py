@@ -30,6 +30,8 @@ from training.mesh import Mesh
 from training.parallel import lost
 from training.samples import IGNORED, PADDING
 
+log = logging.getLogger(__name__)
+
 
 class _WithLoss(torch.autograd.Function):
     """x, from whose backward on `loss` has a gradient of one: a loss that no later piece sees."""
@@ -166,6 +168,17 @@ class PipelineEngine(Engine):
         if self.config.separate_documents or more:
             ids_BS = batch.document_ids_BS if self.config.separate_documents else torch.zeros_like(batch.tokens_BS)
             inputs["documents_BS"] = self._filled(ids_BS, more, PADDING)
+        if (
+            backward
+            and count > most
+            and (count, tokens_BS.shape[1]) not in self._schedules
+            and not self.mesh.world.rank
+        ):
+            log.warning(
+                "%d micro-batches for %d pipeline ranks of %d pieces each: their schedule takes %d, of which some are "
+                "padding; a smaller run.micro_batch, or a larger batch, has more",
+                *(most, self.mesh.layout.pipeline, self.mesh.layout.virtual, count),
+            )
         schedule = self._schedule(count, tokens_BS.shape[1])
         first = (tokens_BS,) if self.mesh.pipeline.rank == 0 else ()
         targets_BS = self._filled(batch.targets_BS, more, IGNORED)

@@ -115,7 +115,7 @@ class Trainer:
         self._open_streams()
 
     def _open_streams(self) -> None:
-        self.streams = Streams(self.config, self.tokens, self.cache, self.mesh.data, self.rollbacks.all)
+        self.streams = Streams(self.config, self.tokens, self.cache, self.mesh, self.rollbacks.all)
 
     # ----------------------------------------------------------------------------------------------------- the run
 
