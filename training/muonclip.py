@@ -40,7 +40,14 @@ from model.attention import MultiHeadLatentAttention
 from training.adamw import AdamW
 from training.config import MuonClipConfig
 from training.mesh import Mesh
-from training.newton_schulz import COEFFICIENTS, NORM_FLOOR, RMS_MATCH, newton_schulz_wide, rms_bounds
+from training.newton_schulz import (
+    COEFFICIENTS,
+    NORM_FLOOR,
+    RMS_MATCH,
+    newton_schulz_cost,
+    newton_schulz_wide,
+    rms_bounds,
+)
 from training.owners import MuonClipError, Pieces, Roll, Stack, stack_up
 from training.qk_clip import Clip, by_row, mla_factors, qk_gamma
 
@@ -84,6 +91,8 @@ class MuonClip(torch.optim.Optimizer):
     summed over those ranks. Every holder owns a share of the matrices, even in Newton-Schulz cost: it alone keeps
     their momentum and orthogonalises them (ZeRO-1 by matrix); AdamW's state is cut by flat ranges.
 
+    `heads` names weights whose heads are orthogonalised apart, with the rows of each part of one head's block.
+
     The learning rate is `param_groups[i]["lr"]`, as in any torch optimizer; group 0 is Muon's, group 1 AdamW's.
     """
 
@@ -96,6 +105,7 @@ class MuonClip(torch.optim.Optimizer):
         lr: float = 0.0,
         mesh: Mesh | None = None,
         experts: Mapping[str, int] | None = None,
+        heads: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.config = config or MuonClipConfig()
         self.mesh = mesh or Mesh()
@@ -114,7 +124,14 @@ class MuonClip(torch.optim.Optimizer):
         self._device = next(iter(self._named.values())).device
         self._sharded = set(experts or {}) if self.mesh.expert.size > 1 else set()
         self._working = {parameter for parameter in self._named.values() if parameter.dtype != torch.float32}
-        self._stacks = stack_up(muon, experts or {}, self.mesh)
+        ratio = self.config.gram_ratio
+        self._stacks = stack_up(
+            muon,
+            experts or {},
+            heads or {},
+            self.mesh,
+            lambda n, m: newton_schulz_cost(n, m, self.coefficients, ratio),
+        )
         self._adamw = [
             AdamW(
                 {name: p for name, p in adamw.items() if (name in self._sharded) == sharded}, self.config, holders, at
@@ -151,12 +168,15 @@ class MuonClip(torch.optim.Optimizer):
 
             return factors
 
-        attention = {
-            int(re.findall(r"\d+", name)[0]): clip(module)
-            for name, module in model.named_modules()
-            if isinstance(module, MultiHeadLatentAttention)
-        }
-        return cls(muon, adamw, config, attention, mesh=mesh, experts=experts)
+        attention: dict[int, Clip] = {}
+        heads: dict[str, Sequence[int]] = {}
+        for name, module in model.named_modules():
+            if isinstance(module, MultiHeadLatentAttention):
+                attention[int(re.findall(r"\d+", name)[0])] = clip(module)
+                if config.per_head:
+                    heads[f"{name}.q_b_proj.weight"] = [module.nope + module.rope]
+                    heads[f"{name}.kv_b_proj.weight"] = [module.nope, module.value]
+        return cls(muon, adamw, config, attention, mesh=mesh, experts=experts, heads=heads)
 
     @property
     def matrices(self) -> int:
@@ -232,7 +252,9 @@ class MuonClip(torch.optim.Optimizer):
         sent_GNM = stack.momentum_GNM.new_empty((0, stack.n, stack.m), dtype=stack.sent_dtype(dtype))
         if len(stack.own):
             direction_GNM = stack.direction(self.config.momentum, self.config.nesterov)
-            sent_GNM, norm_G, rank_G = newton_schulz_wide(direction_GNM, self.coefficients, dtype)
+            sent_GNM, norm_G, rank_G = newton_schulz_wide(
+                direction_GNM, self.coefficients, dtype, self.config.gram_ratio
+            )
             rms_G = torch.linalg.vector_norm(sent_GNM, dim=(1, 2), dtype=torch.float32)
             rms_G = rms_G * RMS_MATCH / math.sqrt(stack.n)  # 0.2 sqrt(M) / sqrt(N M)
             n_G, m_G = torch.full_like(norm_G, stack.n), torch.full_like(norm_G, stack.m)
