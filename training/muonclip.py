@@ -255,7 +255,7 @@ class MuonClip(torch.optim.Optimizer):
             sent_GNM, norm_G, rank_G = newton_schulz_wide(
                 direction_GNM, self.coefficients, dtype, self.config.gram_ratio
             )
-            rms_G = torch.linalg.vector_norm(sent_GNM, dim=(1, 2), dtype=torch.float32)
+            rms_G = torch.linalg.vector_norm(sent_GNM, dim=(1, 2)).float()
             rms_G = rms_G * RMS_MATCH / math.sqrt(stack.n)  # 0.2 sqrt(M) / sqrt(N M)
             n_G, m_G = torch.full_like(norm_G, stack.n), torch.full_like(norm_G, stack.m)
             table_G6[own] += torch.stack([torch.ones_like(norm_G), norm_G, rank_G, rms_G, n_G, m_G], dim=1)

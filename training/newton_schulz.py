@@ -122,28 +122,19 @@ def newton_schulz_wide(
         gram_GNN = x_GNM @ x_GNM.mT
         if number == 0:
             rank_G = 1 / torch.linalg.vector_norm(gram_GNN, dim=(1, 2), dtype=torch.float32).square().clamp(min=1e-30)
-        if in_gram_form:
-            x_GNM = _product(gram_GNN, run) @ x_GNM
-        else:
-            (a, b, c) = run[0]
-            poly_GNN = torch.baddbmm(gram_GNN, gram_GNN, gram_GNN, beta=b, alpha=c)
-            x_GNM = torch.baddbmm(x_GNM, poly_GNN, x_GNM, beta=a)
+        x_GNM = _product(gram_GNN, run) @ x_GNM
     return x_GNM, norm_G, rank_G
 
 
 def _product(gram_GNN: Tensor, run: Sequence[tuple[float, float, float]]) -> Tensor:
-    """The product Q of the polynomials of `run` that starts from X with X X^T = `gram_GNN`."""
+    """The product Q of the polynomials a I + b A + c A^2 of `run`, which starts from X with X X^T = `gram_GNN`."""
     q_GNN: Tensor | None = None
     for left, (a, b, c) in zip(range(len(run) - 1, -1, -1), run, strict=True):
-        poly_GNN = torch.baddbmm(gram_GNN, gram_GNN, gram_GNN, beta=b, alpha=c)  # without a, which beta adds below
+        poly_GNN = torch.baddbmm(gram_GNN, gram_GNN, gram_GNN, beta=b, alpha=c)
+        poly_GNN.diagonal(dim1=1, dim2=2).add_(a)
         if left:
-            half_GNN = torch.baddbmm(gram_GNN, poly_GNN, gram_GNN, beta=a)
-            gram_GNN = torch.baddbmm(half_GNN, half_GNN, poly_GNN, beta=a)
-        if q_GNN is None:
-            q_GNN = poly_GNN
-            q_GNN.diagonal(dim1=1, dim2=2).add_(a)
-        else:
-            q_GNN = torch.baddbmm(q_GNN, poly_GNN, q_GNN, beta=a)
+            gram_GNN = poly_GNN @ gram_GNN @ poly_GNN
+        q_GNN = poly_GNN if q_GNN is None else poly_GNN @ q_GNN
     assert q_GNN is not None
     return q_GNN
 
