@@ -37,6 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from model.attention import MultiHeadLatentAttention
+from training import expert_parallel
 from training.adamw import AdamW
 from training.config import MuonClipConfig
 from training.mesh import Mesh
@@ -122,7 +123,7 @@ class MuonClip(torch.optim.Optimizer):
         self.coefficients = COEFFICIENTS[self.config.coefficients]
         self.steps = 0
         self._device = next(iter(self._named.values())).device
-        self._sharded = set(experts or {}) if self.mesh.expert.size > 1 else set()
+        sharded = set(experts or {}) if self.mesh.expert.size > 1 else set()
         self._working = {parameter for parameter in self._named.values() if parameter.dtype != torch.float32}
         ratio = self.config.gram_ratio
         self._stacks = stack_up(
@@ -132,11 +133,10 @@ class MuonClip(torch.optim.Optimizer):
             self.mesh,
             lambda n, m: newton_schulz_cost(n, m, self.coefficients, ratio),
         )
+        kept = [{name: p for name, p in adamw.items() if (name in sharded) == part} for part in (False, True)]
         self._adamw = [
-            AdamW(
-                {name: p for name, p in adamw.items() if (name in self._sharded) == sharded}, self.config, holders, at
-            )
-            for sharded, holders, at in ((False, self.mesh.data, {}), (True, self.mesh.expert_data, experts))
+            AdamW(kept[0], self.config, self.mesh.data),
+            AdamW(kept[1], self.config, self.mesh.expert_data, experts),
         ]
         self.clips_LH = torch.zeros(0, dtype=torch.int64)  # how often each head was clipped, over the whole run
         self.last_report: StepReport | None = None
@@ -152,14 +152,11 @@ class MuonClip(torch.optim.Optimizer):
         apart = {"embed_tokens.weight", "lm_head.weight"}
         muon: dict[str, nn.Parameter] = {}
         adamw: dict[str, nn.Parameter] = {}
-        experts: dict[str, int] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 router = name.endswith(".mlp.gate.weight") and config.router == "adamw"
                 keeps_adamw = config.matrices == "adamw" or router or parameter.ndim < 2 or name in apart
                 (adamw if keeps_adamw else muon)[name] = parameter
-                if ".mlp.experts." in name:
-                    experts[name] = mesh.place.expert * len(parameter)
 
         def clip(layer: MultiHeadLatentAttention) -> Clip:
             def factors(gamma_H: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -176,6 +173,7 @@ class MuonClip(torch.optim.Optimizer):
                 if config.per_head:
                     heads[f"{name}.q_b_proj.weight"] = [module.nope + module.rope]
                     heads[f"{name}.kv_b_proj.weight"] = [module.nope, module.value]
+        experts = {name: first for name, (first, _) in expert_parallel.pieces(model).items()}
         return cls(muon, adamw, config, attention, mesh=mesh, experts=experts, heads=heads)
 
     @property
@@ -345,13 +343,6 @@ class MuonClip(torch.optim.Optimizer):
         """The error that every rank raises: the first that some rank can name."""
         told = self.mesh.world.gather_texts(mine[0] if mine else "")
         return MuonClipError(next(text for text in told if text))
-
-    def assert_ranks_agree(self) -> None:
-        """Raise `RankError` unless ranks that hold the same parameters hold the same values."""
-        for holders, sharded in ((self.mesh.data, False), (self.mesh.expert_data, True)):
-            held = [parameter for name, parameter in self._named.items() if (name in self._sharded) == sharded]
-            if held:
-                holders.assert_equal("weights", held)
 
     # ------------------------------------------------------------------------------------------------------- state
 
