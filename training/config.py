@@ -23,10 +23,18 @@ class MuonClipConfig(Config):
     """mu of Muon's momentum (Moonlight's public code)."""
     nesterov: bool = True
     """Orthogonalise G + mu M and not M (Moonlight's public code)."""
-    coefficients: Literal["quintic", "polar_express_5", "polar_express_6"] = "quintic"
-    """Newton-Schulz coefficient set; `training.muonclip.COEFFICIENTS` names the sources."""
+    coefficients: Literal["quintic", "quintic_varied", "polar_express_5", "polar_express_6", "polar_express_8"] = (
+        "quintic"
+    )
+    """Newton-Schulz coefficient set; `training.newton_schulz.COEFFICIENTS` names the sources."""
     newton_schulz_dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the Newton-Schulz iterations; momentum and weights stay float32."""
+    gram_ratio: float | None = Field(default=2.0, ge=1)
+    """Newton-Schulz iterates on the N x N Gram matrix where a matrix is at least so many times as long as wide, which
+    takes 0.7 of the operations at 3.5 (K2's experts) and 0.54 at 8; None never does (docs/pretraining.md)."""
+    per_head: bool = False
+    """Orthogonalise each head's rows of the up-projections of queries, keys and values apart ("Muon split", as some
+    successors do); Algorithm 1 takes the linear layer as one matrix."""
     weight_decay: float = Field(default=0.1, ge=0)
     """Decoupled decay of every parameter with two or more dimensions, embeddings and head included (K2 report 2.5)."""
     betas: tuple[float, float] = (0.9, 0.95)

@@ -142,8 +142,8 @@ def plan(
     flops = sum(span.updates * update_flops(model, span.stage) for span in stages.spans)
     last = stage_rows(stages)[-1]
     first = stages.stages[0]
-    steps = len(COEFFICIENTS[optimizer.coefficients].steps)
-    newton_schulz = steps * sum(number * newton_schulz_cost(rows, columns) for number, rows, columns in shapes)
+    form = COEFFICIENTS[optimizer.coefficients], optimizer.gram_ratio
+    newton_schulz = sum(number * newton_schulz_cost(rows, columns, *form) for number, rows, columns in shapes)
     hours = flops / hardware.achieved_flops / 3600
     return Plan(
         parameters=count.total,
