@@ -191,7 +191,8 @@ def _verdict(found: RankPlan) -> Iterator[str]:
     price = f", price {closed.money:,.0f}" if closed.money else ""
     yield (
         f"{closed.days:,.1f} days at {found.mfu:.0%} of the peak: {closed.accelerator_hours:,.0f} accelerator-hours, "
-        f"{closed.flops:.3g} FLOPs{price}."
+        f"{closed.flops:.3g} FLOPs{price}. Newton-Schulz on {closed.muon_matrices:,} matrices adds "
+        f"{words.share(closed.newton_schulz_share)}."
     )
     if built.problems:
         yield ""

@@ -304,8 +304,8 @@ def _owned(optimizer: MuonClip, reader: int, readers: int) -> _Owned:
         cost += slots * stack.cost
         # what every holder gets, and the owner's new masters, are there until all is checked
         step += 2 * stack.size * matrix + slots * matrix * master
-        # direction, two iterates, and the two products of the smaller side
-        largest = max(largest, slots * (8 * matrix + 4 * stack.n * stack.n))
+        # direction, two iterates, and at most four products of the smaller side
+        largest = max(largest, slots * (8 * matrix + 8 * stack.n * stack.n))
     for adamw in rest:
         for piece in adamw.pieces[reader * adamw.holders.size // readers]:
             state += (piece.stop - piece.start) * (8 + _master(piece.parameter.dtype))

