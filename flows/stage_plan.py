@@ -162,10 +162,10 @@ def corpus_of(config: PretrainConfig, artifact: Artifact) -> Corpus:
     """How a run of `config` reads these token shards. Raises OrderError where `most_epochs` does not allow it, or the
     mix asks for what is not there."""
     from training.cache import Cache
-    from training.parallel import World
+    from training.mesh import Mesh
     from training.streams import Streams
 
-    streams = Streams(config, artifact.uri, Cache.from_environment(), World(), ())
+    streams = Streams(config, artifact.uri, Cache.from_environment(), Mesh(), ())
     try:
         streams.require()
         return Corpus(artifact.uri, artifact.statistics["tokens"], streams.epochs())
