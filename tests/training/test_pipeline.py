@@ -64,11 +64,20 @@ def batch_of(samples: int, length: int, rows: range | None = None) -> Batch:
     return Batch(tokens_BS[part], targets_BS[part], zeros_B, zeros_B, 1, documents_BS[part])
 
 
+def stages_of(engine: PipelineEngine) -> list[PipelineStage]:
+    """The stages of all its schedules."""
+    schedules = engine._schedules.values()
+    return [stage for each in schedules for stage in (each._stages if hasattr(each, "_stages") else [each._stage])]
+
+
 def buffers(engine: PipelineEngine) -> int:
     """Tensors that this rank holds to receive into."""
-    schedules = engine._schedules.values()
-    stages = [stage for each in schedules for stage in (each._stages if hasattr(each, "_stages") else [each._stage])]
-    infos = [info for stage in stages for by in (stage.args_recv_info, stage.grad_recv_info) for info in by.values()]
+    infos = [
+        info
+        for stage in stages_of(engine)
+        for by in (stage.args_recv_info, stage.grad_recv_info)
+        for info in by.values()
+    ]
     return sum(each.buffer is not None and not each.buffer.is_meta for info in infos for each in info)
 
 
@@ -122,6 +131,7 @@ def compare(
     # what is received has memory while it is on its way, however many micro-batches there are
     assert max(received) <= 2 * layout.virtual - 1
     assert buffers(engine) == 0
+    assert not any(stage.fwd_cache for stage in stages_of(engine))
     names = [name for rank in mesh.pipeline.gather_texts("\n".join(cut.state_dict())) for name in rank.split("\n")]
     assert sorted(names) == sorted(whole.state_dict())
 
