@@ -282,6 +282,38 @@ def test_padding_fills_what_the_schedule_needs(virtual: int) -> None:
         dist.destroy_process_group()
 
 
+@pytest.mark.parametrize(("virtual", "count"), [(2, 4), (2, 5), (2, 8), (3, 12)])
+def test_ranks_wait_as_little_as_the_schedule_promises(virtual: int, count: int) -> None:
+    """torch's order, counted through: (P - 1) / (V M + P - 1) of the time, where a backward takes two forwards."""
+    ranks, last = 4, 4 * virtual - 1
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        stages = [PipelineStage(torch.nn.Identity(), ranks * piece, last + 1, DEVICE) for piece in range(virtual)]
+        order = ScheduleInterleaved1F1B(stages, count).pipeline_order
+    finally:
+        dist.destroy_process_group()
+    left = {rank: [str(action) for action in actions if action is not None] for rank, actions in order.items()}
+    ended: dict[str, int] = {}
+    clocks = [0] * ranks
+    while any(left.values()):
+        ready = []
+        for rank, actions in left.items():
+            if actions:
+                piece, kind, number = re.fullmatch(r"(\d+)([FB])(\d+)", actions[0]).groups()
+                before = [f"{int(piece) - 1}F{number}"] if kind == "F" and int(piece) else []
+                if kind == "B":
+                    before = [f"{last}F{number}" if int(piece) == last else f"{int(piece) + 1}B{number}"]
+                if all(each in ended for each in before):
+                    ready.append(
+                        (rank, 1 if kind == "F" else 2, max([clocks[rank], *(ended[each] for each in before)]))
+                    )
+        assert ready, "no rank can go on"
+        for rank, takes, begins in ready:
+            clocks[rank] = ended[left[rank].pop(0)] = begins + takes
+    waits = 1 - 3 * virtual * count / max(clocks)
+    assert waits == pytest.approx((ranks - 1) / (virtual * count + ranks - 1))
+
+
 def lose(layout: Layout, number: signal.Signals) -> Callable[[int], None]:
     """Training in which rank 0 gets a signal in the middle of its second update."""
     (port,) = free_ports(1)
