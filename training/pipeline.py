@@ -32,6 +32,8 @@ from training.samples import IGNORED, PADDING
 
 log = logging.getLogger(__name__)
 
+Schedule = Schedule1F1B | ScheduleInterleaved1F1B
+
 
 class _WithLoss(torch.autograd.Function):
     """x, from whose backward on `loss` has a gradient of one: a loss that no later piece sees."""
@@ -93,6 +95,8 @@ class _Stage(PipelineStage):
         super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
         if self.has_backward:
             self._place(self.grad_recv_info[bwd_chunk_id], torch.device("meta"))
+        else:
+            del self.fwd_cache[bwd_chunk_id]  # torch keeps what an evaluation computed until the next one
 
 
 class _Piece(nn.Module):
@@ -139,9 +143,17 @@ class PipelineEngine(Engine):
         # a step that fails is logged with the whole schedule, hundreds of lines of every rank; the error says enough
         logging.getLogger(ScheduleInterleaved1F1B.__module__).setLevel(logging.CRITICAL)
         self._pieces = mesh.layout.layers(config.model)
-        self._schedules: dict[tuple[int, int], Schedule1F1B | ScheduleInterleaved1F1B] = {}
+        self._schedules: dict[tuple[int, int], Schedule] = {}
         self.sums = self._zeros()
         self.targets, self.aux_weight = 1.0, 0.0
+        for stage in config.stages.stages:
+            most, count = self._micro_batches(stage.batch)
+            if count > most and mesh.world.rank == 0:
+                log.warning(
+                    "stage %r: %d micro-batches a rank become %d, filled up with padding, because %d pipeline ranks of "
+                    "%d pieces each need them; a smaller run.micro_batch or a larger batch makes them useful",
+                    *(stage.name, most, count, mesh.layout.pipeline, mesh.layout.virtual),
+                )
 
     def train(self, batch: Batch, targets: float, samples: int) -> Sums:
         """Forwards and backwards over `batch`, this rank's share of a global batch; gradients are added up."""
@@ -159,26 +171,13 @@ class PipelineEngine(Engine):
         return self.sums.nll
 
     def _run(self, batch: Batch, samples: int, backward: bool) -> None:
-        size = self.config.run.micro_batch
-        most = math.ceil(math.ceil(samples / self.mesh.data.size) / size)
-        count = self.mesh.layout.micro_batches(most)
-        more = count * size - len(batch.tokens_BS)
+        count = self._micro_batches(samples)[1]
+        more = count * self.config.run.micro_batch - len(batch.tokens_BS)
         tokens_BS = self._filled(batch.tokens_BS, more, 0)
         inputs: dict[str, Any] = {"tokens_BS": tokens_BS}
         if self.config.separate_documents or more:
             ids_BS = batch.document_ids_BS if self.config.separate_documents else torch.zeros_like(batch.tokens_BS)
             inputs["documents_BS"] = self._filled(ids_BS, more, PADDING)
-        if (
-            backward
-            and count > most
-            and (count, tokens_BS.shape[1]) not in self._schedules
-            and not self.mesh.world.rank
-        ):
-            log.warning(
-                "%d micro-batches for %d pipeline ranks of %d pieces each: their schedule takes %d, of which some are "
-                "padding; a smaller run.micro_batch, or a larger batch, has more",
-                *(most, self.mesh.layout.pipeline, self.mesh.layout.virtual, count),
-            )
         schedule = self._schedule(count, tokens_BS.shape[1])
         first = (tokens_BS,) if self.mesh.pipeline.rank == 0 else ()
         targets_BS = self._filled(batch.targets_BS, more, IGNORED)
@@ -191,39 +190,43 @@ class PipelineEngine(Engine):
                 raise lost(error) from error
             raise
 
+    def _micro_batches(self, samples: int) -> tuple[int, int]:
+        """Those of the largest share of `samples`, and as many as all ranks run."""
+        most = math.ceil(math.ceil(samples / self.mesh.data.size) / self.config.run.micro_batch)
+        return most, self.mesh.layout.micro_batches(most)
+
     def _filled(self, values_BS: Tensor, more: int, value: int) -> Tensor:
         return F.pad(values_BS, (0, 0, 0, more), value=value).to(self.device)
 
-    def _schedule(self, count: int, length: int) -> Schedule1F1B | ScheduleInterleaved1F1B:
+    def _schedule(self, count: int, length: int) -> Schedule:
         """The schedule of so many micro-batches of rows of `length` tokens."""
-        key = (count, length)
-        if key not in self._schedules:
-            config, ranks = self.config, self.mesh.pipeline
-            # shapes told beforehand: torch would else find them by a forward on random numbers, and send them pickled
-            dtype = next(self.model.parameters()).dtype
-            shape = (config.run.micro_batch, length, config.model.hidden_size)
-            x_BSD = torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
-            tokens_BS = torch.empty(shape[:2], dtype=torch.int64, device="meta")
-            stages = [
-                _Stage(
-                    _Piece(self, layers),
-                    index,
-                    len(self._pieces),
-                    self.device,
-                    input_args=x_BSD if index else tokens_BS,
-                    output_args=x_BSD,
-                    group=ranks.group,
-                )
-                for index, layers in enumerate(self._pieces)
-                if index % ranks.size == ranks.rank
-            ]
-            one = len(stages) == 1
-            self._schedules[key] = (
-                Schedule1F1B(stages[0], count, loss_fn=self._loss, scale_grads=False)
-                if one
-                else ScheduleInterleaved1F1B(stages, count, loss_fn=self._loss, scale_grads=False)  # type: ignore[arg-type]
+        if (count, length) in self._schedules:
+            return self._schedules[count, length]
+        # shapes told beforehand: torch would else find them by a forward on what memory holds, and send them pickled
+        shape = (self.config.run.micro_batch, length, self.config.model.hidden_size)
+        dtype = next(self.model.parameters()).dtype
+        x_BSD = torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
+        tokens_BS = torch.empty(shape[:2], dtype=torch.int64, device="meta")
+        ranks = self.mesh.pipeline
+        stages = [
+            _Stage(
+                _Piece(self, layers),
+                index,
+                len(self._pieces),
+                self.device,
+                input_args=x_BSD if index else tokens_BS,
+                output_args=x_BSD,
+                group=ranks.group,
             )
-        return self._schedules[key]
+            for index, layers in enumerate(self._pieces)
+            if index % ranks.size == ranks.rank
+        ]
+        if self.mesh.layout.virtual == 1:
+            made: Schedule = Schedule1F1B(stages[0], count, loss_fn=self._loss, scale_grads=False)
+        else:
+            made = ScheduleInterleaved1F1B([*stages], count, loss_fn=self._loss, scale_grads=False)
+        self._schedules[count, length] = made
+        return made
 
     def _loss(self, hidden_BSD: Tensor, targets_BS: Tensor) -> Tensor:
         """A micro-batch's share of the mean cross-entropy, on the rank that holds the head."""

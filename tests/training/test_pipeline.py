@@ -64,11 +64,20 @@ def batch_of(samples: int, length: int, rows: range | None = None) -> Batch:
     return Batch(tokens_BS[part], targets_BS[part], zeros_B, zeros_B, 1, documents_BS[part])
 
 
+def stages_of(engine: PipelineEngine) -> list[PipelineStage]:
+    """The stages of all its schedules."""
+    schedules = engine._schedules.values()
+    return [stage for each in schedules for stage in (each._stages if hasattr(each, "_stages") else [each._stage])]
+
+
 def buffers(engine: PipelineEngine) -> int:
     """Tensors that this rank holds to receive into."""
-    schedules = engine._schedules.values()
-    stages = [stage for each in schedules for stage in (each._stages if hasattr(each, "_stages") else [each._stage])]
-    infos = [info for stage in stages for by in (stage.args_recv_info, stage.grad_recv_info) for info in by.values()]
+    infos = [
+        info
+        for stage in stages_of(engine)
+        for by in (stage.args_recv_info, stage.grad_recv_info)
+        for info in by.values()
+    ]
     return sum(each.buffer is not None and not each.buffer.is_meta for info in infos for each in info)
 
 
@@ -122,6 +131,7 @@ def compare(
     # what is received has memory while it is on its way, however many micro-batches there are
     assert max(received) <= 2 * layout.virtual - 1
     assert buffers(engine) == 0
+    assert not any(stage.fwd_cache for stage in stages_of(engine))
     names = [name for rank in mesh.pipeline.gather_texts("\n".join(cut.state_dict())) for name in rank.split("\n")]
     assert sorted(names) == sorted(whole.state_dict())
 
@@ -270,6 +280,38 @@ def test_padding_fills_what_the_schedule_needs(virtual: int) -> None:
                     schedule(fewer)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("virtual", "count"), [(2, 4), (2, 5), (2, 8), (3, 12)])
+def test_ranks_wait_as_little_as_the_schedule_promises(virtual: int, count: int) -> None:
+    """torch's order, counted through: (P - 1) / (V M + P - 1) of the time, where a backward takes two forwards."""
+    ranks, last = 4, 4 * virtual - 1
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        stages = [PipelineStage(torch.nn.Identity(), ranks * piece, last + 1, DEVICE) for piece in range(virtual)]
+        order = ScheduleInterleaved1F1B(stages, count).pipeline_order
+    finally:
+        dist.destroy_process_group()
+    left = {rank: [str(action) for action in actions if action is not None] for rank, actions in order.items()}
+    ended: dict[str, int] = {}
+    clocks = [0] * ranks
+    while any(left.values()):
+        ready = []
+        for rank, actions in left.items():
+            if actions:
+                piece, kind, number = re.fullmatch(r"(\d+)([FB])(\d+)", actions[0]).groups()
+                before = [f"{int(piece) - 1}F{number}"] if kind == "F" and int(piece) else []
+                if kind == "B":
+                    before = [f"{last}F{number}" if int(piece) == last else f"{int(piece) + 1}B{number}"]
+                if all(each in ended for each in before):
+                    ready.append(
+                        (rank, 1 if kind == "F" else 2, max([clocks[rank], *(ended[each] for each in before)]))
+                    )
+        assert ready, "no rank can go on"
+        for rank, takes, begins in ready:
+            clocks[rank] = ended[left[rank].pop(0)] = begins + takes
+    waits = 1 - 3 * virtual * count / max(clocks)
+    assert waits == pytest.approx((ranks - 1) / (virtual * count + ranks - 1))
 
 
 def lose(layout: Layout, number: signal.Signals) -> Callable[[int], None]:
