@@ -303,7 +303,7 @@ def finished(runs: list[tuple[Path, list[subprocess.Popen[bytes]]]]) -> list[Pat
 def rate(work: Path) -> float:
     """Tokens a second, the median of the updates between the first two and the last two."""
     records = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
-    return median([record["timing"]["tokens_per_second"] for record in records if record["kind"] == "update"][2:-2])
+    return median([record["timing"]["tokens_per_second"] for record in records if record["event"] == "update"][2:-2])
 
 
 if __name__ == "__main__":
