@@ -11,10 +11,12 @@
   backward, both at one rate, which is unkind to Newton-Schulz: its products are the larger ones.
 - loop: a run of the laptop model through `training.pretrain`: CPU-seconds in forward and backward, in the optimizer,
   and in everything else (reading, clipping, judging, metrics, checkpoints), by part.
-- ranks: tokens a second of such runs as processes of one thread: one rank, two ranks with twice the batch under gloo,
-  and two ranks that know nothing of each other, which is the most that this machine can give.
+- ranks: such runs as processes of one thread: one rank, two ranks with twice the batch under gloo, and two processes
+  that know nothing of each other, whose tokens a second are the most that this machine can give. CPU-seconds count what
+  two ranks do more (sums of gradients, exchange, what both do alike); the clock also counts waiting for each other,
+  and wants a machine that does nothing else.
 
-One thread, sides in turns, medians of rounds. Wall time, which `ranks` needs, wants a machine that does nothing else.
+One thread, sides in turns, medians of rounds.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -54,6 +57,7 @@ HOUSE = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HOUSE)}
 SEQUENCE, BATCH, END = 256, 16, 1
 HALF_A_MILLION = 1 << 19
+MICRO_BATCHES, SHORT, LONG = 4, 2, 6  # of `ranks`: a rank's micro-batches in an update, and the updates of its runs
 SOME = {"experts": 24, "others": 2}  # matrices of a shape of the gpu preset that are measured
 
 
@@ -256,30 +260,38 @@ def tokens_of(folder: Path) -> str:
 
 
 def ranks(folder: Path, arguments: argparse.Namespace) -> None:
-    rates: dict[str, list[float]] = {"one rank": [], "two ranks": [], "two alone": []}
-    for number in range(max(1, arguments.rounds // 3)):
-        here = folder / str(number)
-        rates["one rank"].append(sum(rate(each) for each in finished([start(here, "one", 1)])))
-        rates["two ranks"].append(sum(rate(each) for each in finished([start(here, "two", 2)])))
-        alone = [start(here, name, 1) for name in ("first", "second")]
-        rates["two alone"].append(sum(rate(each) for each in finished(alone)))
-    one, two, alone_rate = (median(each) for each in rates.values())
-    print(
-        f"ranks: the laptop model, {BATCH} x {SEQUENCE} tokens a rank and update, "
-        f"medians of {len(rates['one rank'])} runs"
-    )
+    seconds, rates = {}, {}
+    for name, size in (("one rank", 1), ("two ranks", 2)):
+        spent = []
+        for updates in SHORT, LONG:  # the difference has neither start nor end in it
+            before = children()
+            (work,) = finished([start(folder, f"{name} {updates}", size, updates)])
+            spent.append(children() - before)
+        seconds[name] = (spent[1] - spent[0]) / (LONG - SHORT) / size
+        rates[name] = rate(work)
+    alone = [start(folder, name, 1, LONG) for name in ("first alone", "second alone")]
+    rates["two alone"] = sum(rate(work) for work in finished(alone))
+    print(f"ranks: the laptop model, {MICRO_BATCHES * BATCH} x {SEQUENCE} tokens a rank and update")
     for name, each in rates.items():
-        print(f"  {name:>9}: {median(each):8,.0f} tokens/s")
-    print(f"  two ranks give {two / one / 2:.2f} of twice one rank; two processes alone {alone_rate / one / 2:.2f}")
-    print(f"  so of what the machine has for two, the ranks take {two / alone_rate:.2f}")
+        told = f", {seconds[name]:.2f} CPU-seconds a rank and update" if name in seconds else ""
+        print(f"  {name:>9}: {each:8,.0f} tokens/s{told}")
+    print(f"  by CPU-seconds two ranks do {seconds['one rank'] / seconds['two ranks']:.2f} of twice one rank's work")
+    twice = 2 * rates["one rank"]
+    print(f"  by the clock {rates['two ranks'] / twice:.2f}; two processes alone {rates['two alone'] / twice:.2f}")
 
 
-def start(folder: Path, name: str, size: int) -> tuple[Path, list[subprocess.Popen[bytes]]]:
+def children() -> float:
+    """CPU-seconds of all processes that were started here and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def start(folder: Path, name: str, size: int, updates: int) -> tuple[Path, list[subprocess.Popen[bytes]]]:
     """A run as the launcher starts it, a process for each rank."""
-    values = job(folder / name, "work", BATCH * size, 12)
+    values = job(folder / name, "work", MICRO_BATCHES * BATCH * size, updates)
     path = folder / name / "job.json"
     path.write_text(json.dumps(values))
-    port = str(20_000 + (os.getpid() * 7 + int(folder.name)) % 20_000)
+    port = str(20_000 + (os.getpid() * 7 + updates) % 20_000)
     processes = []
     for rank in range(size):
         place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_PORT": port}
@@ -301,9 +313,9 @@ def finished(runs: list[tuple[Path, list[subprocess.Popen[bytes]]]]) -> list[Pat
 
 
 def rate(work: Path) -> float:
-    """Tokens a second, the median of the updates between the first two and the last two."""
+    """Tokens a second, the median of the updates after the first."""
     records = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
-    return median([record["timing"]["tokens_per_second"] for record in records if record["kind"] == "update"][2:-2])
+    return median([record["timing"]["tokens_per_second"] for record in records if record["event"] == "update"][1:])
 
 
 if __name__ == "__main__":
