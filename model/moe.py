@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model import kernels
 from model.attention import Linear
 from model.config import ModelConfig
 from model.fused import fused
@@ -149,7 +150,7 @@ def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
                 rows = a[start:stop] if stop <= len(a) else F.pad(a[start:end], (0, 0, 0, stop - end))
                 torch.mm(rows, weight, out=out[start:stop])  # beyond `end` the next group writes over it
         return out[: len(a)]
-    sums = a.new_zeros(len(groups), len(a), b.shape[-1])
+    sums = a.new_empty(len(groups), len(a), b.shape[-1])
     for (start, end), total in zip(groups, sums.unbind(), strict=True):
         if start < end:
             more = size(end - start) - (end - start)
@@ -157,6 +158,8 @@ def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
             if len(right) < len(left):
                 right = F.pad(b[start:end], (0, 0, 0, more))
             torch.mm(left.mT, right, out=total)
+        else:
+            total.zero_()
     return sums
 
 
@@ -224,11 +227,12 @@ class _SwiGLUActivation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
-        return _silu_times(gate, up)
+        return kernels.silu_times(gate, up) if kernels.takes(gate, up) else _silu_times(gate, up)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        return _silu_times_backward(grads[0], *ctx.saved_tensors)
+        given = (grads[0], *ctx.saved_tensors)
+        return kernels.silu_times_backward(*given) if kernels.takes(*given) else _silu_times_backward(*given)
 
 
 @fused
