@@ -1,6 +1,6 @@
 """The network's speed on CPUs, beside transformers (a training step), the machine's products, and vLLM (generation).
 
-    python benchmarks/model.py [--preset 40m] [--rows 1,4] [--threads 1] [--rounds 7] [--only step,products,profile]
+    python benchmarks/model.py [--preset 40m] [--rows 1,4] [--threads 1] [--rounds 7] [--warm 16] [--only step,products]
     python benchmarks/model.py --only generate --vllm PYTHON
 
 - step: CPU-seconds of forward and backward in bfloat16 over rows of 1,024 tokens. Ours with and without the maxima that
@@ -17,7 +17,8 @@
 
 Every side is a process of its own with the same environment (`ENVIRONMENT`), holds its model for the whole run, and
 takes its turn in rounds, so that a busy machine hits all alike; medians are printed, and the median of the rounds'
-ratios. The GPU's part is benchmarks/model_gpu.py.
+ratios. The first `--warm` rounds of steps do not count: expert loads are new in every step, and oneDNN prepares a kernel
+for every shape it has not seen. The GPU's part is benchmarks/model_gpu.py.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def side(command: Sequence[str], settings: Mapping[str, Any], threads: int) -> I
         one.process.communicate()
 
 
-def rounds(sides: Mapping[str, Side], number: int, warm: int = 2) -> dict[str, list[dict[str, Any]]]:
+def rounds(sides: Mapping[str, Side], number: int, warm: int) -> dict[str, list[dict[str, Any]]]:
     """The figures of every side, turn about; the first `warm` rounds do not count."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for turn in range(warm + number):
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--preset", default="40m")
     parser.add_argument("--rows", default="1,4", help="rows of 1,024 tokens in a step")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--warm", type=int, default=16, help="rounds of steps before those that count")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peer", help="transformers' setting: attention,experts,plain or compiled")
     parser.add_argument("--vllm", help="vLLM's interpreter")
@@ -159,7 +161,7 @@ def train(parts: Sequence[str], config: ModelConfig, folder: Path, rows: int, ar
             sides[f"transformers ({peer})"] = enter("transformers", peer=peer)
         if "products" in parts:
             sides["its products"] = enter("products")
-        found = rounds(sides, arguments.rounds) if sides else {}
+        found = rounds(sides, arguments.rounds, arguments.warm) if sides else {}
         if "profile" in parts:
             print(enter("profile").turn(0)["table"])
     if found:

@@ -1,7 +1,7 @@
 """Passes over bfloat16 numbers on a CPU: one over memory where torch makes one for each operation.
 
-Compiled by numba when first called, and kept on disk from then on. Numbers are widened to float32, computed, and rounded
-to nearest even. torch's products stay torch's; every kernel has its peer in torch operations, which other dtypes and
+Compiled by numba when first called, and kept on disk from then on. Numbers are widened to float32 and rounded to
+nearest even at the end. Products stay torch's; every kernel has its peer in torch operations, which other dtypes and
 devices take, beside the place that calls it.
 
 Shape suffixes: N rows that are computed one by one (threads share them); R sequences, S their length, I queries of a
@@ -10,9 +10,11 @@ block, J keys, V dimensions of a value, in the cross-entropy the vocabulary; W w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -122,6 +124,14 @@ def _softmax(first, last, z_NJ, start, queries, top_N, total_N):
 
 
 @_kernel
+def _divide_rows(first, last, y_NW, by_N):
+    for row in range(first, last):
+        y_W, share = y_NW[row], np.float32(1) / by_N[row]
+        for place in range(len(y_W)):
+            y_W[place] = _narrow(_widen(y_W[place]) * share, y_W[place])
+
+
+@_kernel
 def _softmax_backward(first, last, z_NJ, dp_NJ, start, seen_first, queries, log_RS, dy_RSV, y_RSV):
     for row in range(first, last):
         sequence, query = row // queries, row % queries
@@ -210,6 +220,7 @@ def _rms_norm_backward(first, last, dy_NW, x_NW, weight_W, inverse_N, dx_NW, dwe
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
     return ThreadPoolExecutor(threads, thread_name_prefix="kernels")
 
 
@@ -225,7 +236,7 @@ def _run(kernel: Callable[..., None], rows: int, size: int, *arguments: Any) -> 
     if threads == 1:
         return kernel(0, rows, *given)
     cuts = [rows * cut // threads for cut in range(threads + 1)]
-    parts = [_pool(threads).submit(kernel, *cut, *given) for cut in zip(cuts[1:-1], cuts[2:], strict=True)]
+    parts = [_pool(threads).submit(kernel, *cut, *given) for cut in pairwise(cuts[1:])]
     kernel(cuts[0], cuts[1], *given)
     for part in parts:
         part.result()
@@ -259,6 +270,12 @@ def softmax(z_RIJ: Tensor, seen: int) -> tuple[Tensor, Tensor]:
     return top_RI, total_RI
 
 
+def divide_rows(y_RIV: Tensor, by_RI: Tensor) -> Tensor:
+    """Rows over a float32 each, in place, both contiguous."""
+    _run(_divide_rows, *_rows(y_RIV), _flat(y_RIV), by_RI.view(-1))
+    return y_RIV
+
+
 def softmax_backward(
     z_RIJ: Tensor, dp_RIJ: Tensor, start: int, seen: int, log_RS: Tensor, dy_RSV: Tensor, y_RSV: Tensor
 ) -> None:
@@ -276,7 +293,7 @@ def softmax_backward(
 
 
 def cross_entropy(z_CV: Tensor, targets_C: Tensor) -> Tensor:
-    """-log p(target) of each row, float32 (C,), whose logits become their gradients; both 0 where a target is below 0."""
+    """-log p(target) of each row, float32 (C,); its logits become their gradients. Both are 0 for a target below 0."""
     loss_C = torch.empty(len(z_CV))
     _run(_cross_entropy, len(z_CV), z_CV.numel(), z_CV, targets_C, loss_C)
     return loss_C
@@ -313,9 +330,7 @@ def rms_norm_backward(dy: Tensor, x: Tensor, weight_W: Tensor, inverse: Tensor) 
     rows, size = _rows(x)
     groups = -(-rows // SUMMED_ROWS)
     sums = torch.zeros(groups, x.shape[-1])
-    _run(
-        _rms_norm_backward, groups, size, _flat(dy), _flat(x), weight_W.float(), inverse.view(-1), _flat(dx), sums
-    )
+    _run(_rms_norm_backward, groups, size, _flat(dy), _flat(x), weight_W.float(), inverse.view(-1), _flat(dx), sums)
     return dx, sums.sum(0)
 
 
