@@ -31,10 +31,11 @@ SUMMED_ROWS = 128  # rows added up in one go, however many threads there are: th
 
 SUMS = {"reassoc", "contract", "nsz", "arcp"}  # sums in any order, so in vectors; NaN and infinity stay what they are
 _kernel = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=SUMS)
+_instruction: Any = intrinsic  # its stubs ask callers for the compiler's context
 _inlined = numba.njit(forceinline=True, error_model="numpy", fastmath={"contract"})
 
 
-@intrinsic
+@_instruction
 def _widen(context: Any, number: Any) -> Any:
     """A bfloat16's bits, or a float32, as float32."""
 
@@ -46,7 +47,7 @@ def _widen(context: Any, number: Any) -> Any:
     return types.float32(number), generate
 
 
-@intrinsic
+@_instruction
 def _narrow(context: Any, number: Any, like: Any) -> Any:
     """A float32 as what `like` is: itself, or the nearest bfloat16's bits."""
 
@@ -60,7 +61,7 @@ def _narrow(context: Any, number: Any, like: Any) -> Any:
     return like(types.float32, like), generate
 
 
-@intrinsic
+@_instruction
 def _ordered(context: Any, bits: Any) -> Any:
     """A bfloat16's bits as an integer of the same order; its own inverse."""
 
@@ -70,7 +71,7 @@ def _ordered(context: Any, bits: Any) -> Any:
     return (types.int16 if bits == types.uint16 else types.uint16)(bits), generate
 
 
-@intrinsic
+@_instruction
 def _two_to(context: Any, shifted: Any) -> Any:
     """2^n of the whole number n that was added to 1.5 * 2^23: its bits, moved into a float32's exponent."""
 

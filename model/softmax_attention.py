@@ -106,18 +106,18 @@ class _Blockwise(torch.autograd.Function):
                 for start, stop in blocks:
                     z_RIJ = _logits(q_RSQ, k_RQS, bias, heads, rows, start, stop)
                     if log_BHS is None:
-                        best_RI = z_RIJ.amax(-1) if top else None
+                        top_RI = z_RIJ.amax(-1) if top else None
                         y_RIV = torch.bmm(z_RIJ.softmax(-1), v_RSV[:, :stop])
                     else:
-                        best_RI, total_RI = kernels.softmax(z_RIJ, start if bias is None else stop)
-                        log_BHS[rows, :, start:stop] = (best_RI + total_RI.log()).unflatten(0, (-1, heads))
+                        top_RI, total_RI = kernels.softmax(z_RIJ, start if bias is None else stop)
+                        log_BHS[rows, :, start:stop] = (top_RI + total_RI.log()).unflatten(0, (-1, heads))
                         y_RIV = kernels.divide_rows(torch.bmm(z_RIJ, v_RSV[:, :stop]), total_RI)
                     y_BHSV[rows, :, start:stop] = y_RIV.unflatten(0, (-1, heads))
-                    if top:
-                        best_RHI = best_RI.unflatten(0, (-1, heads))
+                    if top and top_RI is not None:
+                        top_BHI = top_RI.unflatten(0, (-1, heads))
                         if real is not None:
-                            best_RHI = best_RHI.masked_fill(~real[rows, None, start:stop], -torch.inf)
-                        best_H = torch.maximum(best_H, best_RHI.amax((0, 2)))
+                            top_BHI = top_BHI.masked_fill(~real[rows, None, start:stop], -torch.inf)
+                        best_H = torch.maximum(best_H, top_BHI.amax((0, 2)))
         ctx.save_for_backward(q, k, v, bias, *(() if log_BHS is None else (y_BHSV, log_BHS)))
         ctx.scale = scale
         maxima_H = best_H.float()
@@ -134,15 +134,16 @@ class _Blockwise(torch.autograd.Function):
                 q_RSQ, k_RSQ, v_RSV, dy_RSV = (_side_by_side(t[rows]) for t in (q, k, v, grads[0]))
                 q_RSQ = q_RSQ * ctx.scale
                 k_RQS, v_RVS = k_RSQ.mT.contiguous(), v_RSV.mT.contiguous()
-                y_RSV, log_RS = (_side_by_side(t[rows]) for t in kept) if kept else (None, None)
+                sums = [_side_by_side(t[rows]) for t in kept]
                 dk_RSQ, dv_RSV = torch.empty_like(k_RSQ), torch.empty_like(v_RSV)
                 for start, stop in reversed(blocks):  # the last one sees every key: the others add to what it gives
                     z_RIJ = _logits(q_RSQ, k_RQS, bias, heads, rows, start, stop)
                     dy_RIV, seen = dy_RSV[:, start:stop], slice(0, stop)
                     dp_RIJ = torch.bmm(dy_RIV, v_RVS[..., seen])
                     if kept:
-                        first = start if bias is None else stop
-                        kernels.softmax_backward(z_RIJ, dp_RIJ, start, first, log_RS, dy_RSV, y_RSV)
+                        y_RSV, log_RS = sums
+                        before = start if bias is None else stop
+                        kernels.softmax_backward(z_RIJ, dp_RIJ, start, before, log_RS, dy_RSV, y_RSV)
                         p_RIJ, dz_RIJ = z_RIJ, dp_RIJ
                     else:
                         p_RIJ = z_RIJ.softmax(-1)
