@@ -117,11 +117,15 @@ def _bucket(rows: int) -> int:
     return 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
 
 
+def _places(ends_E: Tensor, begins_E: Tensor) -> Tensor:
+    """Where the rows of groups that lie one after the other go, when each group begins at its `begins_E`."""
+    starts_E = F.pad(ends_E[:-1], (1, 0))
+    return torch.arange(int(ends_E[-1])) + (begins_E - starts_E).repeat_interleave(ends_E - starts_E)
+
+
 def _padded_matmul(a_NI: Tensor, b_EIO: Tensor, ends_E: Tensor, most: int) -> Tensor:
     """Groups of at most `most` rows in one batched product, each filled up with zeros."""
-    starts_E = F.pad(ends_E[:-1], (1, 0))
-    shift_E = torch.arange(len(b_EIO), dtype=torch.int64) * most - starts_E
-    place_N = torch.arange(len(a_NI)) + shift_E.repeat_interleave(ends_E - starts_E)
+    place_N = _places(ends_E, torch.arange(len(b_EIO)) * most)
     filled = a_NI.new_zeros(len(b_EIO) * most, a_NI.shape[1]).index_copy_(0, place_N, a_NI)
     return torch.bmm(filled.unflatten(0, (-1, most)), b_EIO).flatten(0, 1).index_select(0, place_N)
 
@@ -151,13 +155,17 @@ def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
                 torch.mm(rows, weight, out=out[start:stop])  # beyond `end` the next group writes over it
         return out[: len(a)]
     sums = a.new_empty(len(groups), len(a), b.shape[-1])
-    for (start, end), total in zip(groups, sums.unbind(), strict=True):
+    left, begins = a.mT, [start for start, _ in groups]
+    if a.dtype != torch.float32:  # each group of rows at a place of its own, zeros between what it has and its size
+        size_E = torch.tensor([size(end - start) for start, end in groups])
+        begins = (size_E.cumsum(0) - size_E).tolist()
+        place_N = _places(ends_E, torch.tensor(begins))
+        left = left.new_zeros(int(size_E.sum()), len(a)).index_copy_(0, place_N, left)
+    for (start, end), begin, total in zip(groups, begins, sums.unbind(), strict=True):
         if start < end:
-            more = size(end - start) - (end - start)
-            left, right = F.pad(a.mT[start:end], (0, 0, 0, more)), b[start : end + more]
-            if len(right) < len(left):
-                right = F.pad(b[start:end], (0, 0, 0, more))
-            torch.mm(left.mT, right, out=total)
+            stop = start + size(end - start)
+            right = b[start:stop] if stop <= len(b) else F.pad(b[start:], (0, 0, 0, stop - len(b)))
+            torch.mm(left[begin : begin + len(right)].mT, right, out=total)
         else:
             total.zero_()
     return sums
