@@ -89,7 +89,7 @@ def activation_bytes(
     """What `rows` sequences leave between forward and backward, loss and balance loss included, no document mask.
 
     Exact for the CPU's kernels (tests/model/test_footprint.py counts every storage), but for 64 rows of slack behind
-    each grouped product.
+    each grouped product in float32.
 
     Args:
         config: the network.
