@@ -128,10 +128,9 @@ class MultiHeadLatentAttention(nn.Module):
             kv = self.kv_b_proj(latent_BSC).unflatten(-1, (self.heads, -1))
             k_nope, v_BSHV = kv.split([self.nope, self.value], dim=-1)
             k_rope = k_rope_BSR[:, :, None].expand(-1, -1, self.heads, -1)
-            # put together heads first, as their products read them
-            q_BHSQ = torch.cat([part.transpose(1, 2) for part in self.queries(query_latent, by)], dim=-1)
-            k_BHSQ = torch.cat([k_nope.transpose(1, 2), k_rope.transpose(1, 2)], dim=-1)
-            return q_BHSQ, k_BHSQ, v_BSHV.transpose(1, 2)
+            q_BSHQ = torch.cat(self.queries(query_latent, by), dim=-1)
+            k_BSHQ = torch.cat([k_nope, k_rope], dim=-1)
+            return q_BSHQ.transpose(1, 2), k_BSHQ.transpose(1, 2), v_BSHV.transpose(1, 2)
 
         q_BHSQ, k_BHSQ, v_BHSV = keep.recomputed("mla_up", project, query_latent, *latent)
         y_BHSV, maxima_H = causal_attention(q_BHSQ, k_BHSQ, v_BHSV, self.scale, mask, max_logits)
