@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.report import charts
-from tasks.report.charts import Line
+from tasks.report.charts import Band, Line
 from tasks.report.html import drawing
 
 Row = Mapping[str, Any]
@@ -20,6 +20,7 @@ NAMES = {"muonclip": "MuonClip", "adamw": "AdamW", "muon": "Muon"}
 COLOURS = {"muonclip": "accent", "adamw": "warm", "muon": "warm"}
 # Student's t, two-sided 95 %, by degrees of freedom (any table of it)
 STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+PARTS = {"forced": "", "tail": ", gone on with at the last rate"}
 THIRDS = 3
 
 
@@ -97,19 +98,34 @@ class Pair:
 def pairs(tables: Tables) -> list[Pair]:
     """The comparison, seed by seed, as far as both sides have run."""
     found = []
-    runs = [row for row in tables["runs"] if row["part"] == "equal"]
-    for base in (row for row in runs if row["side"] == "adamw"):
-        plans = [row for row in runs if row["side"] == "muonclip" and row["seed"] == base["seed"]]
+    for base, plans in _baselines(tables):
         whole = [row for row in plans if row["updates"] == base["updates"]]
         if not whole:
             continue
         curve = [row for row in tables["heldout"] if _same(row, whole[0])]
-        by_plan, by_curve = (
-            reach([(row["tokens"] / base["tokens"], row["heldout"]) for row in rows], base["heldout"])
-            for rows in (plans, curve)
-        )
+        by_plan, by_curve = _reach(plans, base), _reach(curve, base)
         found.append(Pair(int(base["seed"]), base["heldout"], whole[0]["heldout"], by_plan, by_curve))
     return found
+
+
+def longer(tables: Tables) -> list[tuple[Row, Reach]]:
+    """AdamW's plans that are longer than any of MuonClip's, and the share of their tokens that MuonClip takes."""
+    return [
+        (base, _reach(plans, base))
+        for base, plans in _baselines(tables)
+        if plans and base["updates"] > max(row["updates"] for row in plans)
+    ]
+
+
+def _baselines(tables: Tables) -> Iterable[tuple[Row, list[Row]]]:
+    """AdamW's runs of the comparison, each with MuonClip's on its seed."""
+    runs = [row for row in tables["runs"] if row["part"] == "equal"]
+    for base in _of(runs, "adamw"):
+        yield base, [row for row in _of(runs, "muonclip") if row["seed"] == base["seed"]]
+
+
+def _reach(rows: Sequence[Row], base: Row) -> Reach:
+    return reach([(row["tokens"] / base["tokens"], row["heldout"]) for row in rows], base["heldout"])
 
 
 def _same(row: Row, run: Row) -> bool:
@@ -128,7 +144,7 @@ def clipped_share(logits: Sequence[Row], heads: int) -> list[float]:
 
 def markdown(tables: Tables) -> str:
     """All tables of the page."""
-    parts = [_sweep(tables["runs"]), _equal(pairs(tables)), _forced(tables)]
+    parts = [_sweep(tables["runs"]), _equal(pairs(tables)), _longer(tables), _forced(tables)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -186,6 +202,18 @@ def _equal(found: Sequence[Pair]) -> str:
     return _table(head, [*rows, ["mean, 95 % interval", *means]])
 
 
+def _longer(tables: Tables) -> str:
+    rows = [
+        [f"{base['seed']:.0f}", f"{base['tokens']:,.0f}", f"{base['heldout']:.3f}", _share(each)]
+        for base, each in longer(tables)
+    ]
+    return (
+        _table(["seed", "tokens of AdamW's longer plan", "AdamW", "tokens to reach it, whole plans"], rows)
+        if rows
+        else ""
+    )
+
+
 def _share(each: Reach) -> str:
     return f"{each.bound} {100 * each.tokens:.0f} %".strip()
 
@@ -197,12 +225,12 @@ def _mean(values: Sequence[float], form: str) -> str:
 
 def _forced(tables: Tables) -> str:
     rows = []
-    for run in (row for row in tables["runs"] if row["part"] == "forced"):
+    for run in (row for row in tables["runs"] if row["part"] in PARTS):
         logits = [row for row in tables["logits"] if _same(row, run)]
         shares = clipped_share(logits, int(run["heads"]))
         rows.append(
             [
-                NAMES[run["side"]],
+                NAMES[run["side"]] + PARTS[run["part"]],
                 f"{run['seed']:.0f}",
                 f"{run['heldout']:.3f}",
                 f"{run['largest_logit']:.1f}",
@@ -221,7 +249,7 @@ def _forced(tables: Tables) -> str:
 def drawings(tables: Tables) -> dict[str, str]:
     """The charts of what there is, by name."""
     runs, heldout = tables["runs"], tables["heldout"]
-    made = {}
+    made: dict[str, str] = {}
     sweep = [row for row in runs if row["part"] == "sweep"]
     if sweep:
         lowest = min(row["rate"] for row in sweep)
@@ -232,25 +260,24 @@ def drawings(tables: Tables) -> dict[str, str]:
             ],
             "peak learning rate (last held-out loss, nats a token)",
             x_format=lambda x: f"{lowest * 2**x:.2g}" if float(x).is_integer() else "",
-            width=480,
+            width=580,
         )
-    whole = max((row["updates"] for row in runs), default=0)
-    equal = [row for row in heldout if row["part"] == "equal" and row["updates"] == whole]
-    if equal:
+    found = pairs(tables)
+    if found:
+        whole = max(row["updates"] for row in runs if row["part"] == "equal" and row["side"] == "muonclip")
+        equal = [row for row in heldout if row["part"] == "equal" and row["updates"] == whole]
         after = sorted({row["tokens"] for row in equal})[2:]  # the first two are the warm-up and just after
         equal = [row for row in equal if row["tokens"] in after]
         made["heldout"] = charts.lines(_by_seed(equal, "tokens", "heldout"), "tokens (held-out loss, nats a token)")
-    plans = [row for row in runs if row["part"] == "equal" and row["side"] == "muonclip"]
-    adamw = [row["heldout"] for row in runs if row["part"] == "equal" and row["side"] == "adamw"]
-    if len({row["updates"] for row in plans}) > 1 and adamw:
+        plans = [row for row in runs if row["part"] == "equal" and row["side"] == "muonclip"]
+        marks = [("AdamW with the tokens of the longest plan", statistics.fmean(pair.adamw for pair in found))]
+        marks += [("AdamW with twice the tokens", base["heldout"]) for base, _ in longer(tables)]
         made["plans"] = charts.lines(
-            _by_seed(plans, "tokens", "heldout"),
-            "tokens of a whole plan (MuonClip's last held-out loss)",
-            marks=[("AdamW with all tokens, mean of the seeds", statistics.fmean(adamw))],
+            _by_seed(plans, "tokens", "heldout"), "tokens of a whole plan (MuonClip's last held-out loss)", marks=marks
         )
-    logits = tables["logits"]
+    logits = [row for row in tables["logits"] if row["part"] == "forced"]
+    tau = [row["tau"] for row in runs if row["part"] == "forced" and row["side"] == "muonclip"]
     if logits:
-        tau = [row["tau"] for row in runs if row["part"] == "forced" and row["side"] == "muonclip"]
         made["logits"] = charts.lines(
             _by_seed(logits, "update", "max_logit"),
             "update (largest attention logit before the step)",
@@ -260,11 +287,16 @@ def drawings(tables: Tables) -> dict[str, str]:
         made["forced"] = charts.lines(
             _by_seed(logits, "update", "loss"), "update (training loss, nats a token)", height=220
         )
-        made["clips"] = charts.lines(
-            _by_seed(_of(logits, "muonclip"), "update", "clipped_heads"),
-            "update (heads clipped in it, MuonClip)",
-            height=180,
-        )
+    tail = [row for row in tables["logits"] if row["part"] == "tail"]
+    if tail:
+        end, plan = (max(row["update"] for row in rows) for rows in (tail, logits))
+        bands = [Band("the plan", 0, plan), Band("its last rate", plan, end)]
+        for name, column, what in (
+            ("tail", "max_logit", "update (largest attention logit before the step, MuonClip)"),
+            ("clips", "clipped_heads", "update (heads clipped in it)"),
+        ):
+            marks = [("tau", value) for value in tau[:1]] if name == "tail" else []
+            made[name] = charts.lines(_by_seed(tail, "update", column), what, height=200, bands=bands, marks=marks)
     return made
 
 

@@ -12,7 +12,8 @@ stops by itself with exit code 75. `--tables` runs nothing and writes the tables
   on a seed of their own; while the best is the lowest or the highest rate, another one beyond it.
 - equal: both at their best rate on other seeds; MuonClip also on shorter plans of its own, decay included, until one
   ends above AdamW's loss: between them lie the tokens that it takes to reach that loss.
-- forced: a rate far above the best, tau out of reach ("muon") and low ("muonclip").
+- forced: a rate far above the best, tau out of reach ("muon") and low ("muonclip"); tail: the latter, gone on with at
+  the rate at which its plan ends.
 
 What comes of it stands in docs/claims/muonclip.md; `muonclip_findings.py` has the statistics.
 """
@@ -25,7 +26,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,20 @@ class Design:
 
     updates: int = 96
     """Of a whole plan: 393,216 tokens at the preset's batch."""
-    shares: tuple[float, ...] = (1.0, 0.75, 0.5, 0.375, 0.25)
+    shares: tuple[float, ...] = (1.0, 0.5, 0.375, 0.25)
     """Lengths of MuonClip's plans; each after the second only where the one before still ended below AdamW's loss."""
+    longer: float = 2.0
+    """Length of another plan of AdamW's on the first seed: whether what MuonClip saves is a matter of short runs."""
     rates: tuple[float, ...] = (2e-3, 4e-3, 8e-3)
     """Peak learning rates that a sweep begins with, a factor of two apart."""
     sweep_seed: int = 0
     seeds: tuple[int, ...] = (1, 2, 3)
     """Of the comparison: initial weights and order of the samples, the same for both sides."""
-    forced_rate: float = 3.2e-2
+    forced_rate: float = 6.4e-2
     forced_tau: float = 20.0
     forced_seeds: tuple[int, ...] = (1, 2)
+    tail: int = 96
+    """Updates that another forced run of MuonClip goes on at its plan's last rate: does clipping end?"""
     evaluate_every: int = 16
 
 
@@ -76,12 +81,15 @@ class Trial:
     updates: int
     tau: float | None = None
     """None: the preset's."""
+    tail: int = 0
+    """Of the updates, the last so many at the rate at which the plan ends."""
 
     @property
     def name(self) -> str:
         """The folder of the run."""
         tau = "" if self.tau is None or self.side == "muon" else f"-tau{self.tau:g}"
-        return f"{self.side}-rate{self.rate:g}{tau}-seed{self.seed}-updates{self.updates}"
+        tail = f"-tail{self.tail}" if self.tail else ""
+        return f"{self.side}-rate{self.rate:g}{tau}-seed{self.seed}-updates{self.updates}{tail}"
 
     def config(self, base: PretrainConfig, design: Design) -> PretrainConfig:
         """The preset's pretraining with this run's plan, seed and optimizer."""
@@ -97,7 +105,7 @@ class Trial:
         )
         values = base.model_copy(
             update={
-                "stages": shortened(base.stages, self.rate, self.updates),
+                "stages": shortened(base.stages, self.rate, self.updates, self.tail),
                 "optimizer": base.optimizer.model_copy(update=optimizer),
                 "seed": self.seed,
                 "evaluate_every": design.evaluate_every,
@@ -107,21 +115,25 @@ class Trial:
         return PretrainConfig.model_validate(values.model_dump())
 
 
-def shortened(plan: StagePlan, rate: float, updates: int) -> StagePlan:
+def shortened(plan: StagePlan, rate: float, updates: int, tail: int = 0) -> StagePlan:
     """The plan's stages of the first window, in proportion but for the warm-up, which keeps its updates; `rate` is the
-    peak. Stages of longer windows are left out: their loss is another task's."""
+    peak. The last `tail` of the `updates` stay at the rate where the plan ends. Stages of longer windows are left out:
+    their loss is another task's."""
     window = plan.stages[0].sequence_length
     spans = [span for span in plan.spans if span.stage.sequence_length == window]
     whole = spans[-1].first_update + spans[-1].updates
     peak = max(span.stage.rate.end for span in spans if span.stage.rate)
     stages, done = [], 0
     for number, span in enumerate(spans):
-        end = span.updates if number == 0 else round(updates * (span.first_update + span.updates) / whole)
+        end = span.updates if number == 0 else round((updates - tail) * (span.first_update + span.updates) / whole)
         curve = span.stage.rate
         scaled = curve and Rate(start=curve.start / peak * rate, end=curve.end / peak * rate, shape=curve.shape)
         changes = {"updates": end - done, "tokens": None, "until_tokens": None, "rate": scaled}
         stages.append(span.stage.model_copy(update=changes).model_dump())
         done = end
+    if tail:
+        constant = {"start": stages[-1]["rate"]["end"], "end": stages[-1]["rate"]["end"], "shape": "linear"}
+        stages.append({**stages[-1], "name": "tail", "updates": tail, "rate": constant})
     return StagePlan.model_validate(stages)
 
 
@@ -142,11 +154,23 @@ def trials(design: Design, losses: Mapping[Trial, float]) -> list[Trial]:
             if place > 1 and not losses.get(wanted[-1], 0) < losses.get(baseline, 0):
                 break
             wanted.append(Trial("equal", "muonclip", muonclip, seed, round(design.updates * share)))
-        if number < len(design.forced_seeds):
-            for side, tau in (("muon", OUT_OF_REACH), ("muonclip", design.forced_tau)):
-                forced_seed = design.forced_seeds[number]
-                wanted.append(Trial("forced", side, design.forced_rate, forced_seed, design.updates, tau))
-    return wanted
+        if number == 0:
+            wanted += forced_trials(design, design.forced_seeds[:1])
+            wanted.append(Trial("equal", "adamw", adamw, seed, round(design.updates * design.longer)))
+    wanted += forced_trials(design, design.forced_seeds[1:])
+    tail = forced_trials(design, design.forced_seeds[:1])[1:]
+    return wanted + [
+        replace(trial, part="tail", updates=design.updates + design.tail, tail=design.tail) for trial in tail
+    ]
+
+
+def forced_trials(design: Design, seeds: Sequence[int]) -> list[Trial]:
+    taus = {"muon": OUT_OF_REACH, "muonclip": design.forced_tau}
+    return [
+        Trial("forced", side, design.forced_rate, seed, design.updates, tau)
+        for seed in seeds
+        for side, tau in taus.items()
+    ]
 
 
 def sweep_trial(design: Design, side: str, rate: float) -> Trial:
@@ -307,7 +331,7 @@ def tables(work: Path, done: Sequence[Trial]) -> dict[str, list[dict[str, Any]]]
         for record in evaluations:
             tokens = updates[record["step"]]["tokens"]
             heldout.append({**key, "tokens": tokens, "heldout": round(mean(record["losses"]), 4)})
-        if trial.part == "forced":
+        if trial.part in ("forced", "tail"):
             for step, record in updates.items():
                 values = {"loss": round(record["loss"], 4), "max_logit": round(record["max_logit"], 2)}
                 logits.append({**key, "update": step, **values, "clipped_heads": record["clipped_heads"]})

@@ -25,7 +25,9 @@ from training.pretrain import Trainer
 
 HOUSE = Path(__file__).resolve().parent.parent.parent
 PAGE = HOUSE / "docs" / "claims" / "muonclip.md"
-LEAST = Design(updates=8, shares=(1.0, 0.75), rates=(0.01,), seeds=(1,), forced_seeds=(1,), evaluate_every=4)
+LEAST = Design(
+    updates=8, shares=(1.0, 0.75), longer=1.5, rates=(0.01,), seeds=(1,), forced_seeds=(1,), tail=2, evaluate_every=4
+)
 
 
 def settled(design: Design, loss: Callable[[Trial], float]) -> dict[Trial, float]:
@@ -53,9 +55,17 @@ def test_a_sweep_goes_on_until_its_best_rate_lies_between_two_others(best: float
 def test_plans_get_shorter_while_they_still_end_below_adamw() -> None:
     losses = settled(Design(), lambda trial: 5.0 if trial.side == "adamw" else 4.0 + 40 / trial.updates)
     lengths = {trial.updates for trial in losses if trial.part == "equal" and trial.side == "muonclip"}
-    assert lengths == {96, 72, 48, 36}  # 4 + 40 / 36 is the first above 5
+    assert lengths == {96, 48, 36}  # 4 + 40 / 36 is the first above 5
     worse = settled(Design(), lambda trial: 5.0 if trial.side == "adamw" else 6.0)
-    assert {trial.updates for trial in worse if trial.part == "equal" and trial.side == "muonclip"} == {96, 72}
+    assert {trial.updates for trial in worse if trial.part == "equal" and trial.side == "muonclip"} == {96, 48}
+
+
+def test_a_tail_stays_at_the_rate_where_the_plan_ends() -> None:
+    plan = load_preset(Request()).pretrain.stages
+    whole, tailed = study.shortened(plan, 0.02, 96), study.shortened(plan, 0.02, 120, tail=24)
+    rates = [tailed.update(number).learning_rate for number in range(1, 121)]
+    assert rates[:96] == pytest.approx([whole.update(number).learning_rate for number in range(1, 97)])
+    assert rates[95:] == pytest.approx([rates[95]] * 25)
 
 
 @pytest.mark.parametrize("updates", [24, 48, 96])
@@ -100,7 +110,7 @@ def test_a_whole_study_of_tiny_runs(shards: Path, tmp_path: Path) -> None:
     assert pair.adamw == pytest.approx(next(loss for name, loss in ends.items() if "adamw" in name), abs=1e-4)
     assert f"{pair.adamw:.3f}" in text
     names = {path.stem for path in (tmp_path / "out").glob("*.svg")}
-    assert names == {"sweep", "heldout", "plans", "logits", "forced", "clips"}
+    assert names == {"sweep", "heldout", "plans", "logits", "forced", "tail", "clips"}
     for path in (tmp_path / "out").glob("*.svg"):
         assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
@@ -164,7 +174,7 @@ def test_the_page_says_what_the_tables_say() -> None:
     assert [line for line in lines if line not in page] == []
 
 
-@pytest.mark.parametrize("name", ["sweep", "heldout", "plans", "logits", "forced", "clips"])
+@pytest.mark.parametrize("name", ["sweep", "heldout", "plans", "logits", "forced", "tail", "clips"])
 def test_the_drawings_are_those_of_the_tables(name: str) -> None:
     folder = PAGE.with_suffix("")
     drawn = findings.drawing(findings.drawings(findings.load(folder))[name])
