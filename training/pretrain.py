@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -29,27 +28,31 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 from torch.utils import deterministic
 
 from model.config import YarnConfig, parameter_count
-from model.transformer import Transformer, update_router_bias
-from training import checkpoint
+from model.transformer import update_router_bias
+from training import checkpoint, checkpoint_writer
 from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
+from training.engine import Engine
+from training.expert_parallel import network
 from training.job import Job, JobError, Preemption
+from training.layout import LayoutError
 from training.loader import Batch, Loader
+from training.mesh import Mesh, arrange
 from training.metrics import Metrics, replace_file, summarise, write_progress
 from training.muonclip import MuonClip, MuonClipError
 from training.order import OrderError
-from training.parallel import RankError, World, join
+from training.parallel import RankError, join
+from training.replicas import Replicas
 from training.samples import IGNORED
 from training.schedule import Stage, Update
 from training.shards import TokenShards
 from training.spikes import Rollback, Rollbacks, Spike, SpikeDetector, parse
 from training.streams import Streams
-from training.telemetry import Clock, Totals, record, record_heads
+from training.telemetry import Clock, Totals, joined, record, record_heads
 from training.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -61,7 +64,7 @@ class Diverged(RuntimeError):
     """The loss or the gradient went out of bounds, or is not a number, more often than the run may go round it."""
 
 
-EXPECTED = (OSError, JobError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
+EXPECTED = (OSError, JobError, LayoutError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
 """Errors whose sentence is enough; others are logged with their traceback."""
 
 
@@ -73,18 +76,19 @@ class Trainer:
         config: PretrainConfig,
         tokens: str,
         work: Path,
-        world: World,
+        mesh: Mesh,
         device: torch.device,
         preemption: Preemption | None = None,
         watchdog: Watchdog | None = None,
     ) -> None:
         """A run of `config` on the token shards at `tokens`, in the folder `work`, not yet begun or resumed."""
-        self.config, self.tokens, self.work, self.world, self.device = config, tokens, work, world, device
+        self.config, self.tokens, self.work, self.device = config, tokens, work, device
+        self.mesh, self.world = mesh, mesh.world
         self.plan, self.preemption = config.stages, preemption or Preemption()
         self.watchdog = watchdog or Watchdog(None)
         self.rollbacks = Rollbacks(work / "rollbacks.jsonl")
         self.detector = SpikeDetector(config.run.spikes)
-        self.writer = checkpoint.Writer(world, config.run.collective_timeout_seconds)
+        self.writer = checkpoint_writer.Writer(self.world, config.run.collective_timeout_seconds)
         self.cache = Cache.from_environment()
         self.shards = TokenShards(tokens, self.cache)
         if self.shards.vocabulary > config.model.vocab_size:
@@ -99,16 +103,17 @@ class Trainer:
 
     def _begin(self) -> None:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
-        self.model = Transformer(self.config.model, seed=self.config.seed).to(self.device)
+        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device)
         self.model.memory = self.config.run.memory
-        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.world)
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
+        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
+        self.replicas = Replicas(self.model, self.mesh)
         self.detector.load({})
         self.done = 0
         self._open_streams()
 
     def _open_streams(self) -> None:
-        self.streams = Streams(self.config, self.tokens, self.cache, self.world, self.rollbacks.all)
+        self.streams = Streams(self.config, self.tokens, self.cache, self.mesh.data, self.rollbacks.all)
 
     # ----------------------------------------------------------------------------------------------------- the run
 
@@ -131,24 +136,25 @@ class Trainer:
             if not finished:
                 return PREEMPTED
             self.watchdog.beat("writing final/")
-            checkpoint.save(final, self.model, self._state(), world=self.world)
+            checkpoint_writer.save(final, self.model, self._state(), cuts=self.replicas.cuts, world=self.world)
         self.done = self.plan.updates
         if self.world.rank == 0:
-            count = parameter_count(self.config.model)
-            summary: dict[str, Any] = {
-                "parameters": count.total,
-                "active_parameters": count.active,
-                "ranks": self.world.size,
-            }
-            summary |= {
-                **summarise(self.work / "metrics.jsonl"),
-                "epochs": self.streams.epochs(),
-                "skipped": self.streams.skipped,
-            }
-            summary["rollbacks"] = self.rollbacks.records()
-            replace_file(self.work / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+            replace_file(self.work / "summary.json", json.dumps(self._summary(), indent=1, allow_nan=False) + "\n")
         self.progress("finished")
         return DONE
+
+    def _summary(self) -> dict[str, Any]:
+        """What `summary.json` tells of the whole run."""
+        count = parameter_count(self.config.model)
+        return {
+            "parameters": count.total,
+            "active_parameters": count.active,
+            "ranks": self.world.size,
+            **summarise(self.work / "metrics.jsonl"),
+            "epochs": self.streams.epochs(),
+            "skipped": self.streams.skipped,
+            "rollbacks": self.rollbacks.records(),
+        }
 
     def _train(self) -> bool:
         """All updates that are left; False where a preemption ended them early, a checkpoint written."""
@@ -171,12 +177,12 @@ class Trainer:
             if stage_ends or (self.config.evaluate_every and self.done % self.config.evaluate_every == 0):
                 losses = self._evaluate(update.stage)
                 metrics.write("evaluation", self.done, stage=update.stage.name, losses=losses)
-            if stage_ends or totals.stop or self.done % self.config.run.checkpoint_every == 0:
+            if stage_ends or "stop" in totals.flags or self.done % self.config.run.checkpoint_every == 0:
                 self.watchdog.beat(f"the checkpoint of update {self.done}")
                 metrics.sync()
                 self._checkpoint()
             note = f"{update.stage.name}, loss {totals.loss:.3f}, {1 / clock.seconds_per_token:,.0f} tokens/s"
-            if totals.stop and not last:
+            if "stop" in totals.flags and not last:
                 self.writer.wait()
                 log.warning("stopping at update %d as asked; the same command goes on", self.done)
                 self.progress("preempted", note=note)
@@ -200,8 +206,8 @@ class Trainer:
         batch = self._read(update, metrics)
         self._prefetch(update.number)
         totals = self._accumulate(update, batch)
-        self.world.all_reduce_gradients(self.parameters)
-        gradient_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.gradient_clip))
+        self.replicas.reduce_gradients()
+        gradient_norm = self.replicas.clip_gradients(self.config.gradient_clip)
         self._judge(update, totals, gradient_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = update.learning_rate
@@ -211,6 +217,34 @@ class Trainer:
         record(update, totals, gradient_norm, self.optimizer, clock.tick(update), metrics)
         if update.number % self.config.heads_every == 0 or update.number == self.plan.updates:
             record_heads(update, totals, self.optimizer, metrics)
+        return totals
+
+    def _read(self, update: Update, metrics: Metrics) -> Batch:
+        """This rank's share of the global batch; what is skipped for it is recorded."""
+        batch, skipped = self.streams.read(update)
+        for key, reason in skipped.items():
+            log.warning("update %d: shard %s is skipped from now on: %s", update.number, key, reason)
+            metrics.write(
+                "skip", update.number, shard=key, first_sample=self.streams.first_sample(update), reason=reason
+            )
+        return batch
+
+    def _prefetch(self, update: int) -> None:
+        """Begin to get the shards of the updates after this one."""
+        last = min(update + self.config.run.prefetch_updates, self.plan.updates)
+        self.streams.prefetch(self.plan.update(number) for number in range(update + 1, last + 1))
+
+    def _accumulate(self, update: Update, batch: Batch) -> Totals:
+        """Gradients over this rank's share of the global batch, and the losses, maxima and counts of all ranks."""
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        targets = float(self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
+        sums = self.engine.train(batch, targets, update.stage.batch)
+        flags = {"stop": self.preemption.asked, "lost": self.writer.failed}
+        totals = joined(sums, targets, self.engine.layers, self.config.model, flags, self.world)
+        if "lost" in totals.flags:
+            self.writer.check()
+            raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
         return totals
 
     def _judge(self, update: Update, totals: Totals, gradient_norm: float) -> None:
@@ -230,8 +264,8 @@ class Trainer:
                 "the learning rate or gradient_clip, or allow more rollbacks and start the same command again"
             )
         root = self.work / "checkpoints"
-        found = checkpoint.newest(root, self.rollbacks.taken) if self.world.rank == 0 else None
-        to = self.world.from_first(checkpoint.number(found) if found else 0)
+        found = checkpoint.newest(root, self.rollbacks.taken, self.world)
+        to = checkpoint.number(found) if found else 0
         lost = [self.plan.update(number) for number in range(to + 1, update.number + 1)]
         first = self.streams.first_sample(next(each for each in lost if each.stream == update.stream))
         end = self.streams.first_sample(update) + update.stage.batch
@@ -244,72 +278,8 @@ class Trainer:
         self._drop_undone(root)
         self.streams.close()
         self._begin()
-        if to:
-            self._take_up(root / f"update-{to:08d}")
-
-    def _read(self, update: Update, metrics: Metrics) -> Batch:
-        """This rank's share of the global batch; what is skipped for it is recorded."""
-        batch, skipped = self.streams.read(update)
-        for key, reason in skipped.items():
-            log.warning("update %d: shard %s is skipped from now on: %s", update.number, key, reason)
-            metrics.write(
-                "skip", update.number, shard=key, first_sample=self.streams.first_sample(update), reason=reason
-            )
-        return batch
-
-    def _prefetch(self, update: int) -> None:
-        """Begin to get the shards of the updates after this one."""
-        last = min(update + self.config.run.prefetch_updates, self.plan.updates)
-        self.streams.prefetch(self.plan.update(number) for number in range(update + 1, last + 1))
-
-    def _accumulate(self, update: Update, batch: Batch) -> Totals:
-        """Forwards and backwards over this rank's share of the global batch, then the sums over all ranks.
-
-        Every micro-batch is weighted by its targets (the balance loss by its samples), so that the gradients' sum is
-        that of the mean over the global batch, however it is cut.
-        """
-        self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        share = self.world.share(update.stage.batch)
-        targets = float(self.world.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
-        layers, moe = self.config.model.num_hidden_layers, self.config.model.num_moe_layers
-        maxima_LH = torch.full((layers, self.config.model.num_attention_heads), -math.inf, device=self.device)
-        counts_LE = torch.zeros((moe, self.config.model.n_routed_experts), dtype=torch.int64, device=self.device)
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        for start in range(0, len(share), self.config.run.micro_batch):
-            part = slice(start, start + self.config.run.micro_batch)
-            nll, output = self._forward(batch, part, max_logits=True)
-            aux_loss = output.aux_loss * (len(batch.tokens_BS[part]) / update.stage.batch)
-            (nll / targets + aux_loss).backward()
-            sums += torch.stack([nll.detach().double() / targets, aux_loss.detach().double()])
-            maxima_LH = torch.maximum(maxima_LH, output.max_logits_LH)
-            counts_LE += output.expert_counts_LE
-        # one collective for the sums and one for the maxima of all layers and heads, whatever the depth
-        packed = self.world.all_reduce(torch.cat([sums, counts_LE.double().flatten()]))
-        flags = maxima_LH.new_tensor([float(self.preemption.asked), float(self.writer.failed)])
-        peaks = self.world.all_reduce(torch.cat([flags, maxima_LH.flatten()]), "max")
-        if peaks[1]:
-            self.writer.check()
-            raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
-        return Totals(
-            loss=float(packed[0]),
-            aux_loss=float(packed[1]),
-            expert_counts_LE=packed[2:].view_as(counts_LE).to(torch.int64),
-            max_logits_LH=peaks[2:].view_as(maxima_LH),
-            stop=bool(peaks[0]),
-        )
-
-    def _forward(self, batch: Batch, part: slice, max_logits: bool) -> tuple[Tensor, Any]:
-        """Sum of the cross-entropy over the targets of some samples, and the model's output."""
-        self.watchdog.beat("a micro-batch")
-        dtype = getattr(torch, self.config.dtype)
-        documents_BS = batch.document_ids_BS[part].to(self.device) if self.config.separate_documents else None
-        with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
-            output = self.model(
-                batch.tokens_BS[part].to(self.device), document_ids_BS=documents_BS, max_logits=max_logits
-            )
-            nll = self.model.loss(output.hidden_BSD, batch.targets_BS[part].to(self.device), IGNORED, reduction="sum")
-        return nll, output
+        if found:
+            self._take_up(found)
 
     @torch.no_grad()
     def _evaluate(self, stage: Stage) -> dict[str, float]:
@@ -329,15 +299,12 @@ class Trainer:
                     sequence_length=stage.sequence_length,
                     cache=self.cache,
                 )
-            share = self.world.share(min(windows, self.config.evaluation_samples))
+            samples = min(windows, self.config.evaluation_samples)
+            share = self.mesh.data.share(samples)
             batch = self.heldout[key].batch(share.start, len(share))
-            sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-            for start in range(0, len(share), self.config.run.micro_batch):
-                part = slice(start, start + self.config.run.micro_batch)
-                sums[0] += self._forward(batch, part, max_logits=False)[0].double()
-                sums[1] += (batch.targets_BS[part] != IGNORED).sum()
-            total, targets = self.world.all_reduce(sums).tolist()
-            losses[domain] = total / targets
+            total = self.world.all_reduce(self.engine.evaluate(batch, samples))
+            targets = self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device))
+            losses[domain] = float(total / targets)
         return losses
 
     # ----------------------------------------------------------------------------------------------------- position
@@ -367,6 +334,7 @@ class Trainer:
             "run": self.config.fingerprint,
             "tokens_content": self.shards.content,
             "ranks": self.world.size,
+            "layout": self.mesh.layout.model_dump(),
         }
 
     def _check_run(self, directory: Path, state: dict[str, Any]) -> None:
@@ -382,32 +350,28 @@ class Trainer:
 
     def _is_finished(self, final: Path) -> bool:
         """Whether an earlier start wrote this run's `final/`; one that does not verify is written again."""
-        finished = False
-        if self.world.rank == 0 and final.exists():
-            try:
-                checkpoint.verify(final)
-            except CheckpointError as error:
-                log.error("%s; it is written again", error)
-            else:
-                self._check_run(final, checkpoint.load_state(final))
-                finished = True
-        return bool(self.world.from_first(int(finished)))
+        if not self.world.from_first(int(final.exists())):
+            return False
+        try:
+            checkpoint.verify(final, self.world)
+        except CheckpointError as error:
+            log.error("%s; it is written again", error)
+            return False
+        self._check_run(final, checkpoint.load_state(final))
+        return True
 
     def _resume(self) -> None:
         """Take up the newest complete checkpoint, if there is one."""
         root = self.work / "checkpoints"
-        found = None
         if self.world.rank == 0:
             root.mkdir(parents=True, exist_ok=True)
             self._drop_undone(root)
-            found = checkpoint.newest(root)
+        found = checkpoint.newest(root, world=self.world)
+        if self.world.rank == 0:
             self._prune(root)
-        number = self.world.from_first(checkpoint.number(found) if found else 0)
-        if number:
-            self._take_up(root / f"update-{number:08d}")
-            log.info(
-                "resuming at update %d of %d from checkpoint %s", self.done, self.plan.updates, f"update-{number:08d}"
-            )
+        if found:
+            self._take_up(found)
+            log.info("resuming at update %d of %d from checkpoint %s", self.done, self.plan.updates, found.name)
 
     def _take_up(self, directory: Path) -> None:
         """Go on from a checkpoint, which is this run's."""
@@ -419,7 +383,7 @@ class Trainer:
             self.streams.close()
             self._open_streams()
         self.streams.skip(state.get("skipped", []))
-        checkpoint.load_weights(directory, self.model)
+        checkpoint.load_weights(directory, self.model, self.replicas.cuts)
         self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
         self.detector.load(state.get("recent", {}))
         self.done = state["update"]
@@ -436,13 +400,14 @@ class Trainer:
                     checkpoint.remove(directory)
 
     def _checkpoint(self) -> None:
-        self.world.assert_equal("weights", list(self.model.state_dict().values()))
+        self.replicas.assert_equal()
         root = self.work / "checkpoints"
         self.writer.save(
             root / f"update-{self.done:08d}",
             self.model,
             self._state(),
             self.optimizer.state_dict(),
+            self.replicas.cuts,
             background=self.config.run.checkpoint_in_background,
             then=lambda: self._prune(root),
         )
@@ -476,7 +441,8 @@ def main(arguments: list[str] | None = None) -> int:
             join("cuda" if cuda else "cpu", config.run.collective_timeout_seconds) as world,
         ):
             device = torch.device("cuda", world.local_rank) if cuda else torch.device("cpu")
-            trainer = Trainer(config, job.input("tokens"), job.work, world, device, preemption, watchdog)
+            mesh = arrange(world, config.run.layout, config.run.collective_timeout_seconds)
+            trainer = Trainer(config, job.input("tokens"), job.work, mesh, device, preemption, watchdog)
             return trainer.run()
     except (OSError, ValueError, RuntimeError) as error:
         if not isinstance(error, EXPECTED):

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from training import checkpoint
 from training.config import PretrainConfig
-from training.parallel import World
+from training.mesh import Mesh
 from training.pretrain import Trainer
 
 VOCABULARY, END = 64, 1
@@ -70,7 +69,7 @@ def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: 
 
 def trainer_of(values: dict[str, Any]) -> Trainer:
     config = PretrainConfig.model_validate(values["config"])
-    return Trainer(config, values["inputs"]["tokens"], Path(values["work"]), World(), torch.device("cpu"))
+    return Trainer(config, values["inputs"]["tokens"], Path(values["work"]), Mesh(), torch.device("cpu"))
 
 
 def start(
@@ -117,8 +116,8 @@ def lines(work_dir: Path) -> list[dict[str, Any]]:
 def leaves(work_dir: Path) -> dict[str, Tensor]:
     """Every tensor of the last checkpoint and of the final folder."""
     last = checkpoint.checkpoints(work_dir / "checkpoints")[-1]
-    tensors = {f"final/{k}": v for k, v in load_file(work_dir / "final" / checkpoint.WEIGHTS).items()}
-    tensors |= {f"last/{k}": v for k, v in load_file(last / checkpoint.WEIGHTS).items()}
+    tensors = {f"final/{k}": v for k, v in checkpoint.load_model(work_dir / "final").state_dict().items()}
+    tensors |= {f"last/{k}": v for k, v in checkpoint.load_model(last).state_dict().items()}
     return tensors | {f"optimizer/{k}": v for k, v in checkpoint.load_optimizer_state(last).items()}
 
 
