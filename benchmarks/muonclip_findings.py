@@ -264,7 +264,7 @@ def drawings(tables: Tables) -> dict[str, str]:
         )
     found = pairs(tables)
     if found:
-        whole = max(row["updates"] for row in runs if row["part"] == "equal" and row["side"] == "muonclip")
+        whole = min(row["updates"] for row in runs if row["part"] == "equal" and row["side"] == "adamw")
         equal = [row for row in heldout if row["part"] == "equal" and row["updates"] == whole]
         after = sorted({row["tokens"] for row in equal})[2:]  # the first two are the warm-up and just after
         equal = [row for row in equal if row["tokens"] in after]

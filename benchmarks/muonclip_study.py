@@ -45,6 +45,7 @@ from training.schedule import Rate, StagePlan  # noqa: E402
 PAUSED = 75
 OUT_OF_REACH = 1e9
 MOST_RATES = 7  # of one side's sweep
+BEYOND = 1.25  # length of a MuonClip plan for what the whole one did not reach
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,9 @@ class Design:
 
     updates: int = 96
     """Of a whole plan: 393,216 tokens at the preset's batch."""
-    shares: tuple[float, ...] = (1.0, 0.5, 0.375, 0.25)
-    """Lengths of MuonClip's plans; each after the second only where the one before still ended below AdamW's loss."""
+    shares: tuple[float, ...] = (0.5, 0.375, 0.25)
+    """Lengths of MuonClip's shorter plans; each after the first only where the one before still ended below AdamW's
+    loss."""
     longer: float = 2.0
     """Length of another plan of AdamW's on the first seed: whether what MuonClip saves is a matter of short runs."""
     rates: tuple[float, ...] = (2e-3, 4e-3, 8e-3)
@@ -147,30 +149,28 @@ def trials(design: Design, losses: Mapping[Trial, float]) -> list[Trial]:
     for side in ("muonclip", "adamw"):
         wanted += [sweep_trial(design, side, rate) for rate in swept(design, side, losses)]
     muonclip, adamw = (best_rate(design, side, losses) for side in ("muonclip", "adamw"))
-    for number, seed in enumerate(design.seeds):
-        baseline = Trial("equal", "adamw", adamw, seed, design.updates)
-        wanted.append(baseline)
-        for place, share in enumerate(design.shares):
-            if place > 1 and not losses.get(wanted[-1], 0) < losses.get(baseline, 0):
+    baselines = [Trial("equal", "adamw", adamw, seed, design.updates) for seed in design.seeds]
+    wholes = [replace(baseline, side="muonclip", rate=muonclip) for baseline in baselines]
+    for baseline, whole in zip(baselines, wholes, strict=True):
+        wanted += [baseline, whole]
+    for baseline, whole in zip(baselines, wholes, strict=True):
+        for share in design.shares:
+            shorter = replace(whole, updates=round(design.updates * share))
+            wanted.append(shorter)
+            if not losses.get(shorter, 0) < losses.get(baseline, 0):
                 break
-            wanted.append(Trial("equal", "muonclip", muonclip, seed, round(design.updates * share)))
-        if number == 0:
-            wanted += forced_trials(design, design.forced_seeds[:1])
-            wanted.append(Trial("equal", "adamw", adamw, seed, round(design.updates * design.longer)))
-    wanted += forced_trials(design, design.forced_seeds[1:])
-    tail = forced_trials(design, design.forced_seeds[:1])[1:]
-    return wanted + [
-        replace(trial, part="tail", updates=design.updates + design.tail, tail=design.tail) for trial in tail
-    ]
+    forced = [forced_trials(design, seed) for seed in design.forced_seeds]
+    longer = replace(baselines[0], updates=round(design.updates * design.longer))
+    wanted += [*forced[0], longer]
+    if longer in losses and losses[longer] < losses[wholes[0]]:
+        wanted.append(replace(wholes[0], updates=round(design.updates * BEYOND)))
+    wanted.append(replace(forced[0][-1], part="tail", updates=design.updates + design.tail, tail=design.tail))
+    return [*wanted, *(trial for pair in forced[1:] for trial in pair)]
 
 
-def forced_trials(design: Design, seeds: Sequence[int]) -> list[Trial]:
+def forced_trials(design: Design, seed: int) -> list[Trial]:
     taus = {"muon": OUT_OF_REACH, "muonclip": design.forced_tau}
-    return [
-        Trial("forced", side, design.forced_rate, seed, design.updates, tau)
-        for seed in seeds
-        for side, tau in taus.items()
-    ]
+    return [Trial("forced", side, design.forced_rate, seed, design.updates, tau) for side, tau in taus.items()]
 
 
 def sweep_trial(design: Design, side: str, rate: float) -> Trial:
@@ -325,7 +325,6 @@ def tables(work: Path, done: Sequence[Trial]) -> dict[str, list[dict[str, Any]]]
                 "clipped_updates": len(clipped),
                 "last_clipped": max(clipped, default=0),
                 "heads": sum(len(layer) for layer in heads),
-                "seconds": round(sum(record["timing"]["seconds"] for record in updates.values())),
             }
         )
         for record in evaluations:
