@@ -86,10 +86,10 @@ def reach(points: Iterable[tuple[float, float]], loss: float) -> Reach:
 class Pair:
     """Both sides on one seed, and the shares of AdamW's tokens at which MuonClip has AdamW's last loss."""
 
-    seed: int
+    seed: str
     adamw: float
     muonclip: float
-    by_plan: Reach
+    by_plan: Reach | None
     """Among whole plans of several lengths; tokens as a share of AdamW's."""
     by_curve: Reach
     """Within the plan of full length, whose rate has not come down by then."""
@@ -103,8 +103,9 @@ def pairs(tables: Tables) -> list[Pair]:
         if not whole:
             continue
         curve = [row for row in tables["heldout"] if _same(row, whole[0])]
-        by_plan, by_curve = _reach(plans, base), _reach(curve, base)
-        found.append(Pair(int(base["seed"]), base["heldout"], whole[0]["heldout"], by_plan, by_curve))
+        by_plan = _reach(plans, base) if len(plans) > 1 else None
+        seed = f"{base['seed']:.0f}" + (", the sweep's" if base["part"] == "sweep" else "")
+        found.append(Pair(seed, base["heldout"], whole[0]["heldout"], by_plan, _reach(curve, base)))
     return found
 
 
@@ -118,8 +119,11 @@ def longer(tables: Tables) -> list[tuple[Row, Reach]]:
 
 
 def _baselines(tables: Tables) -> Iterable[tuple[Row, list[Row]]]:
-    """AdamW's runs of the comparison, each with MuonClip's on its seed."""
-    runs = [row for row in tables["runs"] if row["part"] == "equal"]
+    """AdamW's runs of the comparison, each with MuonClip's on its seed; before them the best of either sweep."""
+    sweep, runs = ([row for row in tables["runs"] if row["part"] == part] for part in ("sweep", "equal"))
+    if len(_sides(sweep)) == 2:
+        best = {side: min(_of(sweep, side), key=lambda row: row["heldout"]) for side in _sides(sweep)}
+        yield best["adamw"], [best["muonclip"]]
     for base in _of(runs, "adamw"):
         yield base, [row for row in _of(runs, "muonclip") if row["seed"] == base["seed"]]
 
@@ -179,7 +183,7 @@ def _equal(found: Sequence[Pair]) -> str:
         return ""
     rows = [
         [
-            str(pair.seed),
+            pair.seed,
             f"{pair.adamw:.3f}",
             f"{pair.muonclip:.3f}",
             f"{pair.adamw - pair.muonclip:.3f}",
@@ -195,9 +199,8 @@ def _equal(found: Sequence[Pair]) -> str:
     ]
     means = [_mean(values, "{:.3f}") for values in columns]
     for reaches in ([pair.by_plan for pair in found], [pair.by_curve for pair in found]):
-        bounds = {each.bound for each in reaches} - {""}
-        text = _mean([100 * each.tokens for each in reaches], "{:.0f}") + " %"
-        means.append(f"{bounds.pop()} {text}" if len(bounds) == 1 else "not to be said" if bounds else text)
+        known = [100 * each.tokens for each in reaches if each and not each.bound]
+        means.append(_mean(known, "{:.0f}") + " %" if known else "-")
     head = ["seed", "AdamW", "MuonClip", "AdamW - MuonClip", "tokens to reach it, whole plans", "on the way"]
     return _table(head, [*rows, ["mean, 95 % interval", *means]])
 
@@ -207,15 +210,12 @@ def _longer(tables: Tables) -> str:
         [f"{base['seed']:.0f}", f"{base['tokens']:,.0f}", f"{base['heldout']:.3f}", _share(each)]
         for base, each in longer(tables)
     ]
-    return (
-        _table(["seed", "tokens of AdamW's longer plan", "AdamW", "tokens to reach it, whole plans"], rows)
-        if rows
-        else ""
-    )
+    head = ["seed", "tokens of AdamW's longer plan", "AdamW", "tokens to reach it, whole plans"]
+    return _table(head, rows) if rows else ""
 
 
-def _share(each: Reach) -> str:
-    return f"{each.bound} {100 * each.tokens:.0f} %".strip()
+def _share(each: Reach | None) -> str:
+    return "not run" if each is None else f"{each.bound} {100 * each.tokens:.0f} %".strip()
 
 
 def _mean(values: Sequence[float], form: str) -> str:
@@ -287,16 +287,17 @@ def drawings(tables: Tables) -> dict[str, str]:
         made["forced"] = charts.lines(
             _by_seed(logits, "update", "loss"), "update (training loss, nats a token)", height=220
         )
-    tail = [row for row in tables["logits"] if row["part"] == "tail"]
-    if tail:
-        end, plan = (max(row["update"] for row in rows) for rows in (tail, logits))
-        bands = [Band("the plan", 0, plan), Band("its last rate", plan, end)]
-        for name, column, what in (
-            ("tail", "max_logit", "update (largest attention logit before the step, MuonClip)"),
-            ("clips", "clipped_heads", "update (heads clipped in it)"),
-        ):
-            marks = [("tau", value) for value in tau[:1]] if name == "tail" else []
-            made[name] = charts.lines(_by_seed(tail, "update", column), what, height=200, bands=bands, marks=marks)
+        tail = [row for row in tables["logits"] if row["part"] == "tail"]
+        clipped = tail or _of(logits, "muonclip")
+        plan, end = (max((row["update"] for row in rows), default=0) for rows in (logits, tail))
+        bands = [Band("the plan", 0, plan), Band("its last rate", plan, end)] if tail else []
+        if clipped:
+            made["clips"] = charts.lines(
+                _by_seed(clipped, "update", "clipped_heads"),
+                "update (heads clipped in it, MuonClip)",
+                height=200,
+                bands=bands,
+            )
     return made
 
 
