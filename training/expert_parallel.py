@@ -10,6 +10,7 @@ Shape suffixes: N rows of this rank's tokens and M rows that arrive, sorted by e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -79,15 +80,33 @@ class ParallelExperts(Experts):
         return _Exchanged.apply(_Permuted.apply(y_MD, place_M, order_M), arrivals_R, sends_R, self.ranks)
 
 
-def network(config: ModelConfig, seed: int, ranks: World, device: torch.device) -> Transformer:
-    """The network with this rank's part of the experts among `ranks`; the initial weights are those of one rank."""
+def outline(config: ModelConfig, ranks: World, layers: Sequence[int] | None = None) -> Transformer:
+    """The network, or these of its layers, with this rank's part of the experts among `ranks`, on the meta device: its
+    names and shapes without numbers."""
     with torch.device("meta"):
-        model = Transformer(config)
+        model = Transformer(config, layers=layers)
         for module in list(model.modules()):
             if isinstance(module, MixtureOfExperts) and ranks.size > 1:
                 module.experts = ParallelExperts(config, ranks)
-    model.to_empty(device=device)
+    return model
+
+
+def network(
+    config: ModelConfig,
+    seed: int,
+    ranks: World,
+    device: torch.device,
+    layers: Sequence[int] | None = None,
+    weights: torch.dtype = torch.float32,
+) -> Transformer:
+    """What `outline` describes, on `device`; the initial weights are those of one rank.
+
+    Gradients are summed in float32 whatever the `weights` are.
+    """
+    model = outline(config, ranks, layers).to(weights).to_empty(device=device)
     model.init_weights(seed)
+    for parameter in model.parameters():
+        parameter.grad_dtype = torch.float32
     return model
 
 

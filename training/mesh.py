@@ -39,7 +39,7 @@ def arrange(world: World, layout: Layout, timeout_seconds: float = 600) -> Mesh:
     """`world` arranged by `layout`; every rank calls it. Raises `LayoutError` where the ranks do not fit."""
     layout.data(world.size)
     places = [layout.place(rank, world.size) for rank in range(world.size)]
-    made = {(tuple(range(world.size)),): world}
+    made: dict[tuple[tuple[int, ...], ...], World] = {(tuple(range(world.size)),): world}
 
     def group(key: Callable[[Place], Any]) -> World:
         ranks: dict[Any, list[int]] = {}

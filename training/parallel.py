@@ -33,10 +33,15 @@ def _answered() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RankError(
-            "another rank has ended or did not answer in time: look for the first error in the other ranks' logs, then "
-            f"start the same command again ({str(error).splitlines()[0][:200]})"
-        ) from error
+        raise lost(error) from error
+
+
+def lost(error: RuntimeError) -> RankError:
+    """What a failed collective means."""
+    return RankError(
+        "another rank has ended or did not answer in time: look for the first error in the other ranks' logs, then "
+        f"start the same command again ({str(error).splitlines()[0][:200]})"
+    )
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from training import checkpoint, checkpoint_writer
 from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
-from training.engine import Engine
+from training.engine import engine
 from training.expert_parallel import network
 from training.job import Job, JobError, Preemption
 from training.layout import LayoutError
@@ -103,9 +103,11 @@ class Trainer:
 
     def _begin(self) -> None:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
-        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device)
+        layers = self.mesh.layout.held(self.config.model, self.mesh.place.pipeline)
+        weights = getattr(torch, self.config.weights)
+        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device, layers, weights)
         self.model.memory = self.config.run.memory
-        self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
+        self.engine = engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
         self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
         self.replicas = Replicas(self.model, self.mesh)
         self.detector.load({})
@@ -113,7 +115,7 @@ class Trainer:
         self._open_streams()
 
     def _open_streams(self) -> None:
-        self.streams = Streams(self.config, self.tokens, self.cache, self.mesh.data, self.rollbacks.all)
+        self.streams = Streams(self.config, self.tokens, self.cache, self.mesh, self.rollbacks.all)
 
     # ----------------------------------------------------------------------------------------------------- the run
 
@@ -212,7 +214,9 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = update.learning_rate
         self.optimizer.step(max_logits_LH=totals.max_logits_LH)
-        update_router_bias(self.model, totals.expert_counts_LE, self.config.model.bias_update_rate)
+        dense = self.config.model.first_k_dense_replace
+        mixtures = [layer - dense for layer in self.model.held if layer >= dense]
+        update_router_bias(self.model, totals.expert_counts_LE[mixtures], self.config.model.bias_update_rate)
         self.detector.applied(update.stage.name, totals.loss, gradient_norm)
         record(update, totals, gradient_norm, self.optimizer, clock.tick(update), metrics)
         if update.number % self.config.heads_every == 0 or update.number == self.plan.updates:
@@ -310,7 +314,9 @@ class Trainer:
     # ----------------------------------------------------------------------------------------------------- position
 
     def _set_window(self, stage: Stage) -> None:
-        """Give the model the stage's RoPE: plain, or stretched by YaRN over the window it was built with."""
+        """Give the model the stage's RoPE, plain or stretched by YaRN over the window it was built with, and what its
+        activations are kept as."""
+        self.model.memory = self.config.run.memory_in(stage.name)
         window = self.config.model.max_position_embeddings
         yarn, reach = None, window
         if stage.yarn_factor > 1:
