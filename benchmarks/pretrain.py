@@ -57,7 +57,7 @@ HOUSE = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HOUSE)}
 SEQUENCE, BATCH, END = 256, 16, 1
 HALF_A_MILLION = 1 << 19
-MICRO_BATCHES, SHORT, LONG = 4, 2, 6  # of `ranks`: a rank's micro-batches in an update, and the updates of its runs
+MICRO_BATCHES, SHORT, LONG = 2, 2, 5  # of `ranks`: a rank's micro-batches in an update, and the updates of its runs
 SOME = {"experts": 24, "others": 2}  # matrices of a shape of the gpu preset that are measured
 
 

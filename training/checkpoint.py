@@ -151,7 +151,7 @@ def load_model(directory: Path | str) -> Transformer:
     """The whole model of a checkpoint or of a run's `final/` folder, on the CPU, its hashes verified first."""
     directory = Path(directory)
     verify(directory)
-    files = [directory / name for name in _manifest(directory)["files"] if name.startswith(WEIGHTS)]
+    files = [directory / name for name in _manifest(directory) if name.startswith(WEIGHTS)]
     return read_model(directory / CONFIG, files)
 
 
@@ -211,10 +211,10 @@ def verify(directory: Path, world: World | None = None) -> None:
 
 
 def _verify(directory: Path, world: World) -> None:
-    files = _manifest(directory)["files"]
-    share = spread({name: expected["bytes"] for name, expected in files.items()}, None, world.size)[world.rank]
+    files = _manifest(directory)
+    share = spread({name: length for name, (length, _) in files.items()}, None, world.size)[world.rank]
     for name in share:
-        path, expected = directory / name, files[name]["bytes"]
+        path, expected = directory / name, files[name][0]
         if not path.is_file():
             raise CheckpointError(f"checkpoint {directory.name} lacks {name}")
         if path.stat().st_size != expected:
@@ -223,20 +223,20 @@ def _verify(directory: Path, world: World) -> None:
             )
     for name in share:
         try:
-            right = sha256(directory / name) == files[name]["sha256"]
+            right = sha256(directory / name) == files[name][1]
         except OSError as error:
             raise CheckpointError(f"checkpoint {directory.name}: {name} cannot be read: {error}") from error
         if not right:
             raise CheckpointError(f"checkpoint {directory.name}: {name} does not match its sha256")
 
 
-def _manifest(directory: Path) -> dict[str, Any]:
+def _manifest(directory: Path) -> dict[str, tuple[int, str]]:
+    """Name -> bytes and sha256 of the files that the manifest lists."""
     try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        manifest["files"].items()
+        files = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"]
+        return {name: (int(file["bytes"]), str(file["sha256"])) for name, file in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"checkpoint {directory.name} has no readable {MANIFEST}: {error}") from error
-    return manifest
+        raise CheckpointError(f"checkpoint {directory.name} has no readable {MANIFEST}: {error!r}") from error
 
 
 def sha256(path: Path) -> str:

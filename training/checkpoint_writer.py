@@ -46,8 +46,6 @@ from training.pieces import Cuts, Piece, faults, file_names, index_of, index_rec
 
 log = logging.getLogger(__name__)
 
-NOTE = "rank-{}.note"
-
 
 @dataclass
 class _Share:
@@ -62,6 +60,10 @@ class _Share:
     @property
     def partial(self) -> Path:
         return self.directory.with_name(f".{self.directory.name}.partial")
+
+    def note(self, rank: int) -> Path:
+        """What a rank leaves there for rank 0 when it is done."""
+        return self.partial / f"rank-{rank}.note"
 
 
 class Writer:
@@ -180,7 +182,7 @@ class Writer:
         return record
 
     def _write(self, share: _Share, then: Callable[[], object]) -> None:
-        note = share.partial / NOTE.format(self.world.rank)
+        deadline = time.monotonic() + self.patience
         try:
             for name, tensors in share.tensors.items():
                 _save_tensors(tensors, share.partial / name)
@@ -188,38 +190,45 @@ class Writer:
                 _save_json(record, share.partial / name)
             files = {name: _described(share.partial / name) for name in (*share.tensors, *share.records)}
             if self.world.rank == 0:
-                self._publish(share, files)
+                self._publish(share, files, deadline)
                 then()
             else:
-                replace_file(note, json.dumps({"files": files}))
+                replace_file(share.note(self.world.rank), json.dumps({"files": files}))
         except Exception as error:  # in a thread: the next step must hear of it, whatever it is
             disk = isinstance(error, OSError | SafetensorError)
             self._error = _unwritten(share.directory, error) if disk else error
             if self.world.rank == 0:
+                self._silent(share, deadline)  # the others may still be writing there
                 shutil.rmtree(share.partial, ignore_errors=True)
             else:
-                with contextlib.suppress(OSError):  # a full disk may have no room for it: the step then tells
-                    replace_file(note, json.dumps({"error": str(error)}))
+                _leave(share.note(self.world.rank), str(error))
 
-    def _publish(self, share: _Share, files: dict[str, Any]) -> None:
-        """Rank 0: wait for the others' files, then make the folder a checkpoint."""
-        deadline = time.monotonic() + self.patience
+    def _silent(self, share: _Share, deadline: float) -> int | None:
+        """Rank 0: wait for the others' notes; a rank that has left none."""
         for rank in range(1, self.world.size):
-            note = share.partial / NOTE.format(rank)
-            while not note.exists():
-                if self._abandoned.is_set() or time.monotonic() > deadline:
-                    raise CheckpointError(
-                        f"rank {rank} has not written its part of checkpoint {share.directory.name}: see its log, and "
-                        "let all ranks share the file system of the work folder"
-                    )
+            while not share.note(rank).exists():
+                if self._abandoned.is_set() or time.monotonic() > deadline or not share.partial.exists():
+                    return rank
                 time.sleep(0.01)
-            told = json.loads(note.read_text(encoding="utf-8"))
+        return None
+
+    def _publish(self, share: _Share, files: dict[str, Any], deadline: float) -> None:
+        """Rank 0: wait for the others' files, then make the folder a checkpoint."""
+        silent = self._silent(share, deadline)
+        if silent is not None:
+            raise CheckpointError(
+                f"rank {silent} has not written its part of checkpoint {share.directory.name}: see its log, and let "
+                "all ranks share the file system of the work folder"
+            )
+        for rank in range(1, self.world.size):
+            told = json.loads(share.note(rank).read_text(encoding="utf-8") or '{"error": "its log says why"}')
             if "error" in told:
                 raise CheckpointError(
                     f"rank {rank} could not write its part of checkpoint {share.directory.name}: {told['error']}"
                 )
             files |= told["files"]
-            note.unlink()
+        for rank in range(1, self.world.size):
+            share.note(rank).unlink()
         _save_json({"files": dict(sorted(files.items()))}, share.partial / MANIFEST)
         _sync(share.partial)
         if share.directory.exists():
@@ -245,6 +254,15 @@ def _unwritten(directory: Path, error: Exception) -> CheckpointError:
         f"could not write checkpoint {directory.name}: {error}; make room or mend the disk and start the same command "
         "again, it resumes from the checkpoint before"
     )
+
+
+def _leave(note: Path, error: str) -> None:
+    """Tell rank 0 of an error; by an empty file where the disk is too full for more."""
+    try:
+        replace_file(note, json.dumps({"error": error}))
+    except OSError:
+        with contextlib.suppress(OSError):  # the next step then tells
+            note.touch()
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ class MuonClipConfig(Config):
     """Precision of the Newton-Schulz iterations; momentum and weights stay float32."""
     gram_ratio: float | None = Field(default=2.0, ge=1)
     """Newton-Schulz iterates on the N x N Gram matrix where a matrix is at least so many times as long as wide, which
-    takes 0.7 of the operations at 3.5 (K2's experts) and 0.54 at 8; None never does (docs/pretraining.md)."""
+    takes 0.8 of the operations at 3.5 (K2's experts) and 0.69 at 8; None never does (docs/pretraining.md)."""
     per_head: bool = False
     """Orthogonalise each head's rows of the up-projections of queries, keys and values apart ("Muon split", as some
     successors do); Algorithm 1 takes the linear layer as one matrix."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 RMS_MATCH = 0.2  # Moonlight: AdamW's updates have an RMS of 0.2 to 0.4
 NORM_FLOOR = 1e-7  # Jordan's epsilon: a matrix with a smaller Frobenius norm has no direction worth a step
-NOISE_GROWTH = 150.0  # the Gram form starts afresh before a rounding of 2^-9 has grown to about 0.3
+NOISE_GROWTH = 12.0  # the Gram form starts afresh before a rounding of 2^-9 has grown to more than 0.03
 ROUNDING = 1.05  # room for bfloat16 in the bounds on the update's RMS: six times its resolution of 2^-7
 
 

@@ -84,6 +84,15 @@ def test_without_a_manifest_it_is_no_checkpoint(root: Path) -> None:
         checkpoint.load_model(root / "update-00000010.corrupt")
 
 
+def test_a_flipped_bit_of_the_manifest_is_found_wherever_it_is(root: Path) -> None:
+    path = root / "update-00000010" / "manifest.json"
+    content = path.read_bytes()
+    for at in range(0, len(content), 3):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(CheckpointError, match="update-00000010"):
+            checkpoint.verify(path.parent)
+
+
 def test_a_last_resort_is_taken_last(root: Path) -> None:
     assert checkpoint.newest(root, {10}) == root / "update-00000002"
     (root / "update-00000002" / "state.json").unlink()

@@ -91,7 +91,7 @@ def test_the_rate_rises_then_falls_to_a_tenth():
 
 
 def test_a_run_brings_the_rounded_model_back_to_the_unrounded_one(inputs, tmp_path):
-    summary = start(tmp_path, inputs, updates=16)
+    summary = start(tmp_path, inputs, updates=32)
     lines = [line for line in updates(tmp_path) if line["event"] == "update"]
     first, last = (sum(line["divergence"] for line in part) / 3 for part in (lines[:3], lines[-3:]))
     assert last < 0.7 * first

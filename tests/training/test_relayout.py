@@ -107,13 +107,14 @@ def back_to(work: Path, update: int) -> None:
 
 
 def test_a_run_goes_on_in_other_layouts(shards: Path, tmp_path: Path) -> None:
-    """Two copies of the model, then two halves of its experts, then one rank: one run, to float32's rounding."""
+    """Two copies of the model, two halves of its experts, of its layers, one rank: one run, to float32's rounding."""
     alone, work = tmp_path / "alone", tmp_path / "work"
     assert codes(begin(shards, alone, {}, ranks=1)) == [0]
-    for update, layout, ranks in ((4, {}, 2), (7, {"expert": 2}, 2), (10, {}, 1)):
+    for update, layout, ranks in ((3, {}, 2), (6, {"expert": 2}, 2), (8, {"pipeline": 2}, 2), (10, {}, 1)):
         assert codes(begin(shards, work, layout, ranks)) == [0] * ranks
         state = checkpoint.load_state(work / "checkpoints" / f"update-{update:08d}")
-        assert (state["ranks"], state["layout"]["expert"]) == (ranks, layout.get("expert", 1))
+        assert state["ranks"] == ranks
+        assert state["layout"] == {"pipeline": 1, "virtual": 1, "expert": 1, **layout}
         assert state["samples"] == checkpoint.load_state(alone / "checkpoints" / f"update-{update:08d}")["samples"]
         if update < 10:
             back_to(work, update)

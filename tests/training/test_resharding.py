@@ -88,14 +88,16 @@ def rank_work(rank: int, port: int, root: Path, results: multiprocessing.Queue[t
             broken = root / "broken"
             for update, (layout, _) in enumerate(list(WRITERS.values())[3:], 1):
                 save(broken, update, layout, world)
-            with full_disk(20_000 if rank == 2 else 1 << 40):
-                with pytest.raises(
-                    CheckpointError, match=r"could not write (its part of )?checkpoint update-00000006: .*(large|space)"
-                ):
-                    save(broken, 6, Layout(expert=4), world)
-                writer = Writer(world)
-                save(broken, 6, Layout(expert=4), world, writer, background=True)
-                writer.close()
+            told = r"could not write (its part of )?checkpoint update-00000006: .*(large|space|its log)"
+            for full, left in ((2, 20_000), (0, 20_000), (2, 0)):  # with 0 bytes left it cannot say why
+                with full_disk(left if rank == full else 1 << 40):
+                    with pytest.raises(CheckpointError, match=told):
+                        save(broken, 6, Layout(expert=4), world)
+                    writer = Writer(world)
+                    save(broken, 6, Layout(expert=4), world, writer, background=True)
+                    writer.close()
+                world.barrier()
+                assert not list(broken.glob(".*"))
             mine = part(CONFIG, weights(), Layout(expert=4), rank, RANKS)
             lacking = min(mine.cuts)
             mine.weights[lacking] = mine.weights[lacking][: 1 if rank == 3 else None]
