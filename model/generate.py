@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from model.decode import Decoder, LatentCache
 from model.moe import MixtureOfExperts
-from model.precision import compute_dtype
 from model.transformer import DecoderLayer, Transformer
 
 PREFILL_TOKENS = 16_384  # prompt tokens, padding included, that run through the model at once
@@ -127,7 +127,8 @@ class Generator:
         """
         source = enumerate(requests)
         rows: list[_Row] = []
-        cache = _LatentCache(self.model, self.max_rows)
+        cache = LatentCache(self.model, self.max_rows)
+        decoder = Decoder(self.model, self.max_rows)
         exhausted = False
         while True:
             fresh: list[_Row] = []
@@ -140,7 +141,7 @@ class Generator:
             if not rows and not fresh:
                 return
             # the rows under way first: a new row's first token comes from its prompt
-            hidden = [self._decode(rows, cache)] if rows else []
+            hidden = [self._decode(rows, cache, decoder)] if rows else []
             hidden += [self._prefill(group, cache) for group in _groups(fresh)]
             rows += fresh
             self._sample(rows, torch.cat(hidden))
@@ -179,7 +180,7 @@ class Generator:
         uniforms = torch.rand(request.max_new_tokens, generator=stream, dtype=torch.float64)
         return _Row(index, request, uniforms.tolist())
 
-    def _prefill(self, rows: list[_Row], cache: _LatentCache) -> Tensor:
+    def _prefill(self, rows: list[_Row], cache: LatentCache) -> Tensor:
         """Runs prompts side by side, padded on the right where nothing looks; the last tokens' hidden states (N, D).
 
         A prompt that several rows share (the responses of RL) runs once.
@@ -199,33 +200,14 @@ class Generator:
             attention = layer.self_attn
             normed = layer.input_layernorm(x_PSD)
             latent = attention.latent(normed, by)
-            keys_PSK = torch.cat(latent, dim=-1).to(cache.keys_LNTK.dtype)
-            cache.keys_LNTK[depth, new, : tokens_PS.shape[1]] = keys_PSK[own_N]
+            cache.fill(depth, new, (latent[0][own_N], latent[1][own_N]))
             x_PSD = x_PSD + attention.attend(attention.query_latent(normed), latent, by, None)[0]
             x_PSD = x_PSD + _feed_forward(layer, x_PSD)
         return self.model.final_norm(x_PSD[own_N, lengths_N - 1])
 
-    def _decode(self, rows: list[_Row], cache: _LatentCache) -> Tensor:
-        """Feeds every row its newest token; hidden states (N, D)."""
-        device = self.model.embed_tokens.weight.device
-        tokens_N1 = torch.tensor([[row.tokens[-1]] for row in rows], device=device)
-        lengths_N = torch.tensor(cache.lengths, device=device)
-        cache.extend()
-        by = self.model.rotation(lengths_N[:, None])
-        x_N1D = self.model.embed_tokens(tokens_N1)
-        here = torch.arange(len(rows), device=device)
-        longest = max(cache.lengths)
-        unseen_NT = torch.arange(longest, device=device) > lengths_N[:, None]
-        for depth, layer in enumerate(self.model.blocks()):
-            attention = layer.self_attn
-            normed = layer.input_layernorm(x_N1D)
-            keys_NTK = cache.keys_LNTK[depth, : len(rows), :longest]
-            latent = torch.cat(attention.latent(normed, by), dim=-1)
-            keys_NTK[here, lengths_N] = latent[:, 0].to(keys_NTK.dtype)
-            queries = attention.queries(attention.query_latent(normed), by)
-            x_N1D = x_N1D + attention.attend_cached(queries, keys_NTK, unseen_NT)
-            x_N1D = x_N1D + _feed_forward(layer, x_N1D)
-        return self.model.final_norm(x_N1D[:, 0])
+    def _decode(self, rows, cache, decoder):
+        tokens_N = torch.tensor([row.tokens[-1] for row in rows], device=self.model.embed_tokens.weight.device)
+        return self.model.final_norm(decoder.step(tokens_N, cache))
 
     def _sample(self, rows: list[_Row], hidden_ND: Tensor) -> None:
         """Appends one token to every row."""
@@ -257,46 +239,6 @@ class Generator:
             row.tokens.append(token)
             row.log_probs.append(log_p)
             row.tempered.append(tempered)
-
-
-class _LatentCache:
-    """Latents and rotated keys of the rows under way, which lie first and close together."""
-
-    def __init__(self, model: Transformer, max_rows: int) -> None:
-        config = model.config
-        self.lengths: list[int] = []
-        self._limit = config.max_position_embeddings
-        width = config.kv_lora_rank + config.qk_rope_head_dim
-        weight = model.embed_tokens.weight
-        # zeros: what a row has not written yet is multiplied by a weight of 0, and 0 times garbage may be NaN
-        self.keys_LNTK = weight.new_zeros(config.num_hidden_layers, max_rows, 0, width, dtype=compute_dtype(weight))
-
-    def _reach(self, tokens: int) -> None:
-        have = self.keys_LNTK.shape[2]
-        if tokens > have:
-            more = min(max(tokens, 2 * have, 64), self._limit) - have
-            room = self.keys_LNTK.new_zeros(*self.keys_LNTK.shape[:2], more, self.keys_LNTK.shape[3])
-            self.keys_LNTK = torch.cat([self.keys_LNTK, room], dim=2)
-
-    def add(self, lengths: list[int]) -> slice:
-        """Room for new rows of these lengths, after the present ones."""
-        start = len(self.lengths)
-        self._reach(max(lengths))
-        self.lengths += lengths
-        return slice(start, len(self.lengths))
-
-    def extend(self) -> None:
-        """Room for one more token in every row."""
-        self.lengths = [length + 1 for length in self.lengths]
-        self._reach(max(self.lengths))
-
-    def drop(self, place: int) -> None:
-        """Ends a row; the last one moves into its place."""
-        last = len(self.lengths) - 1
-        if place != last:
-            self.keys_LNTK[:, place] = self.keys_LNTK[:, last]
-            self.lengths[place] = self.lengths[last]
-        self.lengths.pop()
 
 
 def _groups(rows: list[_Row]) -> list[list[_Row]]:
