@@ -11,18 +11,20 @@ of a small model is many small operations, whose calls cost as much as their pro
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from model.attention import MultiHeadLatentAttention, RMSNorm
-from model.moe import Experts, MixtureOfExperts, Router, SwiGLU, grouped_matmul
+from model.moe import Experts, MixtureOfExperts, SwiGLU, grouped_matmul
 from model.precision import compute_dtype
 from model.transformer import DecoderLayer, Transformer
 
 PLACES = 32  # the cache grows by so many: oneDNN prepares a kernel for every new length
 CALL_FLOPS = 1 << 24  # FLOPs that take a CPU about as long as calling an expert's three products
+FOLDED = 1.25  # numbers in the product of two matrices, over those in both, up to which the product takes their place
 
 
 class LatentCache:
@@ -107,46 +109,63 @@ class LatentCache:
 class Decoder:
     """A copy of the model's weights in the dtype that its layers compute in, fused and packed for single tokens.
 
-    Made once for a call of the generator: what changes in the model afterwards changes nothing here.
+    Made once for a call of the generator: what changes in the model afterwards changes nothing here. It takes up to
+    `max_rows` rows at once.
     """
 
     def __init__(self, model: Transformer, max_rows: int) -> None:
-        self._embed = model.embed_tokens
-        self._dtype = compute_dtype(model.embed_tokens.weight)
-        self._layers = [_Layer(layer, self._dtype, max_rows) for layer in model.blocks()]
+        self._embed = model.embed_tokens.weight
+        dtype = compute_dtype(self._embed)
+        with torch.autocast(self._embed.device.type, enabled=False):
+            self._layers = [_Layer(layer, dtype, max_rows) for layer in model.blocks()]
+            head = torch.float32 if model.float32_head else dtype
+            self._norm, self._head = _Norm(model.norm, head), _Linear(model.lm_head.weight.to(head), max_rows)
 
     def step(self, tokens_N: Tensor, cache: LatentCache) -> Tensor:
         """Feeds every row its newest token; the residual stream after the last layer (N, D)."""
         position_N, place_N = cache.extend()
-        rows = len(position_N)
-        turn_NP = cache.turn_TP[position_N]
-        bias_N1T = cache.bias_N1T[:rows]
+        at = _At(place_N, cache.turn_TP[position_N], cache.bias_N1T[: len(place_N)])
         with torch.autocast(tokens_N.device.type, enabled=False):
-            x_ND = self._embed(tokens_N)
+            x_ND = F.embedding(tokens_N, self._embed)
             for layer, keys_NTK in zip(self._layers, cache.keys_LNTK, strict=True):
-                x_ND = layer(x_ND, keys_NTK, place_N, turn_NP, bias_N1T)
+                x_ND = layer(x_ND, keys_NTK, at)
         return x_ND
+
+    def logits(self, x_ND: Tensor) -> Tensor:
+        """The next token's logits (N, vocabulary), float32, of the residual stream."""
+        with torch.autocast(x_ND.device.type, enabled=False):
+            return self._head(self._norm(x_ND)).float()
+
+
+class _At(NamedTuple):
+    """Where the new tokens stand: see `LatentCache`."""
+
+    place_N: Tensor
+    turn_NP: Tensor
+    bias_N1T: Tensor
 
 
 class _Layer:
     def __init__(self, layer: DecoderLayer, dtype: torch.dtype, max_rows: int) -> None:
-        self._norm = _Norm(layer.input_layernorm, dtype)
+        self._norm, self._mlp_norm = (
+            _Norm(norm, dtype) for norm in (layer.input_layernorm, layer.post_attention_layernorm)
+        )
         self._attend = _Attention(layer.self_attn, dtype, max_rows)
-        self._mlp_norm = _Norm(layer.post_attention_layernorm, dtype)
         self._mlp: Callable[[Tensor], Tensor]
         if isinstance(layer.mlp, SwiGLU):
-            gate, up, down = (p.weight.to(dtype) for p in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj))
-            self._mlp = _Gated(gate, up, down, max_rows)
+            self._mlp = _Gated(*_matrices(layer.mlp, dtype), max_rows)
+        elif _all_experts_at_once(layer.mlp.experts, max_rows):
+            self._mlp = _AllExperts(layer.mlp, dtype, max_rows)
         else:
-            self._mlp = _mixture(layer.mlp, dtype, max_rows)
+            self._mlp = _ChosenExperts(layer.mlp, dtype, max_rows)
 
-    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, place_N: Tensor, turn_NP: Tensor, bias_N1T: Tensor) -> Tensor:
-        x_ND = x_ND + self._attend(self._norm(x_ND), keys_NTK, place_N, turn_NP, bias_N1T)
+    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
+        x_ND = x_ND + self._attend(self._norm(x_ND), keys_NTK, at)
         return x_ND + self._mlp(self._mlp_norm(x_ND))
 
 
 class _Norm:
-    """RMSNorm in float32, in one call."""
+    """RMSNorm in float32, without what a gradient needs."""
 
     def __init__(self, norm: RMSNorm, dtype: torch.dtype) -> None:
         self._weight, self._eps, self._dtype = norm.weight.float(), norm.eps, dtype
@@ -156,11 +175,15 @@ class _Norm:
 
 
 class _Linear:
-    """x @ w^T, with the weight in the order in which a CPU's bfloat16 kernel reads it (a fifth of the time)."""
+    """x @ w^T. A CPU's bfloat16 weight lies as oneDNN's kernel reads it, which otherwise sorts it in every call; what
+    follows the product by element happens in the same pass. They are the operators that torch.compile puts in."""
 
     def __init__(self, weight_OI: Tensor, max_rows: int) -> None:
-        self._packed = weight_OI.device.type == "cpu" and weight_OI.dtype == torch.bfloat16 and _packs()
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI.contiguous(), max_rows) if self._packed else weight_OI
+        bf16 = weight_OI.device.type == "cpu" and weight_OI.dtype == torch.bfloat16
+        self._packed = bf16 and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        self._weight = weight_OI.contiguous()
+        if self._packed:
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight, max_rows)
 
     def __call__(self, x_NI: Tensor) -> Tensor:
         if self._packed:
@@ -168,52 +191,73 @@ class _Linear:
         return F.linear(x_NI, self._weight)
 
     def silu(self, x_NI: Tensor) -> Tensor:
+        """silu(x @ w^T)."""
         if self._packed:
             return torch.ops.mkldnn._linear_pointwise(x_NI, self._weight, None, "swish", [], "")
-        return F.silu(F.linear(x_NI, self._weight))
+        return F.silu(F.linear(x_NI, self._weight), inplace=True)
 
     def times(self, x_NI: Tensor, other_NO: Tensor) -> Tensor:
+        """x @ w^T * other."""
         if self._packed:
             return torch.ops.mkldnn._linear_pointwise.binary(x_NI, other_NO, self._weight, None, "mul")
         return F.linear(x_NI, self._weight).mul_(other_NO)
 
 
-def _packs() -> bool:
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
 class _Attention:
-    """Attention of one new token per row over the cache, whose latents serve as keys and as values."""
+    """Attention of one new token per row over the cache, whose latents serve as keys and as values.
+
+    Two linear layers lie on either side of the latents, q_b_proj before the keys' up-projection and o_proj behind the
+    values'. Where their product is hardly larger than the two, it takes their place.
+    """
 
     def __init__(self, attention: MultiHeadLatentAttention, dtype: torch.dtype, max_rows: int) -> None:
         a = attention
-        self._rank = a.kv_a_layernorm.weight.numel()
-        self._query_rank = a.q_a_layernorm.weight.numel()
-        self._heads = a.heads
+        self._heads, self._nope, self._rope, self._scale = a.heads, a.nope, a.rope, a.scale
+        self._query_rank, self._rank = a.q_a_layernorm.weight.numel(), a.kv_a_layernorm.weight.numel()
         self._norm_q, self._norm_kv = _Norm(a.q_a_layernorm, dtype), _Norm(a.kv_a_layernorm, dtype)
-        down_OI = torch.cat([a.q_a_proj.weight, a.kv_a_proj_with_mqa.weight]).to(dtype)
-        self._down = _Linear(down_OI, max_rows)
-        up_HOC = a.kv_b_proj.weight.to(dtype).unflatten(0, (a.heads, -1)).float()
+        self._down = _Linear(torch.cat([a.q_a_proj.weight, a.kv_a_proj_with_mqa.weight]).to(dtype), max_rows)
+        query_OQ, out_DO = a.q_b_proj.weight.to(dtype), a.o_proj.weight.to(dtype)
+        up_HOC = a.kv_b_proj.weight.to(dtype).unflatten(0, (a.heads, -1))
         key_HXC, value_HVC = up_HOC.split([a.nope, a.value], dim=1)
-        query_HOQ = a.q_b_proj.weight.to(dtype).unflatten(0, (a.heads, -1)).float() * a.scale
-        nope_HXQ, rope_HRQ = query_HOQ.split([a.nope, a.rope], dim=1)
-        self._query = _Linear(torch.cat([key_HXC.mT @ nope_HXQ, rope_HRQ], dim=1).flatten(0, 1).to(dtype), max_rows)
-        out_HDV = a.o_proj.weight.to(dtype).unflatten(1, (a.heads, -1)).transpose(0, 1).float()
-        self._out = _Linear((out_HDV @ value_HVC).transpose(0, 1).flatten(1).to(dtype), max_rows)
+        self._key_HXC = self._value_HCV = None
+        whole = a.heads * (self._rank + a.rope) * self._query_rank
+        if whole <= FOLDED * (query_OQ.numel() + key_HXC.numel()):
+            nope_HXQ, rope_HRQ = query_OQ.float().unflatten(0, (a.heads, -1)).split([a.nope, a.rope], dim=1)
+            query_HKQ = torch.cat([key_HXC.float().mT @ nope_HXQ, rope_HRQ], dim=1)
+            query_OQ = query_HKQ.mul_(a.scale).flatten(0, 1).to(dtype)
+        else:
+            self._key_HXC = key_HXC.contiguous()
+        if a.heads * self._rank * len(out_DO) <= FOLDED * (out_DO.numel() + value_HVC.numel()):
+            out_HDV = out_DO.float().unflatten(1, (a.heads, -1)).transpose(0, 1)
+            out_DO = (out_HDV @ value_HVC.float()).transpose(0, 1).flatten(1).to(dtype)
+        else:
+            self._value_HCV = value_HVC.mT.contiguous()
+        self._query, self._out = _Linear(query_OQ, max_rows), _Linear(out_DO, max_rows)
 
-    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, place_N: Tensor, turn_NP: Tensor, bias_N1T: Tensor) -> Tensor:
+    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
         down_NO = self._down(x_ND)
         new_NK = down_NO[:, self._query_rank :]
-        latent_NC, rope_NR = new_NK[:, : self._rank], new_NK[:, self._rank :]
+        latent_NC, rope_NR = new_NK.split([self._rank, self._rope], dim=1)
         latent_NC.copy_(self._norm_kv(latent_NC))
-        _turn(rope_NR, turn_NP)
-        keys_NTK.flatten(0, 1).index_copy_(0, place_N, new_NK)
-        q_NHK = self._query(self._norm_q(down_NO[:, : self._query_rank])).unflatten(-1, (self._heads, -1))
-        _turn(q_NHK[..., self._rank :], turn_NP[:, None])
+        _turn(rope_NR, at.turn_NP)
+        keys_NTK.view(-1, keys_NTK.shape[2]).index_copy_(0, at.place_N, new_NK)
         seen_NTK = keys_NTK[: len(x_ND)]
-        p_NHT = torch.bmm(q_NHK, seen_NTK.mT).add_(bias_N1T).softmax(-1)
+        q_NHK = self._queries(self._norm_q(down_NO[:, : self._query_rank]))
+        _turn(q_NHK[..., self._rank :], at.turn_NP[:, None])
+        p_NHT = torch.bmm(q_NHK, seen_NTK.mT).add_(at.bias_N1T).softmax(-1)
         y_NHC = torch.bmm(p_NHT, seen_NTK)[..., : self._rank]
+        if self._value_HCV is not None:
+            y_NHC = torch.bmm(y_NHC.transpose(0, 1), self._value_HCV).transpose(0, 1)
         return self._out(y_NHC.flatten(1))
+
+    def _queries(self, latent_NQ: Tensor) -> Tensor:
+        """What meets the latents and the rotated keys, not turned yet."""
+        q_NHO = self._query(latent_NQ).unflatten(-1, (self._heads, -1))
+        if self._key_HXC is None:
+            return q_NHO
+        nope_NHX, rope_NHR = q_NHO.mul_(self._scale).split([self._nope, self._rope], dim=-1)
+        latent_NHC = torch.bmm(nope_NHX.transpose(0, 1), self._key_HXC).transpose(0, 1)
+        return torch.cat([latent_NHC, rope_NHR], dim=-1)
 
 
 def _turn(x: Tensor, turn: Tensor) -> None:
@@ -222,40 +266,68 @@ def _turn(x: Tensor, turn: Tensor) -> None:
     x.copy_(torch.view_as_real(torch.view_as_complex(pairs) * turn).flatten(-2))
 
 
+def _matrices(mlp: SwiGLU, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    gate_FD, up_FD, down_DF = (layer.weight.to(dtype) for layer in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
+    return gate_FD, up_FD, down_DF
+
+
 class _Gated:
-    """down(silu(gate(x)) * up(x))."""
+    """down(silu(gate(x)) * up(x)), its inner width cut into equal parts with a weight each where weights are given."""
 
     def __init__(self, gate_FD: Tensor, up_FD: Tensor, down_DF: Tensor, max_rows: int) -> None:
-        self._gate, self._up, self._down = (_Linear(w, max_rows) for w in (gate_FD, up_FD, down_DF))
+        self._gate, self._up, self._down = (_Linear(weight, max_rows) for weight in (gate_FD, up_FD, down_DF))
+
+    def __call__(self, x_ND: Tensor, weights_NE: Tensor | None = None) -> Tensor:
+        h_NF = self._up.times(x_ND, self._gate.silu(x_ND))
+        if weights_NE is not None:
+            h_NF.unflatten(-1, (weights_NE.shape[1], -1)).mul_(weights_NE[..., None])
+        return self._down(h_NF)
+
+
+def _all_experts_at_once(experts: Experts, rows: int) -> bool:
+    """Whether a CPU runs every row through an expert sooner than it calls the expert for its own rows."""
+    return experts.gate_EFD.device.type == "cpu" and rows * 6 * experts.gate_EFD[0].numel() <= CALL_FLOPS
+
+
+class _AllExperts:
+    """Every expert for every row, as one wide network with the shared experts at its end; those not chosen weigh 0."""
+
+    def __init__(self, mlp: MixtureOfExperts, dtype: torch.dtype, max_rows: int) -> None:
+        gate_EFD, up_EFD, down_EDF = (weight.to(dtype) for weight in mlp.experts.matrices())
+        gate_SD, up_SD, down_DS = _matrices(mlp.shared_experts, dtype)
+        self._router, self._dtype = mlp.gate, dtype
+        self._routed, self._shared = len(gate_EFD), len(gate_SD) // gate_EFD.shape[1]
+        self._experts = _Gated(
+            torch.cat([gate_EFD.flatten(0, 1), gate_SD]),
+            torch.cat([up_EFD.flatten(0, 1), up_SD]),
+            torch.cat([down_EDF.transpose(0, 1).flatten(1), down_DS], dim=1),
+            max_rows,
+        )
 
     def __call__(self, x_ND: Tensor) -> Tensor:
-        return self._down(self.inner(x_ND))
-
-    def inner(self, x_ND: Tensor) -> Tensor:
-        return self._up.times(x_ND, self._gate.silu(x_ND))
-
-    def scaled(self, x_ND: Tensor, weights_NE: Tensor) -> Tensor:
-        h_NEF = self.inner(x_ND).unflatten(-1, (weights_NE.shape[1], -1))
-        return self._down(h_NEF.mul_(weights_NE[..., None]).flatten(1))
-
-
-def _mixture(mlp: MixtureOfExperts, dtype: torch.dtype, max_rows: int) -> Callable[[Tensor], Tensor]:
-    gate_EFD, up_EFD, down_EDF = (w.to(dtype) for w in mlp.experts.matrices())
-    shared = mlp.shared_experts
-    s_gate, s_up, s_down = (p.weight.to(dtype) for p in (shared.gate_proj, shared.up_proj, shared.down_proj))
-    count = s_gate.shape[0] // gate_EFD.shape[1]
-    everything = _Gated(
-        torch.cat([gate_EFD.flatten(0, 1), s_gate]),
-        torch.cat([up_EFD.flatten(0, 1), s_up]),
-        torch.cat([down_EDF.transpose(0, 1).flatten(1), s_down], dim=1),
-        max_rows,
-    )
-
-    def run(x_ND: Tensor) -> Tensor:
-        routing = mlp.gate(x_ND)
-        weights_NE = routing.weights_TK.new_zeros(len(x_ND), len(gate_EFD) + count)
-        weights_NE[:, len(gate_EFD) :] = 1
+        routing = self._router(x_ND)
+        weights_NE = routing.weights_TK.new_ones(len(x_ND), self._routed + self._shared)
+        weights_NE[:, : self._routed] = 0
         weights_NE.scatter_(1, routing.experts_TK, routing.weights_TK)
-        return everything.scaled(x_ND, weights_NE.to(dtype))
+        return self._experts(x_ND, weights_NE.to(self._dtype))
 
-    return run
+
+class _ChosenExperts:
+    """Each expert for the rows that chose it."""
+
+    def __init__(self, mlp: MixtureOfExperts, dtype: torch.dtype, max_rows: int) -> None:
+        gate_EFD, up_EFD, down_EDF = (weight.to(dtype) for weight in mlp.experts.matrices())
+        self._router = mlp.gate
+        self._inner_EDF, self._down_EFD = torch.cat([gate_EFD, up_EFD], dim=1).mT, down_EDF.mT
+        self._shared = _Gated(*_matrices(mlp.shared_experts, dtype), max_rows)
+
+    def __call__(self, x_ND: Tensor) -> Tensor:
+        routing = self._router(x_ND)
+        rows, top_k = routing.experts_TK.shape
+        chosen, order = routing.experts_TK.flatten().sort(stable=True)
+        ends_E = chosen.bincount(minlength=len(self._down_EFD)).cumsum(0, dtype=torch.int32)
+        gate, up = grouped_matmul(x_ND.index_select(0, order // top_k), self._inner_EDF, ends_E).chunk(2, dim=-1)
+        h = (F.silu(gate) * up).mul_(routing.weights_TK.flatten()[order, None])
+        y = x_ND.new_empty(rows * top_k, x_ND.shape[1])
+        y.index_copy_(0, order, grouped_matmul(h, self._down_EFD, ends_E))
+        return self._shared(x_ND) + y.unflatten(0, (rows, top_k)).sum(1)

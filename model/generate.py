@@ -141,10 +141,10 @@ class Generator:
             if not rows and not fresh:
                 return
             # the rows under way first: a new row's first token comes from its prompt
-            hidden = [self._decode(rows, cache, decoder)] if rows else []
-            hidden += [self._prefill(group, cache) for group in _groups(fresh)]
+            streams = [decoder.step(self._newest(rows), cache)] if rows else []
+            streams += [self._prefill(group, cache) for group in _groups(fresh)]
             rows += fresh
-            self._sample(rows, torch.cat(hidden))
+            _sample(rows, decoder.logits(torch.cat(streams)))
             if on_token is not None:
                 for row in rows:
                     on_token(row.index, row.tokens[-1])
@@ -203,42 +203,49 @@ class Generator:
             cache.fill(depth, new, (latent[0][own_N], latent[1][own_N]))
             x_PSD = x_PSD + attention.attend(attention.query_latent(normed), latent, by, None)[0]
             x_PSD = x_PSD + _feed_forward(layer, x_PSD)
-        return self.model.final_norm(x_PSD[own_N, lengths_N - 1])
+        return x_PSD[own_N, lengths_N - 1]
 
-    def _decode(self, rows, cache, decoder):
-        tokens_N = torch.tensor([row.tokens[-1] for row in rows], device=self.model.embed_tokens.weight.device)
-        return self.model.final_norm(decoder.step(tokens_N, cache))
+    def _newest(self, rows: list[_Row]) -> Tensor:
+        return torch.tensor([row.tokens[-1] for row in rows], device=self.model.embed_tokens.weight.device)
 
-    def _sample(self, rows: list[_Row], hidden_ND: Tensor) -> None:
-        """Appends one token to every row."""
-        logits_NV = self.model.logits(hidden_ND).float()
-        log_p_NV = logits_NV.log_softmax(-1)
-        bad = ~torch.isfinite(log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
-        if bad.any():
-            index = rows[int(bad.nonzero()[0])].index
-            raise ValueError(f"request {index}: the model's logits are not finite; its weights or its input are broken")
-        device = logits_NV.device
-        heats = [row.request.temperature for row in rows]
-        heat_N1 = torch.tensor(heats, device=device)[:, None]
-        tempered_NV = log_p_NV
-        if any(heat not in (0, 1) for heat in heats):
-            tempered_NV = (logits_NV / heat_N1.where(heat_N1 > 0, 1.0)).log_softmax(-1)
-        p_NV = tempered_NV.double().exp_()
-        for place, row in enumerate(rows):
-            if row.request.top_p < 1:
-                p_NV[place] = _nucleus(p_NV[place], row.request.top_p)
-        uniform_N1 = torch.tensor([[row.uniforms[len(row.tokens)]] for row in rows], device=device, dtype=torch.float64)
-        cumulated_NV = p_NV.cumsum_(-1)
-        drawn_N1 = torch.searchsorted(cumulated_NV, uniform_N1 * cumulated_NV[:, -1:], right=True)
-        drawn_N1 = drawn_N1.clamp_(max=logits_NV.shape[-1] - 1)
+
+def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
+    """Appends one token to every row."""
+    log_p_NV = logits_NV.log_softmax(-1)
+    bad = ~torch.isfinite(log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
+    if bad.any():
+        index = rows[int(bad.nonzero()[0])].index
+        raise ValueError(f"request {index}: the model's logits are not finite; its weights or its input are broken")
+    heats = [row.request.temperature for row in rows]
+    heat_N1 = torch.tensor(heats, device=logits_NV.device)[:, None]
+    tempered_NV = log_p_NV
+    if any(heat not in (0, 1) for heat in heats):
+        tempered_NV = (logits_NV / heat_N1.where(heat_N1 > 0, 1.0)).log_softmax(-1)
+    if not any(heats):
+        drawn_N1 = logits_NV.argmax(-1, keepdim=True)
+    else:
+        drawn_N1 = _draw(rows, tempered_NV)
         if 0 in heats:
             drawn_N1 = drawn_N1.where(heat_N1 > 0, logits_NV.argmax(-1, keepdim=True))
-        tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
-        chosen = zip(rows, drawn_N1.tolist(), log_p_NV.gather(1, drawn_N1).tolist(), tempered_N1.tolist(), strict=True)
-        for row, (token,), (log_p,), (tempered,) in chosen:
-            row.tokens.append(token)
-            row.log_probs.append(log_p)
-            row.tempered.append(tempered)
+    tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
+    chosen = zip(rows, drawn_N1.tolist(), log_p_NV.gather(1, drawn_N1).tolist(), tempered_N1.tolist(), strict=True)
+    for row, (token,), (log_p,), (tempered,) in chosen:
+        row.tokens.append(token)
+        row.log_probs.append(log_p)
+        row.tempered.append(tempered)
+
+
+def _draw(rows: list[_Row], log_p_NV: Tensor) -> Tensor:
+    """A token of every row by its own random number and its top_p, (N, 1)."""
+    p_NV = log_p_NV.double().exp_()
+    for place, row in enumerate(rows):
+        if row.request.top_p < 1:
+            p_NV[place] = _nucleus(p_NV[place], row.request.top_p)
+    uniforms = [[row.uniforms[len(row.tokens)]] for row in rows]
+    uniform_N1 = torch.tensor(uniforms, device=p_NV.device, dtype=torch.float64)
+    cumulated_NV = p_NV.cumsum_(-1)
+    drawn_N1 = torch.searchsorted(cumulated_NV, uniform_N1 * cumulated_NV[:, -1:], right=True)
+    return drawn_N1.clamp_(max=p_NV.shape[-1] - 1)
 
 
 def _groups(rows: list[_Row]) -> list[list[_Row]]:
