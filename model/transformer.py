@@ -15,6 +15,7 @@ Buffers: layers.N.mlp.gate.e_score_correction_bias, float32.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -39,10 +40,13 @@ class Output:
     """What one forward gives.
 
     Attributes:
-        hidden_BSD: after the final norm; `Transformer.loss` and `.logits` read it.
+        hidden_BSD: after the final norm; `Transformer.loss` and `.logits` read it. Of a pass that stops before the last
+            layer: the residual stream, with which the next layer goes on.
         aux_loss: sequence-wise balance loss summed over the mixture layers, times aux_loss_alpha: add it to the loss.
         max_logits_LH: each layer's and head's largest attention logit as softmax sees it, float32; None unless asked.
         expert_counts_LE: tokens per expert of each mixture layer (dense layers have no row), int64.
+
+    Rows are the layers of the pass, in order.
     """
 
     hidden_BSD: Tensor
@@ -81,30 +85,38 @@ class DecoderLayer(nn.Module):
 class Transformer(nn.Module):
     """K2's decoder. The weights are drawn from `seed` unless it is built on the meta device.
 
+    It may hold some layers only, as a pipeline rank does: the first brings the embedding, the last the final norm and
+    the head. Parameters have the same names, and the same initial weights, as in the whole network.
+
     Attributes:
-        config: the shape; `set_yarn` replaces it.
+        config: the shape of the whole network; `set_yarn` replaces it.
+        held: the layers that it holds, rising.
         memory: how a training forward keeps its activations for the backward.
         float32_head: take the final norm's output and the logits in float32 whatever the layers compute in. Sampling
             and training then agree on a token's log-probability to the rounding of the layers (docs/model.md).
     """
 
-    def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
+    def __init__(self, config: ModelConfig, *, seed: int = 0, layers: Sequence[int] | None = None) -> None:
+        """The network of `config`, or these of its layers alone, rising."""
         super().__init__()
         self.config = config
         self.memory = MemoryConfig()
         self.float32_head = False
-        self.embed_tokens = nn.Embedding.from_pretrained(
-            torch.empty(config.vocab_size, config.hidden_size), freeze=False
-        )
-        self.layers = nn.ModuleList(DecoderLayer(config, index) for index in range(config.num_hidden_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.lm_head = Linear(config.hidden_size, config.vocab_size)
-        if not self.embed_tokens.weight.is_meta:
+        self.held = tuple(range(config.num_hidden_layers) if layers is None else layers)
+        if 0 in self.held:
+            self.embed_tokens = nn.Embedding.from_pretrained(
+                torch.empty(config.vocab_size, config.hidden_size), freeze=False
+            )
+        self.layers = nn.ModuleDict({str(index): DecoderLayer(config, index) for index in self.held})
+        if config.num_hidden_layers - 1 in self.held:
+            self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+            self.lm_head = Linear(config.hidden_size, config.vocab_size)
+        if not next(self.parameters()).is_meta:
             self.init_weights(seed)
 
-    def blocks(self) -> list[DecoderLayer]:
-        """The decoder layers, typed."""
-        return cast(list[DecoderLayer], list(self.layers))
+    def blocks(self, layers: Sequence[int] | None = None) -> list[DecoderLayer]:
+        """The decoder layers, typed: these, or all that it holds."""
+        return [cast(DecoderLayer, self.layers[str(index)]) for index in (self.held if layers is None else layers)]
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
@@ -142,6 +154,8 @@ class Transformer(nn.Module):
         document_ids_BS: Tensor | None = None,
         mask: Mask | None = None,
         max_logits: bool = False,
+        layers: Sequence[int] | None = None,
+        x_BSD: Tensor | None = None,
     ) -> Output:
         """One causal pass.
 
@@ -152,6 +166,8 @@ class Transformer(nn.Module):
                 neither the balance loss, nor the expert counts, nor the maxima (mask its targets yourself).
             mask: which keys each query sees, in place of document_ids_BS (responses that share a prompt, in RL).
             max_logits: also return each head's largest attention logit.
+            layers: pass through these alone; all that it holds by default.
+            x_BSD: the residual stream that the layer before them left; the tokens' embeddings by default.
 
         Raises:
             ValueError: the rows are longer than max_position_embeddings.
@@ -165,15 +181,17 @@ class Transformer(nn.Module):
         if positions_BS is None:
             positions_BS = torch.arange(seq, device=tokens_BS.device)[None]
         by = self.rotation(positions_BS)
-        x_BSD = self.embed_tokens(tokens_BS)
+        if x_BSD is None:
+            x_BSD = self.embed_tokens(tokens_BS)
         if document_ids_BS is not None:
             mask = document_mask(document_ids_BS, compute_dtype(x_BSD))
+        layers = self.held if layers is None else layers
         maxima: list[Tensor] = []
         balance: list[Tensor] = []
         counts: list[Tensor] = []
         whole = "layers" in self.memory.recompute and torch.is_grad_enabled()
         with Keep(self.memory, self) as keep:
-            for layer in self.blocks():
+            for layer in self.blocks(layers):
                 if whole:
                     x_BSD, *extra = checkpoint(
                         layer, x_BSD, by, mask, max_logits, use_reentrant=False, preserve_rng_state=False
@@ -184,8 +202,9 @@ class Transformer(nn.Module):
                     if value is not None:
                         kept.append(value)
         none_E = torch.zeros(0, self.config.n_routed_experts, dtype=torch.int64, device=x_BSD.device)
+        last = layers[-1] == self.config.num_hidden_layers - 1
         return Output(
-            hidden_BSD=self.final_norm(x_BSD),
+            hidden_BSD=self.final_norm(x_BSD) if last else x_BSD,
             aux_loss=self.config.aux_loss_alpha * (torch.stack(balance).sum() if balance else x_BSD.new_zeros(())),
             max_logits_LH=torch.stack(maxima) if max_logits else None,
             expert_counts_LE=torch.stack(counts) if counts else none_E,

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from model.config import Config, ModelConfig
 from model.footprint import MemoryConfig
 from model.sizes import model_preset
+from training.layout import Layout, LayoutError
 from training.schedule import StagePlan
 
 
@@ -32,6 +33,9 @@ class MuonClipConfig(Config):
     """AdamW's, for embeddings, head, norms and biases."""
     adamw_epsilon: float = Field(default=1e-8, gt=0)
     """AdamW's epsilon."""
+    matrices: Literal["muon", "adamw"] = "muon"
+    """Who updates the matrices of the layers. `adamw` makes the whole optimizer AdamW, with the same decay and QK-Clip
+    by `tau`: the baseline that MuonClip is measured against (docs/claims/muonclip.md)."""
     router: Literal["muon", "adamw"] = "muon"
     """Who updates the routers' matrices. Disputed: Moonlight's Fig. 4 and torchtitan use Muon, MaxText does not."""
     tau: float = Field(default=100.0, gt=0)
@@ -101,6 +105,8 @@ class RunConfig(Config):
 
     micro_batch: int = Field(default=8, gt=0)
     """Samples of one forward and backward on one rank; gradients accumulate over as many as the global batch needs."""
+    layout: Layout = Field(default_factory=Layout)
+    """How the ranks are arranged: pipeline and expert parallelism; all that is left over is data parallel."""
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     """What is kept between forward and backward: recomputation, storage in FP8, offload to the host."""
     checkpoint_every: int = Field(default=100, gt=0)
@@ -183,6 +189,14 @@ class PretrainConfig(Config):
                     f"stage {stage.name!r} has samples of {stage.sequence_length} tokens and a window of {reach}: "
                     "raise its yarn_factor or the model's max_position_embeddings"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _layout_fits(self) -> PretrainConfig:
+        try:
+            self.run.layout.require(self.model)
+        except LayoutError as error:
+            raise ValueError(f"run.layout: {error}") from None
         return self
 
     @property

@@ -86,8 +86,8 @@ def newton_schulz_wide(
     return x_GNM, norm_G, rank_G
 
 
-def rms_bounds(n: int, rank_G: Tensor, coefficients: Coefficients) -> tuple[Tensor, float]:
-    """The smallest and the largest RMS that an update of N x M matrices can have, after the factor 0.2 sqrt(M).
+def rms_bounds(n: int | Tensor, rank_G: Tensor, coefficients: Coefficients) -> tuple[Tensor, float]:
+    """The smallest and the largest RMS that updates of N x M matrices can have, after the factor 0.2 sqrt(M).
 
     All singular values of a well-conditioned gradient come to about 1, and the RMS is 0.2 times their own RMS, hence
     "close to 0.2". A gradient of low rank (an expert that saw t tokens has at most rank t) gives less, and rightly: no
@@ -96,7 +96,7 @@ def rms_bounds(n: int, rank_G: Tensor, coefficients: Coefficients) -> tuple[Tens
     above, and those end in [low, high]. A Newton-Schulz that did not run, or ran on an unnormalised matrix, falls
     outside.
     """
-    energy = max(0.0, 1 - n * coefficients.floor**2)
+    energy = (1 - torch.as_tensor(n) * coefficients.floor**2).clamp(min=0)
     low_G = RMS_MATCH * coefficients.low * energy * (rank_G / n).clamp(max=1).sqrt() / ROUNDING
     return low_G, RMS_MATCH * coefficients.high * ROUNDING
 

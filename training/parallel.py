@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,11 +41,13 @@ def _answered() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class World:
-    """This process among the data-parallel ranks."""
+    """This process among all ranks, or among some that share something."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    group: dist.ProcessGroup | None = None
+    """The process group; None is that of all ranks."""
 
     def share(self, count: int) -> range:
         """This rank's samples of a global batch of `count`: consecutive, and uneven where the world does not divide
@@ -57,7 +59,7 @@ class World:
         """`tensor`, reduced in place over the ranks."""
         if self.size > 1:
             with _answered():
-                dist.all_reduce(tensor, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX)
+                dist.all_reduce(tensor, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX, self.group)
         return tensor
 
     def all_reduce_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
@@ -77,26 +79,25 @@ class World:
                     gradient.copy_(part.view_as(gradient))
                 bucket = []
 
-    def gather_parts(self, parts: Sequence[tuple[Tensor, Sequence[int]]]) -> None:
-        """Complete tensors of which rank r holds rows `cuts[r]:cuts[r + 1]`; all sends are under way at once."""
+    def broadcast(self, tensor: Tensor, source: int) -> Callable[[], None]:
+        """Begin to fill `tensor` with that of rank `source`; the function returned waits until it is there."""
         if self.size == 1:
-            return
-        waiting = []
-        for tensor, cuts in parts:
-            for source in range(self.size):
-                if cuts[source] < cuts[source + 1]:
-                    rows = tensor[cuts[source] : cuts[source + 1]]
-                    waiting.append(dist.broadcast(rows, source, async_op=True))
+            return lambda: None
         with _answered():
-            for work in waiting:
+            work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
+
+        def wait() -> None:
+            with _answered():
                 work.wait()
+
+        return wait
 
     def from_first(self, value: int) -> int:
         """Rank 0's `value`, on every rank."""
         tensor = torch.tensor(value)
         if self.size > 1:
             with _answered():
-                dist.broadcast(tensor, 0)
+                dist.broadcast(tensor, group=self.group, group_src=0)
         return int(tensor)
 
     def gather_texts(self, text: str) -> list[str]:
@@ -104,14 +105,14 @@ class World:
         texts: list[str] = [text] * self.size
         if self.size > 1:
             with _answered():
-                dist.all_gather_object(texts, text)
+                dist.all_gather_object(texts, text, self.group)
         return texts
 
     def barrier(self) -> None:
         """Wait for every rank."""
         if self.size > 1:
             with _answered():
-                dist.barrier()
+                dist.barrier(self.group)
 
     def assert_equal(self, what: str, tensors: Sequence[Tensor]) -> None:
         """Raise `RankError` unless `tensors` have the same sums, in float64, on every rank."""

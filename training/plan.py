@@ -146,7 +146,7 @@ def plan(
     kept = activation_bytes(model, memory or MemoryConfig(), longest, precision="bfloat16")
     count = parameter_count(model)
     routed = count.components["routed_experts"]
-    shapes = muon_shapes(model, router=optimizer.router == "muon")
+    shapes = muon_shapes(model, router=optimizer.router == "muon") if optimizer.matrices == "muon" else []
     muon = sum(number * rows * columns for number, rows, columns in shapes)
     held = routed / (layout.pipeline * layout.expert) + (count.total - routed) / layout.pipeline
     state = 8 * muon + 12 * (count.trainable - muon)  # master and momentum; master and two moments

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -29,7 +28,6 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 from torch.utils import deterministic
 
 from model.config import YarnConfig, parameter_count
@@ -38,18 +36,20 @@ from training import checkpoint
 from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
+from training.engine import Engine
 from training.job import Job, JobError, Preemption
 from training.loader import Batch, Loader
+from training.mesh import Mesh, arrange
 from training.metrics import Metrics, replace_file, summarise, write_progress
 from training.muonclip import MuonClip, MuonClipError
 from training.order import OrderError
-from training.parallel import RankError, World, join
+from training.parallel import RankError, join
 from training.samples import IGNORED
 from training.schedule import Stage, Update
 from training.shards import TokenShards
 from training.spikes import Rollback, Rollbacks, Spike, SpikeDetector, parse
 from training.streams import Streams
-from training.telemetry import Clock, Totals, record, record_heads
+from training.telemetry import Clock, Totals, joined, record, record_heads
 from training.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -73,18 +73,19 @@ class Trainer:
         config: PretrainConfig,
         tokens: str,
         work: Path,
-        world: World,
+        mesh: Mesh,
         device: torch.device,
         preemption: Preemption | None = None,
         watchdog: Watchdog | None = None,
     ) -> None:
         """A run of `config` on the token shards at `tokens`, in the folder `work`, not yet begun or resumed."""
-        self.config, self.tokens, self.work, self.world, self.device = config, tokens, work, world, device
+        self.config, self.tokens, self.work, self.device = config, tokens, work, device
+        self.mesh, self.world = mesh, mesh.world
         self.plan, self.preemption = config.stages, preemption or Preemption()
         self.watchdog = watchdog or Watchdog(None)
         self.rollbacks = Rollbacks(work / "rollbacks.jsonl")
         self.detector = SpikeDetector(config.run.spikes)
-        self.writer = checkpoint.Writer(world, config.run.collective_timeout_seconds)
+        self.writer = checkpoint.Writer(self.world, config.run.collective_timeout_seconds)
         self.cache = Cache.from_environment()
         self.shards = TokenShards(tokens, self.cache)
         if self.shards.vocabulary > config.model.vocab_size:
@@ -101,14 +102,15 @@ class Trainer:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
         self.model = Transformer(self.config.model, seed=self.config.seed).to(self.device)
         self.model.memory = self.config.run.memory
-        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.world)
+        self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
+        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.detector.load({})
         self.done = 0
         self._open_streams()
 
     def _open_streams(self) -> None:
-        self.streams = Streams(self.config, self.tokens, self.cache, self.world, self.rollbacks.all)
+        self.streams = Streams(self.config, self.tokens, self.cache, self.mesh.data, self.rollbacks.all)
 
     # ----------------------------------------------------------------------------------------------------- the run
 
@@ -171,12 +173,12 @@ class Trainer:
             if stage_ends or (self.config.evaluate_every and self.done % self.config.evaluate_every == 0):
                 losses = self._evaluate(update.stage)
                 metrics.write("evaluation", self.done, stage=update.stage.name, losses=losses)
-            if stage_ends or totals.stop or self.done % self.config.run.checkpoint_every == 0:
+            if stage_ends or "stop" in totals.flags or self.done % self.config.run.checkpoint_every == 0:
                 self.watchdog.beat(f"the checkpoint of update {self.done}")
                 metrics.sync()
                 self._checkpoint()
             note = f"{update.stage.name}, loss {totals.loss:.3f}, {1 / clock.seconds_per_token:,.0f} tokens/s"
-            if totals.stop and not last:
+            if "stop" in totals.flags and not last:
                 self.writer.wait()
                 log.warning("stopping at update %d as asked; the same command goes on", self.done)
                 self.progress("preempted", note=note)
@@ -263,53 +265,17 @@ class Trainer:
         self.streams.prefetch(self.plan.update(number) for number in range(update + 1, last + 1))
 
     def _accumulate(self, update: Update, batch: Batch) -> Totals:
-        """Forwards and backwards over this rank's share of the global batch, then the sums over all ranks.
-
-        Every micro-batch is weighted by its targets (the balance loss by its samples), so that the gradients' sum is
-        that of the mean over the global batch, however it is cut.
-        """
+        """Gradients over this rank's share of the global batch, and the losses, maxima and counts of all ranks."""
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
-        share = self.world.share(update.stage.batch)
-        targets = float(self.world.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
-        layers, moe = self.config.model.num_hidden_layers, self.config.model.num_moe_layers
-        maxima_LH = torch.full((layers, self.config.model.num_attention_heads), -math.inf, device=self.device)
-        counts_LE = torch.zeros((moe, self.config.model.n_routed_experts), dtype=torch.int64, device=self.device)
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        for start in range(0, len(share), self.config.run.micro_batch):
-            part = slice(start, start + self.config.run.micro_batch)
-            nll, output = self._forward(batch, part, max_logits=True)
-            aux_loss = output.aux_loss * (len(batch.tokens_BS[part]) / update.stage.batch)
-            (nll / targets + aux_loss).backward()
-            sums += torch.stack([nll.detach().double() / targets, aux_loss.detach().double()])
-            maxima_LH = torch.maximum(maxima_LH, output.max_logits_LH)
-            counts_LE += output.expert_counts_LE
-        # one collective for the sums and one for the maxima of all layers and heads, whatever the depth
-        packed = self.world.all_reduce(torch.cat([sums, counts_LE.double().flatten()]))
-        flags = maxima_LH.new_tensor([float(self.preemption.asked), float(self.writer.failed)])
-        peaks = self.world.all_reduce(torch.cat([flags, maxima_LH.flatten()]), "max")
-        if peaks[1]:
+        targets = float(self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
+        sums = self.engine.train(batch, targets, update.stage.batch)
+        flags = {"stop": self.preemption.asked, "lost": self.writer.failed}
+        totals = joined(sums, targets, self.engine.layers, self.config.model, flags, self.world)
+        if "lost" in totals.flags:
             self.writer.check()
             raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
-        return Totals(
-            loss=float(packed[0]),
-            aux_loss=float(packed[1]),
-            expert_counts_LE=packed[2:].view_as(counts_LE).to(torch.int64),
-            max_logits_LH=peaks[2:].view_as(maxima_LH),
-            stop=bool(peaks[0]),
-        )
-
-    def _forward(self, batch: Batch, part: slice, max_logits: bool) -> tuple[Tensor, Any]:
-        """Sum of the cross-entropy over the targets of some samples, and the model's output."""
-        self.watchdog.beat("a micro-batch")
-        dtype = getattr(torch, self.config.dtype)
-        documents_BS = batch.document_ids_BS[part].to(self.device) if self.config.separate_documents else None
-        with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
-            output = self.model(
-                batch.tokens_BS[part].to(self.device), document_ids_BS=documents_BS, max_logits=max_logits
-            )
-            nll = self.model.loss(output.hidden_BSD, batch.targets_BS[part].to(self.device), IGNORED, reduction="sum")
-        return nll, output
+        return totals
 
     @torch.no_grad()
     def _evaluate(self, stage: Stage) -> dict[str, float]:
@@ -329,15 +295,12 @@ class Trainer:
                     sequence_length=stage.sequence_length,
                     cache=self.cache,
                 )
-            share = self.world.share(min(windows, self.config.evaluation_samples))
+            samples = min(windows, self.config.evaluation_samples)
+            share = self.mesh.data.share(samples)
             batch = self.heldout[key].batch(share.start, len(share))
-            sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-            for start in range(0, len(share), self.config.run.micro_batch):
-                part = slice(start, start + self.config.run.micro_batch)
-                sums[0] += self._forward(batch, part, max_logits=False)[0].double()
-                sums[1] += (batch.targets_BS[part] != IGNORED).sum()
-            total, targets = self.world.all_reduce(sums).tolist()
-            losses[domain] = total / targets
+            total = self.world.all_reduce(self.engine.evaluate(batch, samples))
+            targets = self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device))
+            losses[domain] = float(total / targets)
         return losses
 
     # ----------------------------------------------------------------------------------------------------- position
@@ -476,7 +439,8 @@ def main(arguments: list[str] | None = None) -> int:
             join("cuda" if cuda else "cpu", config.run.collective_timeout_seconds) as world,
         ):
             device = torch.device("cuda", world.local_rank) if cuda else torch.device("cpu")
-            trainer = Trainer(config, job.input("tokens"), job.work, world, device, preemption, watchdog)
+            mesh = arrange(world, config.run.layout, config.run.collective_timeout_seconds)
+            trainer = Trainer(config, job.input("tokens"), job.work, mesh, device, preemption, watchdog)
             return trainer.run()
     except (OSError, ValueError, RuntimeError) as error:
         if not isinstance(error, EXPECTED):

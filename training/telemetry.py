@@ -5,18 +5,22 @@ Shapes: L layers, H heads, E experts.
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from model.config import flops_per_token
+from model.config import ModelConfig, flops_per_token
+from training.engine import Sums
 from training.metrics import Metrics
 from training.muonclip import MuonClip
+from training.parallel import World
 from training.schedule import Update
 
 if TYPE_CHECKING:
@@ -33,8 +37,32 @@ class Totals:
     """Balance loss, its weight included."""
     max_logits_LH: Tensor
     expert_counts_LE: Tensor
-    stop: bool
-    """Some rank was asked to stop."""
+    flags: frozenset[str]
+    """What is so on some rank: `stop` where it was asked to, `lost` where it could not write a checkpoint."""
+
+
+def joined(
+    sums: Sums, targets: float, layers: Sequence[int], model: ModelConfig, flags: Mapping[str, bool], world: World
+) -> Totals:
+    """The sums of all ranks, `layers` being those that this rank's rows belong to: the same on every rank.
+
+    One collective for all that is summed and one for the maxima, whatever the depth.
+    """
+    places, dense = torch.tensor(layers, device=sums.nll.device), model.first_k_dense_replace
+    maxima_LH = sums.max_logits_LH.new_full((model.num_hidden_layers, model.num_attention_heads), -math.inf)
+    maxima_LH[places] = sums.max_logits_LH
+    counts_LE = sums.nll.new_zeros((model.num_moe_layers, model.n_routed_experts))
+    counts_LE[places[places >= dense] - dense] = sums.expert_counts_LE.double()
+    packed = world.all_reduce(torch.cat([torch.stack([sums.nll / targets, sums.aux_loss]), counts_LE.flatten()]))
+    raised = maxima_LH.new_tensor([float(flag) for flag in flags.values()])
+    peaks = world.all_reduce(torch.cat([raised, maxima_LH.flatten()]), "max")
+    return Totals(
+        loss=float(packed[0]),
+        aux_loss=float(packed[1]),
+        max_logits_LH=peaks[len(flags) :].view_as(maxima_LH),
+        expert_counts_LE=packed[2:].view_as(counts_LE).to(torch.int64),
+        flags=frozenset(name for name, value in zip(flags, peaks[: len(flags)].tolist(), strict=True) if value),
+    )
 
 
 class Clock:

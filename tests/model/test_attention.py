@@ -94,7 +94,7 @@ def test_model_maxima_equal_a_reference_from_the_weights(yarn):
     model = Transformer(config, seed=2).double()
     tokens = torch.randint(0, 512, (3, 50), generator=torch.Generator().manual_seed(0))
     seen: list[tuple[Tensor, Tensor]] = []
-    layer = model.layers[2].self_attn
+    layer = model.blocks()[2].self_attn
     layer.o_proj.register_forward_pre_hook(lambda *_: None)
     original = layer.attend
     layer.attend = lambda q, kv, by, *rest: (seen.append((layer.queries(q, by), kv)), original(q, kv, by, *rest))[1]

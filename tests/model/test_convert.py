@@ -141,7 +141,7 @@ def test_a_tensor_given_twice_is_told(model):
 
 
 def test_broken_weights_are_not_written(model, tmp_path):
-    model.layers[2].mlp.experts.down_EDF.data[3, 0, 0] = torch.inf
+    model.blocks()[2].mlp.experts.down_EDF.data[3, 0, 0] = torch.inf
     with pytest.raises(ValueError, match=r"layers\.2\.mlp\.experts\.3\.down_proj"):
         save_hf(model, tmp_path)
     assert not (tmp_path / "model.safetensors.index.json").exists()

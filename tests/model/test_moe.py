@@ -15,7 +15,7 @@ from model.transformer import Transformer, routers, update_router_bias
 
 def mixture(**changes) -> MixtureOfExperts:
     model = Transformer(model_preset("tiny", initializer_range=0.3, **changes), seed=4)
-    moe = model.layers[1].mlp
+    moe = model.blocks()[1].mlp
     assert isinstance(moe, MixtureOfExperts)
     return moe
 
@@ -162,7 +162,7 @@ def test_bias_update_follows_the_sign_rule():
 def test_bias_updates_balance_the_load():
     """From a router that prefers some experts, the sign rule alone brings the loads together."""
     model = Transformer(model_preset("tiny", num_hidden_layers=2), seed=0)
-    moe = model.layers[1].mlp
+    moe = model.blocks()[1].mlp
     x = torch.randn(4, 128, 64, generator=torch.Generator().manual_seed(0)) + 1.0
     moe.gate.weight.data[:3] += 0.02
 
@@ -184,7 +184,7 @@ def test_the_bias_stays_float32_whatever_the_model_becomes(cast):
     for router in routers(model):
         router.e_score_correction_bias.copy_(values)
     model = cast(model)
-    assert model.layers[1].mlp.gate.weight.dtype != torch.float32
+    assert model.blocks()[1].mlp.gate.weight.dtype != torch.float32
     for router in routers(model):
         assert torch.equal(router.e_score_correction_bias, values)
     assert "layers.1.mlp.gate.e_score_correction_bias" in model.state_dict()

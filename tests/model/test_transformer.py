@@ -110,6 +110,30 @@ def test_seeds_name_the_weights():
     assert torch.equal(deeper["layers.2.self_attn.o_proj.weight"], one["layers.2.self_attn.o_proj.weight"])
 
 
+def test_pieces_make_the_whole():
+    """Parts of the network, cut anywhere, have its names and weights, and together its results, to the bit."""
+    config = model_preset("tiny", num_hidden_layers=5)
+    whole = Transformer(config, seed=1)
+    parts = [Transformer(config, seed=1, layers=layers) for layers in ((0, 1, 3), (2, 4))]
+    states = [part.state_dict() for part in parts]
+    assert [*states[0], *states[1]] != list(whole.state_dict())
+    assert sorted([*states[0], *states[1]]) == sorted(whole.state_dict())
+    assert all(torch.equal(value, whole.state_dict()[name]) for state in states for name, value in state.items())
+    documents = torch.arange(40)[None].expand(2, -1) // 15
+    want = whole(tokens(), document_ids_BS=documents, max_logits=True)
+    x_BSD, outputs = None, []
+    for part, layers in ((0, range(2)), (1, range(2, 3)), (0, range(3, 4)), (1, range(4, 5))):
+        outputs.append(parts[part](tokens(), document_ids_BS=documents, max_logits=True, layers=layers, x_BSD=x_BSD))
+        x_BSD = outputs[-1].hidden_BSD
+    assert torch.equal(x_BSD, want.hidden_BSD)
+    assert torch.equal(torch.cat([each.max_logits_LH for each in outputs]), want.max_logits_LH)
+    assert torch.equal(torch.cat([each.expert_counts_LE for each in outputs]), want.expert_counts_LE)
+    torch.testing.assert_close(sum(each.aux_loss for each in outputs), want.aux_loss)
+    assert parts[1].held == (2, 4)
+    with pytest.raises(KeyError, match="2"):
+        parts[0](tokens(), layers=range(1, 3))
+
+
 def test_set_yarn_keeps_the_weights_and_equals_a_model_built_so():
     model = Transformer(model_preset("tiny"), seed=1)
     with pytest.raises(ValueError, match=r"300 tokens.*256.*set_yarn"):

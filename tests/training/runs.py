@@ -17,7 +17,7 @@ from torch import Tensor
 
 from training import checkpoint
 from training.config import PretrainConfig
-from training.parallel import World
+from training.mesh import Mesh
 from training.pretrain import Trainer
 
 VOCABULARY, END = 64, 1
@@ -70,7 +70,7 @@ def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: 
 
 def trainer_of(values: dict[str, Any]) -> Trainer:
     config = PretrainConfig.model_validate(values["config"])
-    return Trainer(config, values["inputs"]["tokens"], Path(values["work"]), World(), torch.device("cpu"))
+    return Trainer(config, values["inputs"]["tokens"], Path(values["work"]), Mesh(), torch.device("cpu"))
 
 
 def start(

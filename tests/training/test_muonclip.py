@@ -1,5 +1,7 @@
 """MuonClip against a float64 reference, torch's own Muon, and the laws of Newton-Schulz and QK-Clip."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from model.config import ModelConfig
+from model.transformer import Transformer
+from tests.training.runs import MODEL
 from training.config import MuonClipConfig
-from training.muonclip import MuonClip, MuonClipError, qk_clip_gqa_, qk_clip_mla_, qk_gamma
-from training.newton_schulz import newton_schulz_cost, newton_schulz_wide
+from training.mesh import Mesh
+from training.muonclip import MuonClip, MuonClipError
+from training.newton_schulz import newton_schulz_wide
 from training.parallel import World
+from training.qk_clip import Clip, by_row, gqa_factors, mla_factors, qk_gamma
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -105,6 +112,39 @@ def test_adamw_takes_the_rest_as_torch_does() -> None:
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
 
 
+def test_adamw_can_have_the_matrices_too_and_heads_are_still_clipped() -> None:
+    model = Transformer(ModelConfig.model_validate(MODEL))
+    twin = copy.deepcopy(model)
+    optimizer = MuonClip.for_model(model, MuonClipConfig(matrices="adamw", tau=5.0))
+    wide = [p for p in twin.parameters() if p.ndim >= 2]
+    narrow = [p for p in twin.parameters() if p.ndim < 2]
+    oracle = torch.optim.AdamW(
+        [{"params": wide, "weight_decay": 0.1}, {"params": narrow, "weight_decay": 0.0}], lr=0.01, betas=(0.9, 0.95)
+    )
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01
+    heads = torch.full((2, 2), 4.0)
+    for step in range(3):
+        for at, (mine, other) in enumerate(zip(model.parameters(), twin.parameters(), strict=True)):
+            mine.grad = random(*mine.shape, seed=100 * step + at)
+            other.grad = mine.grad.clone()
+        optimizer.step(max_logits_LH=heads)
+        oracle.step()
+    assert optimizer.matrices == 0
+    assert optimizer.state_dict().keys() >= {f"mean/{name}/0" for name, _ in model.named_parameters()}
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+    queries = model.blocks()[1].self_attn.q_b_proj.weight
+    before = queries.detach().clone()
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    heads[1, 0] = 20.0
+    optimizer.step(max_logits_LH=heads)
+    rows = MODEL["qk_nope_head_dim"]  # of the first head, without position
+    torch.testing.assert_close(queries.detach()[:rows], before[:rows] * 0.5)
+    assert torch.equal(queries.detach()[len(before) // 2 :], before[len(before) // 2 :])
+
+
 def test_an_expert_without_tokens_is_decayed_and_counted_as_idle() -> None:
     experts = nn.Parameter(random(3, 8, 16))
     before = experts.detach().clone()
@@ -131,13 +171,13 @@ def test_a_step_that_would_do_harm_leaves_the_weights_alone() -> None:
         optimizer.step()
     parameters["bad"].grad = random(2, 4, 8)
     parameters["bad"].grad[1, 2, 3] = float("nan")
-    with pytest.raises(MuonClipError, match="bad has a gradient that is NaN"):
+    with pytest.raises(MuonClipError, match=r"bad\[1\] has a gradient that is NaN"):
         optimizer.step()
     parameters["bad"].grad[1, 2, 3] = 1.0
     norm.grad[2] = float("inf")
     with pytest.raises(MuonClipError, match="norm has a gradient that is NaN or infinite"):
         optimizer.step()
-    assert not any(bool(tensor.any()) for tensor in optimizer.state_dict().values())  # nor is the state poisoned
+    assert not any(bool(tensor.any()) for tensor in optimizer.state_dict().values())  # nor has the state changed
     for name, parameter in parameters.items():
         assert torch.equal(parameter, before[name])
 
@@ -151,19 +191,20 @@ def test_a_newton_schulz_that_did_not_run_is_an_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr("training.muonclip.newton_schulz_wide", lambda g, c, d: (g.to(d), *iterate(g, c, d)[1:]))
     with pytest.raises(MuonClipError, match="w has an update of RMS"):
         optimizer.step()
+    assert not any(bool(tensor.any()) for tensor in optimizer.state_dict().values())
 
 
 def test_state_goes_to_other_ranks_and_back() -> None:
     """The state of one rank, loaded by three: their shares joined hold the same, and the next step is the same."""
 
-    def fresh(world: World | None = None) -> tuple[dict[str, nn.Parameter], MuonClip]:
+    def fresh(world: World = World()) -> tuple[dict[str, nn.Parameter], MuonClip]:  # noqa: B008 (frozen)
         muon = {
             "a": nn.Parameter(random(6, 10)),
             "experts": nn.Parameter(random(5, 10, 6)),
             "b": nn.Parameter(random(9, 9)),
         }
-        adamw = {"norm": nn.Parameter(torch.ones(6))}
-        return {**muon, **adamw}, MuonClip(muon, adamw, lr=0.1, world=world)
+        adamw = {"norm": nn.Parameter(torch.ones(6)), "embedding": nn.Parameter(random(5, 7))}
+        return {**muon, **adamw}, MuonClip(muon, adamw, lr=0.1, mesh=Mesh(world=world, data=world, expert_data=world))
 
     parameters, optimizer = fresh()
     for step in range(3):
@@ -178,7 +219,8 @@ def test_state_goes_to_other_ranks_and_back() -> None:
         share = other.state_dict()
         assert not joined.keys() & share.keys()
         joined |= share
-    assert len(joined) > len(state)  # the experts' stack is cut between ranks
+    assert {key for key in joined if key.startswith("momentum/experts/")} > {"momentum/experts/0"}  # cut between ranks
+    assert {"mean/embedding/0", "mean/embedding/7", "mean/embedding/21"} <= joined.keys()  # 41 elements, cut in three
     copies, again = fresh()
     again.load_state_dict(joined)
     for name, parameter in copies.items():
@@ -188,26 +230,12 @@ def test_state_goes_to_other_ranks_and_back() -> None:
     again.step()
     for name, parameter in copies.items():
         assert torch.equal(parameter, parameters[name])
-    with pytest.raises(MuonClipError, match="no momentum for all of experts"):
-        again.load_state_dict({key: value for key, value in joined.items() if not key.startswith("momentum/experts/0")})
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    shapes=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=8),
-    size=st.integers(1, 9),
-)
-def test_ranks_share_the_matrices_evenly(shapes: list[tuple[int, int, int]], size: int) -> None:
-    """Every matrix has one owner, and no rank's work exceeds an even share by more than one matrix."""
-    parameters = {str(at): nn.Parameter(torch.zeros(shape)) for at, shape in enumerate(shapes)}
-    owned, costs = 0, []
-    for rank in range(size):
-        optimizer = MuonClip(parameters, {}, world=World(rank, size))
-        owned += sum(len(stack.own) for stack in optimizer._stacks)
-        costs.append(sum(len(stack.own) * newton_schulz_cost(stack.n, stack.m) for stack in optimizer._stacks))
-    assert owned == optimizer.matrices == sum(count for count, _, _ in shapes)
-    largest = max(newton_schulz_cost(n, m) for _, n, m in shapes)
-    assert max(costs) <= sum(costs) / size + largest + 1e-6
+    for lost, told in (
+        ("momentum/experts/0", "no momentum for all of experts"),
+        ("square/norm/0", "no square for"),
+    ):
+        with pytest.raises(MuonClipError, match=told):
+            again.load_state_dict({key: value for key, value in joined.items() if key != lost})
 
 
 # ---------------------------------------------------------------------------------------------------------- QK-Clip
@@ -237,7 +265,8 @@ def test_mla_logits_scale_by_gamma_and_nothing_else_does(heads: int, nope: int, 
 
     logits, values = forward()
     gamma = torch.linspace(0.25, 1, heads)
-    qk_clip_mla_(q_b, kv_b, gamma, nope, rope)
+    for weight, factor in zip((q_b, kv_b), mla_factors(gamma, nope, rope, value), strict=True):
+        weight.mul_(by_row(factor, weight))
     clipped, same_values = forward()
     torch.testing.assert_close(clipped, logits * gamma[:, None, None], rtol=1e-4, atol=1e-4)
     assert torch.equal(values, same_values)
@@ -257,27 +286,42 @@ def test_plain_and_grouped_logits_scale_by_gamma(heads: int, keys: int) -> None:
 
     logits, before = forward(), q.clone()
     gamma = torch.linspace(0.3, 1, heads)
-    qk_clip_gqa_(q, k, gamma, q_bias, k_bias)
+    q_factor, k_factor = gqa_factors(gamma, keys, head_dim)
+    for tensor, factor in ((q, q_factor), (q_bias, q_factor), (k, k_factor), (k_bias, k_factor)):
+        tensor.mul_(by_row(factor, tensor))
     torch.testing.assert_close(forward(), logits * gamma[:, None, None], rtol=1e-4, atol=1e-4)
     if heads == keys:  # the report's rule for multi-head attention: the root on either side
         scale = gamma.sqrt().repeat_interleave(head_dim)[:, None]
         torch.testing.assert_close(q, before * scale)
 
 
+def heads_of(weight: nn.Parameter) -> Clip:
+    """A made-up rule: one row of `weight` for each head, scaled by its gamma."""
+    return lambda gamma_H: [(weight, gamma_H)]
+
+
 def test_a_step_clips_after_the_update_and_reports_it() -> None:
-    weight = nn.Parameter(random(4, 8))
-    seen: list[Tensor] = []
-    optimizer = MuonClip({"w": weight}, {}, MuonClipConfig(tau=2.0), attention=[seen.append, seen.append], lr=0.1)
-    weight.grad = random(4, 8, seed=1)
+    first, second = nn.Parameter(random(2, 8)), nn.Parameter(random(2, 8, seed=2))
+    plain = [nn.Parameter(weight.detach().clone()) for weight in (first, second)]
+    config = MuonClipConfig(tau=2.0)
+    optimizer = MuonClip({"a": first, "b": second}, {}, config, {0: heads_of(first), 1: heads_of(second)}, lr=0.1)
+    without = MuonClip({"a": plain[0], "b": plain[1]}, {}, config, lr=0.1)
+    for weight, other in zip((first, second), plain, strict=True):
+        weight.grad = other.grad = random(2, 8, seed=1)
     optimizer.step(max_logits_LH=torch.tensor([[1.0, 4.0], [2.0, -9.0]]))
+    without.step()
     report = optimizer.last_report
     assert report is not None
     assert report.clipped_heads == 1
     torch.testing.assert_close(report.gamma_LH, torch.tensor([[1.0, 0.5], [1.0, 1.0]]))
-    assert len(seen) == 2
+    assert torch.equal(first, plain[0] * torch.tensor([[1.0], [0.5]]))
+    assert torch.equal(second, plain[1])
     optimizer.step(max_logits_LH=torch.ones(2, 2))
-    assert len(seen) == 2  # nothing over tau: nothing touched
-    with pytest.raises(MuonClipError, match="1 layers of logits for 2"):
-        optimizer.step(max_logits_LH=torch.ones(1, 2))
+    without.step()
+    assert torch.equal(second, plain[1])  # nothing over tau: nothing touched
+    assert optimizer.clips_LH.tolist() == [[0, 1], [0, 0]]
+    for layers in (1, 3):
+        with pytest.raises(MuonClipError, match=f"{layers} layers of logits for 2"):
+            optimizer.step(max_logits_LH=torch.ones(layers, 2))
     with pytest.raises(MuonClipError, match="layer 0 head 1"):
         optimizer.step(max_logits_LH=torch.tensor([[1.0, float("nan")], [1.0, 1.0]]))

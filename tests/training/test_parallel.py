@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from training.config import MuonClipConfig
+from training.mesh import Mesh
 from training.muonclip import MuonClip, MuonClipError
 from training.parallel import RankError, World, join
 
@@ -51,8 +52,9 @@ def rank_work(rank: int, size: int, port: int, results: "multiprocessing.Queue[t
             # a step whose matrices are shared out is the step of one rank alone, bit for bit in float32
             config = MuonClipConfig(newton_schulz_dtype="float32")
             alone, shared = parameters(), parameters()
-            for made, where in ((alone, World()), (shared, world)):
-                optimizer = MuonClip(made, {}, config, lr=0.1, world=where)
+            mesh = Mesh(world=world, data=world, expert_data=world)
+            for made, where in ((alone, Mesh()), (shared, mesh)):
+                optimizer = MuonClip(made, {}, config, lr=0.1, mesh=where)
                 for _ in range(2):
                     optimizer.step()
                 assert optimizer.last_report is not None
@@ -67,7 +69,7 @@ def rank_work(rank: int, size: int, port: int, results: "multiprocessing.Queue[t
             assert gradient is not None
             gradient[0, 0] = float("nan")
             with pytest.raises(MuonClipError, match="a has a gradient that is NaN"):
-                MuonClip(broken, {}, config, lr=0.1, world=world).step()
+                MuonClip(broken, {}, config, lr=0.1, mesh=mesh).step()
             with pytest.raises(RankError, match="1 of 2 tensors differ"):
                 world.assert_equal("weights", [torch.ones(3), torch.full((3,), float(rank))])
         results.put((rank, "done"))

@@ -58,6 +58,16 @@ def test_it_counts_the_matrices_of_a_real_optimizer(router: str) -> None:
     assert ours == {(stack.n, stack.m): stack.size for stack in optimizer._stacks}
 
 
+def test_adamw_on_the_matrices_costs_its_second_moment_and_no_newton_schulz() -> None:
+    layout = Layout(ranks=256, pipeline=16, expert=16)
+    muon, adamw = (
+        plan(ModelConfig(), k2_stages(), layout, H800, MuonClipConfig.model_validate({"matrices": who}))
+        for who in ("muon", "adamw")
+    )
+    assert (adamw.muon_matrices, adamw.newton_schulz_share) == (0, 0)
+    assert adamw.rank_bytes - muon.rank_bytes == pytest.approx(4 * muon.trainable / 256, rel=0.01)
+
+
 def test_memory_shrinks_with_the_ranks_and_a_small_card_does_not_fit() -> None:
     sizes = [
         plan(ModelConfig(), k2_stages(), Layout(ranks=ranks, pipeline=16, expert=16), H800).rank_bytes

@@ -69,7 +69,7 @@ def test_the_final_model_loads_and_repeats_the_last_evaluation(shards: Path, und
     assert model.config.rope_scaling is not None
     assert model.config.max_position_embeddings == 128
     trainer = trainer_of(job(shards, undisturbed))
-    trainer.model = model
+    trainer.engine.model = model
     losses = trainer._evaluate(trainer.plan.stages[-1])
     evaluated = [record for record in lines(undisturbed) if record["event"] == "evaluation"][-1]
     assert losses == pytest.approx(evaluated["losses"], rel=1e-6)

@@ -142,7 +142,7 @@ def test_the_same_inputs_give_the_same_bytes_also_after_an_interruption(released
 def test_a_checkpoint_that_is_not_the_trained_model_is_not_released(tmp_path):
     model, other = small_model(1), small_model(1)
     with torch.no_grad():
-        other.layers[1].mlp.experts.down_EDF[3, 2, 5] += 0.01
+        other.blocks()[1].mlp.experts.down_EDF[3, 2, 5] += 0.01
     write_checkpoint(model, tmp_path / "bf16", False, 1 << 30)
     write_checkpoint(model, tmp_path / "int4", True, 1 << 30)
     assert verify(model, tmp_path / "bf16", tmp_path / "int4", 16)["int4_matrices"] == 3 * 2 * 8

@@ -1,0 +1,64 @@
+"""The ranks of a run as its layout arranges them: who shares what with whom."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch.distributed as dist
+
+from training.layout import Layout, Place
+from training.parallel import World
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """This rank, and its groups."""
+
+    layout: Layout = field(default_factory=Layout)
+    world: World = field(default_factory=World)
+    """All ranks."""
+    data: World = field(default_factory=World)
+    """The ranks of this pipeline position: they hold the same layers, each takes its own samples."""
+    expert: World = field(default_factory=World)
+    """Of those, the ranks that hold different experts and exchange tokens."""
+    expert_data: World = field(default_factory=World)
+    """Of those, the ranks that hold the same experts."""
+    pipeline: World = field(default_factory=World)
+    """The ranks that hold the other layers for the same samples."""
+
+    @property
+    def place(self) -> Place:
+        """This rank's indices."""
+        return self.layout.place(self.world.rank, self.world.size)
+
+
+def arrange(world: World, layout: Layout, timeout_seconds: float = 600) -> Mesh:
+    """`world` arranged by `layout`; every rank calls it. Raises `LayoutError` where the ranks do not fit."""
+    layout.data(world.size)
+    places = [layout.place(rank, world.size) for rank in range(world.size)]
+
+    def group(key: Callable[[Place], Any]) -> World:
+        mine = key(places[world.rank])
+        members = [rank for rank, place in enumerate(places) if key(place) == mine]
+        if len(members) == world.size:
+            return world
+        groups: dict[Any, list[int]] = {}
+        for rank, place in enumerate(places):
+            groups.setdefault(key(place), []).append(rank)
+        handle = None
+        for ranks in groups.values():  # every rank takes part in making every group
+            made = dist.new_group(ranks, timeout=datetime.timedelta(seconds=timeout_seconds))
+            handle = made if world.rank in ranks else handle
+        return World(members.index(world.rank), len(members), world.local_rank, handle)
+
+    return Mesh(
+        layout,
+        world,
+        data=group(lambda place: place.pipeline),
+        expert=group(lambda place: (place.pipeline, place.data)),
+        expert_data=group(lambda place: (place.pipeline, place.expert)),
+        pipeline=group(lambda place: (place.data, place.expert)),
+    )
