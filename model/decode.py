@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from model import native
 from model.attention import MultiHeadLatentAttention, RMSNorm
-from model.moe import Experts, MixtureOfExperts, SwiGLU, grouped_matmul
+from model.moe import MixtureOfExperts, SwiGLU, grouped_matmul
 from model.precision import compute_dtype
 from model.transformer import DecoderLayer, Transformer
 
@@ -124,7 +125,7 @@ class Decoder:
     def step(self, tokens_N: Tensor, cache: LatentCache) -> Tensor:
         """Feeds every row its newest token; the residual stream after the last layer (N, D)."""
         position_N, place_N = cache.extend()
-        at = _At(place_N, cache.turn_TP[position_N], cache.bias_N1T[: len(place_N)])
+        at = _At(place_N, position_N + 1, cache.turn_TP[position_N], cache.bias_N1T[: len(place_N)])
         with torch.autocast(tokens_N.device.type, enabled=False):
             x_ND = F.embedding(tokens_N, self._embed)
             for layer, keys_NTK in zip(self._layers, cache.keys_LNTK, strict=True):
@@ -141,6 +142,7 @@ class _At(NamedTuple):
     """Where the new tokens stand: see `LatentCache`."""
 
     place_N: Tensor
+    seen_N: Tensor
     turn_NP: Tensor
     bias_N1T: Tensor
 
@@ -154,10 +156,8 @@ class _Layer:
         self._mlp: Callable[[Tensor], Tensor]
         if isinstance(layer.mlp, SwiGLU):
             self._mlp = _Gated(*_matrices(layer.mlp, dtype), max_rows)
-        elif _all_experts_at_once(layer.mlp.experts, max_rows):
-            self._mlp = _AllExperts(layer.mlp, dtype, max_rows)
         else:
-            self._mlp = _ChosenExperts(layer.mlp, dtype, max_rows)
+            self._mlp = _mixture(layer.mlp, dtype, max_rows)
 
     def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
         x_ND = x_ND + self._attend(self._norm(x_ND), keys_NTK, at)
@@ -219,6 +219,7 @@ class _Attention:
         query_OQ, out_DO = a.q_b_proj.weight.to(dtype), a.o_proj.weight.to(dtype)
         up_HOC = a.kv_b_proj.weight.to(dtype).unflatten(0, (a.heads, -1))
         key_HXC, value_HVC = up_HOC.split([a.nope, a.value], dim=1)
+        self._kernels = _native(a.o_proj.weight, dtype, a.heads, by=native.HEADS)
         self._key_HXC = self._value_HCV = None
         whole = a.heads * (self._rank + a.rope) * self._query_rank
         if whole <= FOLDED * (query_OQ.numel() + key_HXC.numel()):
@@ -241,11 +242,14 @@ class _Attention:
         latent_NC.copy_(self._norm_kv(latent_NC))
         _turn(rope_NR, at.turn_NP)
         keys_NTK.view(-1, keys_NTK.shape[2]).index_copy_(0, at.place_N, new_NK)
-        seen_NTK = keys_NTK[: len(x_ND)]
         q_NHK = self._queries(self._norm_q(down_NO[:, : self._query_rank]))
         _turn(q_NHK[..., self._rank :], at.turn_NP[:, None])
-        p_NHT = torch.bmm(q_NHK, seen_NTK.mT).add_(at.bias_N1T).softmax(-1)
-        y_NHC = torch.bmm(p_NHT, seen_NTK)[..., : self._rank]
+        if self._kernels is not None:
+            y_NHC = self._kernels.attend(q_NHK, keys_NTK, at.seen_N, self._rank)
+        else:
+            seen_NTK = keys_NTK[: len(x_ND)]
+            p_NHT = torch.bmm(q_NHK, seen_NTK.mT).add_(at.bias_N1T).softmax(-1)
+            y_NHC = torch.bmm(p_NHT, seen_NTK)[..., : self._rank]
         if self._value_HCV is not None:
             y_NHC = torch.bmm(y_NHC.transpose(0, 1), self._value_HCV).transpose(0, 1)
         return self._out(y_NHC.flatten(1))
@@ -284,9 +288,45 @@ class _Gated:
         return self._down(h_NF)
 
 
-def _all_experts_at_once(experts: Experts, rows: int) -> bool:
-    """Whether a CPU runs every row through an expert sooner than it calls the expert for its own rows."""
-    return experts.gate_EFD.device.type == "cpu" and rows * 6 * experts.gate_EFD[0].numel() <= CALL_FLOPS
+def _mixture(mlp: MixtureOfExperts, dtype: torch.dtype, max_rows: int) -> Callable[[Tensor], Tensor]:
+    """The routed and shared experts, in the form that suits the machine."""
+    gate_EFD = mlp.experts.gate_EFD
+    kernels = _native(gate_EFD, dtype, *gate_EFD.shape[1:], by=native.LANES)
+    if kernels is not None:
+        return _NativeExperts(mlp, dtype, kernels)
+    # on a CPU every row runs through an expert sooner than the expert is called for its own rows
+    if gate_EFD.device.type == "cpu" and max_rows * 6 * gate_EFD[0].numel() <= CALL_FLOPS:
+        return _AllExperts(mlp, dtype, max_rows)
+    return _ChosenExperts(mlp, dtype, max_rows)
+
+
+def _native(weight: Tensor, dtype: torch.dtype, *sizes: int, by: int) -> native.Kernels | None:
+    """Our own kernels, where they serve the weight's device, the dtype and the sizes, in the one thread there is."""
+    fits = weight.device.type == "cpu" and dtype == torch.bfloat16 and torch.get_num_threads() == 1
+    return native.kernels() if fits and not any(size % by for size in sizes) else None
+
+
+class _NativeExperts:
+    """Each expert, the shared ones among them, for the rows that chose it."""
+
+    def __init__(self, mlp: MixtureOfExperts, dtype: torch.dtype, kernels: native.Kernels) -> None:
+        gate_EFD, up_EFD, down_EDF = (weight.to(dtype) for weight in mlp.experts.matrices())
+        gate_SD, up_SD, down_DS = _matrices(mlp.shared_experts, dtype)
+        gate, up = (
+            torch.cat([routed, shared.unflatten(0, (-1, routed.shape[1]))])
+            for routed, shared in ((gate_EFD, gate_SD), (up_EFD, up_SD))
+        )
+        down = torch.cat([down_EDF, down_DS.unflatten(1, (-1, down_EDF.shape[2])).transpose(0, 1)])
+        self._weights = [native.packed(weight) for weight in (gate, up, down)]
+        self._router, self._kernels = mlp.gate, kernels
+        self._shared_S = torch.arange(len(gate_EFD), len(gate))
+
+    def __call__(self, x_ND: Tensor) -> Tensor:
+        routing = self._router(x_ND)
+        everyone_NS = self._shared_S.expand(len(x_ND), -1)
+        chosen_NK = torch.cat([routing.experts_TK, everyone_NS], dim=1)
+        weights_NK = torch.cat([routing.weights_TK, torch.ones(everyone_NS.shape)], dim=1)
+        return self._kernels.mix(x_ND, chosen_NK, weights_NK, *self._weights).to(x_ND.dtype)
 
 
 class _AllExperts:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from model import decode
+from model import decode, native
 from model.config import ModelConfig
 from model.decode import PLACES, Decoder, LatentCache
 from model.generate import Completion, Generator, Request, requests_for
@@ -74,6 +74,7 @@ def test_log_probs_equal_the_training_forward(model, temperature):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_form_of_a_step_is_the_training_forward(model, monkeypatch, folded, at_once, dtype):
     """Up-projections folded into their neighbours or not, all experts for all rows or each for its own."""
+    monkeypatch.setattr(native, "kernels", lambda: None)
     monkeypatch.setattr(decode, "FOLDED", folded)
     monkeypatch.setattr(decode, "CALL_FLOPS", at_once)
     given = prompts(5)
