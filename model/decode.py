@@ -301,8 +301,8 @@ def _mixture(mlp: MixtureOfExperts, dtype: torch.dtype, max_rows: int) -> Callab
 
 
 def _native(weight: Tensor, dtype: torch.dtype, *sizes: int, by: int) -> native.Kernels | None:
-    """Our own kernels, where they serve the weight's device, the dtype and the sizes, in the one thread there is."""
-    fits = weight.device.type == "cpu" and dtype == torch.bfloat16 and torch.get_num_threads() == 1
+    """Our own kernels, where they serve the weight's device, the dtype and the sizes."""
+    fits = weight.device.type == "cpu" and dtype == torch.bfloat16
     return native.kernels() if fits and not any(size % by for size in sizes) else None
 
 

@@ -1,4 +1,4 @@
-/* Decoding's two odd products on a CPU with AVX512-BF16, one thread: attention of single queries over latents, and
+/* Decoding's two odd products on a CPU with AVX512-BF16: attention of single queries over latents, and
  * experts of a few rows each. oneDNN needs 8 rows and more, and a call for every expert; docs/model.md has the figures.
  *
  * Letters as in decode.py: N rows, T places, H heads, K = C + R numbers of a place, C of them also values; D hidden,

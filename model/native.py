@@ -1,7 +1,7 @@
 """The kernels of `decode_kernels.c`, built by the machine's own C compiler: once, in a second, into the user's cache.
 
-Letters as in `decode.py`. They need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and later), and run in one
-thread.
+Letters as in `decode.py`. They need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and later). A call runs in one
+thread; torch's number of threads share the rows, which changes no bit of a row.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -57,9 +59,14 @@ class Kernels:
         places = keys_NTK.shape[1]
         y_NHC = q_NHK.new_empty(rows, heads, rank)
         room = HEADS * (places + 2 * LANES)
-        z, p = torch.empty(room), q_NHK.new_empty(room)
-        tensors = (seen_N, q_NHK, keys_NTK, y_NHC, z, p)
-        self._attend(rows, heads, rank, width, places, *(tensor.data_ptr() for tensor in tensors))
+
+        def some(part: slice) -> None:
+            z, p = torch.empty(room), torch.empty(room, dtype=torch.bfloat16)
+            tensors = (*(tensor[part] for tensor in (seen_N, q_NHK, keys_NTK, y_NHC)), z, p)
+            pointers = (tensor.data_ptr() for tensor in tensors)
+            self._attend(part.stop - part.start, heads, rank, width, places, *pointers)
+
+        _shared(rows, some)
         return y_NHC
 
     def mix(
@@ -76,10 +83,31 @@ class Kernels:
         rows, hidden = x_ND.shape
         experts, inner = len(gate), gate.shape[1] * LANES
         out_ND = torch.zeros(rows, hidden)
-        tensors = (chosen_NK, weights_NK, x_ND, gate, up, down, out_ND, x_ND.new_empty(ROWS * inner))
-        pointers = (tensor.data_ptr() for tensor in tensors)
-        self._mix(rows, chosen_NK.shape[1], experts, hidden, inner, *pointers)
+
+        def some(part: slice) -> None:
+            room = torch.empty(ROWS * inner, dtype=torch.bfloat16)
+            tensors = (chosen_NK[part], weights_NK[part], x_ND[part], gate, up, down, out_ND[part], room)
+            pointers = (tensor.data_ptr() for tensor in tensors)
+            self._mix(part.stop - part.start, chosen_NK.shape[1], experts, hidden, inner, *pointers)
+
+        _shared(rows, some)
         return out_ND
+
+
+def _shared(rows: int, work: Callable[[slice], None]) -> None:
+    """Runs `work` on all rows, cut into as many parts as torch has threads; they run free of the interpreter's lock."""
+    parts = min(torch.get_num_threads(), rows)
+    if parts == 1:
+        work(slice(0, rows))
+        return
+    cuts = [rows * part // parts for part in range(parts + 1)]
+    list(_pool(os.getpid(), parts).map(work, map(slice, cuts, cuts[1:])))
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Of this process: threads do not survive a fork."""
+    return ThreadPoolExecutor(threads, "decode")
 
 
 def packed(weight_EOI: Tensor) -> Tensor:
