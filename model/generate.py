@@ -1,9 +1,8 @@
 """Text out of a model: batched sampling over a cache of latents, rows coming and going.
 
-Shape suffixes: N rows under way, S prompt length, T cached tokens, D hidden, V vocabulary, L layers, H heads, C latent
-rank, R rotated dimensions, K = C + R: all that the cache keeps of a token and layer (DeepSeek-V2 report 2.1.2).
+Shape suffixes: N rows under way, P different prompts, S prompt length, D hidden, V vocabulary.
 
-The keys' and values' up-projections are absorbed into the query and the output: decoding reads the latents alone.
+Prompts run through the model as in training; then `model/decode.py` takes a token of every row at once.
 """
 
 from __future__ import annotations
@@ -97,8 +96,9 @@ def requests_for(
 class Generator:
     """Continuous batching over one model: a finished row's place goes to the next request at once.
 
-    Weights are read anew in every step, so that a trainer may change them between calls. Memory: the cache holds
-    max_rows x (longest row) x layers x (kv_lora_rank + qk_rope_head_dim) numbers of the weights' dtype.
+    Weights are read anew in every call, so that a trainer may change them between calls. Memory: a copy of the weights
+    in the dtype that the layers compute in, and a cache of max_rows x (longest row under way) x layers x (kv_lora_rank
+    + qk_rope_head_dim) numbers of it.
     """
 
     def __init__(self, model: Transformer, *, max_rows: int = 64) -> None:
