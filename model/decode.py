@@ -169,8 +169,11 @@ class _Norm:
 
     def __init__(self, norm: RMSNorm, dtype: torch.dtype) -> None:
         self._weight, self._eps, self._dtype = norm.weight.float(), norm.eps, dtype
+        self._kernels = _native(norm.weight, dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self._kernels is not None:
+            return self._kernels.norm(x, self._weight, self._eps)
         return F.rms_norm(x.float(), self._weight.shape, self._weight, self._eps).to(self._dtype)
 
 
@@ -219,7 +222,7 @@ class _Attention:
         query_OQ, out_DO = a.q_b_proj.weight.to(dtype), a.o_proj.weight.to(dtype)
         up_HOC = a.kv_b_proj.weight.to(dtype).unflatten(0, (a.heads, -1))
         key_HXC, value_HVC = up_HOC.split([a.nope, a.value], dim=1)
-        self._kernels = _native(a.o_proj.weight, dtype, a.heads, by=native.HEADS)
+        self._native = _native(a.o_proj.weight, dtype)
         self._key_HXC = self._value_HCV = None
         whole = a.heads * (self._rank + a.rope) * self._query_rank
         if whole <= FOLDED * (query_OQ.numel() + key_HXC.numel()):
@@ -240,12 +243,12 @@ class _Attention:
         new_NK = down_NO[:, self._query_rank :]
         latent_NC, rope_NR = new_NK.split([self._rank, self._rope], dim=1)
         latent_NC.copy_(self._norm_kv(latent_NC))
-        _turn(rope_NR, at.turn_NP)
+        self._turn(rope_NR[:, None], at.turn_NP)
         keys_NTK.view(-1, keys_NTK.shape[2]).index_copy_(0, at.place_N, new_NK)
         q_NHK = self._queries(self._norm_q(down_NO[:, : self._query_rank]))
-        _turn(q_NHK[..., self._rank :], at.turn_NP[:, None])
-        if self._kernels is not None:
-            y_NHC = self._kernels.attend(q_NHK, keys_NTK, at.seen_N, self._rank)
+        self._turn(q_NHK[..., self._rank :], at.turn_NP)
+        if self._native is not None and self._heads % native.HEADS == 0:
+            y_NHC = self._native.attend(q_NHK, keys_NTK, at.seen_N, self._rank)
         else:
             seen_NTK = keys_NTK[: len(x_ND)]
             p_NHT = torch.bmm(q_NHK, seen_NTK.mT).add_(at.bias_N1T).softmax(-1)
@@ -263,11 +266,14 @@ class _Attention:
         latent_NHC = torch.bmm(nope_NHX.transpose(0, 1), self._key_HXC).transpose(0, 1)
         return torch.cat([latent_NHC, rope_NHR], dim=-1)
 
-
-def _turn(x: Tensor, turn: Tensor) -> None:
-    """Turns each neighbouring pair of the last dimension by its angle, in place; computed in float32."""
-    pairs = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format).unflatten(-1, (-1, 2))
-    x.copy_(torch.view_as_real(torch.view_as_complex(pairs) * turn).flatten(-2))
+    def _turn(self, x_NHR: Tensor, turn_NP: Tensor) -> None:
+        """Turns each neighbouring pair of the last dimension by its angle, in place; computed in float32."""
+        if self._native is not None:
+            return self._native.turn(x_NHR, turn_NP)
+        pairs_NHP2 = x_NHR.to(torch.float32, copy=True, memory_format=torch.contiguous_format).unflatten(-1, (-1, 2))
+        turned_NHP = torch.view_as_complex(pairs_NHP2) * turn_NP[:, None]
+        x_NHR.copy_(torch.view_as_real(turned_NHP).flatten(-2))
+        return None
 
 
 def _matrices(mlp: SwiGLU, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -291,8 +297,8 @@ class _Gated:
 def _mixture(mlp: MixtureOfExperts, dtype: torch.dtype, max_rows: int) -> Callable[[Tensor], Tensor]:
     """The routed and shared experts, in the form that suits the machine."""
     gate_EFD = mlp.experts.gate_EFD
-    kernels = _native(gate_EFD, dtype, *gate_EFD.shape[1:], by=native.LANES)
-    if kernels is not None:
+    kernels = _native(gate_EFD, dtype)
+    if kernels is not None and not any(size % native.LANES for size in gate_EFD.shape[1:]):
         return _NativeExperts(mlp, dtype, kernels)
     # on a CPU every row runs through an expert sooner than the expert is called for its own rows
     if gate_EFD.device.type == "cpu" and max_rows * 6 * gate_EFD[0].numel() <= CALL_FLOPS:
@@ -300,10 +306,9 @@ def _mixture(mlp: MixtureOfExperts, dtype: torch.dtype, max_rows: int) -> Callab
     return _ChosenExperts(mlp, dtype, max_rows)
 
 
-def _native(weight: Tensor, dtype: torch.dtype, *sizes: int, by: int) -> native.Kernels | None:
-    """Our own kernels, where they serve the weight's device, the dtype and the sizes."""
-    fits = weight.device.type == "cpu" and dtype == torch.bfloat16
-    return native.kernels() if fits and not any(size % by for size in sizes) else None
+def _native(weight: Tensor, dtype: torch.dtype) -> native.Kernels | None:
+    """Our own kernels, where they serve the weight's device and the dtype."""
+    return native.kernels() if weight.device.type == "cpu" and dtype == torch.bfloat16 else None
 
 
 class _NativeExperts:

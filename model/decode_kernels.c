@@ -1,5 +1,6 @@
-/* Decoding's two odd products on a CPU with AVX512-BF16: attention of single queries over latents, and
- * experts of a few rows each. oneDNN needs 8 rows and more, and a call for every expert; docs/model.md has the figures.
+/* What decoding does on a CPU with AVX512-BF16 beside its large products: attention of single queries over latents,
+ * experts of a few rows each, RMSNorm, RoPE. oneDNN wants a call for every expert, and torch's small operations cost their
+ * calls; docs/model.md has the figures.
  *
  * Letters as in decode.py: N rows, T places, H heads, K = C + R numbers of a place, C of them also values; D hidden,
  * E experts, F expert width. bfloat16 in and out, sums in float32. Every row's result is its own: company changes no bit.
@@ -157,5 +158,48 @@ void mix(long rows, long top, long experts, long hidden, long inner, const int64
 #define CASE(n) \
     case n: block(n, hidden, inner, from, weight, gate, up, down, to, h); break;
             switch (found) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }
+        }
+}
+
+/* y = x / rms(x) * weight by rows, (N, D) rows `stride` apart, bfloat16 or, where `wide`, float32; y in one piece. */
+void norm(long rows, long size, long stride, int wide, const void *x, const float *weight, float eps, bf16 *y) {
+    for (long n = 0; n < rows; n++, y += size) {
+        const float *x32 = (const float *)x + n * stride;
+        const bf16 *x16 = (const bf16 *)x + n * stride;
+        __m512 sum = _mm512_setzero_ps(), inverse = sum;
+        for (int pass = 0; pass < 2; pass++) {
+            for (long d = 0; d < size; d += 16) {
+                __mmask16 some = (__mmask16)first(size - d < 16 ? size - d : 16);
+                __m256i half = _mm256_maskz_loadu_epi16(some, x16 + (wide ? 0 : d));
+                __m512 at = wide ? _mm512_maskz_loadu_ps(some, x32 + d)
+                                 : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+                if (pass == 0) {
+                    sum = _mm512_fmadd_ps(at, at, sum);
+                } else {
+                    at = _mm512_mul_ps(_mm512_mul_ps(at, inverse), _mm512_maskz_loadu_ps(some, weight + d));
+                    _mm256_mask_storeu_epi16(y + d, some, (__m256i)_mm512_cvtneps_pbh(at));
+                }
+            }
+            inverse = _mm512_set1_ps(1.0f / __builtin_sqrtf(_mm512_reduce_add_ps(sum) / size + eps));
+        }
+    }
+}
+
+/* Turns neighbouring pairs of x (N, H, 2 P) in place by their row's angles (N, P), cos and sin side by side; the rows and
+ * heads of x lie `by_row` and `by_head` apart. */
+void turn(long rows, long heads, long pairs, long by_row, long by_head, bf16 *x, const float *angles) {
+    for (long n = 0; n < rows; n++, angles += 2 * pairs)
+        for (long h = 0; h < heads; h++) {
+            bf16 *at = x + n * by_row + h * by_head;
+            for (long p = 0; p < 2 * pairs; p += 16) {
+                __mmask16 some = (__mmask16)first(2 * pairs - p < 16 ? 2 * pairs - p : 16);
+                __m256i half = _mm256_maskz_loadu_epi16(some, at + p);
+                __m512 real = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+                __m512 angle = _mm512_maskz_loadu_ps(some, angles + p);
+                __m512 cosine = _mm512_moveldup_ps(angle), sine = _mm512_movehdup_ps(angle);
+                __m512 swapped = _mm512_permute_ps(real, 0xb1);
+                __m512 turned = _mm512_fmaddsub_ps(real, cosine, _mm512_mul_ps(swapped, sine));
+                _mm256_mask_storeu_epi16(at + p, some, (__m256i)_mm512_cvtneps_pbh(turned));
+            }
         }
 }

@@ -49,6 +49,10 @@ class Kernels:
         self._attend, self._mix = library.attend, library.mix
         self._attend.argtypes, self._attend.restype = [number] * 5 + [pointer] * 6, None
         self._mix.argtypes, self._mix.restype = [number] * 5 + [pointer] * 8, None
+        self._norm, self._turn = library.norm, library.turn
+        self._norm.argtypes = [number] * 3 + [ctypes.c_int] + [pointer] * 2 + [ctypes.c_float, pointer]
+        self._turn.argtypes = [number] * 5 + [pointer] * 2
+        self._norm.restype = self._turn.restype = None
 
     def attend(self, q_NHK: Tensor, keys_NTK: Tensor, seen_N: Tensor, rank: int) -> Tensor:
         """softmax(q k^T) k[:, :rank] of each row over its first `seen_N` places (int64, at least one); (N, H, rank).
@@ -92,6 +96,21 @@ class Kernels:
 
         _shared(rows, some)
         return out_ND
+
+    def norm(self, x_ND: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+        """x / rms(x) * weight in bfloat16, (N, D), of bfloat16 or float32 with columns side by side; weight float32."""
+        rows, size = x_ND.shape
+        y_ND = torch.empty(rows, size, dtype=torch.bfloat16)
+        wide = x_ND.dtype == torch.float32
+        pointers = (x_ND.data_ptr(), weight_D.data_ptr())
+        self._norm(rows, size, x_ND.stride(0), wide, *pointers, eps, y_ND.data_ptr())
+        return y_ND
+
+    def turn(self, x_NHR: Tensor, turn_NP: Tensor) -> None:
+        """Turns neighbouring pairs of the last dimension, bfloat16, in place; complex64 turns by row, in one piece."""
+        rows, heads, rotated = x_NHR.shape
+        by_row, by_head, _ = x_NHR.stride()
+        self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
 
 
 def _shared(rows: int, work: Callable[[slice], None]) -> None:

@@ -77,6 +77,21 @@ def test_experts_are_those_chosen_by_their_weights(rows, experts, hidden, inner,
     assert torch.equal(found, torch.cat(alone))  # company changes no bit
 
 
+@needed
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [1, 15, 16, 40, 224])
+def test_norm_and_rotation_of_columns_of_a_wider_tensor(dtype, size):
+    wide = drawn(0, 6, size + 5).to(dtype)
+    x_ND, weight_D = wide[:, 3 : size + 3], drawn(1, size).float()
+    wanted = F.rms_norm(x_ND.double(), (size,), weight_D.double(), 1e-6)
+    torch.testing.assert_close(kernels().norm(x_ND, weight_D, 1e-6).double(), wanted, atol=1e-3, rtol=0.005)
+    x_NHR, angle_NP = drawn(2, 6, 3, 2 * size + 4)[..., 4:], drawn(3, 6, size).float()
+    pairs = x_NHR.double().unflatten(-1, (-1, 2)).contiguous()
+    turned = torch.view_as_complex(pairs) * torch.polar(torch.ones_like(angle_NP), angle_NP)[:, None]
+    kernels().turn(x_NHR, torch.polar(torch.ones_like(angle_NP), angle_NP))
+    torch.testing.assert_close(x_NHR.double(), torch.view_as_real(turned).flatten(-2), atol=1e-3, rtol=0.005)
+
+
 @pytest.fixture
 def threads() -> Iterator[None]:
     before = torch.get_num_threads()
