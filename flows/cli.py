@@ -18,6 +18,7 @@ from rich.table import Table
 
 from flows.model_commands import network
 from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
+from flows.plan_commands import plan as plans
 from flows.request import PresetName, Request
 from flows.token_commands import tokens
 from tasks.progress import clock
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.add_typer(network)
 app.add_typer(tokens)
+app.add_typer(plans)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 

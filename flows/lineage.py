@@ -223,7 +223,7 @@ def _pretraining(plan: Dag) -> PretrainConfig:
 def _streams(plan: Dag) -> Streams:
     """The samples as pretraining reads them: once it is done, past what its rollbacks and bad shards left out."""
     from training.cache import Cache
-    from training.parallel import World
+    from training.mesh import Mesh
     from training.spikes import parse
     from training.streams import Streams
 
@@ -231,7 +231,7 @@ def _streams(plan: Dag) -> Streams:
     told = base.statistics if base is not None else {}
     rollbacks = parse(told.get("rollbacks", []))
     uri = plan.tokens.require().uri
-    streams = Streams(_pretraining(plan), uri, Cache.from_environment(), World(), rollbacks)
+    streams = Streams(_pretraining(plan), uri, Cache.from_environment(), Mesh(), rollbacks)
     streams.skip(told.get("skipped", []))
     return streams
 

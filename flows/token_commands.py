@@ -30,8 +30,9 @@ def plan(
         int | None, typer.Option("--gpus", min=1, help="Accelerators; else the preset's nodes x processes.")
     ] = None,
     pipeline: Annotated[
-        int, typer.Option("--pipeline", min=1, help="Pipeline stages (K2: 16); gpus / pipeline ranks read data.")
-    ] = 1,
+        int | None,
+        typer.Option("--pipeline", min=1, help="Pipeline ranks; else the preset's. gpus / pipeline ranks read data."),
+    ] = None,
     gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="Accelerators that share a node.")] = 8,
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=1e-6, help="Seconds of an update; else worked out from the MFU.")

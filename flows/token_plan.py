@@ -12,7 +12,8 @@ from flows.preset import Preset, load_preset
 from flows.request import Request
 from tasks.tokens.sizing import Sizes, measure
 from tasks.tokens.table import Place
-from training.plan import Hardware, Layout, update_seconds
+from training.layout import Layout
+from training.plan import Hardware, update_seconds
 from training.token_plan import Reading, StageRow, block_lists, other_indices, reading, shapes, stage_rows
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Wanted:
 
     gpus: int | None = None
     """None: the preset's nodes and processes."""
-    pipeline: int = 1
+    pipeline: int | None = None
+    """Pipeline ranks; None: the preset's."""
     gpus_per_node: int = 8
     seconds: float | None = None
     """Of an update; None: worked out of `mfu` and `peak`."""
@@ -74,12 +76,13 @@ class TokenPlan:
 
 
 def plan_tokens(request: Request, wanted: Wanted) -> TokenPlan:
-    """The plan of the preset that `request` names. Raises PresetError, or ValueError for ranks that hold no whole copy
+    """The plan of the preset that `request` names. Raises PresetError, or LayoutError for ranks that hold no whole copy
     of the model."""
     preset = load_preset(request)
     pretrain = preset.pretrain
     gpus = wanted.gpus or preset.execution.nodes * preset.execution.processes
-    layout = Layout(ranks=gpus, pipeline=wanted.pipeline)
+    layout = Layout(pipeline=wanted.pipeline) if wanted.pipeline else pretrain.run.layout
+    layout.data(gpus)
     ranks = gpus // layout.pipeline
     hardware = Hardware(
         name="asked for",
@@ -99,7 +102,7 @@ def plan_tokens(request: Request, wanted: Wanted) -> TokenPlan:
             stage,
             ranks,
             ranks_per_node,
-            wanted.seconds or update_seconds(pretrain.model, stage, layout, hardware),
+            wanted.seconds or update_seconds(pretrain.model, stage, gpus, hardware),
             horizon,
             last.shards_so_far,
         )

@@ -5,6 +5,7 @@ Nothing here needs torch: the planner prices a trillion parameters with it. `mod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
@@ -84,7 +85,13 @@ class Footprint:
 
 
 def activation_bytes(
-    config: ModelConfig, memory: MemoryConfig, sequence: int, rows: int = 1, precision: Precision = "autocast"
+    config: ModelConfig,
+    memory: MemoryConfig,
+    sequence: int,
+    rows: int = 1,
+    precision: Precision = "autocast",
+    layers: Sequence[int] | None = None,
+    experts: int | None = None,
 ) -> Footprint:
     """What `rows` sequences leave between forward and backward, loss and balance loss included, no document mask.
 
@@ -97,13 +104,17 @@ def activation_bytes(
         sequence: tokens of a row.
         rows: rows of the micro-batch.
         precision: autocast (bfloat16 over float32 weights and residual stream), or the dtype of everything.
+        layers: the layers that are passed, of which the last has the head; all by default.
+        experts: the routed experts of a layer whose weights are held here; all by default. Where others are held
+            elsewhere, as many tokens are taken to come from there as go there.
     """
     kept = _Tally(memory)
     c = config
+    held = range(c.num_hidden_layers) if layers is None else layers
     tokens, pairs = rows * sequence, rows * sequence * c.num_experts_per_tok
     size = 4 if precision == "float32" else 2
     stream = 2 if precision == "bfloat16" else 4
-    width, heads, experts = c.hidden_size, c.num_attention_heads, c.n_routed_experts
+    width, heads = c.hidden_size, c.num_attention_heads
 
     def norm(inputs: int, outputs: int) -> None:
         kept.add("norms", inputs)
@@ -129,11 +140,12 @@ def activation_bytes(
         kept.add("attention", size * heads * c.v_head_dim * tokens)
 
     def mixture() -> None:
-        for numbers in (experts, 1, 1, 1):  # scores; sums of scores, twice; the mask of padding
+        for numbers in (c.n_routed_experts, 1, 1, 1):  # scores; sums of scores, twice; the mask of padding
             kept.add("router", 4 * numbers * tokens)
         for number in (8, 8, 8, 4, size):  # choice, order, rank; weights, and those sorted by expert
             kept.add("router", number * pairs)
-        for fixed in (4 * experts * rows, 4 * rows, 4 * experts):  # loads and lengths of the balance loss; group ends
+        # loads and lengths of the balance loss; group ends
+        for fixed in (4 * c.n_routed_experts * rows, 4 * rows, 4 * c.n_routed_experts):
             kept.add("router", fixed)
         if "dispatch" not in memory.recompute:
             kept.add("experts", *_stored(memory, "expert_inputs", width, pairs, size))
@@ -142,7 +154,7 @@ def activation_bytes(
             kept.add("experts", size * c.moe_intermediate_size * pairs)
         swiglu("shared_experts", c.n_shared_experts * c.moe_intermediate_size, tokens)
 
-    for layer in range(c.num_hidden_layers):
+    for layer in held:
         if "layers" in memory.recompute:
             kept.add("norms", stream * width * tokens)
             continue
@@ -154,14 +166,25 @@ def activation_bytes(
             mixture()
     for _ in range(2):
         kept.add("rope", 4 * sequence * c.qk_rope_head_dim // 2)
-    kept.add("norms", stream * width * tokens, stays=True)
-    kept.add("norms", 4 * tokens, stays=True)
-    kept.add("head", size * width * tokens + 4 * c.vocab_size * width, stays=True)  # its two gradients
+    if c.num_hidden_layers - 1 in held:
+        kept.add("norms", stream * width * tokens, stays=True)
+        kept.add("norms", 4 * tokens, stays=True)
+        kept.add("head", size * width * tokens + 4 * c.vocab_size * width, stays=True)  # its two gradients
     if precision == "autocast" and "layers" not in memory.recompute:
-        count = parameter_count(c).components
-        matrices = sum(count[name] for name in ("attention", "dense_ffn", "routed_experts", "shared_experts"))
-        kept.add("weights", size * matrices, stays=True)
+        here = c.n_routed_experts if experts is None else experts
+        kept.add("weights", size * _matrix_elements(c, held, here), stays=True)
     return Footprint(kept.device, kept.host, kept.components)
+
+
+def _matrix_elements(config: ModelConfig, layers: Sequence[int], experts: int) -> int:
+    """Numbers in the matrices of some layers, routers apart, with so many routed experts each."""
+    count = parameter_count(config).components
+    dense = sum(layer < config.first_k_dense_replace for layer in layers)
+    moe = len(layers) - dense
+    attention = count["attention"] // config.num_hidden_layers
+    ffn = 3 * config.hidden_size * config.intermediate_size
+    expert = 3 * config.hidden_size * config.moe_intermediate_size
+    return len(layers) * attention + dense * ffn + moe * (experts + config.n_shared_experts) * expert
 
 
 def _stored(memory: MemoryConfig, switch: StoredInFp8, width: int, count: int, size: int) -> tuple[int, bool]:

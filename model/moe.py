@@ -135,6 +135,8 @@ def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
     """
     if a.is_cuda and _aligned(a, b):
         return F.grouped_mm(a, b, offs=ends_E)
+    if not a.numel():
+        return a.new_zeros(*([] if b.dim() == 3 else [len(ends_E)]), len(a), b.shape[-1])
     ends = ends_E.tolist()
     groups = list(zip([0, *ends[:-1]], ends, strict=True))
     size = (lambda rows: rows) if a.dtype == torch.float32 else _bucket
@@ -248,11 +250,13 @@ def swiglu(gate: Tensor, up: Tensor, keep: Keep = PLAIN) -> Tensor:
 
 
 class Experts(nn.Module):
-    """All routed experts of a layer, stacked: each slice [e] is one linear layer of the Hugging Face layout."""
+    """The routed experts of a layer, stacked: each slice [e] is one linear layer of the Hugging Face layout."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, held: range | None = None) -> None:
+        """All experts, or those of the indices `held`."""
         super().__init__()
-        shape = (config.n_routed_experts, config.moe_intermediate_size, config.hidden_size)
+        self.held = range(config.n_routed_experts) if held is None else held
+        shape = (len(self.held), config.moe_intermediate_size, config.hidden_size)
         self.gate_EFD = nn.Parameter(torch.empty(shape))
         self.up_EFD = nn.Parameter(torch.empty(shape))
         self.down_EDF = nn.Parameter(torch.empty(shape[0], shape[2], shape[1]))
@@ -267,6 +271,7 @@ class Experts(nn.Module):
         gate_EFD, up_EFD, down_EDF = self.matrices()
         ends_E = counts_E.cumsum(0, dtype=torch.int32)
         x_ND = x_ND.to(dtype)
+        keep.in_fp8("expert_inputs", x_ND)
         gate_NF = _GroupedLinear.apply(x_ND, gate_EFD.to(dtype), ends_E)
         up_NF = _GroupedLinear.apply(x_ND, up_EFD.to(dtype), ends_E)
         # the weight before the projection: its gradient then needs no output of the projection
@@ -323,7 +328,6 @@ class MixtureOfExperts(nn.Module):
         rank_N[order_N] = torch.arange(len(order_N), device=order_N.device)
         counts_E = chosen_N.bincount(minlength=len(self.gate.weight))
         x_ND = keep.recomputed("dispatch", lambda x: _Dispatch.apply(x, order_N, rank_N), x_TD)
-        keep.in_fp8("expert_inputs", x_ND)
         y_ND = self.experts(x_ND, routing.weights_TK.flatten()[order_N], counts_E, keep)
         y_TD = _Combine.apply(y_ND, order_N, rank_N, self.gate.top_k)
         return self.shared_experts(x_BSD, keep) + y_TD.view_as(x_BSD), routing, counts_E

@@ -29,7 +29,7 @@ from model.config import ModelConfig, YarnConfig
 from model.footprint import MemoryConfig
 from model.head import fused_cross_entropy, token_log_probs
 from model.memory import PLAIN, Keep
-from model.moe import MixtureOfExperts, Router, SwiGLU
+from model.moe import Experts, MixtureOfExperts, Router, SwiGLU
 from model.precision import compute_dtype
 from model.rope import Rotation, rotation, softmax_scale
 from model.softmax_attention import Mask, document_mask
@@ -122,19 +122,28 @@ class Transformer(nn.Module):
     def init_weights(self, seed: int) -> None:
         """Draws every matrix from N(0, initializer_range); norms become 1 and correction biases 0.
 
-        Each parameter has a stream of its own, named by (seed, parameter name) and drawn in float32 on the CPU: the
-        same weights on every device, in every order, of every subset.
+        Each matrix has a stream of its own, named by (seed, parameter name), an expert's also by its index, and drawn
+        in float32 on the CPU: the same weights on every device, in every order, of every subset.
         """
+        held = {
+            id(p): module.held for module in self.modules() if isinstance(module, Experts) for p in module.parameters()
+        }
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
                 parameter.fill_(1.0)
-                continue
-            digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-            stream = torch.Generator("cpu").manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-            drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
-            parameter.copy_(drawn.normal_(0.0, self.config.initializer_range, generator=stream))
+            elif parameter.dim() == 2:
+                parameter.copy_(self._drawn(parameter.shape, f"{seed}/{name}"))
+            else:
+                for expert, matrix in zip(held[id(parameter)], parameter, strict=True):
+                    matrix.copy_(self._drawn(matrix.shape, f"{seed}/{name}/{expert}"))
         for router in routers(self):
             router.e_score_correction_bias.zero_()
+
+    def _drawn(self, shape: torch.Size, stream: str) -> Tensor:
+        digest = hashlib.sha256(stream.encode()).digest()
+        generator = torch.Generator("cpu").manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        drawn = torch.empty(shape, dtype=torch.float32, device="cpu")
+        return drawn.normal_(0.0, self.config.initializer_range, generator=generator)
 
     def set_yarn(self, rope_scaling: YarnConfig | None, max_position: int) -> None:
         """Changes the window of an existing model, its weights kept: the long-context stage's switch."""

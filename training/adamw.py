@@ -22,7 +22,7 @@ PACKED = 1 << 20  # pieces of fewer elements travel together, longer ones straig
 
 
 @dataclass
-class Piece:
+class Range:
     """The elements `start` to `stop` of a parameter, flat."""
 
     name: str
@@ -64,7 +64,7 @@ class AdamW:
         self.config, self.holders = config, holders
         total = sum(parameter.numel() for parameter in parameters.values())
         cuts = [total * rank // holders.size for rank in range(holders.size + 1)]
-        self.pieces: list[list[Piece]] = [[] for _ in range(holders.size)]
+        self.pieces: list[list[Range]] = [[] for _ in range(holders.size)]
         """By rank."""
         before = 0
         for name, parameter in parameters.items():
@@ -72,7 +72,7 @@ class AdamW:
                 start, stop = max(cuts[rank] - before, 0), min(cuts[rank + 1] - before, parameter.numel())
                 if start < stop:
                     before_all = (experts or {}).get(name, 0) * parameter[:1].numel()
-                    pieces.append(Piece(name, parameter, start, stop, before_all + start))
+                    pieces.append(Range(name, parameter, start, stop, before_all + start))
             before += parameter.numel()
         self.own = self.pieces[holders.rank]
         for piece in self.own:
@@ -81,7 +81,7 @@ class AdamW:
             if piece.parameter.dtype != torch.float32:
                 piece.state["master"] = piece.weight.float()
 
-    def bad(self) -> list[tuple[Piece, Tensor]]:
+    def bad(self) -> list[tuple[Range, Tensor]]:
         """Every piece of this rank, and whether its gradient holds a NaN or an infinity."""
         return [(piece, ~torch.isfinite(torch.linalg.vector_norm(piece.gradient))) for piece in self.own]
 

@@ -1,240 +1,251 @@
-"""Checkpoints that are whole or not there: written aside, hashed, and renamed into place.
+"""Checkpoints that are whole or not there: what lies in one, which is the newest that can be trusted, which stay.
 
 A checkpoint is a folder `update-00000010` with
 
-    model.safetensors            the weights by our names, float32
-    optimizer-0-of-2.safetensors each rank's share of MuonClip's state (any number of ranks can load it)
+    model-0-of-4.safetensors     the weights by our names, cut as the ranks that wrote them held them
+    optimizer-0-of-4.safetensors MuonClip's state likewise; both are one file, `model.safetensors`, where one rank wrote
     state.json                   where the run stands: update, tokens, samples consumed by stream, the run's identity
     config.json                  the model's configuration
+    index.json                   each tensor's shape, and which of its slices lie in which file
     manifest.json                sha256 and size of each file above, written last
 
-It is written under a hidden name and renamed once every byte is on the disk, so a run killed at any moment leaves the
-checkpoint before it. Reading verifies every hash; a folder that does not match is set aside and the one before it used.
-
-Writing can go on beside the training (`Writer`): the state is copied to host memory, and each rank's thread writes its
-files and leaves a note with their hashes in the folder, which all ranks share. Rank 0's thread waits for the notes,
-writes the manifest and renames the folder. The threads use no collectives: those belong to the training.
+Any number of ranks in any layout reads it: each opens the files that hold what it needs, and of those maps the bytes.
+Before that the ranks share the hashing of all files and agree; a folder that does not match is set aside and the one
+before it used. `training.checkpoint_writer` writes them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
-import threading
-import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from model.config import ModelConfig
 from model.transformer import Transformer
 from training.config import RetentionConfig
-from training.metrics import replace_file
 from training.parallel import World
+from training.pieces import Cuts, Index, Piece, faults, index_of, pieces_of, read_index, spread
 
 log = logging.getLogger(__name__)
 
-NAME = re.compile(r"update-(\d+)")
-WEIGHTS, STATE, CONFIG, MANIFEST = "model.safetensors", "state.json", "config.json", "manifest.json"
-NOTE = "rank-{}.note"
+NAME = re.compile(r"update-(\d{8,})")
+STATE, CONFIG, INDEX, MANIFEST = "state.json", "config.json", "index.json", "manifest.json"
+WEIGHTS, OPTIMIZER = "model", "optimizer"
+"""The first words of the files of tensors, and their parts of the index."""
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written or must not be used."""
 
 
-@dataclass
-class _Share:
-    """What one rank writes of one checkpoint."""
-
-    directory: Path
-    tensors: dict[str, dict[str, Tensor]]
-    records: dict[str, dict[str, Any]]
-
-    @property
-    def partial(self) -> Path:
-        return self.directory.with_name(f".{self.directory.name}.partial")
+# ------------------------------------------------------------------------------------------------------------ tensors
 
 
-class Writer:
-    """Writes a run's checkpoints, at most one at a time, each rank its share."""
+class Stored(Mapping[str, Tensor]):
+    """Tensors in safetensors files, read when they are asked for.
 
-    def __init__(self, world: World | None = None, patience_seconds: float = 600) -> None:
-        """For a rank of `world`; rank 0 waits `patience_seconds` for the other ranks' files."""
-        self.world, self.patience = world or World(), patience_seconds
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
-        self._abandoned = threading.Event()
+    What one piece holds is mapped and not copied; of a tensor in several pieces the whole is put together.
+    """
 
-    def save(
-        self,
-        directory: Path,
-        model: Transformer,
-        state: Mapping[str, Any],
-        optimizer_state: Mapping[str, Tensor] | None = None,
-        background: bool = False,
-        then: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Write the checkpoint `directory`; every rank calls it, with its own share of the optimizer's state.
+    def __init__(self, index: Index, folder: Path) -> None:
+        """The tensors of `index`, whose files lie in `folder` (or anywhere, if they are named by absolute paths)."""
+        self.index, self._folder = index, folder
+        self._open: dict[str, Any] = {}
 
-        An existing folder of that name is replaced. In the `background` it is written from a copy on the host, after
-        the one before is done. Rank 0 calls `then` once it is complete. Raises `CheckpointError` where the disk refuses
-        this one, or refused the one before; complete ones are then still there.
-        """
-        self.wait()
-        share = _Share(directory, {}, {})
+    @classmethod
+    def of_files(cls, paths: Iterable[Path]) -> Stored:
+        """The weights in some files, by the files' own headers."""
+        stored = cls({}, Path())
+        held: dict[str, list[Piece]] = {}
+        totals: dict[str, int] = {}
+        for file in (str(path.absolute()) for path in paths):
+            held[file] = []
+            for key in stored._file(file).keys():  # noqa: SIM118 - a safetensors handle is no mapping
+                name, _, first = key.partition("/")
+                (piece,) = pieces_of({name: stored._file(file).get_tensor(key)})
+                held[file].append(piece._replace(first=int(first) if first.isdecimal() else 0))
+                totals[name] = max(totals.get(name, 0), held[file][-1].first + piece.length)
+        stored.index = index_of(
+            {
+                file: [p._replace(shape=(totals[p.name], *p.shape[1:])) if p.shape else p for p in pieces]
+                for file, pieces in held.items()
+            }
+        )
+        return stored
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.index)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.index
+
+    def __getitem__(self, name: str) -> Tensor:
+        piece, file = self.index[name][0]
+        if piece.is_whole:
+            return self._tensor(piece, file)
+        tensor = torch.empty(piece.shape, dtype=getattr(torch, piece.dtype))
+        self.copy(name, tensor)
+        return tensor
+
+    @torch.no_grad()
+    def copy(self, name: str, to: Tensor, first: int = 0) -> None:
+        """Fill `to` with the slices of `name` from `first` on; only files that hold some of them are opened."""
+        for piece, file in self.index[name]:
+            if not piece.shape:
+                to.copy_(self._tensor(piece, file))
+                continue
+            start, stop = max(first, piece.first), min(first + len(to), piece.first + piece.length)
+            if start < stop:
+                part = self._tensor(piece, file)[start - piece.first : stop - piece.first]
+                to[start - first : stop - first].copy_(part)
+
+    def _tensor(self, piece: Piece, file: str) -> Tensor:
         try:
-            if self.world.rank == 0:
-                shutil.rmtree(share.partial, ignore_errors=True)
-                share.partial.mkdir(parents=True)
-        except OSError as error:
-            raise _unwritten(directory, error) from error
-        self.world.barrier()
-        take = _copied if background else dict
-        if optimizer_state is not None:
-            name = f"optimizer-{self.world.rank}-of-{self.world.size}.safetensors"
-            share.tensors[name] = take(optimizer_state)
-        if self.world.rank == 0:
-            share.tensors[WEIGHTS] = take(model.state_dict())
-            share.records = {STATE: dict(state), CONFIG: model.config.model_dump(mode="json")}
-        if background:
-            self._thread = threading.Thread(target=self._write, args=(share, then), name="checkpoint", daemon=True)
-            self._thread.start()
-        else:
-            self._write(share, then)
-            self.check()
-            self.world.barrier()
+            return self._file(file).get_tensor(piece.key)
+        except SafetensorError as error:
+            raise CheckpointError(f"{self._folder / file} does not hold {piece.key}: {error}") from error
 
-    @property
-    def failed(self) -> bool:
-        """Whether this rank's last write failed."""
-        return self._error is not None
-
-    def check(self) -> None:
-        """Raise the error of this rank's last write, once."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def wait(self) -> None:
-        """Wait until this rank's last write is done, on rank 0 the whole checkpoint; raises its error."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self.check()
-
-    def close(self, abandon: bool = False) -> None:
-        """Wait without raising; where other ranks are lost, `abandon` waits for nothing of theirs."""
-        if abandon:
-            self._abandoned.set()
-        try:
-            self.wait()
-        except Exception as error:  # the run ends anyway, by an error of its own
-            log.error("%s", error)
-
-    def _write(self, share: _Share, then: Callable[[], object]) -> None:
-        note = share.partial / NOTE.format(self.world.rank)
-        try:
-            for name, tensors in share.tensors.items():
-                _save_tensors(tensors, share.partial / name)
-            for name, record in share.records.items():
-                _save_json(record, share.partial / name)
-            files = {name: _described(share.partial / name) for name in (*share.tensors, *share.records)}
-            if self.world.rank == 0:
-                self._publish(share, files)
-                then()
-            else:
-                replace_file(note, json.dumps({"files": files}))
-        except Exception as error:  # in a thread: the next step must hear of it, whatever it is
-            disk = isinstance(error, OSError | SafetensorError)
-            self._error = _unwritten(share.directory, error) if disk else error
-            if self.world.rank == 0:
-                shutil.rmtree(share.partial, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):  # a full disk may have no room for it: the step then tells
-                    replace_file(note, json.dumps({"error": str(error)}))
-
-    def _publish(self, share: _Share, files: dict[str, Any]) -> None:
-        """Rank 0: wait for the others' files, then make the folder a checkpoint."""
-        deadline = time.monotonic() + self.patience
-        for rank in range(1, self.world.size):
-            note = share.partial / NOTE.format(rank)
-            while not note.exists():
-                if self._abandoned.is_set() or time.monotonic() > deadline:
-                    raise CheckpointError(
-                        f"rank {rank} has not written its part of checkpoint {share.directory.name}: see its log, and "
-                        "let all ranks share the file system of the work folder"
-                    )
-                time.sleep(0.01)
-            told = json.loads(note.read_text(encoding="utf-8"))
-            if "error" in told:
-                raise CheckpointError(
-                    f"rank {rank} could not write its part of checkpoint {share.directory.name}: {told['error']}"
-                )
-            files |= told["files"]
-            note.unlink()
-        _save_json({"files": dict(sorted(files.items()))}, share.partial / MANIFEST)
-        _sync(share.partial)
-        if share.directory.exists():
-            remove(share.directory)
-        share.partial.rename(share.directory)
-        _sync(share.directory.parent)
+    def _file(self, file: str) -> Any:
+        if file not in self._open:
+            try:
+                self._open[file] = safe_open(self._folder / file, framework="pt")
+            except (OSError, SafetensorError) as error:
+                raise CheckpointError(f"{self._folder / file} cannot be read: {error}") from error
+        return self._open[file]
 
 
-def save(
-    directory: Path,
-    model: Transformer,
-    state: Mapping[str, Any],
-    optimizer_state: Mapping[str, Tensor] | None = None,
-    world: World | None = None,
-) -> None:
-    """Write the checkpoint `directory` before anything else goes on; see `Writer.save`."""
-    Writer(world).save(directory, model, state, optimizer_state)
+def load_optimizer_state(directory: Path) -> Stored:
+    """The optimizer's state, the shares of all the ranks that wrote it; what is not asked for is not read."""
+    return _stored(directory, OPTIMIZER)
 
 
-def _unwritten(directory: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"could not write checkpoint {directory.name}: {error}; make room or mend the disk and start the same command "
-        "again, it resumes from the checkpoint before"
-    )
+def load_weights(directory: Path, model: Transformer, cuts: Cuts | None = None) -> None:
+    """Copy into `model`, which may hold some layers only and some slices of the tensors in `cuts`, its part of the
+    checkpoint's weights, whatever the layout of the ranks that wrote them.
+
+    Raises `CheckpointError`, on every rank alike, where the checkpoint's tensors are not those of the whole model.
+    """
+    stored = _stored(directory, WEIGHTS)
+    _require(stored, model.config, f"checkpoint {directory.name}")
+    state = model.state_dict()
+    for part in pieces_of(state, cuts):
+        shape = stored.index[part.name][0][0].shape
+        if part.shape != shape or part.first + part.length > shape[0]:
+            raise CheckpointError(f"checkpoint {directory.name}: {part.name} is {shape} and not what holds {part}")
+        stored.copy(part.name, state[part.name], part.first)
 
 
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+def load_model(directory: Path | str) -> Transformer:
+    """The whole model of a checkpoint or of a run's `final/` folder, on the CPU, its hashes verified first."""
+    directory = Path(directory)
+    verify(directory)
+    files = [directory / name for name in _manifest(directory)["files"] if name.startswith(WEIGHTS)]
+    return read_model(directory / CONFIG, files)
 
 
-def _described(path: Path) -> dict[str, Any]:
-    return {"sha256": _sha256(path), "bytes": path.stat().st_size}
+def read_model(config: Path, weights: Iterable[Path]) -> Transformer:
+    """The whole model of a configuration and of files of weights, wherever they lie.
+
+    Raises `CheckpointError` where the tensors are not those of the model.
+    """
+    stored = Stored.of_files(weights)
+    with torch.device("meta"):
+        model = Transformer(ModelConfig.model_validate_json(config.read_text(encoding="utf-8")))
+    _require(stored, model.config, str(config.parent))
+    model.load_state_dict(stored, assign=True)
+    return model
 
 
-def verify(directory: Path) -> None:
-    """Raise `CheckpointError`, naming the file, unless `directory` is a complete checkpoint whose hashes are right."""
+def whole(config: ModelConfig) -> dict[str, torch.Size]:
+    """Name -> shape of every tensor of a model's state."""
+    with torch.device("meta"):
+        return {name: tensor.shape for name, tensor in Transformer(config).state_dict().items()}
+
+
+def _require(stored: Stored, config: ModelConfig, where: str) -> None:
+    if found := faults(stored.index, whole(config)):
+        raise CheckpointError(f"{where} holds another model: {found}")
+
+
+def _stored(directory: Path, kind: str) -> Stored:
     try:
-        files = json.loads((directory / MANIFEST).read_text())["files"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"checkpoint {directory.name} has no readable {MANIFEST}: {error}") from error
-    for name, expected in files.items():
-        path = directory / name
+        record = json.loads((directory / INDEX).read_text(encoding="utf-8"))
+        return Stored(read_index(record[kind]), directory)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"checkpoint {directory.name} was written by an older version, which kept no {INDEX}: go on with that "
+            "version, or remove the checkpoints to start over"
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {directory.name}: {INDEX} cannot be read: {error!r}") from error
+
+
+# ------------------------------------------------------------------------------------------------------- verification
+
+
+def verify(directory: Path, world: World | None = None) -> None:
+    """Raise `CheckpointError`, naming the file, unless `directory` is a complete checkpoint whose hashes are right.
+
+    The ranks of `world` each hash a share of the files, even in bytes, and all raise where one finds a fault.
+    """
+    world = world or World()
+    fault = ""
+    try:
+        _verify(directory, world)
+    except CheckpointError as error:
+        fault = str(error)
+    if found := [fault for fault in world.gather_texts(fault) if fault]:
+        raise CheckpointError("; ".join(dict.fromkeys(found)))
+
+
+def _verify(directory: Path, world: World) -> None:
+    files = _manifest(directory)["files"]
+    share = spread({name: expected["bytes"] for name, expected in files.items()}, None, world.size)[world.rank]
+    for name in share:
+        path, expected = directory / name, files[name]["bytes"]
         if not path.is_file():
             raise CheckpointError(f"checkpoint {directory.name} lacks {name}")
-        if path.stat().st_size != expected["bytes"]:
+        if path.stat().st_size != expected:
             raise CheckpointError(
-                f"checkpoint {directory.name}: {name} has {path.stat().st_size:,} bytes and should have "
-                f"{expected['bytes']:,}"
+                f"checkpoint {directory.name}: {name} has {path.stat().st_size:,} bytes and should have {expected:,}"
             )
-        if _sha256(path) != expected["sha256"]:
+    for name in share:
+        try:
+            right = sha256(directory / name) == files[name]["sha256"]
+        except OSError as error:
+            raise CheckpointError(f"checkpoint {directory.name}: {name} cannot be read: {error}") from error
+        if not right:
             raise CheckpointError(f"checkpoint {directory.name}: {name} does not match its sha256")
+
+
+def _manifest(directory: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        manifest["files"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint {directory.name} has no readable {MANIFEST}: {error}") from error
+    return manifest
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------- a folder of checkpoints
 
 
 def checkpoints(root: Path) -> list[Path]:
@@ -243,23 +254,28 @@ def checkpoints(root: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def newest(root: Path, last_resort: Collection[int] = ()) -> Path | None:
+def newest(root: Path, last_resort: Collection[int] = (), world: World | None = None) -> Path | None:
     """The newest checkpoint under `root` that verifies, or None for a run that has none yet. Those of the updates in
-    `last_resort` are taken only where no other is left.
+    `last_resort` are taken only where no other is left. Every rank of `world` calls it, and gets the same.
 
     A newer one that does not verify is logged and renamed to `NAME.corrupt`. Raises `CheckpointError` where there are
     checkpoints and none of them verifies: starting over silently would throw the run away.
     """
+    world = world or World()
+    found = checkpoints(root) if world.rank == 0 else []  # one rank looks: others may see an older listing
+    order = sorted(map(number, found), key=lambda update: (update in last_resort, -update))
     errors = []
-    for directory in sorted(checkpoints(root), key=lambda path: (number(path) in last_resort, -number(path))):
+    for at in range(world.from_first(len(order))):
+        directory = root / f"update-{world.from_first(order[at] if order else 0):08d}"
         try:
-            verify(directory)
+            verify(directory, world)
         except CheckpointError as error:
             errors.append(str(error))
-            log.error("%s; it is set aside as %s.corrupt and the one before it is used", error, directory.name)
-            aside = directory.with_name(f"{directory.name}.corrupt")
-            shutil.rmtree(aside, ignore_errors=True)
-            directory.rename(aside)
+            if world.rank == 0:
+                log.error("%s; it is set aside as %s.corrupt and the one before it is used", error, directory.name)
+                aside = directory.with_name(f"{directory.name}.corrupt")
+                shutil.rmtree(aside, ignore_errors=True)
+                directory.rename(aside)
         else:
             return directory
     if errors:
@@ -272,6 +288,11 @@ def number(directory: Path) -> int:
     return int(directory.name.removeprefix("update-"))
 
 
+def load_state(directory: Path) -> dict[str, Any]:
+    """The checkpoint's `state.json`."""
+    return json.loads((directory / STATE).read_text())
+
+
 def prune(root: Path, retention: RetentionConfig, stage_ends: Collection[int] = ()) -> None:
     """Delete the checkpoints that `retention` does not keep, and what killed runs left half written."""
     found = checkpoints(root)
@@ -281,62 +302,6 @@ def prune(root: Path, retention: RetentionConfig, stage_ends: Collection[int] = 
             remove(directory)
     for leftover in root.glob(".*.partial"):
         shutil.rmtree(leftover)
-
-
-def load_state(directory: Path) -> dict[str, Any]:
-    """The checkpoint's `state.json`."""
-    return json.loads((directory / STATE).read_text())
-
-
-def load_optimizer_state(directory: Path) -> dict[str, Tensor]:
-    """The optimizer's state, the shares of all the ranks that wrote it joined."""
-    state: dict[str, Tensor] = {}
-    for path in sorted(directory.glob("optimizer-*-of-*.safetensors")):
-        state |= load_file(path)
-    return state
-
-
-def load_weights(directory: Path, model: Transformer) -> None:
-    """Copy the checkpoint's weights into `model`; raises `CheckpointError` where the names or shapes differ."""
-    try:
-        model.load_state_dict(load_file(directory / WEIGHTS))
-    except RuntimeError as error:
-        raise CheckpointError(f"checkpoint {directory.name} holds another model: {error}") from error
-
-
-def load_model(directory: Path | str) -> Transformer:
-    """The model of a checkpoint or of a run's `final/` folder, in float32 on the CPU, its hashes verified first."""
-    directory = Path(directory)
-    verify(directory)
-    config = ModelConfig.model_validate_json((directory / CONFIG).read_text())
-    with torch.device("meta"):
-        model = Transformer(config)
-    model.load_state_dict(load_file(directory / WEIGHTS), assign=True)
-    return model
-
-
-def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-    _sync(path)
-
-
-def _save_json(value: dict[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
-    """Wait until `path`, a file or a folder's entries, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove(directory: Path) -> None:

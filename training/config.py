@@ -23,10 +23,18 @@ class MuonClipConfig(Config):
     """mu of Muon's momentum (Moonlight's public code)."""
     nesterov: bool = True
     """Orthogonalise G + mu M and not M (Moonlight's public code)."""
-    coefficients: Literal["quintic", "polar_express_5", "polar_express_6"] = "quintic"
-    """Newton-Schulz coefficient set; `training.muonclip.COEFFICIENTS` names the sources."""
+    coefficients: Literal["quintic", "quintic_varied", "polar_express_5", "polar_express_6", "polar_express_8"] = (
+        "quintic"
+    )
+    """Newton-Schulz coefficient set; `training.newton_schulz.COEFFICIENTS` names the sources."""
     newton_schulz_dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the Newton-Schulz iterations; momentum and weights stay float32."""
+    gram_ratio: float | None = Field(default=2.0, ge=1)
+    """Newton-Schulz iterates on the N x N Gram matrix where a matrix is at least so many times as long as wide, which
+    takes 0.7 of the operations at 3.5 (K2's experts) and 0.54 at 8; None never does (docs/pretraining.md)."""
+    per_head: bool = False
+    """Orthogonalise each head's rows of the up-projections of queries, keys and values apart ("Muon split", as some
+    successors do); Algorithm 1 takes the linear layer as one matrix."""
     weight_decay: float = Field(default=0.1, ge=0)
     """Decoupled decay of every parameter with two or more dimensions, embeddings and head included (K2 report 2.5)."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -109,6 +117,8 @@ class RunConfig(Config):
     """How the ranks are arranged: pipeline and expert parallelism; all that is left over is data parallel."""
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     """What is kept between forward and backward: recomputation, storage in FP8, offload to the host."""
+    memory_of: dict[str, MemoryConfig] = Field(default_factory=dict)
+    """The same for stages that need it otherwise, by their names: long sequences leave less room."""
     checkpoint_every: int = Field(default=100, gt=0)
     """Updates between checkpoints; the last update of a stage writes one too."""
     checkpoint_in_background: bool = True
@@ -135,6 +145,10 @@ class RunConfig(Config):
     peak_flops: float | None = Field(default=None, gt=0)
     """Peak floating point operations per second of one rank's device, for the MFU; None leaves the MFU out."""
 
+    def memory_in(self, stage: str) -> MemoryConfig:
+        """What is kept in the stage of that name."""
+        return self.memory_of.get(stage, self.memory)
+
 
 class PretrainConfig(Config):
     """The base model's making: the network, MuonClip and the stages."""
@@ -150,7 +164,10 @@ class PretrainConfig(Config):
     seed: int = Field(default=0, ge=0)
     """Seed of the initial weights and of the order of the samples."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Precision of the forward and backward products; weights, gradients and optimizer state are float32."""
+    """Precision of the forward and backward products; gradients and optimizer state are float32."""
+    weights: Literal["bfloat16", "float32"] = "float32"
+    """Precision of the weights on the ranks that work with them. bfloat16 ones have float32 masters, which lie with
+    their owners alone: a third less memory with many ranks, and no copies for the products (K2 report 2.4.2)."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the whole gradient; longer ones are shortened before the momentum sees them."""
     most_epochs: dict[str, float] = Field(default_factory=dict)
@@ -192,11 +209,22 @@ class PretrainConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _precisions_fit(self) -> PretrainConfig:
+        if self.weights == "bfloat16" and self.dtype == "float32":
+            raise ValueError(
+                "weights in bfloat16 are multiplied in bfloat16: set dtype to bfloat16, or weights to float32"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _layout_fits(self) -> PretrainConfig:
         try:
             self.run.layout.require(self.model)
         except LayoutError as error:
             raise ValueError(f"run.layout: {error}") from None
+        stages = [stage.name for stage in self.stages.stages]
+        if unknown := [name for name in self.run.memory_of if name not in stages]:
+            raise ValueError(f"run.memory_of names the stage {unknown[0]!r}: the stages are {', '.join(stages)}")
         return self
 
     @property

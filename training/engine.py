@@ -67,7 +67,7 @@ class Engine:
     ) -> None:
         """`beat` hears of every micro-batch."""
         self.model, self.config, self.mesh, self.device, self.beat = model, config, mesh, device, beat
-        self.layers = tuple(range(config.model.num_hidden_layers))
+        self.layers = model.held
         """Indices, within the whole network, of the layers whose maxima and counts `train` gives, in that order."""
 
     def train(self, batch: Batch, targets: float, samples: int) -> Sums:
@@ -76,15 +76,7 @@ class Engine:
         Every micro-batch is weighted by its targets (the balance loss by its samples) among the `targets` and `samples`
         of the global batch, so that the sum of all ranks' gradients is that of its mean, however it is cut.
         """
-        model = self.config.model
-        sums = Sums(
-            nll=torch.zeros((), dtype=torch.float64, device=self.device),
-            aux_loss=torch.zeros((), dtype=torch.float64, device=self.device),
-            max_logits_LH=torch.full((len(self.layers), model.num_attention_heads), -math.inf, device=self.device),
-            expert_counts_LE=torch.zeros(
-                (model.num_moe_layers, model.n_routed_experts), dtype=torch.int64, device=self.device
-            ),
-        )
+        sums = self._zeros()
         for part in self._parts(batch, samples):
             nll, output = self._forward(part, max_logits=True)
             aux_loss = output.aux_loss * (len(part.tokens_BS) / samples)
@@ -104,6 +96,16 @@ class Engine:
             nll += self._forward(part, max_logits=False)[0].double()
         return nll
 
+    def _zeros(self) -> Sums:
+        model = self.config.model
+        moe = sum(layer >= model.first_k_dense_replace for layer in self.layers)
+        return Sums(
+            nll=torch.zeros((), dtype=torch.float64, device=self.device),
+            aux_loss=torch.zeros((), dtype=torch.float64, device=self.device),
+            max_logits_LH=torch.full((len(self.layers), model.num_attention_heads), -math.inf, device=self.device),
+            expert_counts_LE=torch.zeros((moe, model.n_routed_experts), dtype=torch.int64, device=self.device),
+        )
+
     def _parts(self, batch: Batch, samples: int) -> Iterator[MicroBatch]:
         """The micro-batches, as many on all ranks that exchange tokens: those of the largest share of `samples`."""
         alone = self.mesh.expert.size == 1
@@ -114,9 +116,24 @@ class Engine:
     def _forward(self, part: MicroBatch, max_logits: bool) -> tuple[Tensor, Output]:
         """Sum of the cross-entropy over the targets of some samples, and the model's output."""
         self.beat("a micro-batch")
-        dtype = getattr(torch, self.config.dtype)
         documents_BS = None if part.document_ids_BS is None else part.document_ids_BS.to(self.device)
-        with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
+        with self.precision():
             output = self.model(part.tokens_BS.to(self.device), document_ids_BS=documents_BS, max_logits=max_logits)
             nll = self.model.loss(output.hidden_BSD, part.targets_BS.to(self.device), IGNORED, reduction="sum")
         return nll, output
+
+    def precision(self) -> torch.autocast:
+        """The precision of the forward's products."""
+        dtype = getattr(torch, self.config.dtype)
+        return torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32)
+
+
+def engine(
+    model: Transformer, config: PretrainConfig, mesh: Mesh, device: torch.device, beat: Callable[[str], None]
+) -> Engine:
+    """The engine that the layout asks for."""
+    if mesh.pipeline.size == 1:
+        return Engine(model, config, mesh, device, beat)
+    from training.pipeline import PipelineEngine  # a second and a half of imports
+
+    return PipelineEngine(model, config, mesh, device, beat)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from model.chat import Chat
-from model.config import ModelConfig
 from model.transformer import Transformer
 from training.cache import File
+from training.checkpoint import read_model
 from training.job import Job, JobError
 from training.rl.environments import Problem
 
@@ -75,13 +74,10 @@ def load_model(uri: str) -> Transformer:
     """The model that a training stage published (parts `model/config...` and `model/model...`), float32 on the CPU."""
     found = parts(uri, "model")
     config = next((path for key, path in found.items() if key.startswith("model/config")), None)
-    weights = next((path for path in found.values() if path.suffix == ".safetensors"), None)
-    if config is None or weights is None:
+    weights = [path for key, path in found.items() if key.startswith("model/model")]
+    if config is None or not weights:
         raise JobError(f"{uri} lists {', '.join(found)}: a model needs its config.json and its weights")
-    with torch.device("meta"):
-        model = Transformer(ModelConfig.model_validate_json(config.read_text(encoding="utf-8")))
-    model.load_state_dict(load_file(weights), assign=True)
-    return model
+    return read_model(config, weights)
 
 
 def load_dialogues(uri: str, split: str) -> Dialogues:

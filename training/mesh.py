@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,20 +39,16 @@ def arrange(world: World, layout: Layout, timeout_seconds: float = 600) -> Mesh:
     """`world` arranged by `layout`; every rank calls it. Raises `LayoutError` where the ranks do not fit."""
     layout.data(world.size)
     places = [layout.place(rank, world.size) for rank in range(world.size)]
+    made: dict[tuple[tuple[int, ...], ...], World] = {(tuple(range(world.size)),): world}
 
     def group(key: Callable[[Place], Any]) -> World:
-        mine = key(places[world.rank])
-        members = [rank for rank, place in enumerate(places) if key(place) == mine]
-        if len(members) == world.size:
-            return world
-        groups: dict[Any, list[int]] = {}
+        ranks: dict[Any, list[int]] = {}
         for rank, place in enumerate(places):
-            groups.setdefault(key(place), []).append(rank)
-        handle = None
-        for ranks in groups.values():  # every rank takes part in making every group
-            made = dist.new_group(ranks, timeout=datetime.timedelta(seconds=timeout_seconds))
-            handle = made if world.rank in ranks else handle
-        return World(members.index(world.rank), len(members), world.local_rank, handle)
+            ranks.setdefault(key(place), []).append(rank)
+        parts = tuple(map(tuple, ranks.values()))
+        if parts not in made:  # a partition is one set of communicators, whatever it is for
+            made[parts] = _group(world, parts, timeout_seconds)
+        return made[parts]
 
     return Mesh(
         layout,
@@ -62,3 +58,13 @@ def arrange(world: World, layout: Layout, timeout_seconds: float = 600) -> Mesh:
         expert_data=group(lambda place: (place.pipeline, place.expert)),
         pipeline=group(lambda place: (place.data, place.expert)),
     )
+
+
+def _group(world: World, parts: Sequence[Sequence[int]], timeout_seconds: float) -> World:
+    """This rank among those of its part; every rank takes part in making every group."""
+    mine, handle = next(part for part in parts if world.rank in part), None
+    if len(mine) > 1:
+        for part in parts:
+            group = dist.new_group(list(part), timeout=datetime.timedelta(seconds=timeout_seconds))
+            handle = group if part is mine else handle
+    return World(mine.index(world.rank), len(mine), world.local_rank, handle)

@@ -37,10 +37,18 @@ import torch
 from torch import Tensor, nn
 
 from model.attention import MultiHeadLatentAttention
+from training import expert_parallel
 from training.adamw import AdamW
 from training.config import MuonClipConfig
 from training.mesh import Mesh
-from training.newton_schulz import COEFFICIENTS, NORM_FLOOR, RMS_MATCH, newton_schulz_wide, rms_bounds
+from training.newton_schulz import (
+    COEFFICIENTS,
+    NORM_FLOOR,
+    RMS_MATCH,
+    newton_schulz_cost,
+    newton_schulz_wide,
+    rms_bounds,
+)
 from training.owners import MuonClipError, Pieces, Roll, Stack, stack_up
 from training.qk_clip import Clip, by_row, mla_factors, qk_gamma
 
@@ -84,6 +92,8 @@ class MuonClip(torch.optim.Optimizer):
     summed over those ranks. Every holder owns a share of the matrices, even in Newton-Schulz cost: it alone keeps
     their momentum and orthogonalises them (ZeRO-1 by matrix); AdamW's state is cut by flat ranges.
 
+    `heads` names weights whose heads are orthogonalised apart, with the rows of each part of one head's block.
+
     The learning rate is `param_groups[i]["lr"]`, as in any torch optimizer; group 0 is Muon's, group 1 AdamW's.
     """
 
@@ -96,6 +106,7 @@ class MuonClip(torch.optim.Optimizer):
         lr: float = 0.0,
         mesh: Mesh | None = None,
         experts: Mapping[str, int] | None = None,
+        heads: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.config = config or MuonClipConfig()
         self.mesh = mesh or Mesh()
@@ -112,14 +123,20 @@ class MuonClip(torch.optim.Optimizer):
         self.coefficients = COEFFICIENTS[self.config.coefficients]
         self.steps = 0
         self._device = next(iter(self._named.values())).device
-        self._sharded = set(experts or {}) if self.mesh.expert.size > 1 else set()
+        sharded = set(experts or {}) if self.mesh.expert.size > 1 else set()
         self._working = {parameter for parameter in self._named.values() if parameter.dtype != torch.float32}
-        self._stacks = stack_up(muon, experts or {}, self.mesh)
+        ratio = self.config.gram_ratio
+        self._stacks = stack_up(
+            muon,
+            experts or {},
+            heads or {},
+            self.mesh,
+            lambda n, m: newton_schulz_cost(n, m, self.coefficients, ratio),
+        )
+        kept = [{name: p for name, p in adamw.items() if (name in sharded) == part} for part in (False, True)]
         self._adamw = [
-            AdamW(
-                {name: p for name, p in adamw.items() if (name in self._sharded) == sharded}, self.config, holders, at
-            )
-            for sharded, holders, at in ((False, self.mesh.data, {}), (True, self.mesh.expert_data, experts))
+            AdamW(kept[0], self.config, self.mesh.data),
+            AdamW(kept[1], self.config, self.mesh.expert_data, experts),
         ]
         self.clips_LH = torch.zeros(0, dtype=torch.int64)  # how often each head was clipped, over the whole run
         self.last_report: StepReport | None = None
@@ -135,14 +152,11 @@ class MuonClip(torch.optim.Optimizer):
         apart = {"embed_tokens.weight", "lm_head.weight"}
         muon: dict[str, nn.Parameter] = {}
         adamw: dict[str, nn.Parameter] = {}
-        experts: dict[str, int] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 router = name.endswith(".mlp.gate.weight") and config.router == "adamw"
                 keeps_adamw = config.matrices == "adamw" or router or parameter.ndim < 2 or name in apart
                 (adamw if keeps_adamw else muon)[name] = parameter
-                if ".mlp.experts." in name:
-                    experts[name] = mesh.place.expert * len(parameter)
 
         def clip(layer: MultiHeadLatentAttention) -> Clip:
             def factors(gamma_H: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -151,17 +165,26 @@ class MuonClip(torch.optim.Optimizer):
 
             return factors
 
-        attention = {
-            int(re.findall(r"\d+", name)[0]): clip(module)
-            for name, module in model.named_modules()
-            if isinstance(module, MultiHeadLatentAttention)
-        }
-        return cls(muon, adamw, config, attention, mesh=mesh, experts=experts)
+        attention: dict[int, Clip] = {}
+        heads: dict[str, Sequence[int]] = {}
+        for name, module in model.named_modules():
+            if isinstance(module, MultiHeadLatentAttention):
+                attention[int(re.findall(r"\d+", name)[0])] = clip(module)
+                if config.per_head:
+                    heads[f"{name}.q_b_proj.weight"] = [module.nope + module.rope]
+                    heads[f"{name}.kv_b_proj.weight"] = [module.nope, module.value]
+        experts = {name: first for name, (first, _) in expert_parallel.pieces(model).items()}
+        return cls(muon, adamw, config, attention, mesh=mesh, experts=experts, heads=heads)
 
     @property
     def matrices(self) -> int:
         """How many matrices Muon updates on this rank and on those that hold the same, every expert's by itself."""
         return sum(stack.size for stack in self._stacks)
+
+    @property
+    def shares(self) -> tuple[Sequence[Stack], Sequence[AdamW]]:
+        """Muon's matrices by shape and AdamW's ranges, each cut over the ranks that hold them."""
+        return self._stacks, self._adamw
 
     # -------------------------------------------------------------------------------------------------------- step
 
@@ -232,8 +255,10 @@ class MuonClip(torch.optim.Optimizer):
         sent_GNM = stack.momentum_GNM.new_empty((0, stack.n, stack.m), dtype=stack.sent_dtype(dtype))
         if len(stack.own):
             direction_GNM = stack.direction(self.config.momentum, self.config.nesterov)
-            sent_GNM, norm_G, rank_G = newton_schulz_wide(direction_GNM, self.coefficients, dtype)
-            rms_G = torch.linalg.vector_norm(sent_GNM, dim=(1, 2), dtype=torch.float32)
+            sent_GNM, norm_G, rank_G = newton_schulz_wide(
+                direction_GNM, self.coefficients, dtype, self.config.gram_ratio
+            )
+            rms_G = torch.linalg.vector_norm(sent_GNM, dim=(1, 2)).float()
             rms_G = rms_G * RMS_MATCH / math.sqrt(stack.n)  # 0.2 sqrt(M) / sqrt(N M)
             n_G, m_G = torch.full_like(norm_G, stack.n), torch.full_like(norm_G, stack.m)
             table_G6[own] += torch.stack([torch.ones_like(norm_G), norm_G, rank_G, rms_G, n_G, m_G], dim=1)
@@ -323,13 +348,6 @@ class MuonClip(torch.optim.Optimizer):
         """The error that every rank raises: the first that some rank can name."""
         told = self.mesh.world.gather_texts(mine[0] if mine else "")
         return MuonClipError(next(text for text in told if text))
-
-    def assert_ranks_agree(self) -> None:
-        """Raise `RankError` unless ranks that hold the same parameters hold the same values."""
-        for holders, sharded in ((self.mesh.data, False), (self.mesh.expert_data, True)):
-            held = [parameter for name, parameter in self._named.items() if (name in self._sharded) == sharded]
-            if held:
-                holders.assert_equal("weights", held)
 
     # ------------------------------------------------------------------------------------------------------- state
 

@@ -1,11 +1,16 @@
 """Newton-Schulz: the orthogonal factor of a batch of matrices, by matrix products alone, and what to expect of it.
 
+A step is X <- (a + b A + c A^2) X with A = X X^T. The plain form multiplies N x N by N x M matrices in every step. The
+Gram form ("Gram Newton-Schulz": the steps are polynomials in A and commute) iterates on A and on the product Q of the
+polynomials, N x N both, and multiplies Q by X at the end: fewer operations where M is well above N.
+
 Shapes: G matrices in a stack, each N x M with N <= M.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -13,6 +18,7 @@ from torch import Tensor
 
 RMS_MATCH = 0.2  # Moonlight: AdamW's updates have an RMS of 0.2 to 0.4
 NORM_FLOOR = 1e-7  # Jordan's epsilon: a matrix with a smaller Frobenius norm has no direction worth a step
+NOISE_GROWTH = 150.0  # the Gram form starts afresh before a rounding of 2^-9 has grown to about 0.3
 ROUNDING = 1.05  # room for bfloat16 in the bounds on the update's RMS: six times its resolution of 2^-7
 
 
@@ -28,6 +34,22 @@ class Coefficients(NamedTuple):
     high: float
     source: str
 
+    @property
+    def runs(self) -> list[tuple[tuple[float, float, float], ...]]:
+        """The steps, cut where the Gram form takes A from X again.
+
+        A zero singular value is an eigenvalue of A that rounding makes slightly negative, and a step multiplies it by
+        about a^2 where X itself would keep it a square. Before it lifts off, Q is applied to X and begun anew.
+        """
+        runs, growth = [self.steps[:1]], 1.0
+        for previous, step in pairwise(self.steps):
+            growth *= previous[0] ** 2
+            if growth > NOISE_GROWTH:
+                runs.append(())
+                growth = 1.0
+            runs[-1] += (step,)
+        return runs
+
 
 def _deflated(*steps: tuple[float, float, float]) -> tuple[tuple[float, float, float], ...]:
     """The safety factor of the Polar Express paper, section 3.4: rounding may not push a value past the interval."""
@@ -41,19 +63,36 @@ _POLAR = _deflated(
     (3.3184196573706015, -2.488488024314874, 0.51004894012372),
     (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
     (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
 )
 
 COEFFICIENTS: Mapping[str, Coefficients] = {
     "quintic": Coefficients(
         ((3.4445, -4.7750, 2.0315),) * 5, 0.002, 0.68, 1.21, "Jordan 2024; what Moonlight's public code runs"
     ),
+    "quintic_varied": Coefficients(
+        (
+            (4.0848, -6.8946, 2.9270),
+            (3.9505, -6.3029, 2.6377),
+            (3.7418, -5.5913, 2.3037),
+            (2.8769, -3.1427, 1.2046),
+            (2.8366, -3.0525, 1.2012),
+        ),
+        *(0.002, 0.85, 1.15, "Jiacheng You 2025; what the speed runs on NanoGPT then ran"),
+    ),
     "polar_express_5": Coefficients(_POLAR[:5], 0.002, 0.87, 1.13, "Amsel et al., arXiv 2505.16932, Algorithm 1"),
-    "polar_express_6": Coefficients(_POLAR, 0.002, 0.997, 1.002, "Amsel et al., arXiv 2505.16932, Algorithm 1"),
+    "polar_express_6": Coefficients(_POLAR[:6], 0.002, 0.997, 1.002, "Amsel et al., arXiv 2505.16932, Algorithm 1"),
+    "polar_express_8": Coefficients(
+        (*_POLAR, (1.875, -1.25, 0.375)), 0.001, 0.9999, 1.0001, "Amsel et al., arXiv 2505.16932, Algorithm 1"
+    ),
 }
 
 
 def newton_schulz(
-    matrices: Tensor, coefficients: Coefficients = COEFFICIENTS["quintic"], dtype: torch.dtype = torch.bfloat16
+    matrices: Tensor,
+    coefficients: Coefficients = COEFFICIENTS["quintic"],
+    dtype: torch.dtype = torch.bfloat16,
+    gram_ratio: float | None = None,
 ) -> Tensor:
     """Every matrix of `matrices` [..., n, m] with its singular values moved to about 1 (the polar factor, roughly).
 
@@ -63,27 +102,45 @@ def newton_schulz(
     *batch, n, m = matrices.shape
     stack_GNM = matrices.float().reshape(-1, n, m)
     if n > m:
-        return newton_schulz_wide(stack_GNM.mT, coefficients, dtype)[0].mT.reshape(*batch, n, m)
-    return newton_schulz_wide(stack_GNM, coefficients, dtype)[0].reshape(*batch, n, m)
+        return newton_schulz_wide(stack_GNM.mT, coefficients, dtype, gram_ratio)[0].mT.reshape(*batch, n, m)
+    return newton_schulz_wide(stack_GNM, coefficients, dtype, gram_ratio)[0].reshape(*batch, n, m)
 
 
 def newton_schulz_wide(
-    stack_GNM: Tensor, coefficients: Coefficients, dtype: torch.dtype
+    stack_GNM: Tensor, coefficients: Coefficients, dtype: torch.dtype, gram_ratio: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(orthogonalised [G, N, M], Frobenius norms before [G], effective ranks [G] in 1..N) of wide matrices.
 
-    The effective rank is (sum s^2)^2 / sum s^4 over the singular values s; the first Gram matrix gives it for nothing.
+    In the Gram form where M / N is at least `gram_ratio`. The effective rank is (sum s^2)^2 / sum s^4 over the singular
+    values s; the first Gram matrix gives it for nothing.
     """
     norm_G = torch.linalg.vector_norm(stack_GNM, dim=(1, 2), dtype=torch.float32)
     x_GNM = (stack_GNM / norm_G.clamp(min=NORM_FLOOR)[:, None, None]).to(dtype)
     rank_G = torch.zeros_like(norm_G)
-    for step, (a, b, c) in enumerate(coefficients.steps):
+    in_gram_form = _in_gram_form(x_GNM.shape[1], x_GNM.shape[2], gram_ratio)
+    for number, run in enumerate(coefficients.runs if in_gram_form else [(step,) for step in coefficients.steps]):
         gram_GNN = x_GNM @ x_GNM.mT
-        if step == 0:
+        if number == 0:
             rank_G = 1 / torch.linalg.vector_norm(gram_GNN, dim=(1, 2), dtype=torch.float32).square().clamp(min=1e-30)
-        poly_GNN = torch.baddbmm(gram_GNN, gram_GNN, gram_GNN, beta=b, alpha=c)
-        x_GNM = torch.baddbmm(x_GNM, poly_GNN, x_GNM, beta=a)
+        x_GNM = _product(gram_GNN, run) @ x_GNM
     return x_GNM, norm_G, rank_G
+
+
+def _product(gram_GNN: Tensor, run: Sequence[tuple[float, float, float]]) -> Tensor:
+    """The product Q of the polynomials a I + b A + c A^2 of `run`, which starts from X with X X^T = `gram_GNN`."""
+    q_GNN: Tensor | None = None
+    for left, (a, b, c) in zip(range(len(run) - 1, -1, -1), run, strict=True):
+        poly_GNN = torch.baddbmm(gram_GNN, gram_GNN, gram_GNN, beta=b, alpha=c)
+        poly_GNN.diagonal(dim1=1, dim2=2).add_(a)
+        if left:
+            gram_GNN = poly_GNN @ gram_GNN @ poly_GNN
+        q_GNN = poly_GNN if q_GNN is None else poly_GNN @ q_GNN
+    assert q_GNN is not None
+    return q_GNN
+
+
+def _in_gram_form(n: int, m: int, gram_ratio: float | None) -> bool:
+    return gram_ratio is not None and m >= gram_ratio * n
 
 
 def rms_bounds(n: int | Tensor, rank_G: Tensor, coefficients: Coefficients) -> tuple[Tensor, float]:
@@ -101,7 +158,11 @@ def rms_bounds(n: int | Tensor, rank_G: Tensor, coefficients: Coefficients) -> t
     return low_G, RMS_MATCH * coefficients.high * ROUNDING
 
 
-def newton_schulz_cost(n: int, m: int) -> int:
-    """Multiplications and additions of one step on an n x m matrix: the unit in which ranks share the work."""
+def newton_schulz_cost(n: int, m: int, coefficients: Coefficients, gram_ratio: float | None) -> int:
+    """Multiplications and additions to orthogonalise an n x m matrix: the unit in which ranks share the work."""
     n, m = min(n, m), max(n, m)
-    return 4 * n * n * m + 2 * n**3
+    if not _in_gram_form(n, m, gram_ratio):
+        return len(coefficients.steps) * (4 * n * n * m + 2 * n**3)
+    # every run: A from X, Q X, and per step A^2, Q and, if another follows, A in two products; the first Q is free
+    products = sum(4 * len(run) - 3 for run in coefficients.runs)
+    return 4 * n * n * m * len(coefficients.runs) + 2 * n**3 * products

@@ -10,15 +10,14 @@ Shapes: G matrices in a stack, each N x M with N <= M (turned where it stands up
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
 
 from training.mesh import Mesh
-from training.newton_schulz import newton_schulz_cost
 from training.parallel import World
 
 
@@ -28,7 +27,11 @@ class MuonClipError(RuntimeError):
 
 @dataclass(frozen=True)
 class Member:
-    """One parameter's matrices within a stack: slots `start` to `start + count` hold it, turned if it is upright."""
+    """One parameter's matrices within a stack: slots `start` to `start + count` hold it, turned if it is upright.
+
+    A matrix is as a rule the parameter itself, or an expert's slice of it; where heads are orthogonalised apart it is
+    `rows` of each block of `block` rows.
+    """
 
     name: str
     parameter: nn.Parameter
@@ -37,10 +40,12 @@ class Member:
     turned: bool
     first: int
     """Global index of its first matrix: where experts are cut over ranks, that of this rank's first expert."""
+    block: int
+    rows: slice
 
     def wide(self, tensor: Tensor) -> Tensor:
         """`tensor` of the parameter's shape as a view [count, N, M]."""
-        flat = tensor.view(self.count, *tensor.shape[-2:])
+        flat = tensor.view(-1, self.block, tensor.shape[-1])[:, self.rows]
         return flat.mT if self.turned else flat
 
     def upright(self, slots_GNM: Tensor) -> Tensor:
@@ -64,6 +69,8 @@ class Stack:
     sharded: bool
     """Whether it holds this rank's experts only."""
     holders: World
+    cost: int
+    """Newton-Schulz's of one matrix."""
     members: list[Member] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)
     momentum_GNM: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -80,11 +87,6 @@ class Stack:
     def own(self) -> range:
         """The slots that this rank owns."""
         return range(self.cuts[self.holders.rank], self.cuts[self.holders.rank + 1])
-
-    @property
-    def cost(self) -> int:
-        """Newton-Schulz's cost of one matrix."""
-        return newton_schulz_cost(self.n, self.m)
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -138,26 +140,40 @@ class Stack:
     def name(self, slot: int) -> str:
         """The matrix in a slot, as a person would call it."""
         member = next(m for m in self.members if m.start <= slot < m.start + m.count)
-        if member.parameter.ndim == 2:
-            return member.name
-        return f"{member.name}[{member.first + slot - member.start}]"
+        alone = member.parameter.ndim == 2 and member.count == 1
+        return member.name if alone else f"{member.name}[{member.first + slot - member.start}]"
 
 
-def stack_up(muon: Mapping[str, nn.Parameter], experts: Mapping[str, int], mesh: Mesh) -> list[Stack]:
-    """Parameters gathered by the shape of their matrices, and each stack cut over its holders.
+def stack_up(
+    muon: Mapping[str, nn.Parameter],
+    experts: Mapping[str, int],
+    heads: Mapping[str, Sequence[int]],
+    mesh: Mesh,
+    cost: Callable[[int, int], int],
+) -> list[Stack]:
+    """Parameters gathered by the shape of their matrices, and each stack cut over its holders evenly in `cost`.
 
     Experts come first, the largest stack before all: results are on their way while the next stack computes, so the
-    last one should be small. `experts` are the names of what is cut over `mesh.expert`, with the first global index.
+    last one should be small. `experts` and `heads` are `MuonClip`'s.
     """
     stacks: dict[tuple[object, ...], Stack] = {}
     for name, parameter in muon.items():
-        rows, columns = parameter.shape[-2:]
-        n, m = min(rows, columns), max(rows, columns)
+        parts = heads.get(name, parameter.shape[-2:-1])
         sharded = name in experts and mesh.expert.size > 1
         holders = mesh.expert_data if sharded else mesh.data
-        stack = stacks.setdefault((n, m, parameter.dtype, sharded), Stack(n, m, parameter.dtype, sharded, holders))
-        count = parameter.numel() // (rows * columns)
-        stack.members.append(Member(name, parameter, stack.size, count, rows > columns, experts.get(name, 0)))
+        for number, (first, end) in enumerate(pairwise(accumulate(parts, initial=0))):
+            rows, columns = end - first, parameter.shape[-1]
+            n, m = min(rows, columns), max(rows, columns)
+            key = n, m, parameter.dtype, sharded
+            stack = stacks.setdefault(key, Stack(*key, holders, cost(n, m)))
+            label = name if len(parts) == 1 else f"{name}:{number}"
+            count = parameter.numel() // (sum(parts) * columns)
+            stack.members.append(
+                Member(
+                    *(label, parameter, stack.size, count, rows > columns, experts.get(name, 0)),
+                    *(sum(parts), slice(first, end)),
+                )
+            )
     ordered = sorted(stacks.values(), key=lambda stack: (stack.sharded, stack.size * stack.n * stack.m), reverse=True)
     _cut(ordered, mesh)
     for stack in ordered:

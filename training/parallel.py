@@ -33,10 +33,15 @@ def _answered() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RankError(
-            "another rank has ended or did not answer in time: look for the first error in the other ranks' logs, then "
-            f"start the same command again ({str(error).splitlines()[0][:200]})"
-        ) from error
+        raise lost(error) from error
+
+
+def lost(error: RuntimeError) -> RankError:
+    """What a failed collective means."""
+    return RankError(
+        "another rank has ended or did not answer in time: look for the first error in the other ranks' logs, then "
+        f"start the same command again ({str(error).splitlines()[0][:200]})"
+    )
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,16 @@ class World:
             with _answered():
                 dist.all_reduce(tensor, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX, self.group)
         return tensor
+
+    def all_to_all(self, rows: Tensor, sends: list[int] | None = None, arrivals: list[int] | None = None) -> Tensor:
+        """What all ranks send to this one, by rank: `rows` holds `sends[r]` rows for rank r, one after the other, and
+        `arrivals[r]` come from it; without numbers all are equal."""
+        if self.size == 1:
+            return rows
+        arrived = rows.new_empty(len(rows) if arrivals is None else sum(arrivals), *rows.shape[1:])
+        with _answered():
+            dist.all_to_all_single(arrived, rows.contiguous(), arrivals, sends, self.group)
+        return arrived
 
     def all_reduce_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Sum the gradients over the ranks, in a few flat buckets; a rank without samples counts as zero."""
@@ -96,6 +111,8 @@ class World:
         """Rank 0's `value`, on every rank."""
         tensor = torch.tensor(value)
         if self.size > 1:
+            if dist.get_backend(self.group) == "nccl":
+                tensor = tensor.to(torch.device("cuda", self.local_rank))
             with _answered():
                 dist.broadcast(tensor, group=self.group, group_src=0)
         return int(tensor)
@@ -116,7 +133,7 @@ class World:
 
     def assert_equal(self, what: str, tensors: Sequence[Tensor]) -> None:
         """Raise `RankError` unless `tensors` have the same sums, in float64, on every rank."""
-        if self.size == 1:
+        if self.size == 1 or not tensors:
             return
         sums = torch.stack([tensor.detach().double().sum() for tensor in tensors])
         highest, lowest = self.all_reduce(sums.clone(), "max"), -self.all_reduce(-sums, "max")

@@ -1,46 +1,26 @@
 """What a run takes before it starts: parameters, memory per rank, updates, tokens, days and money, in closed form.
 
-Nothing is built and no GPU is needed; the model is only its configuration. Assumed of the engine: bf16 weights and fp32
+Nothing is built and no GPU is needed; the model is only its configuration. Assumed of the engine: weights and fp32
 gradients on every rank that works with them; the optimizer's float32 state (masters, momentum, AdamW's moments) cut
 over all ranks (ZeRO-1); routed experts cut over the expert-parallel ranks, all else repeated on them. Activations are
-those of one sequence through the whole depth: in 1F1B the first pipeline stage holds as many micro-batches (of one
-sequence) as there are stages. `Layout` describes K2's engine; ours is data parallel so far (docs/pretraining.md).
+those of one sequence through the whole depth: in 1F1B the first pipeline rank holds as many micro-batches (of one
+sequence) as there are ranks in a pipeline. `training.dry_run` asks the network itself, rank by rank.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from model.config import Config, ModelConfig, flops_per_token, parameter_count
 from model.footprint import MemoryConfig, activation_bytes
 from training.config import MuonClipConfig
+from training.layout import Layout
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
 from training.schedule import Stage, StagePlan
 from training.token_plan import corpus_bytes, corpus_shards, stage_rows
-
-
-class Layout(Config):
-    """How the ranks are arranged."""
-
-    ranks: int = Field(gt=0)
-    """Accelerators."""
-    pipeline: int = Field(default=1, gt=0)
-    """Pipeline stages (K2: 16)."""
-    expert: int = Field(default=1, gt=0)
-    """Expert-parallel ranks (K2: 16)."""
-
-    @model_validator(mode="after")
-    def _divides(self) -> Layout:
-        copy = self.pipeline * self.expert
-        if self.ranks % copy:
-            raise ValueError(
-                f"{self.ranks} ranks do not hold whole copies of the model: one takes pipeline x expert = {copy}; "
-                f"use a multiple, such as {math.ceil(self.ranks / copy) * copy}"
-            )
-        return self
+from training.traffic import GRADIENT_BYTES
 
 
 class Hardware(Config):
@@ -75,7 +55,7 @@ class Plan:
     muon_matrices: int
     """Matrices that every update orthogonalises."""
     copy_bytes: int
-    """bf16 weights and fp32 gradients of one copy of the model."""
+    """Weights and fp32 gradients of one copy of the model."""
     rank_bytes: float
     """Weights, gradients and optimizer state of one rank, layers spread evenly over the pipeline."""
     activation_bytes: int
@@ -127,20 +107,27 @@ def update_flops(model: ModelConfig, stage: Stage) -> float:
     return float(stage.tokens_per_update * flops_per_token(model, stage.sequence_length))
 
 
-def update_seconds(model: ModelConfig, stage: Stage, layout: Layout, hardware: Hardware) -> float:
-    """Seconds of one update on all accelerators of `layout`."""
-    return update_flops(model, stage) / hardware.achieved_flops / layout.ranks
+def update_seconds(model: ModelConfig, stage: Stage, ranks: int, hardware: Hardware) -> float:
+    """Seconds of one update on so many accelerators."""
+    return update_flops(model, stage) / hardware.achieved_flops / ranks
 
 
 def plan(
     model: ModelConfig,
     stages: StagePlan,
     layout: Layout,
+    ranks: int,
     hardware: Hardware,
     optimizer: MuonClipConfig | None = None,
     memory: MemoryConfig | None = None,
+    weight_bytes: int = 2,
 ) -> Plan:
-    """Price a run of `stages` on `layout.ranks` of `hardware`, its activations kept as `memory` says (default: all)."""
+    """Price a run of `stages` on `ranks` of `hardware`, its activations kept as `memory` says (default: all), with
+    weights in bfloat16 beside float32 masters or, of four bytes, float32 weights that are their own masters.
+
+    Raises `LayoutError` where the ranks hold no whole copies of the model.
+    """
+    layout.data(ranks)
     optimizer = optimizer or MuonClipConfig()
     longest = max(stage.sequence_length for stage in stages.stages)
     kept = activation_bytes(model, memory or MemoryConfig(), longest, precision="bfloat16")
@@ -149,20 +136,21 @@ def plan(
     shapes = muon_shapes(model, router=optimizer.router == "muon") if optimizer.matrices == "muon" else []
     muon = sum(number * rows * columns for number, rows, columns in shapes)
     held = routed / (layout.pipeline * layout.expert) + (count.total - routed) / layout.pipeline
-    state = 8 * muon + 12 * (count.trainable - muon)  # master and momentum; master and two moments
-    rank_bytes = 6 * held + state / layout.ranks
+    master = 4 if weight_bytes < 4 else 0
+    state = (master + 4) * muon + (master + 8) * (count.trainable - muon)  # beside it momentum; two moments
+    rank_bytes = (weight_bytes + GRADIENT_BYTES) * held + state / ranks
     flops = sum(span.updates * update_flops(model, span.stage) for span in stages.spans)
     last = stage_rows(stages)[-1]
     first = stages.stages[0]
-    steps = len(COEFFICIENTS[optimizer.coefficients].steps)
-    newton_schulz = steps * sum(number * newton_schulz_cost(rows, columns) for number, rows, columns in shapes)
+    form = COEFFICIENTS[optimizer.coefficients], optimizer.gram_ratio
+    newton_schulz = sum(number * newton_schulz_cost(rows, columns, *form) for number, rows, columns in shapes)
     hours = flops / hardware.achieved_flops / 3600
     return Plan(
         parameters=count.total,
         trainable=count.trainable,
         active=count.active,
         muon_matrices=sum(number for number, _, _ in shapes),
-        copy_bytes=6 * count.total,
+        copy_bytes=(weight_bytes + GRADIENT_BYTES) * count.total,
         rank_bytes=rank_bytes,
         activation_bytes=kept.device,
         host_bytes=kept.host,
@@ -174,7 +162,7 @@ def plan(
         corpus_shards=corpus_shards(last.tokens_so_far),
         flops=flops,
         newton_schulz_share=newton_schulz / update_flops(model, first),
-        days=hours / 24 / layout.ranks,
+        days=hours / 24 / ranks,
         accelerator_hours=hours,
         money=hours * hardware.price_per_hour,
     )

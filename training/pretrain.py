@@ -31,19 +31,22 @@ from pydantic import ValidationError
 from torch.utils import deterministic
 
 from model.config import YarnConfig, parameter_count
-from model.transformer import Transformer, update_router_bias
-from training import checkpoint
+from model.transformer import update_router_bias
+from training import checkpoint, checkpoint_writer
 from training.cache import Cache, ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
-from training.engine import Engine
+from training.engine import engine
+from training.expert_parallel import network
 from training.job import Job, JobError, Preemption
+from training.layout import LayoutError
 from training.loader import Batch, Loader
 from training.mesh import Mesh, arrange
 from training.metrics import Metrics, replace_file, summarise, write_progress
 from training.muonclip import MuonClip, MuonClipError
 from training.order import OrderError
 from training.parallel import RankError, join
+from training.replicas import Replicas
 from training.samples import IGNORED
 from training.schedule import Stage, Update
 from training.shards import TokenShards
@@ -61,7 +64,7 @@ class Diverged(RuntimeError):
     """The loss or the gradient went out of bounds, or is not a number, more often than the run may go round it."""
 
 
-EXPECTED = (OSError, JobError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
+EXPECTED = (OSError, JobError, LayoutError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
 """Errors whose sentence is enough; others are logged with their traceback."""
 
 
@@ -85,7 +88,7 @@ class Trainer:
         self.watchdog = watchdog or Watchdog(None)
         self.rollbacks = Rollbacks(work / "rollbacks.jsonl")
         self.detector = SpikeDetector(config.run.spikes)
-        self.writer = checkpoint.Writer(self.world, config.run.collective_timeout_seconds)
+        self.writer = checkpoint_writer.Writer(self.world, config.run.collective_timeout_seconds)
         self.cache = Cache.from_environment()
         self.shards = TokenShards(tokens, self.cache)
         if self.shards.vocabulary > config.model.vocab_size:
@@ -100,17 +103,19 @@ class Trainer:
 
     def _begin(self) -> None:
         """Everything as it is before the first update, but for the samples that rollbacks leave out."""
-        self.model = Transformer(self.config.model, seed=self.config.seed).to(self.device)
+        layers = self.mesh.layout.held(self.config.model, self.mesh.place.pipeline)
+        weights = getattr(torch, self.config.weights)
+        self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device, layers, weights)
         self.model.memory = self.config.run.memory
-        self.engine = Engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
+        self.engine = engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
         self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.replicas = Replicas(self.model, self.mesh)
         self.detector.load({})
         self.done = 0
         self._open_streams()
 
     def _open_streams(self) -> None:
-        self.streams = Streams(self.config, self.tokens, self.cache, self.mesh.data, self.rollbacks.all)
+        self.streams = Streams(self.config, self.tokens, self.cache, self.mesh, self.rollbacks.all)
 
     # ----------------------------------------------------------------------------------------------------- the run
 
@@ -133,24 +138,25 @@ class Trainer:
             if not finished:
                 return PREEMPTED
             self.watchdog.beat("writing final/")
-            checkpoint.save(final, self.model, self._state(), world=self.world)
+            checkpoint_writer.save(final, self.model, self._state(), cuts=self.replicas.cuts, world=self.world)
         self.done = self.plan.updates
         if self.world.rank == 0:
-            count = parameter_count(self.config.model)
-            summary: dict[str, Any] = {
-                "parameters": count.total,
-                "active_parameters": count.active,
-                "ranks": self.world.size,
-            }
-            summary |= {
-                **summarise(self.work / "metrics.jsonl"),
-                "epochs": self.streams.epochs(),
-                "skipped": self.streams.skipped,
-            }
-            summary["rollbacks"] = self.rollbacks.records()
-            replace_file(self.work / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+            replace_file(self.work / "summary.json", json.dumps(self._summary(), indent=1, allow_nan=False) + "\n")
         self.progress("finished")
         return DONE
+
+    def _summary(self) -> dict[str, Any]:
+        """What `summary.json` tells of the whole run."""
+        count = parameter_count(self.config.model)
+        return {
+            "parameters": count.total,
+            "active_parameters": count.active,
+            "ranks": self.world.size,
+            **summarise(self.work / "metrics.jsonl"),
+            "epochs": self.streams.epochs(),
+            "skipped": self.streams.skipped,
+            "rollbacks": self.rollbacks.records(),
+        }
 
     def _train(self) -> bool:
         """All updates that are left; False where a preemption ended them early, a checkpoint written."""
@@ -202,52 +208,20 @@ class Trainer:
         batch = self._read(update, metrics)
         self._prefetch(update.number)
         totals = self._accumulate(update, batch)
-        self.world.all_reduce_gradients(self.parameters)
-        gradient_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.gradient_clip))
+        self.replicas.reduce_gradients()
+        gradient_norm = self.replicas.clip_gradients(self.config.gradient_clip)
         self._judge(update, totals, gradient_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = update.learning_rate
         self.optimizer.step(max_logits_LH=totals.max_logits_LH)
-        update_router_bias(self.model, totals.expert_counts_LE, self.config.model.bias_update_rate)
+        dense = self.config.model.first_k_dense_replace
+        mixtures = [layer - dense for layer in self.model.held if layer >= dense]
+        update_router_bias(self.model, totals.expert_counts_LE[mixtures], self.config.model.bias_update_rate)
         self.detector.applied(update.stage.name, totals.loss, gradient_norm)
         record(update, totals, gradient_norm, self.optimizer, clock.tick(update), metrics)
         if update.number % self.config.heads_every == 0 or update.number == self.plan.updates:
             record_heads(update, totals, self.optimizer, metrics)
         return totals
-
-    def _judge(self, update: Update, totals: Totals, gradient_norm: float) -> None:
-        """Raise `Spike` on every rank where the update is one for any."""
-        reason = self.detector.judge(update.stage.name, totals.loss, gradient_norm)
-        if float(self.world.all_reduce(torch.tensor(float(bool(reason)), device=self.device), "max")):
-            raise Spike(reason or "another rank saw a spike")
-
-    def _roll_back(self, update: Update, reason: str) -> None:
-        """Go back to the last good checkpoint and leave out the samples from there to the spike, or end the run."""
-        self.writer.wait()
-        most = self.config.run.spikes.most_rollbacks
-        if len(self.rollbacks.all) >= most:
-            raise Diverged(
-                f"update {update.number} ({update.stage.name}) is a spike: {reason}; it was not applied, and the run "
-                f"has gone back {len(self.rollbacks.all)} times already (run.spikes.most_rollbacks is {most}). Lower "
-                "the learning rate or gradient_clip, or allow more rollbacks and start the same command again"
-            )
-        root = self.work / "checkpoints"
-        found = checkpoint.newest(root, self.rollbacks.taken) if self.world.rank == 0 else None
-        to = self.world.from_first(checkpoint.number(found) if found else 0)
-        lost = [self.plan.update(number) for number in range(to + 1, update.number + 1)]
-        first = self.streams.first_sample(next(each for each in lost if each.stream == update.stream))
-        end = self.streams.first_sample(update) + update.stage.batch
-        log.warning(
-            "update %d is a spike (%s); back to update %d, without the samples %d to %d of stream %d",
-            *(update.number, reason, to, first, end - 1, update.stream),
-        )
-        rollback = Rollback(update.number, to, update.stream, first, end, reason)
-        self.rollbacks.add(rollback, writes=self.world.rank == 0)
-        self._drop_undone(root)
-        self.streams.close()
-        self._begin()
-        if to:
-            self._take_up(root / f"update-{to:08d}")
 
     def _read(self, update: Update, metrics: Metrics) -> Batch:
         """This rank's share of the global batch; what is skipped for it is recorded."""
@@ -276,6 +250,40 @@ class Trainer:
             self.writer.check()
             raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
         return totals
+
+    def _judge(self, update: Update, totals: Totals, gradient_norm: float) -> None:
+        """Raise `Spike` on every rank where the update is one for any."""
+        reason = self.detector.judge(update.stage.name, totals.loss, gradient_norm)
+        if float(self.world.all_reduce(torch.tensor(float(bool(reason)), device=self.device), "max")):
+            raise Spike(reason or "another rank saw a spike")
+
+    def _roll_back(self, update: Update, reason: str) -> None:
+        """Go back to the last good checkpoint and leave out the samples from there to the spike, or end the run."""
+        self.writer.wait()
+        most = self.config.run.spikes.most_rollbacks
+        if len(self.rollbacks.all) >= most:
+            raise Diverged(
+                f"update {update.number} ({update.stage.name}) is a spike: {reason}; it was not applied, and the run "
+                f"has gone back {len(self.rollbacks.all)} times already (run.spikes.most_rollbacks is {most}). Lower "
+                "the learning rate or gradient_clip, or allow more rollbacks and start the same command again"
+            )
+        root = self.work / "checkpoints"
+        found = checkpoint.newest(root, self.rollbacks.taken, self.world)
+        to = checkpoint.number(found) if found else 0
+        lost = [self.plan.update(number) for number in range(to + 1, update.number + 1)]
+        first = self.streams.first_sample(next(each for each in lost if each.stream == update.stream))
+        end = self.streams.first_sample(update) + update.stage.batch
+        log.warning(
+            "update %d is a spike (%s); back to update %d, without the samples %d to %d of stream %d",
+            *(update.number, reason, to, first, end - 1, update.stream),
+        )
+        rollback = Rollback(update.number, to, update.stream, first, end, reason)
+        self.rollbacks.add(rollback, writes=self.world.rank == 0)
+        self._drop_undone(root)
+        self.streams.close()
+        self._begin()
+        if found:
+            self._take_up(found)
 
     @torch.no_grad()
     def _evaluate(self, stage: Stage) -> dict[str, float]:
@@ -306,7 +314,9 @@ class Trainer:
     # ----------------------------------------------------------------------------------------------------- position
 
     def _set_window(self, stage: Stage) -> None:
-        """Give the model the stage's RoPE: plain, or stretched by YaRN over the window it was built with."""
+        """Give the model the stage's RoPE, plain or stretched by YaRN over the window it was built with, and what its
+        activations are kept as."""
+        self.model.memory = self.config.run.memory_in(stage.name)
         window = self.config.model.max_position_embeddings
         yarn, reach = None, window
         if stage.yarn_factor > 1:
@@ -330,6 +340,7 @@ class Trainer:
             "run": self.config.fingerprint,
             "tokens_content": self.shards.content,
             "ranks": self.world.size,
+            "layout": self.mesh.layout.model_dump(),
         }
 
     def _check_run(self, directory: Path, state: dict[str, Any]) -> None:
@@ -345,32 +356,28 @@ class Trainer:
 
     def _is_finished(self, final: Path) -> bool:
         """Whether an earlier start wrote this run's `final/`; one that does not verify is written again."""
-        finished = False
-        if self.world.rank == 0 and final.exists():
-            try:
-                checkpoint.verify(final)
-            except CheckpointError as error:
-                log.error("%s; it is written again", error)
-            else:
-                self._check_run(final, checkpoint.load_state(final))
-                finished = True
-        return bool(self.world.from_first(int(finished)))
+        if not self.world.from_first(int(final.exists())):
+            return False
+        try:
+            checkpoint.verify(final, self.world)
+        except CheckpointError as error:
+            log.error("%s; it is written again", error)
+            return False
+        self._check_run(final, checkpoint.load_state(final))
+        return True
 
     def _resume(self) -> None:
         """Take up the newest complete checkpoint, if there is one."""
         root = self.work / "checkpoints"
-        found = None
         if self.world.rank == 0:
             root.mkdir(parents=True, exist_ok=True)
             self._drop_undone(root)
-            found = checkpoint.newest(root)
+        found = checkpoint.newest(root, world=self.world)
+        if self.world.rank == 0:
             self._prune(root)
-        number = self.world.from_first(checkpoint.number(found) if found else 0)
-        if number:
-            self._take_up(root / f"update-{number:08d}")
-            log.info(
-                "resuming at update %d of %d from checkpoint %s", self.done, self.plan.updates, f"update-{number:08d}"
-            )
+        if found:
+            self._take_up(found)
+            log.info("resuming at update %d of %d from checkpoint %s", self.done, self.plan.updates, found.name)
 
     def _take_up(self, directory: Path) -> None:
         """Go on from a checkpoint, which is this run's."""
@@ -382,7 +389,7 @@ class Trainer:
             self.streams.close()
             self._open_streams()
         self.streams.skip(state.get("skipped", []))
-        checkpoint.load_weights(directory, self.model)
+        checkpoint.load_weights(directory, self.model, self.replicas.cuts)
         self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
         self.detector.load(state.get("recent", {}))
         self.done = state["update"]
@@ -399,13 +406,14 @@ class Trainer:
                     checkpoint.remove(directory)
 
     def _checkpoint(self) -> None:
-        self.world.assert_equal("weights", list(self.model.state_dict().values()))
+        self.replicas.assert_equal()
         root = self.work / "checkpoints"
         self.writer.save(
             root / f"update-{self.done:08d}",
             self.model,
             self._state(),
             self.optimizer.state_dict(),
+            self.replicas.cuts,
             background=self.config.run.checkpoint_in_background,
             then=lambda: self._prune(root),
         )

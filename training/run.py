@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from model.config import Config
 from model.transformer import Transformer
-from training import checkpoint
+from training import checkpoint, checkpoint_writer
 from training.cache import ShardError
 from training.checkpoint import CheckpointError
 from training.config import RetentionConfig
@@ -103,7 +103,7 @@ class Run:
         self.metrics.sync()
         length = (self.job.work / "metrics.jsonl").stat().st_size
         state = {"step": self.step, "run": self.identity, "state": self.state, "metrics_bytes": length}
-        checkpoint.save(self.folder(self.step), self.model, state, self.optimizer.state_dict())
+        checkpoint_writer.save(self.folder(self.step), self.model, state, self.optimizer.state_dict())
         checkpoint.prune(self.root, KEEP)
 
     def back_to(self, step: int) -> None:
@@ -135,7 +135,7 @@ class Run:
         """Write `final/`, and last of all `summary.json`."""
         self.metrics.sync()
         self.metrics.close()
-        checkpoint.save(self.job.work / "final", self.model, {"step": self.step, "run": self.identity})
+        checkpoint_writer.save(self.job.work / "final", self.model, {"step": self.step, "run": self.identity})
         replace_file(self.job.work / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
         self.tell("finished", "finished")
         self._until_finished.close()

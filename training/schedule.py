@@ -22,12 +22,18 @@ from model.config import Config
 class Rate(Config):
     """One curve of the learning rate, from `start` to `end`."""
 
-    start: float = Field(ge=0)
+    start: float = Field(ge=0, allow_inf_nan=False)
     """Learning rate at the curve's first token."""
-    end: float = Field(ge=0)
+    end: float = Field(ge=0, allow_inf_nan=False)
     """Learning rate at its last token."""
     shape: Literal["linear", "cosine"] = "cosine"
     """How it gets there; a constant rate is a linear one from a value to itself."""
+
+    @model_validator(mode="after")
+    def _learns(self) -> Rate:
+        if not self.start and not self.end:
+            raise ValueError("the learning rate goes from 0 to 0: nothing would be learned; give it a start or an end")
+        return self
 
     def at(self, progress: float) -> float:
         """The rate after a share `progress` in [0, 1] of the curve's tokens."""
@@ -44,6 +50,11 @@ class MixChange(Config):
     """Samples of the stage before it."""
     mix: dict[str, float] | None
     """As in `Stage.mix`."""
+
+    @model_validator(mode="after")
+    def _weights(self) -> MixChange:
+        _require_weights(self.mix)
+        return self
 
 
 class Stage(Config):
@@ -63,7 +74,7 @@ class Stage(Config):
     """Samples in the global batch of one update."""
     rate: Rate | None = None
     """The learning rate's curve; None goes on with the curve of the stage before, over the tokens of both."""
-    yarn_factor: float = Field(default=1.0, ge=1)
+    yarn_factor: float = Field(default=1.0, ge=1, allow_inf_nan=False)
     """YaRN's factor over the model's original window; 1 is plain RoPE."""
     samples: Literal["windows", "best_fit"] = "windows"
     """What a sample is: a window that slides over the documents of a shard, or a row of whole documents with the least
@@ -81,6 +92,10 @@ class Stage(Config):
             raise ValueError(
                 f"stage {self.name!r}: give exactly one of updates, tokens and until_tokens, not {given or 'none'}"
             )
+        try:
+            _require_weights(self.mix)
+        except ValueError as error:
+            raise ValueError(f"stage {self.name!r}: {error}") from None
         starts = [change.sample for change in self.mix_changes]
         if any(after <= before for before, after in pairwise(starts)):
             raise ValueError(f"stage {self.name!r}: mix_changes ascend by their sample, not {starts}")
@@ -159,12 +174,31 @@ class StagePlan(Config):
                     f"the learning rate jumps from {before.end:g} to {after.start:g} at the start of stage {name!r}; "
                     "let its rate start where the one before ends"
                 )
+        for earlier, later in pairwise(self.stages):
+            if later.yarn_factor < earlier.yarn_factor:
+                raise ValueError(
+                    f"yarn_factor falls from {earlier.yarn_factor:g} to {later.yarn_factor:g} at the start of stage "
+                    f"{later.name!r}: what the model learned of longer positions would be lost; keep it or raise it"
+                )
+        start = 0
         for span in self.spans:
+            name, step = span.stage.name, span.stage.tokens_per_update
+            if span.border <= start:
+                raise ValueError(
+                    f"stage {name!r} ends at until_tokens = {span.border:,}, and the stages before it end at "
+                    f"{start:,}: put its end after that, or say its length with tokens"
+                )
+            if span.border - start < step:
+                raise ValueError(
+                    f"stage {name!r} is {span.border - start:,} tokens long and one update of it takes {step:,}: "
+                    "lengthen it or make its batch smaller"
+                )
             if span.updates < 1:
                 raise ValueError(
-                    f"stage {span.stage.name!r} has no update left: it ends at {span.border:,} tokens and "
-                    f"{span.first_token:,} are consumed before it; lengthen it or make its batch smaller"
+                    f"stage {name!r} has no update left: it ends at {span.border:,} tokens and {span.first_token:,} "
+                    "are consumed before it; lengthen it or make the batch of the stage before smaller"
                 )
+            start = span.border
             samples = span.updates * span.stage.batch
             last = max((change.sample for change in span.stage.mix_changes), default=0)
             if last >= samples:
@@ -212,17 +246,24 @@ class StagePlan(Config):
         span = self.spans[at]
         done = number - 1 - span.first_update
         tokens_before = span.first_token + done * span.stage.tokens_per_update
-        curve, first, last = self._curve(at)
-        progress = (tokens_before + span.stage.tokens_per_update - first) / (last - first)
         return Update(
             number=number,
             stage=span.stage,
             span=at,
-            learning_rate=curve.at(progress),
+            learning_rate=self.rate(at, tokens_before + span.stage.tokens_per_update),
             tokens_before=tokens_before,
             stream=span.stream,
             first_sample=span.first_sample + done * span.stage.batch,
         )
+
+    def rate(self, at: int, tokens: float) -> float:
+        """The learning rate after so many tokens of the run, by the curve that is in force in stage `at`."""
+        curve, first, last = self._curve(at)
+        return curve.at((tokens - first) / (last - first))
+
+    def borders(self, at: int) -> tuple[int, int]:
+        """The tokens at which stage `at` starts and ends, as configured."""
+        return self.spans[at - 1].border if at else 0, self.spans[at].border
 
     def mixes(self, stream: int) -> list[tuple[int, dict[str, float] | None]]:
         """The stream's mixes, each with the id of the first sample it holds for."""
@@ -243,7 +284,18 @@ class StagePlan(Config):
             last += 1
         rate = self.stages[owner].rate
         assert rate is not None
-        return rate, self.spans[owner - 1].border if owner else 0, self.spans[last].border
+        return rate, self.borders(owner)[0], self.spans[last].border
+
+
+def _require_weights(mix: dict[str, float] | None) -> None:
+    """Raise ValueError for a mix that cannot be drawn from."""
+    if mix is None:
+        return
+    for name, weight in mix.items():
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"the weight of {name!r} in the mix is {weight:g}: give a number of at least 0")
+    if not any(mix.values()):
+        raise ValueError("the mix has no entry with a weight above 0: name at least one, or leave the mix out")
 
 
 def _cut(stage: Stage) -> tuple[str, int]:

@@ -11,16 +11,16 @@ from training.parallel import World
 from training.shards import BadShard
 
 
-def read(loader: Loader, world: World, first: int, size: int, run: RunConfig) -> tuple[Batch, dict[str, str]]:
-    """This rank's share of the samples first .. first + size - 1, and why which shards are skipped from `first` on.
+def read(loader: Loader, share: range, world: World, first: int, run: RunConfig) -> tuple[Batch, dict[str, str]]:
+    """This rank's share of the samples from `first` on, and why which shards are skipped from there on.
 
-    Whatever bad shard some rank meets, all skip, and all read again: the samples that took the place may be bad too.
+    Whatever bad shard some rank of the whole `world` meets, all skip, and all read again: the samples that took the
+    place may be bad too. Ranks with one share read the same, then as before.
 
     Raises:
         BadShard: a shard cannot be read and `run.bad_shards` is `error`.
         ShardError: more than `run.most_skipped` of the samples lie in skipped shards.
     """
-    share = world.share(size)
     if run.bad_shards == "error":
         return loader.batch(first + share.start, len(share)), {}
     skipped: dict[str, str] = {}

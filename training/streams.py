@@ -9,7 +9,7 @@ from training import skips
 from training.cache import Cache
 from training.config import PretrainConfig
 from training.loader import Batch, Loader, require
-from training.parallel import World
+from training.mesh import Mesh
 from training.schedule import Update
 from training.spikes import Rollback, mixes, position, windows
 
@@ -18,10 +18,10 @@ class Streams:
     """A loader for each stream of the plan. The plan's sample ids pass over the windows that rollbacks leave out."""
 
     def __init__(
-        self, config: PretrainConfig, tokens: str, cache: Cache, world: World, rollbacks: Iterable[Rollback]
+        self, config: PretrainConfig, tokens: str, cache: Cache, mesh: Mesh, rollbacks: Iterable[Rollback]
     ) -> None:
         """Opens all streams now: a stage without data must not be found out days later."""
-        self.config, self.plan, self.world = config, config.stages, world
+        self.config, self.plan, self.mesh = config, config.stages, mesh
         rollbacks = list(rollbacks)
         self.left_out = [windows(rollbacks, stream) for stream in range(self.plan.spans[-1].stream + 1)]
         self.loaders = [self._open(stream, tokens, cache) for stream in range(len(self.left_out))]
@@ -49,13 +49,13 @@ class Streams:
 
     def read(self, update: Update) -> tuple[Batch, dict[str, str]]:
         """This rank's share of the update's samples, and which shards are skipped from them on, and why."""
-        first, size = self.first_sample(update), update.stage.batch
-        return skips.read(self.loaders[update.stream], self.world, first, size, self.config.run)
+        share, first = self.mesh.data.share(update.stage.batch), self.first_sample(update)
+        return skips.read(self.loaders[update.stream], share, self.mesh.world, first, self.config.run)
 
     def prefetch(self, updates: Iterable[Update]) -> None:
         """Begin to get the shards of some updates."""
         for update in updates:
-            share = self.world.share(update.stage.batch)
+            share = self.mesh.data.share(update.stage.batch)
             self.loaders[update.stream].prefetch(self.first_sample(update) + share.start, len(share))
 
     def skip(self, skipped: Iterable[dict[str, int]]) -> None:

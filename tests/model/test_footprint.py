@@ -139,3 +139,54 @@ def test_nonsense_is_refused(values, said):
         MemoryConfig.model_validate(values)
     assert not MemoryConfig().acts
     assert K2_MEMORY.acts
+
+
+@given(memory=memories(), cut=st.integers(1, 4), precision=st.sampled_from(["autocast", "bfloat16", "float32"]))
+def test_pieces_of_the_depth_keep_what_the_whole_keeps(memory, cut, precision):
+    """Each has its own cosines and sines, and only the last one the head."""
+    config = model_preset("tiny", num_hidden_layers=5, first_k_dense_replace=2)
+    whole = activation_bytes(config, memory, 24, 2, precision)
+    parts = [
+        activation_bytes(config, memory, 24, 2, precision, layers=layers) for layers in (range(cut), range(cut, 5))
+    ]
+    rope = whole.components["rope"]
+    assert sum(part.device + part.host for part in parts) == whole.device + whole.host + rope
+    assert "head" not in parts[0].components
+    assert parts[1].components["head"] == whole.components["head"]
+
+
+@settings(max_examples=12)
+@given(memory=memories(), precision=st.sampled_from(["autocast", "bfloat16"]), last=st.booleans())
+def test_the_formula_of_a_piece_equals_what_it_keeps(memory, precision, last):
+    """A piece gets the residual stream from elsewhere, and keeps it as its first layer's input."""
+    config = model_preset("tiny", num_hidden_layers=4)
+    layers = range(2, 4) if last else range(1, 3)
+    model = Transformer(config, seed=1, layers=layers)
+    model = model.bfloat16() if precision == "bfloat16" else model
+    model.memory = memory
+    tokens = torch.randint(0, config.vocab_size, (2, 40), generator=torch.Generator().manual_seed(1))
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+
+    def forward() -> torch.Tensor:
+        x_BSD = torch.randn(2, 40, config.hidden_size, dtype=dtype).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+            out = model(tokens, max_logits=True, x_BSD=x_BSD)
+            return model.loss(out.hidden_BSD, tokens) + out.aux_loss if last else (out.hidden_BSD, out.aux_loss)
+
+    found = activation_bytes(config, memory, 40, 2, precision, layers=layers)
+    size = 2 * 40 * config.hidden_size * dtype.itemsize
+    beside = SCALARS if last else size + 4  # what it gives: the stream, which the next piece counts, and its balance
+    with mock.patch.object(moe, "FEW_ROWS", 0):
+        kept = bytes_kept(forward)
+    slack = 2 * 2 * SLACK_ROWS * config.moe_intermediate_size * 2
+    if "layers" in memory.recompute or "swiglu_inputs" in memory.fp8:
+        slack = 0
+    assert kept == found.device + found.host + slack + beside
+
+
+def test_weights_of_experts_held_elsewhere_are_not_copied_here():
+    config = model_preset("tiny")
+    all_held, half = (activation_bytes(config, MemoryConfig(), 24, experts=experts) for experts in (8, 4))
+    expert = 3 * config.hidden_size * config.moe_intermediate_size
+    assert all_held == activation_bytes(config, MemoryConfig(), 24)
+    assert all_held.components["weights"] - half.components["weights"] == 2 * 4 * expert * config.num_moe_layers

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from training import checkpoint
@@ -117,8 +116,8 @@ def lines(work_dir: Path) -> list[dict[str, Any]]:
 def leaves(work_dir: Path) -> dict[str, Tensor]:
     """Every tensor of the last checkpoint and of the final folder."""
     last = checkpoint.checkpoints(work_dir / "checkpoints")[-1]
-    tensors = {f"final/{k}": v for k, v in load_file(work_dir / "final" / checkpoint.WEIGHTS).items()}
-    tensors |= {f"last/{k}": v for k, v in load_file(last / checkpoint.WEIGHTS).items()}
+    tensors = {f"final/{k}": v for k, v in checkpoint.load_model(work_dir / "final").state_dict().items()}
+    tensors |= {f"last/{k}": v for k, v in checkpoint.load_model(last).state_dict().items()}
     return tensors | {f"optimizer/{k}": v for k, v in checkpoint.load_optimizer_state(last).items()}
 
 

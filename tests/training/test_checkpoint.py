@@ -1,6 +1,7 @@
 """Checkpoints are whole or not there, whatever the disk or a kill does to them."""
 
 import contextlib
+import json
 import resource
 import shutil
 import time
@@ -15,8 +16,9 @@ from safetensors.torch import load_file
 
 from model.sizes import model_preset
 from model.transformer import Transformer
-from training import checkpoint
-from training.checkpoint import CheckpointError, Writer
+from training import checkpoint, checkpoint_writer
+from training.checkpoint import CheckpointError
+from training.checkpoint_writer import Writer
 from training.config import RetentionConfig
 from training.muonclip import MuonClip
 
@@ -30,7 +32,7 @@ def root(tmp_path: Path) -> Path:
         model = Transformer(CONFIG, seed=number)
         optimizer = MuonClip.for_model(model)
         state = {"update": number}
-        checkpoint.save(tmp_path / f"update-{number:08d}", model, state, optimizer.state_dict())
+        checkpoint_writer.save(tmp_path / f"update-{number:08d}", model, state, optimizer.state_dict())
     return tmp_path
 
 
@@ -52,7 +54,9 @@ def test_what_is_saved_is_what_is_loaded(root: Path) -> None:
     assert not list(root.glob(".*"))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer-0-of-1.safetensors", "state.json", "config.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "state.json", "config.json", "index.json"]
+)
 @pytest.mark.parametrize("harm", ["bit", "cut", "gone"])
 def test_a_damaged_checkpoint_is_set_aside_by_name(
     root: Path, name: str, harm: str, caplog: pytest.LogCaptureFixture
@@ -88,6 +92,22 @@ def test_a_last_resort_is_taken_last(root: Path) -> None:
     assert (root / "update-00000002.corrupt").is_dir()
 
 
+def test_a_checkpoint_without_an_index_is_of_an_older_version(root: Path) -> None:
+    """Its files are whole: it is refused and not set aside. What it has of the model is read by the headers."""
+    newest = root / "update-00000010"
+    manifest = json.loads((newest / "manifest.json").read_text())
+    del manifest["files"]["index.json"]
+    (newest / "manifest.json").write_text(json.dumps(manifest))
+    (newest / "index.json").unlink()
+    assert checkpoint.newest(root) == newest
+    with pytest.raises(CheckpointError, match="update-00000010 was written by an older version"):
+        checkpoint.load_weights(newest, Transformer(CONFIG))
+    with pytest.raises(CheckpointError, match="update-00000010 was written by an older version"):
+        checkpoint.load_optimizer_state(newest)
+    weights = checkpoint.load_model(newest).state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in Transformer(CONFIG, seed=10).state_dict().items())
+
+
 def test_nothing_yet_is_no_error(tmp_path: Path) -> None:
     assert checkpoint.newest(tmp_path) is None
 
@@ -118,7 +138,7 @@ def _written(writer: Writer, directory: Path, background: bool) -> None:
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("bytes_left", [0, 20_000])
 def test_a_full_disk_leaves_the_checkpoint_before(root: Path, background: bool, bytes_left: int) -> None:
-    before = load_file(root / "update-00000010" / checkpoint.WEIGHTS)
+    before = load_file(root / "update-00000010" / "model.safetensors")
     for name in ("update-00000010", "update-00000011"):
         writer = Writer()
         with (
@@ -129,7 +149,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(root: Path, background: bool, 
         assert not writer.failed
         assert not list(root.glob(".*"))
     assert checkpoint.newest(root) == root / "update-00000010"
-    for name, tensor in load_file(root / "update-00000010" / checkpoint.WEIGHTS).items():
+    for name, tensor in load_file(root / "update-00000010" / "model.safetensors").items():
         assert torch.equal(tensor, before[name])
 
 
@@ -155,7 +175,7 @@ def test_what_is_written_in_the_background_is_the_state_of_its_moment(tmp_path: 
     writer.wait()
     assert complete == [True]
     assert checkpoint.load_state(directory)["update"] == 1
-    assert all(torch.equal(before[name], value) for name, value in load_file(directory / checkpoint.WEIGHTS).items())
+    assert all(torch.equal(before[name], value) for name, value in load_file(directory / "model.safetensors").items())
     saved = checkpoint.load_optimizer_state(directory)
     assert saved.keys() == momenta.keys()
     assert all(torch.equal(saved[name], tensor) for name, tensor in momenta.items())

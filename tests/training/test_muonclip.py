@@ -145,6 +145,76 @@ def test_adamw_can_have_the_matrices_too_and_heads_are_still_clipped() -> None:
     assert torch.equal(queries.detach()[len(before) // 2 :], before[len(before) // 2 :])
 
 
+def test_bfloat16_weights_follow_float32_masters_through_clips() -> None:
+    """The same steps as float32 weights take, which started from the same values; weights are the masters, rounded."""
+    working = Transformer(ModelConfig.model_validate(MODEL)).bfloat16()
+    exact = copy.deepcopy(working).float()
+    config = MuonClipConfig(tau=5.0)
+    optimizer, twin = MuonClip.for_model(working, config), MuonClip.for_model(exact, config)
+    for group in (*optimizer.param_groups, *twin.param_groups):
+        group["lr"] = 1e-4  # most of it below a weight's resolution in bfloat16
+    heads = torch.tensor([[4.0, 20.0], [6.0, 4.0]])
+    for step in range(3):
+        for at, (mine, other) in enumerate(zip(working.parameters(), exact.parameters(), strict=True)):
+            mine.grad_dtype = torch.float32
+            mine.grad = random(*mine.shape, seed=100 * step + at)
+            other.grad = mine.grad.clone()
+        optimizer.step(max_logits_LH=heads)
+        twin.step(max_logits_LH=heads)
+    state = optimizer.state_dict()
+    for (name, weight), other in zip(working.named_parameters(), exact.parameters(), strict=True):
+        master = state[f"master/{name}/0"].view_as(weight)
+        assert torch.equal(weight, master.bfloat16())
+        torch.testing.assert_close(master, other.detach(), rtol=1e-6, atol=1e-7)
+    queries = exact.blocks()[0].self_attn.q_b_proj.weight
+    assert optimizer.clips_LH.tolist() == [[0, 3], [3, 0]]
+    assert queries[len(queries) // 2 :].norm() < 0.2 * queries[: len(queries) // 2].norm()  # by 1/4, three times
+    # what the state holds is enough to go on, from weights that were stored rounded
+    again = MuonClip.for_model(working, config)
+    again.load_state_dict({key: value.clone() for key, value in state.items()})
+    assert all(torch.equal(value, again.state_dict()[key]) for key, value in state.items())
+
+
+def test_gradients_of_bfloat16_weights_add_up_in_float32() -> None:
+    """What `grad_dtype` is for: after a gradient of 256 bfloat16 would lose every one of 1."""
+    weight = nn.Parameter(torch.zeros(4, 8, dtype=torch.bfloat16))
+    weight.grad_dtype = torch.float32
+    for scale in (256.0, *[1.0] * 64):
+        (torch.full((1, 8), scale, dtype=torch.bfloat16) @ weight.T).float().sum().backward()
+    assert weight.grad is not None
+    assert torch.equal(weight.grad, torch.full((4, 8), 320.0))
+    MuonClip({"w": weight}, {}, lr=0.1).step()
+    with pytest.raises(MuonClipError, match=r"w is torch\.float16"):
+        MuonClip({"w": nn.Parameter(torch.zeros(4, 8, dtype=torch.float16))}, {})
+
+
+def test_heads_can_be_orthogonalised_apart() -> None:
+    """As if every head's part were a parameter of its own."""
+    heads, nope, value, latent = 3, 4, 6, 10
+    fused = nn.Parameter(random(heads * (nope + value), latent))
+    apart: dict[str, nn.Parameter] = {}
+    for at, block in enumerate(fused.detach().split(nope + value)):
+        apart |= {f"k{at}": nn.Parameter(block[:nope].clone()), f"v{at}": nn.Parameter(block[nope:].clone())}
+    config = MuonClipConfig(newton_schulz_dtype="float32")
+    optimizer = MuonClip({"kv_b": fused}, {}, config, lr=0.1, heads={"kv_b": [nope, value]})
+    reference = MuonClip(apart, {}, config, lr=0.1)
+    assert optimizer.matrices == reference.matrices == 2 * heads
+    for step in range(2):
+        fused.grad = random(*fused.shape, seed=step)
+        for at, block in enumerate(fused.grad.split(nope + value)):
+            apart[f"k{at}"].grad, apart[f"v{at}"].grad = block[:nope], block[nope:]
+        optimizer.step()
+        reference.step()
+    joined = torch.cat([apart[f"{kind}{at}"].detach() for at in range(heads) for kind in "kv"])
+    torch.testing.assert_close(fused.detach(), joined, rtol=1e-5, atol=1e-6)
+    state = optimizer.state_dict()
+    assert state["momentum/kv_b:0/0"].shape == (heads, nope, latent)
+    assert state["momentum/kv_b:1/0"].shape == (heads, value, latent)
+    model = Transformer(ModelConfig.model_validate(MODEL))
+    whole, split = (MuonClip.for_model(model, MuonClipConfig(per_head=on)).matrices for on in (False, True))
+    assert split - whole == 2 * (2 - 1) + 2 * (4 - 1)  # two layers; of 2 heads the queries, and keys and values
+
+
 def test_an_expert_without_tokens_is_decayed_and_counted_as_idle() -> None:
     experts = nn.Parameter(random(3, 8, 16))
     before = experts.detach().clone()
@@ -188,7 +258,7 @@ def test_a_newton_schulz_that_did_not_run_is_an_error(monkeypatch: pytest.Monkey
     optimizer = muonclip({"w": parameter})
     parameter.grad = random(16, 32, seed=3)
     iterate = newton_schulz_wide
-    monkeypatch.setattr("training.muonclip.newton_schulz_wide", lambda g, c, d: (g.to(d), *iterate(g, c, d)[1:]))
+    monkeypatch.setattr("training.muonclip.newton_schulz_wide", lambda g, *how: (g.bfloat16(), *iterate(g, *how)[1:]))
     with pytest.raises(MuonClipError, match="w has an update of RMS"):
         optimizer.step()
     assert not any(bool(tensor.any()) for tensor in optimizer.state_dict().values())

@@ -1,22 +1,23 @@
 """The planner prints what the recipe derives (section 7), and counts what the real optimizer counts."""
 
 import pytest
-from pydantic import ValidationError
 
 from model.config import ModelConfig, flops_per_token
 from model.footprint import K2_MEMORY, MemoryConfig
 from model.sizes import model_preset
 from model.transformer import Transformer
 from training.config import MuonClipConfig
+from training.layout import Layout, LayoutError
 from training.muonclip import MuonClip
-from training.plan import Hardware, Layout, muon_shapes, plan
+from training.plan import Hardware, muon_shapes, plan
 from training.schedule import StagePlan, k2_stages
 
 H800 = Hardware(name="H800", peak_flops=989e12, memory_bytes=80e9, mfu=0.3, price_per_hour=2.0)
+K2 = Layout(pipeline=16, expert=16)
 
 
 def test_k2_at_full_scale() -> None:
-    result = plan(ModelConfig(), k2_stages(), Layout(ranks=2048, pipeline=16, expert=16), H800)
+    result = plan(ModelConfig(), k2_stages(), K2, 2048, H800)
     assert result.parameters == 1_026_408_232_448
     assert result.trainable == 1_026_408_209_408
     assert result.active == pytest.approx(32.86e9, rel=1e-3)
@@ -26,9 +27,11 @@ def test_k2_at_full_scale() -> None:
     assert result.tokens == pytest.approx(15.96e12, rel=1e-4)
     assert result.corpus_bytes == pytest.approx(63.8e12, rel=1e-3)
     assert result.corpus_shards == 59_456
-    # 0.37 % of 6 N_active, the usual count without attention's own products
-    share = result.newton_schulz_share * flops_per_token(ModelConfig(), 4096) / (6 * result.active)
-    assert share == pytest.approx(0.0037, rel=0.05)
+    # 0.37 % of 6 N_active, the usual count without attention's own products; the Gram form takes 0.7 of it
+    usual = MuonClipConfig(gram_ratio=None)
+    plain = plan(ModelConfig(), k2_stages(), K2, 2048, H800, usual).newton_schulz_share
+    assert plain * flops_per_token(ModelConfig(), 4096) / (6 * result.active) == pytest.approx(0.0037, rel=0.05)
+    assert result.newton_schulz_share / plain == pytest.approx(0.7, abs=0.01)
     assert result.muon_matrices == 61 * 5 + 3 + 60 * (384 * 3 + 3 + 1)
     # 6 N_active per token is 3.1e24; attention and the exact sum add to it
     assert 3.1e24 < result.flops < 3.8e24
@@ -38,7 +41,7 @@ def test_k2_at_full_scale() -> None:
 
 def test_the_first_two_stages_and_the_decay_are_15_5_trillion_tokens() -> None:
     stages = StagePlan(stages=k2_stages().stages[:3])
-    result = plan(ModelConfig(), stages, Layout(ranks=256, pipeline=16, expert=16), H800)
+    result = plan(ModelConfig(), stages, K2, 256, H800)
     assert result.sequences == pytest.approx(3.784e9, rel=1e-3)
     assert result.corpus_bytes == pytest.approx(62.0e12, rel=1e-3)
     assert result.corpus_shards == 57_742
@@ -59,9 +62,8 @@ def test_it_counts_the_matrices_of_a_real_optimizer(router: str) -> None:
 
 
 def test_adamw_on_the_matrices_costs_its_second_moment_and_no_newton_schulz() -> None:
-    layout = Layout(ranks=256, pipeline=16, expert=16)
     muon, adamw = (
-        plan(ModelConfig(), k2_stages(), layout, H800, MuonClipConfig.model_validate({"matrices": who}))
+        plan(ModelConfig(), k2_stages(), K2, 256, H800, MuonClipConfig.model_validate({"matrices": who}))
         for who in ("muon", "adamw")
     )
     assert (adamw.muon_matrices, adamw.newton_schulz_share) == (0, 0)
@@ -69,18 +71,17 @@ def test_adamw_on_the_matrices_costs_its_second_moment_and_no_newton_schulz() ->
 
 
 def test_memory_shrinks_with_the_ranks_and_a_small_card_does_not_fit() -> None:
-    sizes = [
-        plan(ModelConfig(), k2_stages(), Layout(ranks=ranks, pipeline=16, expert=16), H800).rank_bytes
-        for ranks in (256, 768, 2048)
-    ]
+    sizes = [plan(ModelConfig(), k2_stages(), K2, ranks, H800).rank_bytes for ranks in (256, 768, 2048)]
     assert sizes == sorted(sizes, reverse=True)
-    assert not plan(ModelConfig(), k2_stages(), Layout(ranks=8), H800).fits
+    assert not plan(ModelConfig(), k2_stages(), Layout(), 8, H800).fits
 
 
 def test_activations_fit_by_the_report_s_switches_alone() -> None:
     """4,096 tokens: 103 GiB a rank without them, beside the 30 that weights and optimizer take."""
-    stages, layout = StagePlan(stages=k2_stages().stages[:1]), Layout(ranks=2048, pipeline=16, expert=16)
-    plain, saved = (plan(ModelConfig(), stages, layout, H800, memory=memory) for memory in (MemoryConfig(), K2_MEMORY))
+    stages = StagePlan(stages=k2_stages().stages[:1])
+    plain, saved = (
+        plan(ModelConfig(), stages, K2, 2048, H800, memory=memory) for memory in (MemoryConfig(), K2_MEMORY)
+    )
     assert not plain.fits
     assert saved.fits
     assert plain.host_bytes == 0
@@ -89,5 +90,5 @@ def test_activations_fit_by_the_report_s_switches_alone() -> None:
 
 
 def test_ranks_that_hold_no_whole_copy_are_refused() -> None:
-    with pytest.raises(ValidationError, match="such as 512"):
-        Layout(ranks=300, pipeline=16, expert=16)
+    with pytest.raises(LayoutError, match="such as 512"):
+        plan(ModelConfig(), k2_stages(), K2, 300, H800)

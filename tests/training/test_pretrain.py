@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from model.config import ModelConfig
 from tests.shards import folder_of
@@ -122,7 +121,7 @@ def test_two_ranks_train_what_one_trains(shards: Path, undisturbed: Path, tmp_pa
     assert wait(start(job(shards, two, **exact), tmp_path, ranks=2), tmp_path) == [0, 0]
     last = checkpoint.checkpoints(two / "checkpoints")[-1]
     assert len(list(last.glob("optimizer-*-of-2.safetensors"))) == 2
-    first, second = load_file(one / "final" / checkpoint.WEIGHTS), load_file(two / "final" / checkpoint.WEIGHTS)
+    first, second = (checkpoint.load_model(run / "final").state_dict() for run in (one, two))
     for name, tensor in first.items():
         torch.testing.assert_close(
             second[name], tensor, rtol=0, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
@@ -154,7 +153,7 @@ def test_accumulation_changes_nothing(shards: Path, tmp_path: Path) -> None:
     for micro_batch in (8, 2):
         work_dir = tmp_path / str(micro_batch)
         assert trainer_of(job(shards, work_dir, **exact, run={"micro_batch": micro_batch})).run() == 0
-        results.append(load_file(work_dir / "final" / checkpoint.WEIGHTS))
+        results.append(checkpoint.load_model(work_dir / "final").state_dict())
     for name, tensor in results[0].items():
         torch.testing.assert_close(results[1][name], tensor, rtol=0, atol=1e-4)
 
@@ -213,6 +212,7 @@ def test_a_checkpoint_of_another_run_is_refused(
         ({"model": {"preset": "desktop"}}, "no model preset 'desktop'"),
         ({"model": MODEL | {"max_position_embeddings": 16}}, "samples of 32 tokens and a window of 16"),
         ({"stages": [STAGES[0] | {"mix": {"law": 1.0}}]}, "asks for 'law'"),
+        ({"run": {"layout": {"expert": 2}}}, "LayoutError: 1 ranks do not hold whole copies of the model"),
         ({"stages": [STAGES[0] | {"batches": 3}]}, "config.stages.stages.0.batches"),
     ],
 )

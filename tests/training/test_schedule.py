@@ -98,7 +98,7 @@ def plans(draw: st.DrawFn) -> StagePlan:
         until += size + 1000
         curve = None
         if index == 0 or draw(st.booleans()):
-            end = draw(st.sampled_from([0.0, 1e-5, 1e-4, 1e-2]))
+            end = draw(st.sampled_from([0.0, 1e-5, 1e-4, 1e-2] if rate else [1e-5, 1e-4, 1e-2]))
             curve, rate = Rate(start=rate, end=end, shape=draw(st.sampled_from(["linear", "cosine"]))), end
         stages.append(
             Stage.model_validate(
@@ -150,12 +150,67 @@ def stage(**fields: object) -> Stage:
         ((stage(), stage(name="b", rate=Rate(start=2e-3, end=0))), "jumps from 0.001 to 0.002"),
         ((stage(rate=None),), "give it a rate"),
         ((stage(), stage(rate=None)), "names must differ"),
-        ((stage(), stage(name="b", rate=None, updates=None, until_tokens=24)), "no update left"),
+        ((stage(yarn_factor=8), stage(name="b", rate=None)), "yarn_factor falls from 8 to 1 at the start of stage 'b'"),
+        (
+            (stage(), stage(name="b", rate=None, updates=None, until_tokens=24)),
+            "stage 'b' ends at until_tokens = 24, and the stages before it end at 24",
+        ),
+        ((stage(updates=None, tokens=7),), "is 7 tokens long and one update of it takes 8"),
+        (
+            (stage(), stage(name="b", rate=None, updates=None, until_tokens=30)),
+            "stage 'b' is 6 tokens long and one update",
+        ),
+        # 33 tokens in updates of 32 consume 64, which is past the end of the next stage's 16
+        (
+            (stage(updates=None, tokens=33, batch=8), stage(name="b", rate=None, updates=None, tokens=16)),
+            "stage 'b' has no update left: it ends at 49 tokens and 64 are consumed before it",
+        ),
     ],
 )
 def test_plans_that_do_not_fit_are_refused(stages: tuple[Stage, ...], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         StagePlan(stages=stages)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rate": {"start": 0, "end": 0}}, "from 0 to 0: nothing would be learned"),
+        ({"rate": {"start": 0, "end": math.inf}}, "finite"),
+        ({"rate": {"start": -1e-3, "end": 1e-3}}, "greater than or equal to 0"),
+        ({"yarn_factor": 0.5}, "greater than or equal to 1"),
+        ({"yarn_factor": math.inf}, "finite"),
+        ({"batch": 0}, "greater than 0"),
+        ({"tokens": 0, "updates": None}, "greater than 0"),
+        ({"mix": {"web": 0.0, "code": 0.0}}, "stage 'a': the mix has no entry with a weight above 0"),
+        ({"mix": {}}, "no entry with a weight above 0"),
+        ({"mix": {"web": -1.0, "code": 2.0}}, "the weight of 'web' in the mix is -1"),
+        ({"mix": {"web": math.nan}}, "the weight of 'web' in the mix is nan"),
+        ({"mix_changes": [{"sample": 3, "mix": {"web": 0.0}}]}, "no entry with a weight above 0"),
+    ],
+)
+def test_stages_that_cannot_be_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        stage(**fields)
+
+
+def test_an_update_that_crosses_a_border_may_leave_the_next_stage_less_than_an_update() -> None:
+    """Its length is what counts: K2's borders are no multiples of its batch either."""
+    plan = StagePlan(stages=(stage(updates=None, tokens=33, batch=8), stage(name="b", rate=None, updates=4, batch=9)))
+    assert [span.updates for span in plan.spans] == [2, 4]
+    plan = StagePlan(
+        stages=(stage(updates=None, tokens=33, batch=8), stage(name="b", rate=None, updates=None, tokens=34))
+    )
+    assert [(span.first_token, span.border, span.updates) for span in plan.spans] == [(0, 33, 2), (64, 67, 1)]
+
+
+def test_the_rate_at_a_border_is_that_of_the_curves_on_either_side() -> None:
+    plan = k2_stages()
+    assert [plan.borders(at) for at in (0, 1)] == [(0, 500 * TOKENS), (500 * TOKENS, 10**13)]
+    for at in range(1, 5):
+        border = plan.borders(at)[0]
+        assert plan.rate(at, border) == pytest.approx(plan.rate(at - 1, border), rel=1e-12)
+    assert plan.rate(4, plan.borders(4)[1]) == 7e-6
 
 
 def test_a_stage_has_exactly_one_length() -> None:

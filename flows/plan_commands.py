@@ -1,0 +1,122 @@
+"""`openk2 plan`: what a run would be, before there is one: its stages, and its ranks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
+from flows.request import PresetName
+
+plan = typer.Typer(
+    name="plan",
+    help="Plan a run before there is one: its stages, and what every rank would hold, compute and send.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+out = Console(highlight=False)
+
+
+@plan.command()
+def stages(
+    preset: PresetOption = PresetName.k2,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    html: Annotated[str, typer.Option("--html", help="Write a page there, with the curves as drawings.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """The stages of pretraining, as one plan: updates, tokens, learning rate, sequence, batch, window and mix of each.
+
+    A plan that does not add up is refused with the stage and the reason: a learning rate that jumps, a stage without
+    an update, an end that lies in the past, a YaRN factor that falls, samples longer than the window. Where the tokens
+    stage of the preset has been published under the root, it also says how often each domain is read.
+
+    Words: an *update* is one step of the optimizer on a global batch of *batch* samples of *sequence* tokens. A
+    *border* is a count of tokens at which a stage ends; the update that crosses it belongs to the stage it starts in.
+    *alone* is what a stage would take by itself, rounded, as reports say it.
+
+    Examples:
+
+    - `openk2 plan stages`: Kimi K2's own: 237,823 updates.
+
+    - `openk2 plan stages --preset laptop --json | jq '.stages[].updates'`: for scripts.
+
+    - `openk2 plan stages --preset-file mine.yaml --html stages.html`: a plan of your own as a page.
+
+    - `openk2 plan stages --preset gpu --set pretrain.stages='[{name: all, tokens: 1000000000, sequence_length: 4096,
+      batch: 128, rate: {start: 0, end: 1.0e-3, shape: linear}}]'`: tried before it is written down.
+    """
+    from flows.stage_plan import plan_stages, render, to_json
+
+    schedule, found = plan_stages(request_of(preset, root, preset_file, overrides))
+    if html:
+        from flows.stage_page import page
+
+        path = Path(html)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(schedule, found), encoding="utf-8")
+        out.print(f"The page: [bold]{path}[/bold]")
+    elif as_json:
+        sys.stdout.write(to_json(schedule))
+    else:
+        for piece in render(schedule, found, out.width):
+            out.print(piece)
+
+
+@plan.command()
+def ranks(
+    preset: PresetOption = PresetName.k2,
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes; else the preset's.")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", min=1, help="Accelerators of a node; else the preset's processes.")
+    ] = None,
+    memory: Annotated[float, typer.Option("--memory", min=0.1, help="Memory of an accelerator, in GB.")] = 80,
+    mfu: Annotated[
+        float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak that training achieves.")
+    ] = 0.3,
+    peak: Annotated[
+        float | None, typer.Option("--peak", min=1, help="FLOP/s of one accelerator; else the preset's, else 989e12.")
+    ] = None,
+    price: Annotated[float, typer.Option("--price", min=0, help="Price of an accelerator for an hour.")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """The dry run: what every rank would hold, compute and send under the preset's layout, and whether that fits.
+
+    Every rank's part of the network and of its optimizer is built, on a device that has shapes and no memory: a
+    trillion parameters take seconds and no GPU. Checked are names and shapes, that the ranks of a copy together hold
+    every parameter exactly once, that every rank has samples, and that the rank that takes most fits its accelerator.
+    Exit code 1 where it would not run.
+
+    Words: a *layout* cuts one copy of the model into *pipeline* positions (some of the layers each) and *expert* ranks
+    (some of every layer's experts each): `pretrain.run.layout`. All ranks beyond one copy are more copies: *data*.
+
+    Examples:
+
+    - `openk2 plan ranks`: Kimi K2 on 256 nodes of 8, pipeline 16 x expert 16.
+
+    - `openk2 plan ranks --nodes 32`: one copy, the fewest nodes that hold it.
+
+    - `openk2 plan ranks --preset node --memory 141`: one node of accelerators with more memory.
+
+    - `openk2 plan ranks --preset gpu --set pretrain.run.micro_batch=32`: would that still fit?
+
+    - `openk2 plan ranks --nodes 96 --price 2 --json | jq .closed.money`: for scripts.
+    """
+    from flows.rank_plan import Wanted, plan_ranks, render, to_json
+
+    wanted = Wanted(nodes, gpus_per_node, memory * 1e9, peak, mfu, price)
+    found = plan_ranks(request_of(preset, "data", preset_file, overrides), wanted)
+    if as_json:
+        sys.stdout.write(to_json(found))
+    else:
+        for piece in render(found):
+            out.print(piece)
+    if found.built.problems:
+        raise typer.Exit(1)

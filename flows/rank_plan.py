@@ -1,0 +1,209 @@
+"""`openk2 plan ranks`: the dry run of a preset, as tables or JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from flows.preset import load_preset
+from flows.request import Request
+from flows.stage_plan import amount, table
+from tasks.report import words
+from training.dry_run import DryRun, Position, dry_run
+from training.plan import Hardware, Plan, plan
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+GIB = 1 << 30
+PEAK = 989e12
+"""An H100's or H800's, dense bf16."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Of what cluster."""
+
+    nodes: int | None = None
+    """None: the preset's."""
+    gpus_per_node: int | None = None
+    """None: the preset's processes."""
+    memory: float = 80e9
+    """Bytes of one accelerator."""
+    peak: float | None = None
+    """FLOP/s of one; None: the preset's, else PEAK."""
+    mfu: float = 0.3
+    price: float = 0.0
+    """Of one for an hour."""
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """The answer."""
+
+    preset: str
+    nodes: int
+    gpus_per_node: int
+    built: DryRun
+    """By the network itself, rank by rank."""
+    closed: Plan
+    """By formula."""
+    mfu: float
+
+
+def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
+    """The dry run of the preset that `request` names. Raises PresetError, LayoutError."""
+    preset = load_preset(request)
+    config, execution = preset.pretrain, preset.execution
+    nodes, each = wanted.nodes or execution.nodes, wanted.gpus_per_node or execution.processes
+    hardware = Hardware(
+        name="asked for",
+        peak_flops=wanted.peak or config.run.peak_flops or PEAK,
+        memory_bytes=wanted.memory,
+        mfu=wanted.mfu,
+        price_per_hour=wanted.price,
+    )
+    built = dry_run(config, nodes * each, hardware)
+    closed = plan(
+        config.model,
+        config.stages,
+        config.run.layout,
+        nodes * each,
+        hardware,
+        config.optimizer,
+        config.run.memory,
+        built.weight_bytes,
+    )
+    return RankPlan(request.preset_file or request.preset.value, nodes, each, built, closed, wanted.mfu)
+
+
+def to_json(found: RankPlan) -> str:
+    """All of the plan, with what follows from it."""
+    record = dataclasses.asdict(found)
+    record["built"]["layout"] = found.built.layout.model_dump()
+    record["built"]["mean_state"] = found.built.mean_state
+    for position, row in zip(found.built.positions, record["built"]["positions"], strict=True):
+        row["peak"] = position.peak
+    return json.dumps(record, indent=1) + "\n"
+
+
+# -------------------------------------------------------------------------------------------------------------- display
+
+
+def render(found: RankPlan) -> Iterator[RenderableType]:
+    """The plan for a terminal: sentences and tables."""
+    built, layout = found.built, found.built.layout
+    pieces = f", {layout.virtual} pieces of the network on each" if layout.virtual > 1 else ""
+    yield (
+        f"[bold]{found.preset}[/bold]: ranks {built.ranks:,} (nodes {found.nodes:,} x {found.gpus_per_node}) = "
+        f"pipeline {layout.pipeline} x data {built.data} x expert {layout.expert}{pieces}; weights in "
+        f"{built.weight_dtype}"
+    )
+    yield ""
+    yield _stages(found)
+    yield (
+        "[dim]padding: samples without content that are computed, for each real one. bubble: time in which a pipeline "
+        "rank waits, beside that in which it computes.[/dim]"
+    )
+    yield ""
+    yield _memory(built)
+    yield (
+        "[dim]GiB of the rank of each pipeline position that takes most. activations: of all micro-batches under way "
+        "at once, and what a layer's backward makes again; host: kept in the host's memory; step: what the optimizer's "
+        "step takes when activations are gone. peak: all but the smaller of the two.[/dim]"
+    )
+    yield ""
+    yield _work(built)
+    yield (
+        "[dim]compute: beside the mean position, the largest sets the pace. owners: Newton-Schulz of the rank that "
+        "owns most, beside the mean. Sent by a rank in an update of the first stage: tokens to experts and back, the "
+        "residual stream between pipeline ranks, gradients, updated weights.[/dim]"
+    )
+    yield ""
+    yield from _verdict(found)
+
+
+def _stages(found: RankPlan) -> Table:
+    rows = table("stage", "samples a rank", "micro-batches", "padding", "bubble", "activations", "host")
+    for at, (name, batch) in enumerate(found.built.batches.items()):
+        each = f"{batch.most:,}" if batch.most == batch.fewest else f"{batch.fewest:,} to {batch.most:,}"
+        loads = [position.loads[at] for position in found.built.positions]
+        rows.add_row(
+            name,
+            each,
+            f"{batch.micro_batches:,}",
+            words.percent(batch.padding),
+            words.percent(batch.bubble),
+            _gib(max(load.activations + load.layer for load in loads)),
+            _gib(max(load.host for load in loads)),
+        )
+    return rows
+
+
+def _memory(built: DryRun) -> Table:
+    rows = table(
+        "position", "layers", "numbers", "weights", "gradients", "optimizer", "activations", "host", "step", "peak"
+    )
+    for position in built.positions:
+        load = position.load
+        rows.add_row(
+            f"{position.pipeline}",
+            f"{len(position.layers)}",
+            amount(position.parameters),
+            *(_gib(size) for size in (position.weights, position.gradients, position.optimizer)),
+            *(_gib(size) for size in (load.activations + load.layer, load.host, position.step, position.peak)),
+        )
+    return rows
+
+
+def _work(built: DryRun) -> Table:
+    rows = table("position", "compute", "owners", "tokens", "stream", "gradients", "weights")
+    for cells, group in groupby(built.positions, key=_work_cells):
+        places = [position.pipeline for position in group]
+        rows.add_row(f"{places[0]}" if len(places) == 1 else f"{places[0]} to {places[-1]}", *cells)
+    return rows
+
+
+def _work_cells(position: Position) -> tuple[str, ...]:
+    sent = position.sent
+    sizes = (sent.tokens, sent.stream, sent.gradients, sent.weights)
+    return f"{position.compute:.2f}", f"{position.owners:.2f}", *(words.size(size) for size in sizes)
+
+
+def _verdict(found: RankPlan) -> Iterator[str]:
+    built, closed = found.built, found.closed
+    worst = built.worst
+    yield f"The network: {built.tensors:,} tensors, {built.parameters:,} numbers to train; copies: {built.data:,}."
+    yield (
+        f"The rank that takes most: {worst.heaviest:,} (position {worst.pipeline}), {_gib(worst.peak)} of "
+        f"{_gib(built.device_bytes)} GiB, in {worst.load.stage}."
+    )
+    yield (
+        f"Weights, gradients and optimizer: {_gib(built.mean_state)} GiB a rank on average (by formula "
+        f"{_gib(closed.rank_bytes)}), {_gib(max(position.state for position in built.positions))} at most. Weights and "
+        f"gradients of one copy: {words.size(closed.copy_bytes)}."
+    )
+    price = f", price {closed.money:,.0f}" if closed.money else ""
+    yield (
+        f"{closed.days:,.1f} days at {found.mfu:.0%} of the peak: {closed.accelerator_hours:,.0f} accelerator-hours, "
+        f"{closed.flops:.3g} FLOPs{price}. Newton-Schulz on {closed.muon_matrices:,} matrices adds "
+        f"{words.share(closed.newton_schulz_share)}."
+    )
+    if built.problems:
+        yield ""
+        for problem in built.problems:
+            yield f"[red]✗[/red] {problem}"
+    else:
+        yield (
+            "[green]✓[/green] It passes: every tensor is held exactly once in each copy, every rank has samples, all "
+            "fits."
+        )
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f}"

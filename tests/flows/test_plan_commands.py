@@ -1,0 +1,176 @@
+"""`openk2 plan`: what it says of every preset, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.preset import PresetError
+from flows.request import PresetName
+from flows.stage_plan import corpus_of
+from tasks.artifact import Artifact
+from tests.shards import folder_of
+from tests.training.runs import MODEL, STAGES
+from training.config import PretrainConfig
+from training.layout import LayoutError
+from training.order import OrderError
+
+INDEX = pa.table({"start": [0], "end": [99], "id": ["all"], "source": ["made"]})
+
+
+def said(*words: str, columns: int = 80) -> str:
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, ["plan", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_stages_of_k2_are_the_recipes_in_80_columns() -> None:
+    told = said("stages")
+    for fact in (
+        *("237,823 updates", "15.96T tokens", "148,512", "149,012", "81,956", "5,961", "5,960", "894", "57,742"),
+        *("59,456", "0 → 2e-4 linear", "2e-4 constant", "2e-4 → 2e-5 cosine", "67.11M", "16,384", "32,768", "33.55B"),
+        *("↳ 7.54e-6 → 7e-6 cosine", "15.5T", "1.03 epochs"),
+    ):
+        assert fact in told, fact
+    assert max(map(len, told.splitlines())) <= 80
+    # the warm-up, a 500th of the run, is drawn as a ramp over several columns
+    drawn = [line.partition("┤")[2].split("┊")[0] for line in told.splitlines() if "┤" in line]
+    assert sum(bool(cell.strip()) for cell in drawn[:11]) >= 10
+
+
+@pytest.mark.parametrize("preset", list(PresetName))
+def test_the_stages_of_every_preset_add_up(preset: PresetName, tmp_path: Path) -> None:
+    found = json.loads(said("stages", "--preset", preset, "--root", str(tmp_path), "--json"))
+    stages = found["stages"]
+    assert sum(stage["updates"] for stage in stages) == found["updates"] == stages[-1]["last_update"]
+    assert sum(stage["updates"] * stage["tokens_per_update"] for stage in stages) == found["tokens"]
+    assert sum(stage["tokens"] for stage in stages) == stages[-1]["tokens_so_far"]
+    for before, after in pairwise(stages):
+        assert after["first_update"] == before["last_update"] + 1
+        assert after["rate_from"] == pytest.approx(before["rate_to"])
+    assert found["corpus"] is None
+
+
+def test_a_mix_is_told_with_its_changes(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "extends: laptop\n"
+        "pretrain:\n"
+        "  stages:\n"
+        "    - {name: only, updates: 9, sequence_length: 64, batch: 8, rate: {start: 0, end: 1.0e-3},\n"
+        "       samples: best_fit, mix: {web: 3, code: 1}, mix_changes: [{sample: 30, mix: null}]}\n"
+    )
+    told = said("stages", "--preset-file", str(mine), "--root", str(tmp_path))
+    assert "mix of only, from its sample 0: web 75.0 %, code 25.0 %" in told
+    assert "mix of only, from its sample 30: the corpus as it is" in told
+    assert "best fit" in told
+
+
+def test_the_stages_as_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "pages" / "stages.html"
+    said("stages", "--html", str(path))
+    page = path.read_text(encoding="utf-8")
+    for fact in ("148,512", "57,742", "long context", "↳ 7.54e-6 → 7e-6 cosine"):
+        assert fact in page, fact
+    assert page.count("<svg") == 1 + 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ("{until_tokens: 600000000000}", "pretrain.stages.*'decay' ends at until_tokens = 600,000,000,000"),
+        ("{tokens: 1000}", "stage 'decay' is 1,000 tokens long and one update of it takes 67,108,864"),
+        ("{tokens: 1000000000, rate: {start: 1, end: 0}}", "rate jumps from 0.0002 to 1 at the start of stage 'decay'"),
+        ("{tokens: 1000000000, sequence_length: 8192}", "'decay' has samples of 8192 tokens and a window of 4096"),
+    ],
+)
+def test_a_plan_that_does_not_add_up_is_refused(changes: str, message: str, tmp_path: Path) -> None:
+    stages = yaml.safe_load(Path("flows/presets/k2.yaml").read_text())["pretrain"]["stages"]
+    decay = {key: value for key, value in stages[2].items() if key != "tokens"} | yaml.safe_load(changes)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(yaml.safe_dump({"extends": "k2", "pretrain": {"stages": [*stages[:2], decay]}}))
+    with pytest.raises(PresetError, match=message):
+        said("stages", "--preset-file", str(mine))
+
+
+def test_published_shards_are_read_as_the_plan_says(tmp_path: Path) -> None:
+    """60 windows of 32 in the corpus; the stages of window 32 read 64 of them, the one of 128 two of 15."""
+    tokens = {"train/web/made/0": (np.full(32 * 60 + 1, 5), INDEX), "heldout/web/made/0": (np.full(99, 5), INDEX)}
+    uri = folder_of(tmp_path, tokens, {"vocabulary": 64, "end_of_document": 1, "tokens": 32 * 60 + 1})
+    config = PretrainConfig.model_validate({"model": MODEL, "stages": STAGES})
+    found = corpus_of(config, Artifact.load(uri))
+    assert found.tokens == 1921
+    assert [epochs["web"] for epochs in found.epochs] == pytest.approx([64 / 60, 4 / 15])
+    with pytest.raises(OrderError, match="web"):
+        corpus_of(config.model_copy(update={"most_epochs": {"web": 1.0}}), Artifact.load(uri))
+
+
+def test_help_teaches() -> None:
+    told = said("--help")
+    assert "stages" in told
+    told = said("stages", "--help", columns=120)
+    assert "openk2 plan stages --preset laptop" in told
+    assert "border" in told
+
+
+def test_the_ranks_of_k2_are_the_recipes_in_80_columns() -> None:
+    told = said("ranks")
+    for fact in (
+        *("ranks 2,048 (nodes 256 x 8) = pipeline 16 x data 8 x expert 16", "1,026,408,209,408 numbers", "5.86 %"),
+        *("Weights, gradients and optimizer: 30.0 GiB a rank on average (by formula 30.0)", "It passes"),
+        *("3.29e+24 FLOPs", "copies: 8", "62.6 days at 30% of the peak"),
+    ):
+        assert fact in " ".join(told.split()), fact
+    assert re.search(r"The rank that takes most: \d+ \(position 1\), 6\d\.\d of 74\.5 GiB, in warm-up", told)
+    assert max(map(len, told.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("preset", [PresetName.laptop, PresetName.gpu, PresetName.node])
+def test_every_preset_that_trains_passes_its_dry_run(preset: PresetName) -> None:
+    found = json.loads(said("ranks", "--preset", preset, "--json"))
+    built = found["built"]
+    assert built["problems"] == []
+    assert max(position["peak"] for position in built["positions"]) <= 80e9
+    assert built["mean_state"] == pytest.approx(found["closed"]["rank_bytes"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--memory", "40"), r"needs 6\d\.\d GiB in stage 'warm-up' and its device has 37\.3"),
+        (("--nodes", "32", "--set", "pretrain.run.micro_batch=2048"), "samples of padding for each"),
+        (("--preset", "gpu", "--nodes", "64"), "a batch of 16 for 64 data-parallel ranks"),
+    ],
+)
+def test_a_run_that_would_not_go_fails_with_the_reason(words: tuple[str, ...], message: str) -> None:
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["plan", "ranks", *words], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert re.search(message, result.output)
+    assert "It passes" not in result.output
+
+
+def test_ranks_that_hold_no_whole_copy_are_refused() -> None:
+    with pytest.raises(LayoutError, match="776 ranks do not hold whole copies"):
+        said("ranks", "--nodes", "97")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("pretrain.run.layout.expert=7", "run.layout: 384 experts do not divide by expert = 7"),
+        ("pretrain.run.layout.virtual=4", "16 x 4 pieces for 61 layers"),
+        ("pretrain.run.memory_of={end: {recompute: [layers]}}", "run.memory_of names the stage 'end'"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused_with_its_field(change: str, message: str) -> None:
+    with pytest.raises(PresetError, match=message):
+        said("ranks", "--set", change)

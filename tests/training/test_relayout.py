@@ -1,0 +1,125 @@
+"""Runs on two ranks that are killed in the middle of checkpoints and go on, in their own layout and in others."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.runs import assert_same, job, lines
+from training import checkpoint
+from training.checkpoint import CheckpointError
+from training.config import PretrainConfig
+from training.mesh import arrange
+from training.parallel import RankError, join
+from training.pretrain import Trainer
+
+RUN = {"micro_batch": 4, "checkpoint_every": 1, "retention": {"newest": 100}}
+EXACT = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32"}}
+PORTS = itertools.count(36_000 + os.getpid() % 1000 * 8)
+
+
+def rank_work(rank: int, ranks: int, port: int, shards: Path, work: Path, run: dict[str, Any]) -> None:
+    """One rank of a run; it ends with the run's exit code, or 3 where another rank is lost."""
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    config = PretrainConfig.model_validate(job(shards, work, run, **EXACT)["config"])
+    with join(timeout_seconds=60) as world:
+        try:
+            trainer = Trainer(config, str(shards), work, arrange(world, config.run.layout), torch.device("cpu"))
+            code = trainer.run()
+        except (RankError, CheckpointError):
+            code = 3
+        os._exit(code)  # the process group of a lost rank cannot be taken down in order
+
+
+def begin(shards: Path, work: Path, layout: dict[str, int], ranks: int = 2) -> list[ForkProcess]:
+    context, port = multiprocessing.get_context("fork"), next(PORTS)
+    arguments = (ranks, port, shards, work, {**RUN, "layout": layout})
+    processes = [context.Process(target=rank_work, args=(rank, *arguments), daemon=True) for rank in range(ranks)]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def codes(processes: list[ForkProcess]) -> list[int | None]:
+    for process in processes:
+        process.join(120)
+    return [process.exitcode for process in processes]
+
+
+def kill_while_writing(processes: list[ForkProcess], root: Path, at_least: int) -> int:
+    """Kill the second rank, its part of a checkpoint half written and `at_least` others complete; that one's update."""
+    victim = processes[1]
+    assert victim.pid is not None
+    while victim.is_alive():
+        if len(checkpoint.checkpoints(root)) >= at_least and any(unfinished(root)):
+            os.kill(victim.pid, signal.SIGSTOP)
+            time.sleep(0.05)  # what the first rank can do alone it has done
+            half = list(unfinished(root))
+            if half:
+                victim.kill()
+                return int(half[0].name.split("-")[1].split(".")[0])
+            os.kill(victim.pid, signal.SIGCONT)
+    raise AssertionError("the run ended before it was caught writing")
+
+
+def unfinished(root: Path) -> Iterator[Path]:
+    """Folders of checkpoints of which the second rank's last file is not there yet."""
+    for path in root.glob(".update-*.partial"):
+        if not path.name.endswith(".old.partial") and not (path / "optimizer-1-of-2.safetensors").exists():
+            yield path
+
+
+def test_killed_twice_while_writing_it_ends_with_the_same_bytes(shards: Path, tmp_path: Path) -> None:
+    undisturbed, work = tmp_path / "undisturbed", tmp_path / "work"
+    assert codes(begin(shards, undisturbed, {"expert": 2})) == [0, 0]
+    root = work / "checkpoints"
+    for at_least in (1, 4):
+        processes = begin(shards, work, {"expert": 2})
+        writing = kill_while_writing(processes, root, at_least)
+        assert codes(processes) == [3, -signal.SIGKILL]
+        newest = checkpoint.newest(root)
+        assert newest is not None
+        assert checkpoint.number(newest) == writing - 1
+    assert codes(begin(shards, work, {"expert": 2})) == [0, 0]
+    assert_same(work, undisturbed)
+    assert not list(root.glob(".*"))
+    assert len(list((work / "final").glob("model-*-of-2.safetensors"))) == 2
+
+
+def back_to(work: Path, update: int) -> None:
+    """As if the run had been lost after an update."""
+    shutil.rmtree(work / "final")
+    for directory in checkpoint.checkpoints(work / "checkpoints"):
+        if checkpoint.number(directory) > update:
+            shutil.rmtree(directory)
+
+
+def test_a_run_goes_on_in_other_layouts(shards: Path, tmp_path: Path) -> None:
+    """Two copies of the model, then two halves of its experts, then one rank: one run, to float32's rounding."""
+    alone, work = tmp_path / "alone", tmp_path / "work"
+    assert codes(begin(shards, alone, {}, ranks=1)) == [0]
+    for update, layout, ranks in ((4, {}, 2), (7, {"expert": 2}, 2), (10, {}, 1)):
+        assert codes(begin(shards, work, layout, ranks)) == [0] * ranks
+        state = checkpoint.load_state(work / "checkpoints" / f"update-{update:08d}")
+        assert (state["ranks"], state["layout"]["expert"]) == (ranks, layout.get("expert", 1))
+        assert state["samples"] == checkpoint.load_state(alone / "checkpoints" / f"update-{update:08d}")["samples"]
+        if update < 10:
+            back_to(work, update)
+    expected, got = (checkpoint.load_model(run / "final").state_dict() for run in (alone, work))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(got[name], tensor, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+    for mine, other in zip(lines(work), lines(alone), strict=True):
+        if mine["event"] == "update":
+            assert mine["loss"] == pytest.approx(other["loss"], rel=1e-5)

@@ -1,0 +1,337 @@
+"""The dry run: every rank's part of the network and of its optimizer on the meta device, checked and weighed.
+
+Tensors of the meta device have shapes and no numbers, so that a trillion parameters take seconds. What is built is what
+a run builds: `Transformer` with the rank's layers and experts, `MuonClip` over them with the rank's matrices. Copies of
+the model hold the same, so the ranks of one copy are built, and of each pipeline position one optimizer, whose cuts say
+what all its ranks own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+
+from model.config import ModelConfig
+from model.footprint import Footprint, MemoryConfig, Precision, activation_bytes
+from model.transformer import Transformer
+from training.config import PretrainConfig
+from training.expert_parallel import outline, pieces
+from training.layout import Layout, costs
+from training.mesh import Mesh
+from training.muonclip import MuonClip
+from training.parallel import World
+from training.plan import Hardware
+from training.schedule import Stage
+from training.traffic import GRADIENT_BYTES, Batch, Sent, batch, in_flight, sent
+
+WASTE = 1.0  # padding beside samples from which a plan is refused
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one stage asks of a rank between forward and backward; bytes."""
+
+    stage: str
+    activations: int
+    """Kept on the device, of as many micro-batches as are under way at once."""
+    host: int
+    """Kept in the host's memory."""
+    layer: int
+    """For one layer while its backward runs: what is computed again, and what comes back from the host."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """The ranks of one pipeline position: all hold as much, and the one that owns most of the optimizer is weighed."""
+
+    pipeline: int
+    layers: list[int]
+    heaviest: int
+    """That rank's number."""
+    parameters: int
+    """Numbers that a rank holds and trains."""
+    matrices: int
+    """Of those, matrices that Muon updates."""
+    weights: int
+    """Bytes, correction biases included."""
+    gradients: int
+    """Bytes, float32."""
+    optimizer: int
+    """Bytes of masters, momentum and moments."""
+    optimizer_mean: float
+    """The same over the ranks of the position."""
+    step: int
+    """Bytes of the optimizer's step: the updates of all matrices, and the products of those owned."""
+    loads: list[Load]
+    """By stage."""
+    under_way: int
+    """Micro-batches whose activations the rank holds at most, counted by pieces."""
+    compute: float
+    """Operations of a micro-batch beside the mean of all positions: the largest sets the pipeline's pace."""
+    owners: float
+    """Newton-Schulz's cost of the rank that owns most, beside the mean of the position's ranks."""
+    sent: Sent
+    """In an update of the first stage."""
+
+    @property
+    def load(self) -> Load:
+        """Of the stage that asks most."""
+        return max(self.loads, key=lambda load: load.activations + load.layer)
+
+    @property
+    def state(self) -> int:
+        """Bytes that stay from update to update: weights, gradients, optimizer."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the device that are taken at once, at most."""
+        return self.state + max(self.load.activations + self.load.layer, self.step)
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """The answer."""
+
+    ranks: int
+    data: int
+    """Copies of the model."""
+    layout: Layout
+    weight_dtype: str
+    weight_bytes: int
+    tensors: int
+    """Parameters of the network by name."""
+    parameters: int
+    """Numbers that are trained, of one copy."""
+    positions: list[Position]
+    batches: dict[str, Batch]
+    """By stage."""
+    device_bytes: float
+    problems: list[str]
+    """Why it cannot run so; empty where it can."""
+
+    @property
+    def worst(self) -> Position:
+        """Where a rank takes most."""
+        return max(self.positions, key=lambda position: position.peak)
+
+    @property
+    def mean_state(self) -> float:
+        """Bytes of weights, gradients and optimizer, over all ranks: what `training.plan` says in closed form."""
+        held = [each.weights + each.gradients + each.optimizer_mean for each in self.positions]
+        return sum(held) / len(held)
+
+
+def stand_in(layout: Layout, rank: int, ranks: int) -> Mesh:
+    """The mesh of `rank` among `ranks` that do not exist: places and sizes without process groups."""
+    place, data = layout.place(rank, ranks), layout.data(ranks)
+    return Mesh(
+        layout,
+        World(rank, ranks),
+        data=World(place.data * layout.expert + place.expert, data * layout.expert),
+        expert=World(place.expert, layout.expert),
+        expert_data=World(place.data, data),
+        pipeline=World(place.pipeline, layout.pipeline),
+    )
+
+
+def part(model: ModelConfig, mesh: Mesh, dtype: torch.dtype) -> Transformer:
+    """A rank's part of the network, on the meta device."""
+    return outline(model, mesh.expert, mesh.layout.held(model, mesh.place.pipeline)).to(dtype)
+
+
+def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
+    """Build and weigh a run of `config` on `ranks` of `hardware`; `LayoutError` where they hold no whole copies."""
+    model, layout = config.model, config.run.layout
+    layout.require(model)
+    data, dtype = layout.data(ranks), getattr(torch, config.weights)
+    whole = {name: tuple(parameter.shape) for name, parameter in outline(model, World()).named_parameters()}
+    problems = _uncovered(whole, model, layout, dtype)
+    batches = {stage.name: batch(stage, layout, ranks, config.run.micro_batch) for stage in config.stages.stages}
+    positions = [_position(config, layout, ranks, rank, dtype, batches) for rank in range(layout.pipeline)]
+    mean = sum(position.compute for position in positions) / layout.pipeline
+    positions = [replace(position, compute=position.compute / mean) for position in positions]
+    problems += [text for stage in config.stages.stages for text in _unshared(stage, batches[stage.name], config)]
+    problems += _too_large(positions, hardware)
+    return DryRun(
+        ranks=ranks,
+        data=data,
+        layout=layout,
+        weight_dtype=str(dtype).removeprefix("torch."),
+        weight_bytes=dtype.itemsize,
+        tensors=len(whole),
+        parameters=sum(torch.Size(shape).numel() for shape in whole.values()),
+        positions=positions,
+        batches=batches,
+        device_bytes=hardware.memory_bytes,
+        problems=problems,
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- checks
+
+
+def _uncovered(whole: dict[str, tuple[int, ...]], model: ModelConfig, layout: Layout, dtype: torch.dtype) -> list[str]:
+    """Parameters that the ranks of one copy do not hold exactly once: each on one pipeline position, an expert on one
+    of its ranks, all else on each."""
+    held: dict[str, dict[int, list[range]]] = {}
+    problems = []
+    for rank in range(layout.copy_ranks):
+        mesh = stand_in(layout, rank, layout.copy_ranks)
+        network = part(model, mesh, dtype)
+        cut = pieces(network)
+        for name, parameter in network.named_parameters():
+            shape, start = tuple(parameter.shape), cut.get(name, (0, 0))[0]
+            if name not in whole or shape[1:] != whole[name][1:]:
+                problems.append(f"rank {rank} has {name} of shape {shape}, the network {whole.get(name, 'none')}")
+            rows = range(start, start + shape[0])  # of dimension 0: experts, where they are cut
+            held.setdefault(name, {}).setdefault(mesh.place.pipeline, []).append(rows)
+    for name, shape in whole.items():
+        positions = held.get(name, {})
+        if len(positions) != 1:
+            problems.append(f"{name} lies on the pipeline positions {sorted(positions) or 'none'}: it must be on one")
+            continue
+        parts = sorted(next(iter(positions.values())), key=lambda rows: rows.start)
+        alike = parts == [range(shape[0])] * layout.expert
+        once = [0, *(rows.stop for rows in parts)] == [*(rows.start for rows in parts), shape[0]]
+        if not alike and not once:
+            problems.append(f"{name} is held as {parts}: neither whole on every rank nor once over all")
+    return problems
+
+
+def _unshared(stage: Stage, shares: Batch, config: PretrainConfig) -> Iterable[str]:
+    if not shares.fewest:
+        yield (
+            f"stage {stage.name!r} has a batch of {stage.batch:,} for {shares.ranks:,} data-parallel ranks (ranks / "
+            f"pipeline): some would have no sample; raise the batch, or take fewer ranks or more pipeline ranks"
+        )
+    elif shares.padding > WASTE:
+        yield (
+            f"stage {stage.name!r}: its {stage.batch:,} samples on {shares.ranks:,} data-parallel ranks in "
+            f"micro-batches of {config.run.micro_batch} are {shares.padding:.1f} samples of padding for each; lower "
+            "run.micro_batch, raise the batch or take fewer ranks"
+        )
+
+
+def _too_large(positions: list[Position], hardware: Hardware) -> Iterable[str]:
+    worst = max(positions, key=lambda position: position.peak)
+    if worst.peak > hardware.memory_bytes:
+        yield (
+            f"rank {worst.heaviest} (pipeline position {worst.pipeline}) needs {worst.peak / 2**30:.1f} GiB in stage "
+            f"{worst.load.stage!r} and its device has {hardware.memory_bytes / 2**30:.1f}: keep less of the "
+            "activations (run.memory, run.memory_of), lower run.micro_batch, or take more ranks"
+        )
+
+
+# -------------------------------------------------------------------------------------------------------------- weights
+
+
+def _position(
+    config: PretrainConfig, layout: Layout, ranks: int, rank: int, dtype: torch.dtype, batches: dict[str, Batch]
+) -> Position:
+    """The ranks at pipeline position `rank`; `compute` is still absolute."""
+    model, data = config.model, layout.data(ranks)
+    mesh = stand_in(layout, rank * data * layout.expert, ranks)
+    network = part(model, mesh, dtype)
+    numbers = {name: parameter.numel() for name, parameter in network.named_parameters()}
+    cut = pieces(network)
+    total, experts = sum(numbers.values()), sum(numbers[name] for name in cut)
+    size = dtype.itemsize
+    biases = sum(buffer.numel() * buffer.itemsize for buffer in network.buffers())
+    optimizer = MuonClip.for_model(network, config.optimizer, mesh)
+    owned = [_owned(optimizer, reader, mesh.data.size) for reader in range(mesh.data.size)]
+    heaviest = max(range(len(owned)), key=lambda reader: owned[reader].state + owned[reader].step)
+    layers = sorted(network.held)
+    first = config.stages.stages[0]
+    rows = 4 if config.dtype == "float32" else 2
+    # what is made again is sent again
+    passes = 5 if {"layers", "dispatch"} & set(config.run.memory_in(first.name).recompute) else 4
+    shares = batches[first.name]
+    tokens = shares.micro_batches * config.run.micro_batch if layout.pipeline > 1 else shares.most
+    layer, dense, head = costs(model)
+    last = model.num_hidden_layers - 1 in network.held
+    compute = sum(dense if at < model.first_k_dense_replace else layer for at in layers) + last * head
+    mean_cost = sum(each.cost for each in owned) / len(owned)
+    return Position(
+        pipeline=rank,
+        layers=layers,
+        heaviest=mesh.world.rank + heaviest,
+        parameters=total,
+        matrices=optimizer.matrices,
+        weights=size * total + biases,
+        gradients=GRADIENT_BYTES * total,
+        optimizer=owned[heaviest].state,
+        optimizer_mean=sum(each.state for each in owned) / len(owned),
+        step=owned[heaviest].step,
+        loads=[_load(config, layout, rank, stage, batches[stage.name], size) for stage in config.stages.stages],
+        under_way=max(sum(held) for held in in_flight(layout, rank, shares.micro_batches)),
+        compute=compute,
+        owners=max(each.cost for each in owned) / mean_cost if mean_cost else 1.0,
+        sent=sent(
+            model,
+            layout,
+            ranks,
+            layout.layers(model),
+            rank,
+            tokens * first.sequence_length,
+            total - experts,
+            experts,
+            size,
+            row_bytes=rows,
+            passes=passes,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Owned:
+    state: int
+    step: int
+    cost: int
+
+
+def _owned(optimizer: MuonClip, reader: int, readers: int) -> _Owned:
+    """What data-parallel rank `reader` of a position owns of the optimizer."""
+    state = step = cost = largest = 0
+    stacks, rest = optimizer.shares
+    for stack in stacks:
+        holder = reader * stack.holders.size // readers  # the ranks of a data index hold different experts
+        slots = stack.cuts[holder + 1] - stack.cuts[holder]
+        matrix, master = stack.n * stack.m, _master(stack.dtype)
+        state += slots * matrix * (4 + master)
+        cost += slots * stack.cost
+        # what every holder gets, and the owner's new masters, are there until all is checked
+        step += 2 * stack.size * matrix + slots * matrix * master
+        # direction, two iterates, and at most four products of the smaller side
+        largest = max(largest, slots * (8 * matrix + 8 * stack.n * stack.n))
+    for adamw in rest:
+        for piece in adamw.pieces[reader * adamw.holders.size // readers]:
+            state += (piece.stop - piece.start) * (8 + _master(piece.parameter.dtype))
+    return _Owned(state, step + largest, cost)
+
+
+def _master(dtype: torch.dtype) -> int:
+    """Bytes of the float32 master of a weight; a float32 weight is its own."""
+    return 0 if dtype == torch.float32 else 4
+
+
+def _load(config: PretrainConfig, layout: Layout, rank: int, stage: Stage, shares: Batch, size: int) -> Load:
+    """The activations of a stage, at the moment when most are there."""
+    model, memory = config.model, config.run.memory_in(stage.name)
+    precision: Precision = "float32" if config.dtype == "float32" else "autocast" if size == 4 else "bfloat16"
+    rows = min(config.run.micro_batch, shares.most)
+
+    def kept(layers: Iterable[int], memory: MemoryConfig) -> Footprint:
+        here = model.n_routed_experts // layout.expert
+        return activation_bytes(model, memory, stage.sequence_length, rows, precision, list(layers), here)
+
+    own = layout.layers(model)[rank :: layout.pipeline]
+    each = [kept(piece, memory) for piece in own]
+    states = set(in_flight(layout, rank, shares.micro_batches))
+    device = max(sum(n * one.device for n, one in zip(held, each, strict=True)) for held in states)
+    host = max(sum(n * one.host for n, one in zip(held, each, strict=True)) for held in states)
+    one = own[0][-1:]  # a layer of experts where there is one
+    again = kept(one, MemoryConfig()).device if "layers" in memory.recompute else 0
+    return Load(stage.name, device, host, again + kept(one, memory).host)
