@@ -172,7 +172,7 @@ class _Norm:
         self._kernels = _native(norm.weight, dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self._kernels is not None:
+        if self._kernels is not None and x.dtype in (torch.bfloat16, torch.float32):
             return self._kernels.norm(x, self._weight, self._eps)
         return F.rms_norm(x.float(), self._weight.shape, self._weight, self._eps).to(self._dtype)
 
