@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model import kernels
 from model.config import ModelConfig
 from model.memory import PLAIN, Keep
 from model.precision import compute_dtype
@@ -50,10 +51,14 @@ class RMSNorm(nn.Module):
 
 
 class _RMSNorm(torch.autograd.Function):
-    """RMSNorm in few passes over memory: torch has no fused one for CPUs (5 ms against 13 to 20; docs/model.md)."""
+    """RMSNorm in few passes over memory: torch has no fused one for CPUs (docs/model.md)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        if kernels.takes_rows(x, dtype):
+            y, inverse = kernels.rms_norm(x, weight, eps)
+            ctx.save_for_backward(x, weight, inverse)
+            return y
         x32 = x.float()
         inverse = torch.linalg.vector_norm(x32, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, inverse)
@@ -62,6 +67,9 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         x, weight, inverse = ctx.saved_tensors
+        if kernels.takes_rows(x, grads[0].dtype):
+            dx, dweight = kernels.rms_norm_backward(grads[0], x, weight, inverse)
+            return dx, dweight.to(weight.dtype), None, None
         w32, normed = weight.float(), x.float() * inverse
         by_weight = grads[0].float() * normed
         shared = (by_weight @ w32)[..., None].div_(x.shape[-1])

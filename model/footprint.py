@@ -96,7 +96,7 @@ def activation_bytes(
     """What `rows` sequences leave between forward and backward, loss and balance loss included, no document mask.
 
     Exact for the CPU's kernels (tests/model/test_footprint.py counts every storage), but for 64 rows of slack behind
-    each grouped product. A GPU's attention keeps 4 bytes a token and head more.
+    each grouped product in float32.
 
     Args:
         config: the network.
@@ -138,6 +138,8 @@ def activation_bytes(
             for dims in (c.qk_head_dim, c.qk_head_dim, c.qk_nope_head_dim + c.v_head_dim):
                 kept.add("attention", size * heads * dims * tokens)
         kept.add("attention", size * heads * c.v_head_dim * tokens)
+        if size == 2:
+            kept.add("attention", 4 * heads * tokens)  # log sum exp
 
     def mixture() -> None:
         for numbers in (c.n_routed_experts, 1, 1, 1):  # scores; sums of scores, twice; the mask of padding

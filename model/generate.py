@@ -1,9 +1,8 @@
 """Text out of a model: batched sampling over a cache of latents, rows coming and going.
 
-Shape suffixes: N rows under way, S prompt length, T cached tokens, D hidden, V vocabulary, L layers, H heads, C latent
-rank, R rotated dimensions, K = C + R: all that the cache keeps of a token and layer (DeepSeek-V2 report 2.1.2).
+Shape suffixes: N rows under way, P different prompts, S prompt length, D hidden, V vocabulary.
 
-The keys' and values' up-projections are absorbed into the query and the output: decoding reads the latents alone.
+Prompts run through the model as in training; then `model/decode.py` takes a token of every row at once.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from model.decode import Decoder, LatentCache
 from model.moe import MixtureOfExperts
-from model.precision import compute_dtype
 from model.transformer import DecoderLayer, Transformer
 
 PREFILL_TOKENS = 16_384  # prompt tokens, padding included, that run through the model at once
@@ -97,8 +96,9 @@ def requests_for(
 class Generator:
     """Continuous batching over one model: a finished row's place goes to the next request at once.
 
-    Weights are read anew in every step, so that a trainer may change them between calls. Memory: the cache holds
-    max_rows x (longest row) x layers x (kv_lora_rank + qk_rope_head_dim) numbers of the weights' dtype.
+    Weights are read anew in every call, so that a trainer may change them between calls. Memory: a copy of the weights
+    in the dtype that the layers compute in, and a cache of max_rows x (longest row under way) x layers x (kv_lora_rank
+    + qk_rope_head_dim) numbers of it.
     """
 
     def __init__(self, model: Transformer, *, max_rows: int = 64) -> None:
@@ -127,7 +127,8 @@ class Generator:
         """
         source = enumerate(requests)
         rows: list[_Row] = []
-        cache = _LatentCache(self.model, self.max_rows)
+        cache = LatentCache(self.model, self.max_rows)
+        decoder = Decoder(self.model, self.max_rows)
         exhausted = False
         while True:
             fresh: list[_Row] = []
@@ -140,10 +141,10 @@ class Generator:
             if not rows and not fresh:
                 return
             # the rows under way first: a new row's first token comes from its prompt
-            hidden = [self._decode(rows, cache)] if rows else []
-            hidden += [self._prefill(group, cache) for group in _groups(fresh)]
+            streams = [decoder.step(self._newest(rows), cache)] if rows else []
+            streams += [self._prefill(group, cache) for group in _groups(fresh)]
             rows += fresh
-            self._sample(rows, torch.cat(hidden))
+            _sample(rows, decoder.logits(torch.cat(streams)))
             if on_token is not None:
                 for row in rows:
                     on_token(row.index, row.tokens[-1])
@@ -179,7 +180,7 @@ class Generator:
         uniforms = torch.rand(request.max_new_tokens, generator=stream, dtype=torch.float64)
         return _Row(index, request, uniforms.tolist())
 
-    def _prefill(self, rows: list[_Row], cache: _LatentCache) -> Tensor:
+    def _prefill(self, rows: list[_Row], cache: LatentCache) -> Tensor:
         """Runs prompts side by side, padded on the right where nothing looks; the last tokens' hidden states (N, D).
 
         A prompt that several rows share (the responses of RL) runs once.
@@ -199,104 +200,52 @@ class Generator:
             attention = layer.self_attn
             normed = layer.input_layernorm(x_PSD)
             latent = attention.latent(normed, by)
-            keys_PSK = torch.cat(latent, dim=-1).to(cache.keys_LNTK.dtype)
-            cache.keys_LNTK[depth, new, : tokens_PS.shape[1]] = keys_PSK[own_N]
+            cache.fill(depth, new, (latent[0][own_N], latent[1][own_N]))
             x_PSD = x_PSD + attention.attend(attention.query_latent(normed), latent, by, None)[0]
             x_PSD = x_PSD + _feed_forward(layer, x_PSD)
-        return self.model.final_norm(x_PSD[own_N, lengths_N - 1])
+        return x_PSD[own_N, lengths_N - 1]
 
-    def _decode(self, rows: list[_Row], cache: _LatentCache) -> Tensor:
-        """Feeds every row its newest token; hidden states (N, D)."""
-        device = self.model.embed_tokens.weight.device
-        tokens_N1 = torch.tensor([[row.tokens[-1]] for row in rows], device=device)
-        lengths_N = torch.tensor(cache.lengths, device=device)
-        cache.extend()
-        by = self.model.rotation(lengths_N[:, None])
-        x_N1D = self.model.embed_tokens(tokens_N1)
-        here = torch.arange(len(rows), device=device)
-        longest = max(cache.lengths)
-        unseen_NT = torch.arange(longest, device=device) > lengths_N[:, None]
-        for depth, layer in enumerate(self.model.blocks()):
-            attention = layer.self_attn
-            normed = layer.input_layernorm(x_N1D)
-            keys_NTK = cache.keys_LNTK[depth, : len(rows), :longest]
-            latent = torch.cat(attention.latent(normed, by), dim=-1)
-            keys_NTK[here, lengths_N] = latent[:, 0].to(keys_NTK.dtype)
-            queries = attention.queries(attention.query_latent(normed), by)
-            x_N1D = x_N1D + attention.attend_cached(queries, keys_NTK, unseen_NT)
-            x_N1D = x_N1D + _feed_forward(layer, x_N1D)
-        return self.model.final_norm(x_N1D[:, 0])
+    def _newest(self, rows: list[_Row]) -> Tensor:
+        return torch.tensor([row.tokens[-1] for row in rows], device=self.model.embed_tokens.weight.device)
 
-    def _sample(self, rows: list[_Row], hidden_ND: Tensor) -> None:
-        """Appends one token to every row."""
-        logits_NV = self.model.logits(hidden_ND).float()
-        log_p_NV = logits_NV.log_softmax(-1)
-        bad = ~torch.isfinite(log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
-        if bad.any():
-            index = rows[int(bad.nonzero()[0])].index
-            raise ValueError(f"request {index}: the model's logits are not finite; its weights or its input are broken")
-        device = logits_NV.device
-        heats = [row.request.temperature for row in rows]
-        heat_N1 = torch.tensor(heats, device=device)[:, None]
-        tempered_NV = log_p_NV
-        if any(heat not in (0, 1) for heat in heats):
-            tempered_NV = (logits_NV / heat_N1.where(heat_N1 > 0, 1.0)).log_softmax(-1)
-        p_NV = tempered_NV.double().exp_()
-        for place, row in enumerate(rows):
-            if row.request.top_p < 1:
-                p_NV[place] = _nucleus(p_NV[place], row.request.top_p)
-        uniform_N1 = torch.tensor([[row.uniforms[len(row.tokens)]] for row in rows], device=device, dtype=torch.float64)
-        cumulated_NV = p_NV.cumsum_(-1)
-        drawn_N1 = torch.searchsorted(cumulated_NV, uniform_N1 * cumulated_NV[:, -1:], right=True)
-        drawn_N1 = drawn_N1.clamp_(max=logits_NV.shape[-1] - 1)
+
+def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
+    """Appends one token to every row."""
+    log_p_NV = logits_NV.log_softmax(-1)
+    bad = ~torch.isfinite(log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
+    if bad.any():
+        index = rows[int(bad.nonzero()[0])].index
+        raise ValueError(f"request {index}: the model's logits are not finite; its weights or its input are broken")
+    heats = [row.request.temperature for row in rows]
+    heat_N1 = torch.tensor(heats, device=logits_NV.device)[:, None]
+    tempered_NV = log_p_NV
+    if any(heat not in (0, 1) for heat in heats):
+        tempered_NV = (logits_NV / heat_N1.where(heat_N1 > 0, 1.0)).log_softmax(-1)
+    if not any(heats):
+        drawn_N1 = logits_NV.argmax(-1, keepdim=True)
+    else:
+        drawn_N1 = _draw(rows, tempered_NV)
         if 0 in heats:
             drawn_N1 = drawn_N1.where(heat_N1 > 0, logits_NV.argmax(-1, keepdim=True))
-        tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
-        chosen = zip(rows, drawn_N1.tolist(), log_p_NV.gather(1, drawn_N1).tolist(), tempered_N1.tolist(), strict=True)
-        for row, (token,), (log_p,), (tempered,) in chosen:
-            row.tokens.append(token)
-            row.log_probs.append(log_p)
-            row.tempered.append(tempered)
+    tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
+    chosen = zip(rows, drawn_N1.tolist(), log_p_NV.gather(1, drawn_N1).tolist(), tempered_N1.tolist(), strict=True)
+    for row, (token,), (log_p,), (tempered,) in chosen:
+        row.tokens.append(token)
+        row.log_probs.append(log_p)
+        row.tempered.append(tempered)
 
 
-class _LatentCache:
-    """Latents and rotated keys of the rows under way, which lie first and close together."""
-
-    def __init__(self, model: Transformer, max_rows: int) -> None:
-        config = model.config
-        self.lengths: list[int] = []
-        self._limit = config.max_position_embeddings
-        width = config.kv_lora_rank + config.qk_rope_head_dim
-        weight = model.embed_tokens.weight
-        # zeros: what a row has not written yet is multiplied by a weight of 0, and 0 times garbage may be NaN
-        self.keys_LNTK = weight.new_zeros(config.num_hidden_layers, max_rows, 0, width, dtype=compute_dtype(weight))
-
-    def _reach(self, tokens: int) -> None:
-        have = self.keys_LNTK.shape[2]
-        if tokens > have:
-            more = min(max(tokens, 2 * have, 64), self._limit) - have
-            room = self.keys_LNTK.new_zeros(*self.keys_LNTK.shape[:2], more, self.keys_LNTK.shape[3])
-            self.keys_LNTK = torch.cat([self.keys_LNTK, room], dim=2)
-
-    def add(self, lengths: list[int]) -> slice:
-        """Room for new rows of these lengths, after the present ones."""
-        start = len(self.lengths)
-        self._reach(max(lengths))
-        self.lengths += lengths
-        return slice(start, len(self.lengths))
-
-    def extend(self) -> None:
-        """Room for one more token in every row."""
-        self.lengths = [length + 1 for length in self.lengths]
-        self._reach(max(self.lengths))
-
-    def drop(self, place: int) -> None:
-        """Ends a row; the last one moves into its place."""
-        last = len(self.lengths) - 1
-        if place != last:
-            self.keys_LNTK[:, place] = self.keys_LNTK[:, last]
-            self.lengths[place] = self.lengths[last]
-        self.lengths.pop()
+def _draw(rows: list[_Row], log_p_NV: Tensor) -> Tensor:
+    """A token of every row by its own random number and its top_p, (N, 1)."""
+    p_NV = log_p_NV.double().exp_()
+    for place, row in enumerate(rows):
+        if row.request.top_p < 1:
+            p_NV[place] = _nucleus(p_NV[place], row.request.top_p)
+    uniforms = [[row.uniforms[len(row.tokens)]] for row in rows]
+    uniform_N1 = torch.tensor(uniforms, device=p_NV.device, dtype=torch.float64)
+    cumulated_NV = p_NV.cumsum_(-1)
+    drawn_N1 = torch.searchsorted(cumulated_NV, uniform_N1 * cumulated_NV[:, -1:], right=True)
+    return drawn_N1.clamp_(max=p_NV.shape[-1] - 1)
 
 
 def _groups(rows: list[_Row]) -> list[list[_Row]]:

@@ -13,15 +13,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model import kernels
 from model.precision import compute_dtype
 
-CHUNK_NUMBERS = 1 << 21  # logits held at once on a CPU; half as many cost one more pass over the weight's gradient
+CHUNK_NUMBERS = 1 << 23  # logits held at once on a CPU; fewer cost more passes over the weight's gradient
 GPU_CHUNK_NUMBERS = 1 << 27  # on a GPU, 0.5 GB in float32: 800 tokens of K2's vocabulary, enough to fill it
 
 
 def _chunk(weight_VD: Tensor) -> int:
     """Tokens of a chunk."""
     return max(1, (GPU_CHUNK_NUMBERS if weight_VD.is_cuda else CHUNK_NUMBERS) // len(weight_VD))
+
+
+def _loss_and_gradient(logits_CV: Tensor, target_C: Tensor) -> tuple[Tensor, Tensor]:
+    """-log p(target) of each row, float32 (C,), and its gradient by the logits; both 0 where a target is below 0."""
+    if kernels.takes(logits_CV):
+        return kernels.cross_entropy(logits_CV, target_C), logits_CV
+    kept_C1, target_C1 = target_C[:, None] >= 0, target_C[:, None].clamp(min=0)
+    p_CV = logits_CV.softmax(-1, dtype=torch.float32)
+    # log sum exp without another pass of exponentials: the largest p is exp(largest logit - log sum exp)
+    log_z_C1 = logits_CV.amax(-1, keepdim=True).float() - p_CV.amax(-1, keepdim=True).log()
+    loss_C1 = (log_z_C1 - logits_CV.gather(1, target_C1)) * kept_C1
+    d_CV = p_CV.scatter_add_(1, target_C1, torch.full_like(log_z_C1, -1.0)).mul_(kept_C1)
+    return loss_C1[:, 0], d_CV.to(logits_CV.dtype)
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -33,22 +47,17 @@ class _CrossEntropy(torch.autograd.Function):
         w_VD = weight_VD.to(dtype)
         loss = hidden_TD.new_zeros((), dtype=torch.float32)
         d_hidden = torch.empty_like(hidden_TD) if wants else None
-        d_weight = torch.zeros_like(weight_VD, dtype=torch.float32) if wants else None
+        d_weight = torch.zeros_like(weight_VD, dtype=torch.float32) if wants and not len(hidden_TD) else None
         for start in range(0, len(hidden_TD), _chunk(weight_VD)):
             rows = slice(start, start + _chunk(weight_VD))
-            kept_C1 = targets_T[rows, None] != ignore
-            target_C1 = targets_T[rows, None].where(kept_C1, 0)
             h_CD = hidden_TD[rows].to(dtype)
-            logits_CV = h_CD @ w_VD.T
-            p_CV = logits_CV.softmax(-1, dtype=torch.float32)
-            # log sum exp without another pass of exponentials: the largest p is exp(largest logit - log sum exp)
-            log_z_C1 = logits_CV.amax(-1, keepdim=True).float() - p_CV.amax(-1, keepdim=True).log()
-            loss += ((log_z_C1 - logits_CV.gather(1, target_C1)) * kept_C1).sum()
-            if d_hidden is None or d_weight is None:
+            loss_C, d_CV = _loss_and_gradient(h_CD @ w_VD.T, targets_T[rows].where(targets_T[rows] != ignore, -1))
+            loss += loss_C.sum()
+            if d_hidden is None:
                 continue
-            d_CV = p_CV.scatter_add_(1, target_C1, torch.full_like(log_z_C1, -1.0)).to(dtype)
-            d_hidden[rows] = (d_CV @ w_VD) * kept_C1
-            d_weight += d_CV.T @ (h_CD * kept_C1)
+            d_hidden[rows] = d_CV @ w_VD
+            product = d_CV.T @ h_CD
+            d_weight = product.float() if d_weight is None else d_weight.add_(product)
         ctx.save_for_backward(d_hidden, d_weight)
         ctx.weight_dtype = weight_VD.dtype
         return loss
@@ -57,7 +66,9 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor):
         d_hidden, d_weight = ctx.saved_tensors
         scale = grads[0]
-        return d_hidden * scale.to(d_hidden.dtype), (d_weight * scale).to(ctx.weight_dtype), None, None, None
+        scaled = torch.empty_like(d_weight, dtype=ctx.weight_dtype)
+        torch.mul(d_weight, scale, out=scaled)  # the product in float32, without a tensor for it
+        return d_hidden * scale.to(d_hidden.dtype), scaled, None, None, None
 
 
 def fused_cross_entropy(

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model import kernels
 from model.attention import Linear
 from model.config import ModelConfig
 from model.fused import fused
@@ -116,11 +117,15 @@ def _bucket(rows: int) -> int:
     return 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
 
 
+def _places(ends_E: Tensor, begins_E: Tensor) -> Tensor:
+    """Where the rows of groups that lie one after the other go, when each group begins at its `begins_E`."""
+    starts_E = F.pad(ends_E[:-1], (1, 0))
+    return torch.arange(int(ends_E[-1])) + (begins_E - starts_E).repeat_interleave(ends_E - starts_E)
+
+
 def _padded_matmul(a_NI: Tensor, b_EIO: Tensor, ends_E: Tensor, most: int) -> Tensor:
     """Groups of at most `most` rows in one batched product, each filled up with zeros."""
-    starts_E = F.pad(ends_E[:-1], (1, 0))
-    shift_E = torch.arange(len(b_EIO), dtype=torch.int64) * most - starts_E
-    place_N = torch.arange(len(a_NI)) + shift_E.repeat_interleave(ends_E - starts_E)
+    place_N = _places(ends_E, torch.arange(len(b_EIO)) * most)
     filled = a_NI.new_zeros(len(b_EIO) * most, a_NI.shape[1]).index_copy_(0, place_N, a_NI)
     return torch.bmm(filled.unflatten(0, (-1, most)), b_EIO).flatten(0, 1).index_select(0, place_N)
 
@@ -151,14 +156,24 @@ def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
                 rows = a[start:stop] if stop <= len(a) else F.pad(a[start:end], (0, 0, 0, stop - end))
                 torch.mm(rows, weight, out=out[start:stop])  # beyond `end` the next group writes over it
         return out[: len(a)]
-    sums = a.new_zeros(len(groups), len(a), b.shape[-1])
-    for (start, end), total in zip(groups, sums.unbind(), strict=True):
+    sums = a.new_empty(len(groups), len(a), b.shape[-1])
+    left, begins = a.mT, [start for start, _ in groups]
+    if a.dtype != torch.float32:  # each group of rows at a place of its own, zeros between what it has and its size
+        size_E = torch.tensor([size(end - start) for start, end in groups])
+        begins = (size_E.cumsum(0) - size_E).tolist()
+        place_N = _places(ends_E, torch.tensor(begins))
+        source = torch.zeros(int(size_E.sum()), dtype=torch.int64)
+        source[place_N] = torch.arange(len(place_N))
+        left = left.index_select(0, source)  # five times as fast as index_copy_
+    for (start, end), begin, total in zip(groups, begins, sums.unbind(), strict=True):
         if start < end:
-            more = size(end - start) - (end - start)
-            left, right = F.pad(a.mT[start:end], (0, 0, 0, more)), b[start : end + more]
-            if len(right) < len(left):
-                right = F.pad(b[start:end], (0, 0, 0, more))
-            torch.mm(left.mT, right, out=total)
+            stop = start + size(end - start)
+            right = b[start:stop] if stop <= len(b) else F.pad(b[start:], (0, 0, 0, stop - len(b)))
+            if a.dtype != torch.float32:
+                left[begin + end - start : begin + len(right)].zero_()
+            torch.mm(left[begin : begin + len(right)].mT, right, out=total)
+        else:
+            total.zero_()
     return sums
 
 
@@ -177,6 +192,26 @@ class _GroupedLinear(torch.autograd.Function):
         dx_NI = grouped_matmul(dy_NO, w_EOI, ends_E) if ctx.needs_input_grad[0] else None
         dw_EOI = grouped_matmul(dy_NO.mT, x_NI, ends_E) if ctx.needs_input_grad[1] else None
         return dx_NI, dw_EOI, None
+
+
+class _GroupedPair(torch.autograd.Function):
+    """Two `_GroupedLinear` of the same rows as one: on a CPU a call costs as much as the product of 40 rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, gate_EOI: Tensor, up_EOI: Tensor, ends_E: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x_NI, gate_EOI, up_EOI, ends_E)
+        gate_NO, up_NO = grouped_matmul(x_NI, torch.cat([gate_EOI, up_EOI], 1).mT, ends_E).chunk(2, -1)
+        return gate_NO.contiguous(), up_NO.contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x_NI, gate_EOI, up_EOI, ends_E = ctx.saved_tensors
+        d_NO, dx_NI, dgate_EOI, dup_EOI = torch.cat(grads, -1), None, None, None
+        if ctx.needs_input_grad[0]:
+            dx_NI = grouped_matmul(d_NO, torch.cat([gate_EOI, up_EOI], 1), ends_E)
+        if any(ctx.needs_input_grad[1:3]):
+            dgate_EOI, dup_EOI = (half.contiguous() for half in grouped_matmul(d_NO.mT, x_NI, ends_E).chunk(2, 1))
+        return dx_NI, dgate_EOI, dup_EOI, None
 
 
 def _sum_rows(y_ND: Tensor, rank_N: Tensor, top_k: int) -> Tensor:
@@ -226,11 +261,12 @@ class _SwiGLUActivation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
-        return _silu_times(gate, up)
+        return kernels.silu_times(gate, up) if kernels.takes(gate, up) else _silu_times(gate, up)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        return _silu_times_backward(grads[0], *ctx.saved_tensors)
+        given = (grads[0], *ctx.saved_tensors)
+        return kernels.silu_times_backward(*given) if kernels.takes(*given) else _silu_times_backward(*given)
 
 
 @fused
@@ -272,8 +308,11 @@ class Experts(nn.Module):
         ends_E = counts_E.cumsum(0, dtype=torch.int32)
         x_ND = x_ND.to(dtype)
         keep.in_fp8("expert_inputs", x_ND)
-        gate_NF = _GroupedLinear.apply(x_ND, gate_EFD.to(dtype), ends_E)
-        up_NF = _GroupedLinear.apply(x_ND, up_EFD.to(dtype), ends_E)
+        if kernels.takes(x_ND) and torch.is_grad_enabled():  # decoding would copy more weights than it multiplies
+            gate_NF, up_NF = _GroupedPair.apply(x_ND, gate_EFD.to(dtype), up_EFD.to(dtype), ends_E)
+        else:
+            gate_NF = _GroupedLinear.apply(x_ND, gate_EFD.to(dtype), ends_E)
+            up_NF = _GroupedLinear.apply(x_ND, up_EFD.to(dtype), ends_E)
         # the weight before the projection: its gradient then needs no output of the projection
         a_NF, w_N1 = swiglu(gate_NF, up_NF, keep), weights_N[:, None].to(dtype)
         h_NF = keep.recomputed("moe_down", torch.mul, a_NF, w_N1)

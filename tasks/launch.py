@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import socket
 import sys
 import time
@@ -60,7 +61,8 @@ class Execution(Config):
     processes: int = Field(default=1, ge=1)
     """Ranks a node."""
     nodes: int = Field(default=1, ge=1)
-    """Nodes. Above 1, every node runs the same command with OPENK2_NODE_RANK and OPENK2_RENDEZVOUS (host:port) set."""
+    """Nodes. Above 1, OPENK2_RENDEZVOUS names host:port of the node that runs the flow; it logs the line that starts
+    the ranks of each other node."""
     threads: int = Field(default=2, ge=1)
     """CPU threads a rank."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -136,14 +138,13 @@ def run_job(module: str, step: Step, inputs: Mapping[str, Artifact], execution: 
         return _publish(step, work, execution)
 
 
-def command(module: str, job: Path, execution: Execution) -> list[str]:
-    """The launcher's command line for one node."""
-    node = os.environ.get("OPENK2_NODE_RANK", "0")
+def command(module: str, job: Path, execution: Execution, node: int = 0) -> list[str]:
+    """The launcher's command line for one node; node 0 is where the flow runs."""
     meeting = os.environ.get("OPENK2_RENDEZVOUS")
     if execution.nodes > 1 and not meeting:
         raise JobFailed(
-            f"execution.nodes is {execution.nodes} but OPENK2_RENDEZVOUS is not set: give every node host:port of the "
-            "first one, and its own OPENK2_NODE_RANK"
+            f"execution.nodes is {execution.nodes} but OPENK2_RENDEZVOUS is not set: give it host:port of this "
+            "node, as the others reach it"
         )
     host, _, port = (meeting or f"127.0.0.1:{_free_port()}").partition(":")
     if execution.launcher == "torchrun":
@@ -192,6 +193,9 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     }
     if execution.device == "cpu":
         environment["DS_ACCELERATOR"] = "cpu"
+    for node in range(1, execution.nodes):
+        line = shlex.join(["python", *command(module, job, execution, node)[1:]])
+        log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
     child = process.start(command(module, job, execution), journal, environment, keep=[lock])
     try:
         _relay(child, work / "progress.json", label)

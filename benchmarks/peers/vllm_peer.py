@@ -1,7 +1,7 @@
 """vLLM's side of benchmarks/model.py, in vLLM's environment: `vllm_peer.py SETTINGS`, a turn for each line read.
 
-Offline and in one process, so that its CPU time is all there is: no server, no tokenizer. vLLM 0.32 turns but the first
-head of a query with its own rotary kernel where a model has no YaRN; torch's takes its place.
+Offline and in one process, so that its CPU time is all there is: no server, no tokenizer; eager or compiled. vLLM 0.32
+turns but the first head of a query with its own rotary kernel where a model has no YaRN; torch's takes its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
         settings["folder"],
         skip_tokenizer_init=True,
         dtype=settings["dtype"],
-        enforce_eager=True,
+        enforce_eager=settings["form"] == "eager",
         compilation_config={"custom_ops": ["-rotary_embedding"]},
         max_model_len=256,
         max_num_seqs=settings["rows"],

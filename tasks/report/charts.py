@@ -67,7 +67,7 @@ def lines(
     pad = (high - low) * 0.06
     low, high = (low, high) if y_range else (low - pad if low < 0 or low - pad > 0 else min(low, 0.0), high + pad)
     first, last = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1
-    label_room = 10 + max((len(line.label) for line in named), default=0) * 6.4 if len(named) > 1 else 12
+    label_room = 10 + max((len(line.label) for line in named), default=0) * 7.4 if len(named) > 1 else 12
     left, right, top, bottom = 52, min(label_room, width * 0.3), 34 if bands else 10, 38
     plot_w, plot_h = width - left - right, height - top - bottom
 

@@ -32,9 +32,17 @@ from tasks.report.blocks import (
 
 
 @cache
-def style() -> str:
-    """The page's style sheet."""
-    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+def style(*names: str) -> str:
+    """Style sheets: `charts` has the colours and what drawings need, `page` the rest of a page."""
+    return "".join(Path(__file__).with_name(f"{name}.css").read_text(encoding="utf-8") for name in names)
+
+
+def drawing(svg: str) -> str:
+    """A chart (`tasks/report/charts.py`) as an SVG file of its own, on the page's ground and in its colours."""
+    root = '<svg xmlns="http://www.w3.org/2000/svg" '
+    sheet = f"<style>\n{style('charts')}svg {{ background: var(--page); }}\n</style>"
+    head, _, rest = svg.replace("<svg ", root, 1).partition(">")
+    return f"{head}>{sheet}{rest}\n"
 
 
 def page(document: Document) -> str:
@@ -47,7 +55,7 @@ def page(document: Document) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         # what a document or a model wrote could do nothing even where it were taken for markup
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(document.title)}</title>\n<style>\n{style()}</style></head>\n<body>"
+        f"<title>{escape(document.title)}</title>\n<style>\n{style('charts', 'page')}</style></head>\n<body>"
         f'<nav><p class="brand">openk2</p><ol>{_contents(document.sections)}</ol></nav>\n<main>'
         f'<header><h1>{escape(document.title)}</h1><p class="subtitle">{_text(document.subtitle)}</p>'
         f'<p class="lead">{_text(document.lead)}</p>{_headline(document.headline)}</header>\n'

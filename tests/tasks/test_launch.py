@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,9 @@ JOB = """
 import json, os, pathlib, signal, sys, time
 job = json.loads(pathlib.Path(sys.argv[sys.argv.index("--config") + 1]).read_text())
 work, config = pathlib.Path(job["work"]), job["config"]
-assert os.environ["RANK"] == "0" and os.environ["WORLD_SIZE"] == "1"
+(work / f"rank-{os.environ['RANK']}-of-{os.environ['WORLD_SIZE']}").touch()
+if os.environ["RANK"] != "0":
+    sys.exit()
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 (work / "preempted.json").unlink(missing_ok=True)
@@ -148,6 +153,7 @@ def test_inputs_reach_the_job_as_uris(tmp_path):
     job = json.loads((step.workspace() / "job.json").read_text())
     assert job["inputs"] == {"tokens": "/somewhere/tokens/abc"}
     assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0}
+    assert (step.workspace() / "rank-0-of-1").exists()
 
 
 def test_many_nodes_need_a_meeting_point(tmp_path, monkeypatch):
@@ -156,8 +162,26 @@ def test_many_nodes_need_a_meeting_point(tmp_path, monkeypatch):
     with pytest.raises(JobFailed, match="OPENK2_RENDEZVOUS"):
         command("training.pretrain", tmp_path / "job.json", many)
     monkeypatch.setenv("OPENK2_RENDEZVOUS", "head:29500")
-    monkeypatch.setenv("OPENK2_NODE_RANK", "1")
-    torchrun = command("training.pretrain", tmp_path / "job.json", many)
+    torchrun = command("training.pretrain", tmp_path / "job.json", many, node=1)
     assert {"--rdzv-endpoint=head:29500", "--node-rank=1", "--nnodes=2", "--nproc-per-node=8"} <= set(torchrun)
-    deepspeed = command("training.pretrain", tmp_path / "job.json", many.model_copy(update={"launcher": "deepspeed"}))
+    many = many.model_copy(update={"launcher": "deepspeed"})
+    deepspeed = command("training.pretrain", tmp_path / "job.json", many, node=1)
     assert {"--master_addr=head", "--master_port=29500", "--node_rank=1"} <= set(deepspeed)
+
+
+def test_the_line_that_is_told_starts_the_other_node(tmp_path, monkeypatch, caplog):
+    """Two nodes of one rank each, both on this machine: the job starts when the second has joined."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("OPENK2_RENDEZVOUS", f"127.0.0.1:{listener.getsockname()[1]}")
+    step = step_for(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(run_job, "quickjob", step, {}, EXECUTION.model_copy(update={"nodes": 2}))
+        wait_for(lambda: "node 1 of 2" in caplog.text)
+        assert not (step.workspace() / "starts").exists()
+        line = next(text for text in caplog.messages if text.startswith("node 1 of 2")).partition(": ")[2]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HOUSE), str(tmp_path)])}
+        other = subprocess.run([sys.executable, *shlex.split(line)[1:]], env=environment, timeout=120, check=False)
+        assert other.returncode == 0
+        assert first.result(timeout=60).statistics == {"loss": 1.0}
+    assert (step.workspace() / "rank-1-of-2").exists()

@@ -1,0 +1,205 @@
+/* What decoding does on a CPU with AVX512-BF16 beside its large products: attention of single queries over latents,
+ * experts of a few rows each, RMSNorm, RoPE. oneDNN wants a call for every expert, and torch's small operations cost their
+ * calls; docs/model.md has the figures.
+ *
+ * Letters as in decode.py: N rows, T places, H heads, K = C + R numbers of a place, C of them also values; D hidden,
+ * E experts, F expert width. bfloat16 in and out, sums in float32. Every row's result is its own: company changes no bit.
+ */
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef uint16_t bf16;
+enum { HEADS = 4, KEYS = 4, ROWS = 8 }; /* of a block, whose sums fill 16 registers */
+
+static inline __mmask32 first(long count) { return count >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << count) - 1; }
+static inline __m512i load(const bf16 *from, __mmask32 some) { return _mm512_maskz_loadu_epi16(some, from); }
+static inline __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+static inline __m512i pair(const bf16 *from) {
+    int32_t both;
+    memcpy(&both, from, sizeof both);
+    return _mm512_set1_epi32(both);
+}
+static inline void store16(bf16 *to, __m512 x) { _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh(x)); }
+
+/* exp to 1e-7, for x <= 88: 2^n times the Taylor series of what is left, at most ln 2 / 2 */
+static inline __m512 exponential(__m512 x) {
+    x = _mm512_max_ps(x, _mm512_set1_ps(-87.0f));
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    static const float series[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    __m512 sum = _mm512_set1_ps(series[0]);
+    for (int i = 1; i < 7; i++) sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(series[i]));
+    return _mm512_scalef_ps(sum, n);
+}
+
+/* Softmax numerators of logits (T), in place and in bfloat16, both filled up with zeros to a multiple of 16; their sum. */
+static float softmax(float *z, bf16 *p, long seen) {
+    long filled = (seen + 15) / 16 * 16;
+    for (long t = seen; t < filled; t++) z[t] = -__builtin_inff();
+    __m512 most = _mm512_loadu_ps(z);
+    for (long t = 16; t < filled; t += 16) most = _mm512_max_ps(most, _mm512_loadu_ps(z + t));
+    __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(most)), sum = _mm512_setzero_ps();
+    for (long t = 0; t < filled; t += 16) {
+        __mmask16 real = seen - t >= 16 ? 0xffff : (__mmask16)((1 << (seen - t)) - 1);
+        __m512 e = _mm512_maskz_mov_ps(real, exponential(_mm512_sub_ps(_mm512_loadu_ps(z + t), top)));
+        sum = _mm512_add_ps(sum, e);
+        store16(p + t, e);
+    }
+    return _mm512_reduce_add_ps(sum);
+}
+
+/* softmax(q k^T) k[:, :C] for each row over its own first `seen` places; the scale lies in q.
+ * q (N, H, K), keys (N, T, K), y (N, H, C), H a multiple of 4; scratch of 4 x (T + 32) floats and as many bf16. */
+void attend(long rows, long heads, long rank, long width, long places, const int64_t *seen, const bf16 *q,
+            const bf16 *keys, bf16 *y, float *z, bf16 *p) {
+    long wide = places + 32;
+    const __m512i front = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i back = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    for (long n = 0; n < rows; n++, keys += places * width)
+        for (long h = 0; h < heads; h += HEADS, q += HEADS * width, y += HEADS * rank) {
+            long last = seen[n] - 1;
+            for (long t = 0; t <= last; t += KEYS) {
+                const bf16 *at[KEYS];
+                for (int j = 0; j < KEYS; j++) at[j] = keys + (t + j < last ? t + j : last) * width;
+                __m512 sum[HEADS][KEYS];
+                for (int i = 0; i < HEADS; i++)
+                    for (int j = 0; j < KEYS; j++) sum[i][j] = _mm512_setzero_ps();
+                for (long k = 0; k < width; k += 32) {
+                    __mmask32 some = first(width - k);
+                    __m512i key[KEYS];
+                    for (int j = 0; j < KEYS; j++) key[j] = load(at[j] + k, some);
+                    for (int i = 0; i < HEADS; i++) {
+                        __m512i query = load(q + i * width + k, some);
+                        for (int j = 0; j < KEYS; j++) sum[i][j] = dot(sum[i][j], query, key[j]);
+                    }
+                }
+                for (int i = 0; i < HEADS; i++)
+                    for (int j = 0; j < KEYS; j++) z[i * wide + t + j] = _mm512_reduce_add_ps(sum[i][j]);
+            }
+            float share[HEADS];
+            for (int i = 0; i < HEADS; i++) share[i] = 1.0f / softmax(z + i * wide, p + i * wide, seen[n]);
+            for (long c = 0; c < rank; c += 32) {
+                __mmask32 some = first(rank - c);
+                __m512 low[HEADS], high[HEADS];
+                for (int i = 0; i < HEADS; i++) low[i] = high[i] = _mm512_setzero_ps();
+                for (long t = 0; t <= last; t += 2) {
+                    __m512i one = load(keys + t * width + c, some);
+                    __m512i two = load(keys + (t < last ? t + 1 : last) * width + c, some);
+                    __m512i left = _mm512_unpacklo_epi16(one, two), right = _mm512_unpackhi_epi16(one, two);
+                    for (int i = 0; i < HEADS; i++) {
+                        __m512i both = pair(p + i * wide + t);
+                        low[i] = dot(low[i], left, both);
+                        high[i] = dot(high[i], right, both);
+                    }
+                }
+                for (int i = 0; i < HEADS; i++) { /* the columns back in their order */
+                    __m512 whole = _mm512_set1_ps(share[i]);
+                    __m512 a = _mm512_mul_ps(_mm512_permutex2var_ps(low[i], front, high[i]), whole);
+                    __m512 b = _mm512_mul_ps(_mm512_permutex2var_ps(low[i], back, high[i]), whole);
+                    _mm512_mask_storeu_epi16(y + i * rank + c, some, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+                }
+            }
+        }
+}
+
+/* out[row] += weight * down(silu(gate(x)) * up(x)) for `rows` rows of one expert. A weight (O, I) lies as (O / 16, I / 2,
+ * 16, 2). `rows` is a constant wherever this is inlined. */
+static inline __attribute__((always_inline)) void block(int rows, long hidden, long inner, const bf16 *const *x,
+                                                        const float *weight, const bf16 *gate, const bf16 *up,
+                                                        const bf16 *down, float *const *out, bf16 *h) {
+    for (long f = 0; f < inner; f += 16) {
+        __m512 g[ROWS], u[ROWS];
+        for (int r = 0; r < rows; r++) g[r] = u[r] = _mm512_setzero_ps();
+        for (long d = 0; d < hidden; d += 2, gate += 32, up += 32) {
+            __m512i by_gate = _mm512_loadu_si512(gate), by_up = _mm512_loadu_si512(up);
+            for (int r = 0; r < rows; r++) {
+                __m512i both = pair(x[r] + d);
+                g[r] = dot(g[r], by_gate, both);
+                u[r] = dot(u[r], by_up, both);
+            }
+        }
+        for (int r = 0; r < rows; r++) {
+            __m512 e = exponential(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_max_ps(g[r], _mm512_set1_ps(-87.0f))));
+            __m512 a = _mm512_div_ps(_mm512_mul_ps(g[r], u[r]), _mm512_add_ps(e, _mm512_set1_ps(1.0f)));
+            store16(h + r * inner + f, _mm512_mul_ps(a, _mm512_set1_ps(weight[r])));
+        }
+    }
+    for (long d = 0; d < hidden; d += 16) {
+        __m512 y[ROWS];
+        for (int r = 0; r < rows; r++) y[r] = _mm512_setzero_ps();
+        for (long f = 0; f < inner; f += 2, down += 32) {
+            __m512i by_down = _mm512_loadu_si512(down);
+            for (int r = 0; r < rows; r++) y[r] = dot(y[r], by_down, pair(h + r * inner + f));
+        }
+        for (int r = 0; r < rows; r++)
+            _mm512_storeu_ps(out[r] + d, _mm512_add_ps(_mm512_loadu_ps(out[r] + d), y[r]));
+    }
+}
+
+/* out (N, D) += the sum over a row's experts of weight * expert(x). chosen and weights (N, top), x (N, D); D and F are
+ * multiples of 16; scratch of 8 x F bf16. */
+void mix(long rows, long top, long experts, long hidden, long inner, const int64_t *chosen, const float *weights,
+         const bf16 *x, const bf16 *gate, const bf16 *up, const bf16 *down, float *out, bf16 *h) {
+    long size = hidden * inner;
+    for (long e = 0; e < experts; e++, gate += size, up += size, down += size)
+        for (long place = 0; place < rows * top;) {
+            const bf16 *from[ROWS];
+            float weight[ROWS], *to[ROWS];
+            int found = 0;
+            for (; place < rows * top && found < ROWS; place++)
+                if (chosen[place] == e) {
+                    from[found] = x + place / top * hidden;
+                    to[found] = out + place / top * hidden;
+                    weight[found++] = weights[place];
+                }
+#define CASE(n) \
+    case n: block(n, hidden, inner, from, weight, gate, up, down, to, h); break;
+            switch (found) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }
+        }
+}
+
+/* y = x / rms(x) * weight by rows, (N, D) rows `stride` apart, bfloat16 or, where `wide`, float32; y in one piece. */
+void norm(long rows, long size, long stride, int wide, const void *x, const float *weight, float eps, bf16 *y) {
+    for (long n = 0; n < rows; n++, y += size) {
+        const float *x32 = (const float *)x + n * stride;
+        const bf16 *x16 = (const bf16 *)x + n * stride;
+        __m512 sum = _mm512_setzero_ps(), inverse = sum;
+        for (int pass = 0; pass < 2; pass++) {
+            for (long d = 0; d < size; d += 16) {
+                __mmask16 some = (__mmask16)first(size - d < 16 ? size - d : 16);
+                __m256i half = _mm256_maskz_loadu_epi16(some, x16 + (wide ? 0 : d));
+                __m512 at = wide ? _mm512_maskz_loadu_ps(some, x32 + d)
+                                 : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+                if (pass == 0) {
+                    sum = _mm512_fmadd_ps(at, at, sum);
+                } else {
+                    at = _mm512_mul_ps(_mm512_mul_ps(at, inverse), _mm512_maskz_loadu_ps(some, weight + d));
+                    _mm256_mask_storeu_epi16(y + d, some, (__m256i)_mm512_cvtneps_pbh(at));
+                }
+            }
+            inverse = _mm512_set1_ps(1.0f / __builtin_sqrtf(_mm512_reduce_add_ps(sum) / size + eps));
+        }
+    }
+}
+
+/* Turns neighbouring pairs of x (N, H, 2 P) in place by their row's angles (N, P), cos and sin side by side; the rows and
+ * heads of x lie `by_row` and `by_head` apart. */
+void turn(long rows, long heads, long pairs, long by_row, long by_head, bf16 *x, const float *angles) {
+    for (long n = 0; n < rows; n++, angles += 2 * pairs)
+        for (long h = 0; h < heads; h++) {
+            bf16 *at = x + n * by_row + h * by_head;
+            for (long p = 0; p < 2 * pairs; p += 16) {
+                __mmask16 some = (__mmask16)first(2 * pairs - p < 16 ? 2 * pairs - p : 16);
+                __m256i half = _mm256_maskz_loadu_epi16(some, at + p);
+                __m512 real = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+                __m512 angle = _mm512_maskz_loadu_ps(some, angles + p);
+                __m512 cosine = _mm512_moveldup_ps(angle), sine = _mm512_movehdup_ps(angle);
+                __m512 swapped = _mm512_permute_ps(real, 0xb1);
+                __m512 turned = _mm512_fmaddsub_ps(real, cosine, _mm512_mul_ps(swapped, sine));
+                _mm256_mask_storeu_epi16(at + p, some, (__m256i)_mm512_cvtneps_pbh(turned));
+            }
+        }
+}

@@ -1,0 +1,159 @@
+"""The kernels of `decode_kernels.c`, built by the machine's own C compiler: once, in a second, into the user's cache.
+
+Letters as in `decode.py`. They need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and later). A call runs in one
+thread; torch's number of threads share the rows, which changes no bit of a row.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("decode_kernels.c")
+HEADS, ROWS, LANES = 4, 8, 16  # of the blocks in decode_kernels.c
+_FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16")
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def kernels() -> Kernels | None:
+    """The kernels, or None where this CPU or a missing compiler rules them out; then torch's products take their
+    place."""
+    if not _has_bf16():
+        return None
+    try:
+        return Kernels(ctypes.CDLL(str(_built())))
+    except (OSError, subprocess.CalledProcessError) as error:
+        log.warning("no native decoding kernels, generation will be slower: %s", error)
+        return None
+
+
+class Kernels:
+    """Typed calls of the library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        number, pointer = ctypes.c_long, ctypes.c_void_p
+        self._attend, self._mix = library.attend, library.mix
+        self._attend.argtypes, self._attend.restype = [number] * 5 + [pointer] * 6, None
+        self._mix.argtypes, self._mix.restype = [number] * 5 + [pointer] * 8, None
+        self._norm, self._turn = library.norm, library.turn
+        self._norm.argtypes = [number] * 3 + [ctypes.c_int] + [pointer] * 2 + [ctypes.c_float, pointer]
+        self._turn.argtypes = [number] * 5 + [pointer] * 2
+        self._norm.restype = self._turn.restype = None
+
+    def attend(self, q_NHK: Tensor, keys_NTK: Tensor, seen_N: Tensor, rank: int) -> Tensor:
+        """softmax(q k^T) k[:, :rank] of each row over its first `seen_N` places (int64, at least one); (N, H, rank).
+
+        All bfloat16 but `seen_N`, all in one piece; H a multiple of HEADS.
+        """
+        rows, heads, width = q_NHK.shape
+        places = keys_NTK.shape[1]
+        y_NHC = q_NHK.new_empty(rows, heads, rank)
+        room = HEADS * (places + 2 * LANES)
+
+        def some(part: slice) -> None:
+            z, p = torch.empty(room), torch.empty(room, dtype=torch.bfloat16)
+            tensors = (*(tensor[part] for tensor in (seen_N, q_NHK, keys_NTK, y_NHC)), z, p)
+            pointers = (tensor.data_ptr() for tensor in tensors)
+            self._attend(part.stop - part.start, heads, rank, width, places, *pointers)
+
+        _shared(rows, some)
+        return y_NHC
+
+    def mix(
+        self, x_ND: Tensor, chosen_NK: Tensor, weights_NK: Tensor, gate: Tensor, up: Tensor, down: Tensor
+    ) -> Tensor:
+        """The sum over each row's experts of weight * down(silu(gate(x)) * up(x)); (N, D), float32.
+
+        Args:
+            x_ND: bfloat16, in one piece.
+            chosen_NK: K experts of each row, int64.
+            weights_NK: their weights, float32.
+            gate: of `packed`, as `up` and `down`.
+        """
+        rows, hidden = x_ND.shape
+        experts, inner = len(gate), gate.shape[1] * LANES
+        out_ND = torch.zeros(rows, hidden)
+
+        def some(part: slice) -> None:
+            room = torch.empty(ROWS * inner, dtype=torch.bfloat16)
+            tensors = (chosen_NK[part], weights_NK[part], x_ND[part], gate, up, down, out_ND[part], room)
+            pointers = (tensor.data_ptr() for tensor in tensors)
+            self._mix(part.stop - part.start, chosen_NK.shape[1], experts, hidden, inner, *pointers)
+
+        _shared(rows, some)
+        return out_ND
+
+    def norm(self, x_ND: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+        """x / rms(x) * weight in bfloat16, (N, D), of bfloat16 or float32 with columns side by side; weight float32."""
+        rows, size = x_ND.shape
+        y_ND = torch.empty(rows, size, dtype=torch.bfloat16)
+        wide = x_ND.dtype == torch.float32
+        pointers = (x_ND.data_ptr(), weight_D.data_ptr())
+        self._norm(rows, size, x_ND.stride(0), wide, *pointers, eps, y_ND.data_ptr())
+        return y_ND
+
+    def turn(self, x_NHR: Tensor, turn_NP: Tensor) -> None:
+        """Turns neighbouring pairs of the last dimension, bfloat16, in place; complex64 turns by row, in one piece."""
+        rows, heads, rotated = x_NHR.shape
+        by_row, by_head, _ = x_NHR.stride()
+        self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
+
+
+def _shared(rows: int, work: Callable[[slice], None]) -> None:
+    """Runs `work` on all rows, cut into as many parts as torch has threads; they run free of the interpreter's lock."""
+    parts = min(torch.get_num_threads(), rows)
+    if parts == 1:
+        work(slice(0, rows))
+        return
+    cuts = [rows * part // parts for part in range(parts + 1)]
+    list(_pool(os.getpid(), parts).map(work, map(slice, cuts, cuts[1:])))
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Of this process: threads do not survive a fork."""
+    return ThreadPoolExecutor(threads, "decode")
+
+
+def packed(weight_EOI: Tensor) -> Tensor:
+    """Weights of experts as `Kernels.mix` reads them, (E, O / 16, I / 2, 16, 2); O and I are multiples of LANES."""
+    return weight_EOI.unflatten(1, (-1, LANES)).unflatten(-1, (-1, 2)).transpose(2, 3).contiguous()
+
+
+def _has_bf16() -> bool:
+    try:
+        return "avx512_bf16" in Path("/proc/cpuinfo").read_text()
+    except OSError:  # no Linux
+        return False
+
+
+def _built() -> Path:
+    """The library, built where there is none of this source yet."""
+    source = SOURCE.read_bytes()
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    name = f"decode-{hashlib.sha256(source + ' '.join(_FLAGS).encode()).hexdigest()[:16]}.so"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openk2"
+    library = folder / name
+    if not library.is_file():
+        if compiler is None:
+            raise FileNotFoundError("no C compiler; install gcc or clang, or name one in CC")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            half = Path(place) / name
+            subprocess.run([compiler, *_FLAGS, "-o", str(half), str(SOURCE)], check=True, capture_output=True)
+            half.replace(library)  # whole or not at all, whoever builds beside us
+    return library

@@ -1,0 +1,138 @@
+"""The decoding kernels in C against float64; skipped where the CPU has no AVX512-BF16 or there is no compiler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model import native
+from model.generate import Generator, requests_for
+from model.sizes import model_preset
+from model.transformer import Transformer
+
+needed = pytest.mark.skipif(native.kernels() is None, reason="no AVX512-BF16, or no C compiler")
+
+
+def kernels() -> native.Kernels:
+    found = native.kernels()
+    assert found is not None
+    return found
+
+
+def drawn(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+@needed
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 5),
+    heads=st.sampled_from([4, 8]),
+    rank=st.integers(1, 80),
+    rotated=st.integers(2, 20),
+    places=st.integers(1, 70),
+    seed=st.integers(0, 1000),
+)
+def test_attention_is_softmax_over_each_rows_own_places(rows, heads, rank, rotated, places, seed):
+    seen_N = torch.randint(1, places + 1, (rows,), generator=torch.Generator().manual_seed(seed))
+    q_NHK, keys_NTK = drawn(seed, rows, heads, rank + rotated), drawn(seed + 1, rows, places, rank + rotated)
+    found = kernels().attend(q_NHK, keys_NTK, seen_N, rank)
+    z_NHT = q_NHK.double() @ keys_NTK.double().mT
+    p_NHT = z_NHT.masked_fill(torch.arange(places) >= seen_N[:, None, None], -math.inf).softmax(-1)
+    wanted = p_NHT @ keys_NTK[..., :rank].double()
+    torch.testing.assert_close(found.double(), wanted, atol=0.01, rtol=0.02)
+    keys_NTK[torch.arange(places) >= seen_N[:, None]] = math.nan  # what a row has not written is never read
+    assert torch.equal(found, kernels().attend(q_NHK, keys_NTK, seen_N, rank))
+
+
+@needed
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 40),
+    experts=st.integers(2, 9),
+    hidden=st.sampled_from([16, 48, 64]),
+    inner=st.sampled_from([16, 32, 80]),
+    seed=st.integers(0, 1000),
+)
+def test_experts_are_those_chosen_by_their_weights(rows, experts, hidden, inner, seed):
+    x_ND, stream = drawn(seed, rows, hidden), torch.Generator().manual_seed(seed)
+    gate, up = (drawn(seed + place, experts, inner, hidden) / hidden**0.5 for place in (1, 2))
+    down = drawn(seed + 3, experts, hidden, inner) / inner**0.5
+    chosen_NK = torch.rand(rows, experts, generator=stream).topk(2).indices
+    weights_NK = torch.rand(rows, 2, generator=stream)
+    packed = [native.packed(weight) for weight in (gate, up, down)]
+    found = kernels().mix(x_ND, chosen_NK, weights_NK, *packed)
+    g, u, d = (weight.double() for weight in (gate, up, down))
+    h = F.silu(torch.einsum("nd,efd->nef", x_ND.double(), g)) * torch.einsum("nd,efd->nef", x_ND.double(), u)
+    share_NE = torch.zeros(rows, experts).scatter_(1, chosen_NK, weights_NK)
+    wanted = torch.einsum("nef,edf,ne->nd", h, d, share_NE.double())
+    torch.testing.assert_close(found.double(), wanted, atol=0.02, rtol=0.02)
+    alone = [kernels().mix(x_ND[n : n + 1], chosen_NK[n : n + 1], weights_NK[n : n + 1], *packed) for n in range(rows)]
+    assert torch.equal(found, torch.cat(alone))  # company changes no bit
+
+
+@needed
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [1, 15, 16, 40, 224])
+def test_norm_and_rotation_of_columns_of_a_wider_tensor(dtype, size):
+    wide = drawn(0, 6, size + 5).to(dtype)
+    x_ND, weight_D = wide[:, 3 : size + 3], drawn(1, size).float()
+    wanted = F.rms_norm(x_ND.double(), (size,), weight_D.double(), 1e-6)
+    torch.testing.assert_close(kernels().norm(x_ND, weight_D, 1e-6).double(), wanted, atol=1e-3, rtol=0.005)
+    x_NHR, angle_NP = drawn(2, 6, 3, 2 * size + 4)[..., 4:], drawn(3, 6, size).float()
+    pairs = x_NHR.double().unflatten(-1, (-1, 2)).contiguous()
+    turned = torch.view_as_complex(pairs) * torch.polar(torch.ones_like(angle_NP), angle_NP)[:, None]
+    kernels().turn(x_NHR, torch.polar(torch.ones_like(angle_NP), angle_NP))
+    torch.testing.assert_close(x_NHR.double(), torch.view_as_real(turned).flatten(-2), atol=1e-3, rtol=0.005)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@needed
+def test_threads_change_no_bit(threads):
+    q_NHK, keys_NTK, seen_N = drawn(0, 7, 4, 40), drawn(1, 7, 33, 40), torch.arange(1, 8)
+    x_ND, chosen_NK, weights_NK = drawn(2, 7, 32), torch.arange(7)[:, None] % 3, torch.ones(7, 1)
+    weights = [native.packed(drawn(place, 3, 32, 32)) for place in (3, 4, 5)]
+    found = []
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        found.append(
+            (kernels().attend(q_NHK, keys_NTK, seen_N, 32), kernels().mix(x_ND, chosen_NK, weights_NK, *weights))
+        )
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@needed
+def test_generation_with_the_kernels_is_the_training_forward():
+    model = Transformer(model_preset("tiny", vocab_size=60, initializer_range=0.1), seed=3).bfloat16()
+    asked = requests_for([[place + 1] * (place % 7 + 1) for place in range(12)], max_new_tokens=40, seed=1)
+    errors = []
+    for request, one in zip(asked, Generator(model, max_rows=5).generate(asked), strict=True):
+        tokens = torch.tensor([[*request.prompt, *one.tokens]])
+        with torch.no_grad():
+            wanted = model.log_probs(model(tokens[:, :-1]).hidden_BSD, tokens[:, 1:])[0, len(request.prompt) - 1 :]
+        errors += (torch.tensor(one.log_probs) - wanted).abs().tolist()
+    assert sorted(errors)[len(errors) // 2] < 0.05
+
+
+def test_without_a_compiler_one_line_says_so(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(native, "_has_bf16", lambda: True)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native.kernels.cache_clear()
+    try:
+        assert native.kernels() is None
+        assert [record.message for record in caplog.records if "no C compiler" in record.message]
+    finally:
+        native.kernels.cache_clear()
