@@ -156,6 +156,21 @@ def test_what_is_not_a_number_stays_so():
         assert loss.isnan().tolist() == [False, False, True, False]
 
 
+def test_a_target_beyond_the_vocabulary_is_refused_before_anything_is_written():
+    logits = drawn(4, 32)
+    before = logits.clone()
+    with pytest.raises(IndexError, match="target 32 .* vocabulary of 32"):
+        kernels.cross_entropy(logits, torch.tensor([0, 32, -1, 5]))
+    assert torch.equal(logits, before)
+
+
+def test_a_kernel_that_cannot_be_kept_on_disk_is_compiled_all_the_same(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])  # as where no folder can be written
+    y = torch.ones(2, 3)
+    kernels._kernel(kernels._divide_rows.py_func)(0, 2, y.numpy(), torch.tensor([2.0, 4.0]).numpy())
+    assert y.tolist() == [[0.5] * 3, [0.25] * 3]
+
+
 def test_threads_change_no_bit(monkeypatch):
     monkeypatch.setattr(kernels, "FEW", 1)
     q, k, v = drawn(3, 2, 3, 150, 24).unbind()
