@@ -21,6 +21,7 @@ from model import native
 from model.attention import MultiHeadLatentAttention, RMSNorm
 from model.moe import MixtureOfExperts, SwiGLU, grouped_matmul
 from model.precision import compute_dtype
+from model.rope import Rotation
 from model.transformer import DecoderLayer, Transformer
 
 PLACES = 32  # the cache grows by so many: oneDNN prepares a kernel for every new length
@@ -78,13 +79,9 @@ class LatentCache:
             self.bias_N1T[place, :, :length] = 0
         return new
 
-    def fill(self, depth: int, new: slice, latent: tuple[Tensor, Tensor]) -> None:
-        """Writes a layer's latents (N, S, C) and rotated keys, halves apart (N, S, R), of new rows."""
-        latent_NSC, rope_NSR = latent
-        side_by_side_NSR = rope_NSR.unflatten(-1, (2, -1)).mT.flatten(-2)
-        keys_NSK = self.keys_LNTK[depth][new, : latent_NSC.shape[1]]
-        keys_NSK[..., : latent_NSC.shape[2]] = latent_NSC
-        keys_NSK[..., latent_NSC.shape[2] :] = side_by_side_NSR
+    def fill(self, depth: int, new: slice, keys_NSK: Tensor) -> None:
+        """Writes a layer's latents and rotated keys of new rows."""
+        self.keys_LNTK[depth][new, : keys_NSK.shape[1]] = keys_NSK
 
     def extend(self) -> tuple[Tensor, Tensor]:
         """Room for one more token in every row: its position, and its place among the cache's N x T."""
@@ -115,7 +112,7 @@ class Decoder:
     """
 
     def __init__(self, model: Transformer, max_rows: int) -> None:
-        self._embed = model.embed_tokens.weight
+        self._embed, self._rotation = model.embed_tokens.weight, model.rotation
         dtype = compute_dtype(self._embed)
         with torch.autocast(self._embed.device.type, enabled=False):
             self._layers = [_Layer(layer, dtype, max_rows) for layer in model.blocks()]
@@ -131,6 +128,33 @@ class Decoder:
             for layer, keys_NTK in zip(self._layers, cache.keys_LNTK, strict=True):
                 x_ND = layer(x_ND, keys_NTK, at)
         return x_ND
+
+    def prompts(self, tokens_PS: Tensor, own_N: Tensor, cache: LatentCache, new: slice) -> Tensor:
+        """Runs prompts side by side, padded on the right where nothing looks.
+
+        The last layer has one query a row to answer, and its step does that.
+
+        Args:
+            tokens_PS: different prompts.
+            own_N: the prompt of each new row.
+            cache: takes their latents.
+            new: the rows' places, of `LatentCache.add`.
+
+        Returns:
+            The residual stream of the rows' last tokens (N, D).
+        """
+        count, length = tokens_PS.shape
+        device = tokens_PS.device
+        turn_SP, by = cache.turn_TP[:length], self._rotation(torch.arange(length, device=device)[None])
+        x_PSD = F.embedding(tokens_PS, self._embed)
+        for depth, layer in enumerate(self._layers):
+            keys_PSK, x_PSD = layer.prompts(x_PSD, turn_SP, by, depth == len(self._layers) - 1)
+            cache.fill(depth, new, keys_PSK if count == len(own_N) else keys_PSK[own_N])
+        last_N, keys_NTK = torch.tensor(cache.lengths[new], device=device) - 1, cache.keys_LNTK[-1][new]
+        place_N = last_N + torch.arange(len(own_N), device=device) * keys_NTK.shape[1]
+        at = _At(place_N, last_N + 1, cache.turn_TP[last_N], cache.bias_N1T[new])
+        with torch.autocast(device.type, enabled=False):
+            return self._layers[-1](x_PSD[own_N, last_N], keys_NTK, at)
 
     def logits(self, x_ND: Tensor) -> Tensor:
         """The next token's logits (N, vocabulary), float32, of the residual stream."""
@@ -158,6 +182,28 @@ class _Layer:
             self._mlp = _Gated(*_matrices(layer.mlp, dtype), max_rows)
         else:
             self._mlp = _mixture(layer.mlp, dtype, max_rows)
+        self._layer = layer
+
+    def prompts(self, x_PSD: Tensor, turn_SP: Tensor, by: Rotation, keys_only: bool) -> tuple[Tensor, Tensor]:
+        """What the cache keeps of whole prompts (P, S, K), and the residual stream, as it came where only keys count."""
+        layer = self._layer
+        if self._attend.takes_prompts:
+            with torch.autocast("cpu", enabled=False):
+                x_TD = x_PSD.flatten(0, 1)
+                keys_TK, y_TD = self._attend.prompts(self._norm(x_TD), turn_SP, keys_only)
+            keys_PSK = keys_TK.unflatten(0, x_PSD.shape[:2])
+            y_PSD = None if y_TD is None else y_TD.view_as(x_PSD)
+        else:
+            attention, normed = layer.self_attn, layer.input_layernorm(x_PSD)
+            latent = attention.latent(normed, by)
+            keys_PSK = torch.cat([latent[0], latent[1].unflatten(-1, (2, -1)).mT.flatten(-2)], dim=-1)
+            y_PSD = None if keys_only else attention.attend(attention.query_latent(normed), latent, by, None)[0]
+        if y_PSD is None:
+            return keys_PSK, x_PSD
+        x_PSD = x_PSD + y_PSD
+        normed = layer.post_attention_layernorm(x_PSD)
+        y_PSD = layer.mlp.mix(normed)[0] if isinstance(layer.mlp, MixtureOfExperts) else layer.mlp(normed)
+        return keys_PSK, x_PSD + y_PSD
 
     def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
         x_ND = x_ND + self._attend(self._norm(x_ND), keys_NTK, at)
@@ -167,8 +213,8 @@ class _Layer:
 class _Norm:
     """RMSNorm in float32, without what a gradient needs."""
 
-    def __init__(self, norm: RMSNorm, dtype: torch.dtype) -> None:
-        self._weight, self._eps, self._dtype = norm.weight.float(), norm.eps, dtype
+    def __init__(self, norm: RMSNorm, dtype: torch.dtype, scale: float = 1.0) -> None:
+        self._weight, self._eps, self._dtype = norm.weight.float() * scale, norm.eps, dtype
         self._kernels = _native(norm.weight, dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -215,37 +261,62 @@ class _Attention:
 
     def __init__(self, attention: MultiHeadLatentAttention, dtype: torch.dtype, max_rows: int) -> None:
         a = attention
-        self._heads, self._nope, self._rope, self._scale = a.heads, a.nope, a.rope, a.scale
+        self._heads, self._nope, self._rope = a.heads, a.nope, a.rope
         self._query_rank, self._rank = a.q_a_layernorm.weight.numel(), a.kv_a_layernorm.weight.numel()
-        self._norm_q, self._norm_kv = _Norm(a.q_a_layernorm, dtype), _Norm(a.kv_a_layernorm, dtype)
+        # the softmax's scale lies in the norm, which multiplies in float32 anyway
+        self._norm_q, self._norm_kv = _Norm(a.q_a_layernorm, dtype, a.scale), _Norm(a.kv_a_layernorm, dtype)
         self._down = _Linear(torch.cat([a.q_a_proj.weight, a.kv_a_proj_with_mqa.weight]).to(dtype), max_rows)
-        query_OQ, out_DO = a.q_b_proj.weight.to(dtype), a.o_proj.weight.to(dtype)
-        up_HOC = a.kv_b_proj.weight.to(dtype).unflatten(0, (a.heads, -1))
-        key_HXC, value_HVC = up_HOC.split([a.nope, a.value], dim=1)
-        self._native = _native(a.o_proj.weight, dtype)
+        query_OQ, up_OC, out_DO = (layer.weight.to(dtype) for layer in (a.q_b_proj, a.kv_b_proj, a.o_proj))
+        key_HXC, value_HVC = up_OC.unflatten(0, (a.heads, -1)).split([a.nope, a.value], dim=1)
+        self._native, self._plain = _native(a.o_proj.weight, dtype), (query_OQ, up_OC, out_DO)
         self._key_HXC = self._value_HCV = None
         whole = a.heads * (self._rank + a.rope) * self._query_rank
         if whole <= FOLDED * (query_OQ.numel() + key_HXC.numel()):
-            nope_HXQ, rope_HRQ = query_OQ.float().unflatten(0, (a.heads, -1)).split([a.nope, a.rope], dim=1)
-            query_HKQ = torch.cat([key_HXC.float().mT @ nope_HXQ, rope_HRQ], dim=1)
-            query_OQ = query_HKQ.mul_(a.scale).flatten(0, 1).to(dtype)
+            nope_HXQ, rope_HRQ = query_OQ.unflatten(0, (a.heads, -1)).split([a.nope, a.rope], dim=1)
+            query_OQ = torch.cat([key_HXC.mT @ nope_HXQ, rope_HRQ], dim=1).flatten(0, 1)
         else:
             self._key_HXC = key_HXC.contiguous()
         if a.heads * self._rank * len(out_DO) <= FOLDED * (out_DO.numel() + value_HVC.numel()):
-            out_HDV = out_DO.float().unflatten(1, (a.heads, -1)).transpose(0, 1)
-            out_DO = (out_HDV @ value_HVC.float()).transpose(0, 1).flatten(1).to(dtype)
+            out_HDV = out_DO.unflatten(1, (a.heads, -1)).transpose(0, 1)
+            out_DO = (out_HDV @ value_HVC).transpose(0, 1).flatten(1)
         else:
             self._value_HCV = value_HVC.mT.contiguous()
         self._query, self._out = _Linear(query_OQ, max_rows), _Linear(out_DO, max_rows)
 
-    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
+    @property
+    def takes_prompts(self) -> bool:
+        """Whether `prompts` works here: it needs our own kernels."""
+        return self._native is not None
+
+    def _read(self, x_ND: Tensor, turn_NP: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries' latents, not normed, and what the cache keeps: the keys' latents and rotated keys."""
         down_NO = self._down(x_ND)
-        new_NK = down_NO[:, self._query_rank :]
-        latent_NC, rope_NR = new_NK.split([self._rank, self._rope], dim=1)
+        latent_NC, rope_NR = down_NO[:, self._query_rank :].split([self._rank, self._rope], dim=1)
         latent_NC.copy_(self._norm_kv(latent_NC))
-        self._turn(rope_NR[:, None], at.turn_NP)
+        self._turn(rope_NR[:, None], turn_NP)
+        return down_NO[:, : self._query_rank], down_NO[:, self._query_rank :]
+
+    def prompts(self, x_TD: Tensor, turn_SP: Tensor, keys_only: bool) -> tuple[Tensor, Tensor | None]:
+        """Causal attention of whole prompts, one behind the other: what the cache keeps (T, K), and the output (T, D).
+
+        Longer than a step's, they multiply with keys and values of each head.
+        """
+        assert self._native is not None
+        count, turn_TP = len(x_TD) // len(turn_SP), turn_SP.repeat(len(x_TD) // len(turn_SP), 1)
+        latent_TQ, keys_TK = self._read(x_TD, turn_TP)
+        if keys_only:
+            return keys_TK, None
+        query_OQ, up_OC, out_DO = self._plain
+        q_THQ = F.linear(self._norm_q(latent_TQ), query_OQ).unflatten(-1, (self._heads, -1))
+        self._turn(q_THQ[..., self._nope :], turn_TP)
+        up_THO = F.linear(keys_TK[:, : self._rank], up_OC).unflatten(-1, (self._heads, -1))
+        q, up, rotated = (t.unflatten(0, (count, -1)) for t in (q_THQ, up_THO, keys_TK[:, self._rank :]))
+        return keys_TK, F.linear(self._native.prompts(q, up, rotated).flatten(0, 1).flatten(1), out_DO)
+
+    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
+        latent_NQ, new_NK = self._read(x_ND, at.turn_NP)
         keys_NTK.view(-1, keys_NTK.shape[2]).index_copy_(0, at.place_N, new_NK)
-        q_NHK = self._queries(self._norm_q(down_NO[:, : self._query_rank]))
+        q_NHK = self._queries(self._norm_q(latent_NQ))
         self._turn(q_NHK[..., self._rank :], at.turn_NP)
         if self._native is not None and self._heads % native.HEADS == 0:
             y_NHC = self._native.attend(q_NHK, keys_NTK, at.seen_N, self._rank)
@@ -262,7 +333,7 @@ class _Attention:
         q_NHO = self._query(latent_NQ).unflatten(-1, (self._heads, -1))
         if self._key_HXC is None:
             return q_NHO
-        nope_NHX, rope_NHR = q_NHO.mul_(self._scale).split([self._nope, self._rope], dim=-1)
+        nope_NHX, rope_NHR = q_NHO.split([self._nope, self._rope], dim=-1)
         latent_NHC = torch.bmm(nope_NHX.transpose(0, 1), self._key_HXC).transpose(0, 1)
         return torch.cat([latent_NHC, rope_NHR], dim=-1)
 

@@ -51,56 +51,113 @@ static float softmax(float *z, bf16 *p, long seen) {
     return _mm512_reduce_add_ps(sum);
 }
 
+/* Four sums of 16 numbers each. */
+static inline __m128 totals(const __m512 *s) {
+    __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(s[0], s[1]), _mm512_unpackhi_ps(s[0], s[1]));
+    __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(s[2], s[3]), _mm512_unpackhi_ps(s[2], s[3]));
+    __m512d c = _mm512_castps_pd(a), d = _mm512_castps_pd(b);
+    __m512 all = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(c, d)), _mm512_castpd_ps(_mm512_unpackhi_pd(c, d)));
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+static inline __attribute__((always_inline)) void products(__m512 sum[HEADS][KEYS], const bf16 *const *q,
+                                                           const bf16 *const *keys, long width) {
+    for (long k = 0; k < width; k += 32) {
+        __mmask32 some = first(width - k);
+        __m512i key[KEYS];
+        for (int j = 0; j < KEYS; j++) key[j] = load(keys[j] + k, some);
+        for (int i = 0; i < HEADS; i++) {
+            __m512i query = load(q[i] + k, some);
+            for (int j = 0; j < KEYS; j++) sum[i][j] = dot(sum[i][j], query, key[j]);
+        }
+    }
+}
+
+/* Vectors that lie `by` apart. */
+typedef struct { const bf16 *at; long by, width; } column;
+
+/* softmax(q k^T) v of four queries, each over its own first `seen` places, which end in the same 16; a key is a part of
+ * `keys` and one of `more`. Scratch of 4 x `wide` floats and bf16, `wide` at least the places + 32. */
+static inline __attribute__((always_inline)) void four(const long *seen, const bf16 *const *q, column keys, column more,
+                                                       column values, bf16 *const *y, float *z, bf16 *p, long wide) {
+    const __m512i front = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i back = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    long last = seen[HEADS - 1] - 1;
+    for (long t = 0; t <= last; t += KEYS) {
+        const bf16 *at[KEYS], *and[KEYS], *rest[HEADS];
+        for (int j = 0; j < KEYS; j++) {
+            long place = t + j < last ? t + j : last;
+            at[j] = keys.at + place * keys.by;
+            and[j] = more.at + place * more.by;
+        }
+        for (int i = 0; i < HEADS; i++) rest[i] = q[i] + keys.width;
+        __m512 sum[HEADS][KEYS];
+        for (int i = 0; i < HEADS; i++)
+            for (int j = 0; j < KEYS; j++) sum[i][j] = _mm512_setzero_ps();
+        products(sum, q, at, keys.width);
+        products(sum, rest, and, more.width);
+        for (int i = 0; i < HEADS; i++) _mm_storeu_ps(z + i * wide + t, totals(sum[i]));
+    }
+    float share[HEADS];
+    for (int i = 0; i < HEADS; i++) share[i] = 1.0f / softmax(z + i * wide, p + i * wide, seen[i]);
+    for (long c = 0; c < values.width; c += 32) {
+        __mmask32 some = first(values.width - c);
+        __m512 low[HEADS], high[HEADS];
+        for (int i = 0; i < HEADS; i++) low[i] = high[i] = _mm512_setzero_ps();
+        for (long t = 0; t <= last; t += 2) {
+            __m512i one = load(values.at + t * values.by + c, some);
+            __m512i two = load(values.at + (t < last ? t + 1 : last) * values.by + c, some);
+            __m512i left = _mm512_unpacklo_epi16(one, two), right = _mm512_unpackhi_epi16(one, two);
+            for (int i = 0; i < HEADS; i++) {
+                __m512i both = pair(p + i * wide + t);
+                low[i] = dot(low[i], left, both);
+                high[i] = dot(high[i], right, both);
+            }
+        }
+        for (int i = 0; i < HEADS; i++) { /* the columns back in their order */
+            __m512 whole = _mm512_set1_ps(share[i]);
+            __m512 a = _mm512_mul_ps(_mm512_permutex2var_ps(low[i], front, high[i]), whole);
+            __m512 b = _mm512_mul_ps(_mm512_permutex2var_ps(low[i], back, high[i]), whole);
+            _mm512_mask_storeu_epi16(y[i] + c, some, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+        }
+    }
+}
+
 /* softmax(q k^T) k[:, :C] for each row over its own first `seen` places; the scale lies in q.
  * q (N, H, K), keys (N, T, K), y (N, H, C), H a multiple of 4; scratch of 4 x (T + 32) floats and as many bf16. */
 void attend(long rows, long heads, long rank, long width, long places, const int64_t *seen, const bf16 *q,
             const bf16 *keys, bf16 *y, float *z, bf16 *p) {
-    long wide = places + 32;
-    const __m512i front = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i back = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
     for (long n = 0; n < rows; n++, keys += places * width)
         for (long h = 0; h < heads; h += HEADS, q += HEADS * width, y += HEADS * rank) {
-            long last = seen[n] - 1;
-            for (long t = 0; t <= last; t += KEYS) {
-                const bf16 *at[KEYS];
-                for (int j = 0; j < KEYS; j++) at[j] = keys + (t + j < last ? t + j : last) * width;
-                __m512 sum[HEADS][KEYS];
-                for (int i = 0; i < HEADS; i++)
-                    for (int j = 0; j < KEYS; j++) sum[i][j] = _mm512_setzero_ps();
-                for (long k = 0; k < width; k += 32) {
-                    __mmask32 some = first(width - k);
-                    __m512i key[KEYS];
-                    for (int j = 0; j < KEYS; j++) key[j] = load(at[j] + k, some);
-                    for (int i = 0; i < HEADS; i++) {
-                        __m512i query = load(q + i * width + k, some);
-                        for (int j = 0; j < KEYS; j++) sum[i][j] = dot(sum[i][j], query, key[j]);
-                    }
+            long until[HEADS] = {seen[n], seen[n], seen[n], seen[n]};
+            const bf16 *from[HEADS] = {q, q + width, q + 2 * width, q + 3 * width};
+            bf16 *to[HEADS] = {y, y + rank, y + 2 * rank, y + 3 * rank};
+            column whole = {keys, width, width}, none = {keys, 0, 0}, values = {keys, width, rank};
+            four(until, from, whole, none, values, to, z, p, places + 32);
+        }
+}
+
+/* Causal attention of whole prompts; the scale lies in q. q (P, S, H, X + R), up (P, S, H, X + V) the keys' parts and the
+ * values, rotated (P, S, R) with its vectors `by` apart, y (P, S, H, V); scratch as for S places, and room for V. */
+void prompts(long count, long length, long heads, long nope, long rope, long value, long by, const bf16 *q,
+             const bf16 *up, const bf16 *rotated, bf16 *y, float *z, bf16 *p, bf16 *nobody) {
+    long wide = length + 32, by_q = heads * (nope + rope), by_up = heads * (nope + value), by_y = heads * value;
+    for (long n = 0; n < count; n++, q += length * by_q, up += length * by_up, rotated += length * by, y += length * by_y)
+        for (long h = 0; h < heads; h++) {
+            const bf16 *own = up + h * (nope + value);
+            column keys = {own, by_up, nope}, turned = {rotated, by, rope}, values = {own + nope, by_up, value};
+            for (long s = 0; s < length; s += HEADS) {
+                long until[HEADS];
+                const bf16 *from[HEADS];
+                bf16 *to[HEADS];
+                for (int i = 0; i < HEADS; i++) { /* beyond the end the last query once more */
+                    long query = s + i < length ? s + i : length - 1;
+                    until[i] = query + 1;
+                    from[i] = q + query * by_q + h * (nope + rope);
+                    to[i] = s + i < length ? y + query * by_y + h * value : nobody;
                 }
-                for (int i = 0; i < HEADS; i++)
-                    for (int j = 0; j < KEYS; j++) z[i * wide + t + j] = _mm512_reduce_add_ps(sum[i][j]);
-            }
-            float share[HEADS];
-            for (int i = 0; i < HEADS; i++) share[i] = 1.0f / softmax(z + i * wide, p + i * wide, seen[n]);
-            for (long c = 0; c < rank; c += 32) {
-                __mmask32 some = first(rank - c);
-                __m512 low[HEADS], high[HEADS];
-                for (int i = 0; i < HEADS; i++) low[i] = high[i] = _mm512_setzero_ps();
-                for (long t = 0; t <= last; t += 2) {
-                    __m512i one = load(keys + t * width + c, some);
-                    __m512i two = load(keys + (t < last ? t + 1 : last) * width + c, some);
-                    __m512i left = _mm512_unpacklo_epi16(one, two), right = _mm512_unpackhi_epi16(one, two);
-                    for (int i = 0; i < HEADS; i++) {
-                        __m512i both = pair(p + i * wide + t);
-                        low[i] = dot(low[i], left, both);
-                        high[i] = dot(high[i], right, both);
-                    }
-                }
-                for (int i = 0; i < HEADS; i++) { /* the columns back in their order */
-                    __m512 whole = _mm512_set1_ps(share[i]);
-                    __m512 a = _mm512_mul_ps(_mm512_permutex2var_ps(low[i], front, high[i]), whole);
-                    __m512 b = _mm512_mul_ps(_mm512_permutex2var_ps(low[i], back, high[i]), whole);
-                    _mm512_mask_storeu_epi16(y + i * rank + c, some, (__m512i)_mm512_cvtne2ps_pbh(b, a));
-                }
+                four(until, from, keys, turned, values, to, z, p, wide);
             }
         }
 }

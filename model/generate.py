@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from model.decode import Decoder, LatentCache
-from model.moe import MixtureOfExperts
-from model.transformer import DecoderLayer, Transformer
+from model.transformer import Transformer
 
 COLDEST = 1e-6  # the least temperature but 0: logits over much less overflow
 PREFILL_TOKENS = 16_384  # prompt tokens, padding included, that run through the model at once
@@ -143,7 +142,7 @@ class Generator:
                 return
             # the rows under way first: a new row's first token comes from its prompt
             streams = [decoder.step(self._newest(rows), cache)] if rows else []
-            streams += [self._prefill(group, cache) for group in _groups(fresh)]
+            streams += [self._prefill(group, cache, decoder) for group in _groups(fresh)]
             rows += fresh
             _sample(rows, decoder.logits(torch.cat(streams)))
             if on_token is not None:
@@ -181,8 +180,8 @@ class Generator:
         uniforms = torch.rand(request.max_new_tokens, generator=stream, dtype=torch.float64)
         return _Row(index, request, uniforms.tolist())
 
-    def _prefill(self, rows: list[_Row], cache: LatentCache) -> Tensor:
-        """Runs prompts side by side, padded on the right where nothing looks; the last tokens' hidden states (N, D).
+    def _prefill(self, rows: list[_Row], cache: LatentCache, decoder: Decoder) -> Tensor:
+        """Runs the prompts of new rows; the residual stream of their last tokens (N, D).
 
         A prompt that several rows share (the responses of RL) runs once.
         """
@@ -190,21 +189,11 @@ class Generator:
         prompts = list(dict.fromkeys(tuple(row.request.prompt) for row in rows))
         places = {prompt: place for place, prompt in enumerate(prompts)}
         own_N = torch.tensor([places[tuple(row.request.prompt)] for row in rows], device=device)
-        lengths_N = torch.tensor([len(row.request.prompt) for row in rows], device=device)
         tokens_PS = torch.zeros(len(prompts), max(map(len, prompts)), dtype=torch.int64)
         for place, prompt in enumerate(prompts):
             tokens_PS[place, : len(prompt)] = torch.tensor(prompt)
-        by = self.model.rotation(torch.arange(tokens_PS.shape[1], device=device)[None])
-        x_PSD = self.model.embed_tokens(tokens_PS.to(device))
         new = cache.add([len(row.request.prompt) for row in rows])
-        for depth, layer in enumerate(self.model.blocks()):
-            attention = layer.self_attn
-            normed = layer.input_layernorm(x_PSD)
-            latent = attention.latent(normed, by)
-            cache.fill(depth, new, (latent[0][own_N], latent[1][own_N]))
-            x_PSD = x_PSD + attention.attend(attention.query_latent(normed), latent, by, None)[0]
-            x_PSD = x_PSD + _feed_forward(layer, x_PSD)
-        return x_PSD[own_N, lengths_N - 1]
+        return decoder.prompts(tokens_PS.to(device), own_N, cache, new)
 
     def _newest(self, rows: list[_Row]) -> Tensor:
         return torch.tensor([row.tokens[-1] for row in rows], device=self.model.embed_tokens.weight.device)
@@ -267,8 +256,3 @@ def _nucleus(p_V: Tensor, top_p: float) -> Tensor:
     sorted_V, order_V = p_V.sort(descending=True, stable=True)
     kept_V = sorted_V.cumsum(0) - sorted_V < top_p
     return torch.zeros_like(p_V).index_put_((order_V[kept_V],), sorted_V[kept_V])
-
-
-def _feed_forward(layer: DecoderLayer, x: Tensor) -> Tensor:
-    normed = layer.post_attention_layernorm(x)
-    return layer.mlp.mix(normed)[0] if isinstance(layer.mlp, MixtureOfExperts) else layer.mlp(normed)

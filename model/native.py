@@ -48,6 +48,8 @@ class Kernels:
         number, pointer = ctypes.c_long, ctypes.c_void_p
         self._attend, self._mix = library.attend, library.mix
         self._attend.argtypes, self._attend.restype = [number] * 5 + [pointer] * 6, None
+        self._prompts = library.prompts
+        self._prompts.argtypes, self._prompts.restype = [number] * 7 + [pointer] * 7, None
         self._mix.argtypes, self._mix.restype = [number] * 5 + [pointer] * 8, None
         self._norm, self._turn = library.norm, library.turn
         self._norm.argtypes = [number] * 3 + [ctypes.c_int] + [pointer] * 2 + [ctypes.c_float, pointer]
@@ -72,6 +74,31 @@ class Kernels:
 
         _shared(rows, some)
         return y_NHC
+
+    def prompts(self, q_PSHQ: Tensor, up_PSHO: Tensor, rotated_PSR: Tensor) -> Tensor:
+        """Causal attention of P prompts of S tokens: softmax(q k^T) v in bfloat16, (P, S, H, V).
+
+        Args:
+            q_PSHQ: scaled queries, their rotated R dimensions last; in one piece.
+            up_PSHO: each head's key without position, Q - R wide, beside its value; in one piece.
+            rotated_PSR: the heads' shared rotated key; tokens may lie apart.
+        """
+        count, length, heads, width = q_PSHQ.shape
+        rope = rotated_PSR.shape[-1]
+        nope = width - rope
+        value = up_PSHO.shape[-1] - nope
+        y_PSHV = q_PSHQ.new_empty(count, length, heads, value)
+        room = HEADS * (length + 2 * LANES)
+
+        def some(part: slice) -> None:
+            z, p = torch.empty(room), torch.empty(room + value, dtype=torch.bfloat16)
+            tensors = (*(tensor[part] for tensor in (q_PSHQ, up_PSHO, rotated_PSR, y_PSHV)), z, p, p[room:])
+            pointers = (tensor.data_ptr() for tensor in tensors)
+            sizes = (part.stop - part.start, length, heads, nope, rope, value, rotated_PSR.stride(1))
+            self._prompts(*sizes, *pointers)
+
+        _shared(count, some)
+        return y_PSHV
 
     def mix(
         self, x_ND: Tensor, chosen_NK: Tensor, weights_NK: Tensor, gate: Tensor, up: Tensor, down: Tensor

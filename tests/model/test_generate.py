@@ -95,15 +95,15 @@ def test_the_cache_follows_its_longest_row():
     """Rows keep their latents while places are added, rows leave and places are given back."""
     model = Transformer(model_preset("tiny", vocab_size=60, initializer_range=0.15), seed=3)
     cache, decoder = LatentCache(model, 3), Decoder(model, 3)
-    latent = torch.randn(3, 2 * PLACES, model.config.kv_lora_rank, generator=torch.Generator().manual_seed(0))
-    rope = torch.randn(3, 2 * PLACES, model.config.qk_rope_head_dim, generator=torch.Generator().manual_seed(1))
+    width = model.config.kv_lora_rank + model.config.qk_rope_head_dim
+    keys_NSK = torch.randn(3, 2 * PLACES, width, generator=torch.Generator().manual_seed(0))
     new = cache.add([2 * PLACES, 3, 5])
     for depth in range(model.config.num_hidden_layers):
-        cache.fill(depth, new, (latent, rope))
+        cache.fill(depth, new, keys_NSK)
     alone = LatentCache(model, 1)
     only = alone.add([3])
     for depth in range(model.config.num_hidden_layers):
-        alone.fill(depth, only, (latent[1:2, :3], rope[1:2, :3]))
+        alone.fill(depth, only, keys_NSK[1:2, :3])
     tokens = torch.tensor([4, 5, 6])
     with torch.no_grad():
         wanted = decoder.step(tokens[1:2], alone)
