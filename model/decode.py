@@ -26,6 +26,7 @@ from model.transformer import DecoderLayer, Transformer
 
 PLACES = 32  # the cache grows by so many: oneDNN prepares a kernel for every new length
 CALL_FLOPS = 1 << 24  # FLOPs that take a CPU about as long as calling an expert's three products
+NEAR = 1 << 19  # numbers of an expert that a core's second cache holds: our kernel reads them for every 8 rows
 FOLDED = 1.25  # numbers in the product of two matrices, over those in both, up to which the product takes their place
 
 
@@ -201,6 +202,8 @@ class _Layer:
         if y_PSD is None:
             return keys_PSK, x_PSD
         x_PSD = x_PSD + y_PSD
+        if isinstance(self._mlp, _NativeExperts) and self._mlp.near:
+            return keys_PSK, x_PSD + self._mlp(self._mlp_norm(x_PSD.flatten(0, 1))).view_as(x_PSD)
         normed = layer.post_attention_layernorm(x_PSD)
         y_PSD = layer.mlp.mix(normed)[0] if isinstance(layer.mlp, MixtureOfExperts) else layer.mlp(normed)
         return keys_PSK, x_PSD + y_PSD
@@ -394,15 +397,14 @@ class _NativeExperts:
         )
         down = torch.cat([down_EDF, down_DS.unflatten(1, (-1, down_EDF.shape[2])).transpose(0, 1)])
         self._weights = [native.packed(weight) for weight in (gate, up, down)]
-        self._router, self._kernels = mlp.gate, kernels
-        self._shared_S = torch.arange(len(gate_EFD), len(gate))
+        self._router, self._kernels, self._shared = mlp.gate, kernels, len(gate) - len(gate_EFD)
+        self._router_ED = mlp.gate.weight.float().contiguous()
+        self.near = 3 * gate_EFD[0].numel() <= NEAR
 
     def __call__(self, x_ND: Tensor) -> Tensor:
-        routing = self._router(x_ND)
-        everyone_NS = self._shared_S.expand(len(x_ND), -1)
-        chosen_NK = torch.cat([routing.experts_TK, everyone_NS], dim=1)
-        weights_NK = torch.cat([routing.weights_TK, torch.ones(everyone_NS.shape)], dim=1)
-        return self._kernels.mix(x_ND, chosen_NK, weights_NK, *self._weights).to(x_ND.dtype)
+        gate = self._router
+        found = (self._router_ED, gate.e_score_correction_bias, gate.top_k, gate.scaling, self._shared)
+        return self._kernels.mix(x_ND, *self._kernels.route(x_ND, *found), *self._weights).to(x_ND.dtype)
 
 
 class _AllExperts:

@@ -218,6 +218,76 @@ void mix(long rows, long top, long experts, long hidden, long inner, const int64
         }
 }
 
+static inline __m512 widened(const bf16 *from, __mmask16 some) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from)), 16));
+}
+
+/* The `top` experts of each row by sigmoid(x w^T) + bias, and their scores as shares of `scaling`; behind them the experts
+ * from `experts` on, which everyone takes, at weight 1. x (N, D), w (E, D), chosen and weights (N, all); scratch (N, E). */
+void route(long rows, long experts, long hidden, long top, long all, float scaling, const bf16 *x, const float *w,
+           const float *bias, int64_t *chosen, float *weights, float *scores) {
+    for (long e = 0; e < experts; e++, w += hidden)
+        for (long n = 0; n < rows; n += 4) {
+            __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+            for (long d = 0; d < hidden; d += 16) {
+                __mmask16 some = (__mmask16)first(hidden - d < 16 ? hidden - d : 16);
+                __m512 by = _mm512_maskz_loadu_ps(some, w + d);
+                for (int i = 0; i < 4; i++)
+                    sum[i] = _mm512_fmadd_ps(widened(x + (n + i < rows ? n + i : n) * hidden + d, some), by, sum[i]);
+            }
+            float z[4];
+            _mm_storeu_ps(z, totals(sum));
+            for (int i = 0; i < 4 && n + i < rows; i++) scores[(n + i) * experts + e] = z[i];
+        }
+    for (long n = 0; n < rows; n++, scores += experts, chosen += all, weights += all) {
+        for (long e = 0; e < experts; e += 16) {
+            __mmask16 some = (__mmask16)first(experts - e < 16 ? experts - e : 16);
+            __m512 z = _mm512_max_ps(_mm512_set1_ps(-87.0f), _mm512_maskz_loadu_ps(some, scores + e));
+            __m512 one = _mm512_set1_ps(1.0f);
+            z = _mm512_div_ps(one, _mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), z))));
+            _mm512_mask_storeu_ps(scores + e, some, z);
+        }
+        float sum = 1e-20f;
+        for (long k = 0; k < top; k++) {
+            long best = -1;
+            for (long e = 0; e < experts; e++) {
+                int taken = 0;
+                for (long j = 0; j < k; j++) taken |= chosen[j] == e;
+                if (!taken && (best < 0 || scores[e] + bias[e] > scores[best] + bias[best])) best = e;
+            }
+            chosen[k] = best;
+            weights[k] = scores[best];
+            sum += scores[best];
+        }
+        for (long k = 0; k < top; k++) weights[k] *= scaling / sum;
+        for (long k = top; k < all; k++) {
+            chosen[k] = experts + k - top;
+            weights[k] = 1.0f;
+        }
+    }
+}
+
+/* The place of each row's largest number, the first of equals, and the sum of exp(x - largest); x (N, V). */
+void largest(long rows, long size, const float *x, int64_t *place, float *sum) {
+    for (long n = 0; n < rows; n++, x += size) {
+        __m512 least = _mm512_set1_ps(-__builtin_inff()), most = least, total = _mm512_setzero_ps();
+        for (long v = 0; v < size; v += 16) {
+            __mmask16 some = (__mmask16)first(size - v < 16 ? size - v : 16);
+            most = _mm512_max_ps(most, _mm512_mask_loadu_ps(least, some, x + v));
+        }
+        __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+        place[n] = -1;
+        for (long v = 0; v < size; v += 16) {
+            __mmask16 some = (__mmask16)first(size - v < 16 ? size - v : 16);
+            __m512 at = _mm512_maskz_loadu_ps(some, x + v);
+            __mmask16 equal = _mm512_mask_cmp_ps_mask(some, at, top, _CMP_EQ_OQ);
+            if (place[n] < 0 && equal) place[n] = v + __builtin_ctz(equal);
+            total = _mm512_mask_add_ps(total, some, total, exponential(_mm512_sub_ps(at, top)));
+        }
+        sum[n] = _mm512_reduce_add_ps(total);
+    }
+}
+
 /* y = x / rms(x) * weight by rows, (N, D) rows `stride` apart, bfloat16 or, where `wide`, float32; y in one piece. */
 void norm(long rows, long size, long stride, int wide, const void *x, const float *weight, float eps, bf16 *y) {
     for (long n = 0; n < rows; n++, y += size) {
@@ -227,9 +297,7 @@ void norm(long rows, long size, long stride, int wide, const void *x, const floa
         for (int pass = 0; pass < 2; pass++) {
             for (long d = 0; d < size; d += 16) {
                 __mmask16 some = (__mmask16)first(size - d < 16 ? size - d : 16);
-                __m256i half = _mm256_maskz_loadu_epi16(some, x16 + (wide ? 0 : d));
-                __m512 at = wide ? _mm512_maskz_loadu_ps(some, x32 + d)
-                                 : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+                __m512 at = wide ? _mm512_maskz_loadu_ps(some, x32 + d) : widened(x16 + d, some);
                 if (pass == 0) {
                     sum = _mm512_fmadd_ps(at, at, sum);
                 } else {
@@ -250,8 +318,7 @@ void turn(long rows, long heads, long pairs, long by_row, long by_head, bf16 *x,
             bf16 *at = x + n * by_row + h * by_head;
             for (long p = 0; p < 2 * pairs; p += 16) {
                 __mmask16 some = (__mmask16)first(2 * pairs - p < 16 ? 2 * pairs - p : 16);
-                __m256i half = _mm256_maskz_loadu_epi16(some, at + p);
-                __m512 real = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+                __m512 real = widened(at + p, some);
                 __m512 angle = _mm512_maskz_loadu_ps(some, angles + p);
                 __m512 cosine = _mm512_moveldup_ps(angle), sine = _mm512_movehdup_ps(angle);
                 __m512 swapped = _mm512_permute_ps(real, 0xb1);

@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from model import native
 from model.decode import Decoder, LatentCache
 from model.transformer import Transformer
 
@@ -201,12 +202,33 @@ class Generator:
 
 def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
     """Appends one token to every row."""
-    log_p_NV = logits_NV.log_softmax(-1)
-    bad = ~torch.isfinite(log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
+    heats = [row.request.temperature for row in rows]
+    kernels = native.kernels() if logits_NV.device.type == "cpu" and not any(heats) else None
+    if kernels is not None:
+        drawn_N, log_p_N = kernels.largest(logits_NV)
+        _refuse_broken(rows, log_p_N)
+        tempered_N = torch.zeros_like(log_p_N)
+    else:
+        drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
+    for row, token, log_p, tempered in zip(
+        rows, drawn_N.tolist(), log_p_N.tolist(), tempered_N.tolist(), strict=True
+    ):
+        row.tokens.append(token)
+        row.log_probs.append(log_p)
+        row.tempered.append(tempered)
+
+
+def _refuse_broken(rows: list[_Row], log_p_N: Tensor) -> None:
+    bad = ~torch.isfinite(log_p_N)
     if bad.any():
         index = rows[int(bad.nonzero()[0])].index
         raise ValueError(f"request {index}: the model's logits are not finite; its weights or its input are broken")
-    heats = [row.request.temperature for row in rows]
+
+
+def _drawn(rows: list[_Row], heats: list[float], logits_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A token of every row, its log-probability, and that of the tempered distribution."""
+    log_p_NV = logits_NV.log_softmax(-1)
+    _refuse_broken(rows, log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
     heat_N1 = torch.tensor(heats, device=logits_NV.device)[:, None]
     tempered_NV = log_p_NV
     if any(heat not in (0, 1) for heat in heats):
@@ -218,11 +240,7 @@ def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
         if 0 in heats:
             drawn_N1 = drawn_N1.where(heat_N1 > 0, logits_NV.argmax(-1, keepdim=True))
     tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
-    chosen = zip(rows, drawn_N1.tolist(), log_p_NV.gather(1, drawn_N1).tolist(), tempered_N1.tolist(), strict=True)
-    for row, (token,), (log_p,), (tempered,) in chosen:
-        row.tokens.append(token)
-        row.log_probs.append(log_p)
-        row.tempered.append(tempered)
+    return drawn_N1[:, 0], log_p_NV.gather(1, drawn_N1)[:, 0], tempered_N1[:, 0]
 
 
 def _draw(rows: list[_Row], log_p_NV: Tensor) -> Tensor:

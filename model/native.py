@@ -54,6 +54,10 @@ class Kernels:
         self._norm, self._turn = library.norm, library.turn
         self._norm.argtypes = [number] * 3 + [ctypes.c_int] + [pointer] * 2 + [ctypes.c_float, pointer]
         self._turn.argtypes = [number] * 5 + [pointer] * 2
+        self._route, self._largest = library.route, library.largest
+        self._route.argtypes = [number] * 5 + [ctypes.c_float] + [pointer] * 6
+        self._largest.argtypes = [number] * 2 + [pointer] * 3
+        self._route.restype = self._largest.restype = None
         self._norm.restype = self._turn.restype = None
 
     def attend(self, q_NHK: Tensor, keys_NTK: Tensor, seen_N: Tensor, rank: int) -> Tensor:
@@ -123,6 +127,29 @@ class Kernels:
 
         _shared(rows, some)
         return out_ND
+
+    def route(
+        self, x_ND: Tensor, weight_ED: Tensor, bias_E: Tensor, top: int, scaling: float, shared: int
+    ) -> tuple[Tensor, Tensor]:
+        """Experts (N, K + shared) and weights of each row: those of `moe.Router`, then the shared ones at weight 1.
+
+        x_ND bfloat16, in one piece; the router's weight and bias float32; K = `top`, at most E.
+        """
+        rows, experts = len(x_ND), len(weight_ED)
+        chosen_NK = torch.empty(rows, top + shared, dtype=torch.int64)
+        weights_NK, scores_NE = torch.empty(rows, top + shared), torch.empty(rows, experts)
+        tensors = (x_ND, weight_ED, bias_E, chosen_NK, weights_NK, scores_NE)
+        sizes = (rows, experts, x_ND.shape[1], top, top + shared)
+        self._route(*sizes, scaling, *(tensor.data_ptr() for tensor in tensors))
+        return chosen_NK, weights_NK
+
+    def largest(self, x_NV: Tensor) -> tuple[Tensor, Tensor]:
+        """The first place of each row's largest number (N,), and log softmax there: not finite where a number is NaN or
+        +inf. x float32, in one piece."""
+        rows, size = x_NV.shape
+        place_N, sum_N = torch.empty(rows, dtype=torch.int64), torch.empty(rows)
+        self._largest(rows, size, x_NV.data_ptr(), place_N.data_ptr(), sum_N.data_ptr())
+        return place_N, -sum_N.log()
 
     def norm(self, x_ND: Tensor, weight_D: Tensor, eps: float) -> Tensor:
         """x / rms(x) * weight in bfloat16, (N, D), of bfloat16 or float32 with columns side by side; weight float32."""
