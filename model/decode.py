@@ -186,7 +186,7 @@ class _Layer:
         self._layer = layer
 
     def prompts(self, x_PSD: Tensor, turn_SP: Tensor, by: Rotation, keys_only: bool) -> tuple[Tensor, Tensor]:
-        """What the cache keeps of whole prompts (P, S, K), and the residual stream, as it came where only keys count."""
+        """What the cache keeps of whole prompts (P, S, K), and the residual stream, untouched if only keys count."""
         layer = self._layer
         if self._attend.takes_prompts:
             with torch.autocast("cpu", enabled=False):

@@ -210,9 +210,7 @@ def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
         tempered_N = torch.zeros_like(log_p_N)
     else:
         drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
-    for row, token, log_p, tempered in zip(
-        rows, drawn_N.tolist(), log_p_N.tolist(), tempered_N.tolist(), strict=True
-    ):
+    for row, token, log_p, tempered in zip(rows, drawn_N.tolist(), log_p_N.tolist(), tempered_N.tolist(), strict=True):
         row.tokens.append(token)
         row.log_probs.append(log_p)
         row.tempered.append(tempered)

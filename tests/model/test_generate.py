@@ -191,8 +191,9 @@ def test_refuses_what_it_cannot_serve_by_name(request_, words):
 def test_broken_weights_are_named_not_sampled():
     model = Transformer(model_preset("tiny"))
     model.norm.weight.data[3] = math.nan
-    with pytest.raises(ValueError, match="not finite"):
-        Generator(model).generate([Request([1], 2)])
+    for temperature in (0, 1):
+        with pytest.raises(ValueError, match=r"request 0: .*not finite"):
+            Generator(model).generate([Request([1], 2, temperature=temperature)])
 
 
 def test_a_float32_head_rounds_no_logit_within_autocast():

@@ -79,6 +79,78 @@ def test_experts_are_those_chosen_by_their_weights(rows, experts, hidden, inner,
 
 
 @needed
+@settings(max_examples=40, deadline=None)
+@given(
+    count=st.integers(1, 3),
+    length=st.integers(1, 40),
+    heads=st.integers(1, 3),
+    nope=st.integers(1, 70),
+    rope=st.integers(1, 20),
+    value=st.integers(1, 70),
+    seed=st.integers(0, 1000),
+)
+def test_prompts_attend_causally_to_their_own_tokens(count, length, heads, nope, rope, value, seed):
+    q_PSHQ, up_PSHO = (
+        drawn(seed, count, length, heads, nope + rope),
+        drawn(seed + 1, count, length, heads, nope + value),
+    )
+    rotated_PSR = drawn(seed + 2, count, length, rope + 3)[..., 3:]  # columns of a wider tensor
+    found = kernels().prompts(q_PSHQ, up_PSHO, rotated_PSR)
+    key, v_PSHV = up_PSHO.double().split([nope, value], dim=-1)
+    k_PSHQ = torch.cat([key, rotated_PSR.double()[:, :, None].expand(-1, -1, heads, -1)], dim=-1)
+    z_PHSS = torch.einsum("pshq,pthq->phst", q_PSHQ.double(), k_PSHQ)
+    p_PHSS = z_PHSS.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf).softmax(-1)
+    torch.testing.assert_close(found.double(), torch.einsum("phst,pthv->pshv", p_PHSS, v_PSHV), atol=0.03, rtol=0.02)
+    up_PSHO[:, -1] = 100  # the last token is its own query's alone
+    again = kernels().prompts(q_PSHQ, up_PSHO, rotated_PSR)
+    assert torch.equal(found[:, :-1], again[:, :-1])
+
+
+@needed
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 9),
+    experts=st.integers(1, 40),
+    hidden=st.integers(1, 70),
+    shared=st.integers(0, 2),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_rows_are_routed_as_by_the_router(rows, experts, hidden, shared, seed, data):
+    top = data.draw(st.integers(1, experts))
+    x_ND, weight_ED = drawn(seed, rows, hidden), drawn(seed + 1, experts, hidden).float()
+    bias_E = drawn(seed + 2, experts).float() / 8
+    chosen, weights = kernels().route(x_ND, weight_ED, bias_E, top, 2.5, shared)
+    assert chosen[:, top:].tolist() == [list(range(experts, experts + shared))] * rows
+    assert (weights[:, top:] == 1).all()
+    scores = (x_ND.double() @ weight_ED.double().mT).sigmoid()
+    biased = scores + bias_E
+    assert all(len(set(row)) == top for row in chosen[:, :top].tolist())
+    wanted = biased.topk(top).values  # by value: near ties may fall otherwise
+    torch.testing.assert_close(biased.gather(1, chosen[:, :top]), wanted, atol=1e-5, rtol=1e-5)
+    picked = scores.gather(1, chosen[:, :top])
+    shares = picked / picked.sum(-1, keepdim=True) * 2.5
+    torch.testing.assert_close(weights[:, :top].double(), shares, atol=1e-5, rtol=1e-4)
+    x_ND[0] = math.nan
+    lost, _ = kernels().route(x_ND, weight_ED, bias_E, top, 2.5, shared)
+    assert sorted(lost[0, :top].tolist()) == list(range(top))  # experts that exist, whatever the numbers
+
+
+@needed
+@settings(max_examples=40, deadline=None)
+@given(rows=st.integers(1, 5), size=st.integers(1, 70), seed=st.integers(0, 1000), data=st.data())
+def test_the_largest_is_the_first_of_equals_and_a_broken_row_shows(rows, size, seed, data):
+    x_NV = drawn(seed, rows, size).float().mul(4).round()
+    place_N, log_p_N = kernels().largest(x_NV)
+    assert [row.index(max(row)) for row in x_NV.tolist()] == place_N.tolist()
+    torch.testing.assert_close(log_p_N, x_NV.log_softmax(-1).amax(-1), atol=1e-5, rtol=1e-5)
+    row, column = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, size - 1))
+    x_NV[row, column] = data.draw(st.sampled_from([math.nan, -math.nan, math.inf]))
+    broken = ~kernels().largest(x_NV)[1].isfinite()
+    assert broken.tolist() == [place == row for place in range(rows)]
+
+
+@needed
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [1, 15, 16, 40, 224])
 def test_norm_and_rotation_of_columns_of_a_wider_tensor(dtype, size):
