@@ -61,6 +61,18 @@ def _narrow(context: Any, number: Any, like: Any) -> Any:
 
 
 @_instruction
+def _usual(context: Any, number: Any) -> Any:
+    """A float32, NaN in its usual bits: `_narrow` carries one of all ones, which float32 numbers may hold, to 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        bits = builder.select(nan, I32(0x7FC00000), builder.bitcast(arguments[0], I32))
+        return builder.bitcast(bits, F32)
+
+    return types.float32(types.float32), generate
+
+
+@_instruction
 def _ordered(context: Any, bits: Any) -> Any:
     """A bfloat16's bits as an integer of the same order; its own inverse."""
 
@@ -206,7 +218,7 @@ def _rms_norm(first, last, x_NW, weight_W, eps, y_NW, inverse_N):
         inverse = np.float32(1) / np.sqrt(total / np.float32(len(x_W)) + np.float32(eps))
         inverse_N[row] = inverse
         for place in range(len(x_W)):
-            y_W[place] = _narrow(_widen(x_W[place]) * inverse * weight_W[place], y_W[place])
+            y_W[place] = _narrow(_usual(_widen(x_W[place]) * inverse * weight_W[place]), y_W[place])
 
 
 @_kernel
@@ -224,7 +236,7 @@ def _rms_norm_backward(first, last, dy_NW, x_NW, weight_W, inverse_N, dx_NW, dwe
             shared *= inverse / np.float32(len(x_W))
             for place in range(len(x_W)):
                 dx = (_widen(dy_W[place]) * weight_W[place] - _widen(x_W[place]) * shared) * inverse
-                dx_W[place] = _narrow(dx, dx_W[place])
+                dx_W[place] = _narrow(_usual(dx), dx_W[place])
 
 
 @cache

@@ -170,7 +170,7 @@ class Kernels:
 def _shared(rows: int, work: Callable[[slice], None]) -> None:
     """Runs `work` on all rows, cut into as many parts as torch has threads; they run free of the interpreter's lock."""
     parts = min(torch.get_num_threads(), rows)
-    if parts == 1:
+    if parts <= 1:
         work(slice(0, rows))
         return
     cuts = [rows * part // parts for part in range(parts + 1)]

@@ -1,7 +1,7 @@
 """The hash of a stage's code: the syntax trees of its entry modules and of every first-party module they import.
 
-Comments, docstrings and formatting do not count; data files (prompts, word lists) beside a hashed module do, and so does
-the C source that a module names. Static: nothing is imported, so that `openk2 status` answers at once.
+Comments, docstrings and formatting do not count; data files (prompts, word lists) beside a hashed module do, and so
+does the C source that a module names. Static: nothing is imported, so that `openk2 status` answers at once.
 """
 
 from __future__ import annotations
