@@ -31,6 +31,7 @@ from tasks.progress import Progress
 
 log = logging.getLogger(__name__)
 
+PROGRESS = "progress.json"
 POLL = 0.25  # seconds between two looks at a job's progress
 ENDPOINT_SLOTS = 64
 GRACE = 120.0  # seconds a job gets to write its checkpoint after SIGTERM
@@ -179,6 +180,11 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def progress_of(step: Step) -> dict[str, Any] | None:
+    """How far this machine's job of a step came, as it last said itself (`done`, `total`, `unit`, `status`, `note`)."""
+    return _read(step.work / PROGRESS)
+
+
 def _supervise(module: str, job: Path, label: str, execution: Execution, lock: int) -> None:
     work = job.parent
     journal = work / "log.txt"
@@ -198,7 +204,7 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
     child = process.start(command(module, job, execution), journal, environment, keep=[lock])
     try:
-        _relay(child, work / "progress.json", label)
+        _relay(child, work / PROGRESS, label)
     except BaseException:
         process.stop(child, GRACE)
         raise
