@@ -247,10 +247,14 @@ def _last_words(journal: Path, began: int) -> str:
     """The last line of the log that names an error, or its last line."""
     with journal.open("rb") as file:
         file.seek(began)
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        text = file.read().decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [re.sub(r"^\[?rank\d+\]?:\s*", "", line) for line in lines]
     errors = [line for line in named if re.match(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged)\w*:", line)]
     ours = [line for line in errors if "ChildFailedError" not in line]
+    killed = re.search(r"rank +: (\d+)[^=]*?Signal \d+ \((\w+)\) received", text)  # as torchrun tells it
+    if killed and not ours:
+        return f"rank {killed[1]} was killed by {killed[2]}; the same command goes on from the newest checkpoint"
     return (ours or errors or named or ["it said nothing"])[-1][:600]
 
 

@@ -41,6 +41,8 @@ while done < config["steps"]:
     done += 1
     if done == config["fail_at"]:
         raise RuntimeError("the loss is nan at step 3")
+    if done == config["killed_at"]:
+        os.kill(os.getpid(), signal.SIGKILL)
     state.write_text(str(done))
     partial = work / "progress.json.new"
     partial.write_text(json.dumps({"done": done, "total": config["steps"], "unit": "steps", "note": "n"}))
@@ -59,6 +61,7 @@ class Literals(Config):
     steps: int = 5
     pace: float = 0.01
     fail_at: int = 0
+    killed_at: int = 0
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +97,11 @@ def test_a_failure_carries_the_jobs_last_words_and_where_its_log_lies(tmp_path):
     assert step.artifact() is None
 
 
+def test_a_killed_rank_is_named(tmp_path):
+    with pytest.raises(JobFailed, match=r"rank 0 was killed by SIGKILL; the same command goes on"):
+        run_job("quickjob", step_for(tmp_path, killed_at=2), {}, EXECUTION)
+
+
 LAUNCH = """
 import sys
 from model.config import Config
@@ -103,6 +111,7 @@ class Literals(Config):
     steps: int = 400
     pace: float = 0.05
     fail_at: int = 0
+    killed_at: int = 0
 run_job("quickjob", Step("base", Literals(), sys.argv[1], code="code"), {}, Execution(threads=1, device="cpu"))
 """
 
@@ -152,7 +161,7 @@ def test_inputs_reach_the_job_as_uris(tmp_path):
     run_job("quickjob", step, {"tokens": Artifact("tokens", "/somewhere/tokens/abc", "abc")}, EXECUTION)
     job = json.loads((step.workspace() / "job.json").read_text())
     assert job["inputs"] == {"tokens": "/somewhere/tokens/abc"}
-    assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0}
+    assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0, "killed_at": 0}
     assert (step.workspace() / "rank-0-of-1").exists()
 
 
