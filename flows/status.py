@@ -51,9 +51,7 @@ def _state(step: Step) -> Line:
     if job := progress_of(step):
         reached = f"{job['done']:,} of {job['total']:,} {job['unit']}"
         ended = f", then it failed: {job['note']}" if job.get("status") == "failed" else ""
-        return Line(
-            step.name, fingerprint, "begun", "", f"{reached}{ended}; a run goes on from its newest checkpoint"
-        )
+        return Line(step.name, fingerprint, "begun", "", f"{reached}{ended}; the same command goes on")
     others = _others(step)
     if others:
         return Line(step.name, fingerprint, "stale", "", f"code, configuration or inputs changed since {others[-1]}")

@@ -32,6 +32,8 @@ from tasks.progress import Progress
 log = logging.getLogger(__name__)
 
 PROGRESS = "progress.json"
+ERROR = re.compile(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged|Bad|Broken)\w*:")
+"""How a line of a job's log begins that names what ended it."""
 POLL = 0.25  # seconds between two looks at a job's progress
 ENDPOINT_SLOTS = 64
 GRACE = 120.0  # seconds a job gets to write its checkpoint after SIGTERM
@@ -250,7 +252,7 @@ def _last_words(journal: Path, began: int) -> str:
         text = file.read().decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [re.sub(r"^\[?rank\d+\]?:\s*", "", line) for line in lines]
-    errors = [line for line in named if re.match(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged)\w*:", line)]
+    errors = [line for line in named if ERROR.match(line)]
     ours = [line for line in errors if "ChildFailedError" not in line]
     killed = re.search(r"rank +: (\d+)[^=]*?Signal \d+ \((\w+)\) received", text)  # as torchrun tells it
     if killed and not ours:

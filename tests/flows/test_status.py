@@ -15,8 +15,8 @@ from training.metrics import write_progress
 @pytest.mark.parametrize(
     ("status", "note", "said"),
     [
-        ("preempted", "decay", "41 of 60 updates; a run goes on from its newest checkpoint"),
-        ("failed", "no rank", "41 of 60 updates, then it failed: no rank; a run goes on from its newest checkpoint"),
+        ("preempted", "decay", "41 of 60 updates; the same command goes on"),
+        ("failed", "no rank", "41 of 60 updates, then it failed: no rank; the same command goes on"),
     ],
 )
 def test_a_job_that_was_ended_is_begun_and_not_missing(status: str, note: str, said: str, tmp_path: Path) -> None:

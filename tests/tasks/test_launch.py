@@ -17,8 +17,9 @@ import pytest
 
 from model.config import Config
 from tasks.artifact import Artifact, Step
-from tasks.launch import Execution, JobFailed, JobPreempted, command, run_job
+from tasks.launch import ERROR, Execution, JobFailed, JobPreempted, command, run_job
 from tasks.progress import listen
+from training import pretrain, run
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -97,6 +98,16 @@ def test_a_failure_carries_the_jobs_last_words_and_where_its_log_lies(tmp_path):
     assert step.artifact() is None
 
 
+def test_every_error_that_a_job_expects_is_known_by_its_line():
+    def family(kind: type[BaseException]) -> list[type[BaseException]]:
+        return [kind, *(below for child in kind.__subclasses__() for below in family(child))]
+
+    ours = [kind for root in {*pretrain.EXPECTED, *run.EXPECTED} for kind in family(root)]
+    names = {kind.__name__ for kind in ours if kind.__module__.startswith(("training.", "model."))}
+    assert "BadShard" in names
+    assert {name for name in names if not ERROR.match(f"{name}: why")} == set()
+
+
 def test_a_killed_rank_is_named(tmp_path):
     with pytest.raises(JobFailed, match=r"rank 0 was killed by SIGKILL; the same command goes on"):
         run_job("quickjob", step_for(tmp_path, killed_at=2), {}, EXECUTION)
@@ -106,7 +117,7 @@ LAUNCH = """
 import sys
 from model.config import Config
 from tasks.artifact import Step
-from tasks.launch import Execution, run_job
+from tasks.launch import ERROR, Execution, run_job
 class Literals(Config):
     steps: int = 400
     pace: float = 0.05
