@@ -152,9 +152,7 @@ class Step:
             return self.fingerprint
         artifact = self.artifact()
         if artifact is None:
-            raise NotReady(
-                f"'{self.name}' has not been fetched yet: run `openk2 fetch` first, with this preset and root"
-            )
+            raise NotReady(f"'{self.name}' has not been fetched yet: run `openk2 fetch`, with this preset and root")
         return artifact.manifest["content"]
 
     @property
