@@ -139,7 +139,7 @@ class Cache:
             return path
         if not path.is_file():
             raise ShardError(
-                f"{file.name} is missing though the manifest lists it: delete that artifact, and its stage makes it again"
+                f"{file.name} is missing though the manifest lists it: delete the artifact, and its stage makes it anew"
             )
         status = path.stat()
         note = self.folder / "checked" / f"{file.sha256}-{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}"
