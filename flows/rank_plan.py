@@ -114,8 +114,8 @@ def render(found: RankPlan) -> Iterator[RenderableType]:
     yield _memory(built)
     yield (
         f"[dim]{_unit(built)[1]} of the rank of each pipeline position that takes most. activations: of all micro-"
-        "batches under way at once, and what a layer's backward makes again; host: kept in the host's memory; step: what the "
-        "optimizer's step takes when activations are gone. peak: all but the smaller of the two.[/dim]"
+        "batches under way at once, and what a layer's backward makes again; host: kept in the host's memory; step: "
+        "what the optimizer's step takes when activations are gone. peak: all but the smaller of the two.[/dim]"
     )
     yield ""
     yield _work(built)

@@ -108,10 +108,10 @@ class LatentCache:
 
 
 class Decoder:
-    """A copy of the model's weights in the dtype that its layers compute in, fused and packed for single tokens.
+    """The model's weights in the dtype that its layers compute in, fused and packed for single tokens.
 
-    Made once for a call of the generator: what changes in the model afterwards changes nothing here. It takes up to
-    `max_rows` rows at once.
+    Made once for a call of the generator, and partly a copy: the model must not change while it is in use. It takes up
+    to `max_rows` rows at once.
     """
 
     def __init__(self, model: Transformer, max_rows: int) -> None:

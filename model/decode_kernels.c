@@ -23,9 +23,9 @@ static inline __m512i pair(const bf16 *from) {
 }
 static inline void store16(bf16 *to, __m512 x) { _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh(x)); }
 
-/* exp to 1e-7, for x <= 88: 2^n times the Taylor series of what is left, at most ln 2 / 2 */
+/* exp to 1e-7, for x <= 88, NaN of NaN: 2^n times the Taylor series of what is left, at most ln 2 / 2 */
 static inline __m512 exponential(__m512 x) {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-87.0f));
+    x = _mm512_max_ps(_mm512_set1_ps(-87.0f), x); /* the second where one is NaN */
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);

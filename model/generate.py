@@ -20,6 +20,7 @@ from model.decode import Decoder, LatentCache
 from model.moe import MixtureOfExperts
 from model.transformer import DecoderLayer, Transformer
 
+COLDEST = 1e-6  # the least temperature but 0: logits over much less overflow
 PREFILL_TOKENS = 16_384  # prompt tokens, padding included, that run through the model at once
 
 
@@ -30,7 +31,7 @@ class Request:
     Attributes:
         prompt: token ids, at least one.
         max_new_tokens: how many tokens at most, a stop token included.
-        temperature: divides the logits; 0 takes the likeliest token.
+        temperature: divides the logits, COLDEST at least; 0 takes the likeliest token.
         top_p: samples among the likeliest tokens that together hold this probability (after the temperature).
         stop_ids: tokens that end the row; the one met is the completion's last.
         seed: names the row's own stream of random numbers: a row samples alike alone and in any batch, as far as the
@@ -172,8 +173,8 @@ class Generator:
             fault = (
                 f"prompt and new tokens make {length}, the model takes {config.max_position_embeddings}; ask for fewer"
             )
-        elif request.temperature < 0 or not 0 < request.top_p <= 1:
-            fault = f"temperature {request.temperature}, top_p {request.top_p}; give >= 0 and a value in (0, 1]"
+        elif not (request.temperature == 0 or request.temperature >= COLDEST) or not 0 < request.top_p <= 1:
+            fault = f"temperature {request.temperature}, top_p {request.top_p}; give 0 or >= {COLDEST}, and (0, 1]"
         if fault:
             raise ValueError(f"request {index}: {fault}")
         stream = torch.Generator("cpu").manual_seed(request.seed % 2**63)

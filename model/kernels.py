@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +30,6 @@ FEW = 1 << 14  # numbers a thread takes at least
 SUMMED_ROWS = 128  # rows added up in one go, however many threads there are: the same bits
 
 SUMS = {"reassoc", "contract", "nsz", "arcp"}  # sums in any order, so in vectors; NaN and infinity stay what they are
-_kernel = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=SUMS)
 _instruction: Any = intrinsic  # its stubs ask callers for the compiler's context
 _inlined = numba.njit(forceinline=True, error_model="numpy", fastmath={"contract"})
 
@@ -62,6 +61,18 @@ def _narrow(context: Any, number: Any, like: Any) -> Any:
 
 
 @_instruction
+def _usual(context: Any, number: Any) -> Any:
+    """A float32, NaN in its usual bits: `_narrow` carries one of all ones, which float32 numbers may hold, to 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        bits = builder.select(nan, I32(0x7FC00000), builder.bitcast(arguments[0], I32))
+        return builder.bitcast(bits, F32)
+
+    return types.float32(types.float32), generate
+
+
+@_instruction
 def _ordered(context: Any, bits: Any) -> Any:
     """A bfloat16's bits as an integer of the same order; its own inverse."""
 
@@ -80,6 +91,15 @@ def _two_to(context: Any, shifted: Any) -> Any:
         return builder.bitcast(builder.add(exponent, I32(0x3F800000)), F32)
 
     return types.float32(types.float32), generate
+
+
+def _kernel(function: Callable[..., None]) -> Any:
+    """Compiled at its first call, and kept on disk unless neither this folder nor the user's cache can be written."""
+    compiled = partial(numba.njit, nogil=True, error_model="numpy", fastmath=SUMS)
+    try:
+        return compiled(cache=True)(function)
+    except RuntimeError:  # no place to keep it: every process compiles its own
+        return compiled()(function)
 
 
 @_inlined
@@ -198,7 +218,7 @@ def _rms_norm(first, last, x_NW, weight_W, eps, y_NW, inverse_N):
         inverse = np.float32(1) / np.sqrt(total / np.float32(len(x_W)) + np.float32(eps))
         inverse_N[row] = inverse
         for place in range(len(x_W)):
-            y_W[place] = _narrow(_widen(x_W[place]) * inverse * weight_W[place], y_W[place])
+            y_W[place] = _narrow(_usual(_widen(x_W[place]) * inverse * weight_W[place]), y_W[place])
 
 
 @_kernel
@@ -216,7 +236,7 @@ def _rms_norm_backward(first, last, dy_NW, x_NW, weight_W, inverse_N, dx_NW, dwe
             shared *= inverse / np.float32(len(x_W))
             for place in range(len(x_W)):
                 dx = (_widen(dy_W[place]) * weight_W[place] - _widen(x_W[place]) * shared) * inverse
-                dx_W[place] = _narrow(dx, dx_W[place])
+                dx_W[place] = _narrow(_usual(dx), dx_W[place])
 
 
 @cache
@@ -294,7 +314,13 @@ def softmax_backward(
 
 
 def cross_entropy(z_CV: Tensor, targets_C: Tensor) -> Tensor:
-    """-log p(target) of each row, float32 (C,); its logits become their gradients. Both are 0 for a target below 0."""
+    """-log p(target) of each row, float32 (C,); its logits become their gradients. Both are 0 for a target below 0.
+
+    Raises:
+        IndexError: a target beyond the vocabulary, where the kernel would write outside of the row.
+    """
+    if (largest := int(targets_C.max())) >= z_CV.shape[1]:
+        raise IndexError(f"target {largest} is no id of a vocabulary of {z_CV.shape[1]}; use the model's tokenizer")
     loss_C = torch.empty(len(z_CV))
     _run(_cross_entropy, len(z_CV), z_CV.numel(), z_CV, targets_C, loss_C)
     return loss_C

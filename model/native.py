@@ -36,7 +36,7 @@ def kernels() -> Kernels | None:
         return None
     try:
         return Kernels(ctypes.CDLL(str(_built())))
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         log.warning("no native decoding kernels, generation will be slower: %s", error)
         return None
 
@@ -116,7 +116,7 @@ class Kernels:
 def _shared(rows: int, work: Callable[[slice], None]) -> None:
     """Runs `work` on all rows, cut into as many parts as torch has threads; they run free of the interpreter's lock."""
     parts = min(torch.get_num_threads(), rows)
-    if parts == 1:
+    if parts <= 1:
         work(slice(0, rows))
         return
     cuts = [rows * part // parts for part in range(parts + 1)]
@@ -144,16 +144,18 @@ def _has_bf16() -> bool:
 def _built() -> Path:
     """The library, built where there is none of this source yet."""
     source = SOURCE.read_bytes()
-    compiler = shutil.which(os.environ.get("CC", "cc"))
+    compiler = os.environ.get("CC", "").split() or ["cc"]
     name = f"decode-{hashlib.sha256(source + ' '.join(_FLAGS).encode()).hexdigest()[:16]}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openk2"
     library = folder / name
     if not library.is_file():
-        if compiler is None:
+        if shutil.which(compiler[0]) is None:
             raise FileNotFoundError("no C compiler; install gcc or clang, or name one in CC")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as place:
             half = Path(place) / name
-            subprocess.run([compiler, *_FLAGS, "-o", str(half), str(SOURCE)], check=True, capture_output=True)
+            done = subprocess.run([*compiler, *_FLAGS, "-o", str(half), str(SOURCE)], capture_output=True, text=True)
+            if done.returncode:
+                raise OSError(f"{compiler[0]} failed; name another compiler in CC: {done.stderr.strip()[:200]}")
             half.replace(library)  # whole or not at all, whoever builds beside us
     return library

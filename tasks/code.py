@@ -1,7 +1,7 @@
 """The hash of a stage's code: the syntax trees of its entry modules and of every first-party module they import.
 
-Comments, docstrings and formatting do not count; data files (prompts, word lists) beside a hashed module do. Static:
-nothing is imported, so that `openk2 status` answers at once.
+Comments, docstrings and formatting do not count; data files (prompts, word lists) beside a hashed module do, and so
+does the C source that a module names. Static: nothing is imported, so that `openk2 status` answers at once.
 """
 
 from __future__ import annotations
@@ -91,10 +91,11 @@ def _imports(name: str) -> tuple[str, ...]:
 def _module_hash(name: str) -> str:
     file = _file(name)
     assert file is not None
-    total = hashlib.sha256(ast.unparse(_tree(name)).encode())
+    text = ast.unparse(_tree(name))
+    total = hashlib.sha256(text.encode())
     if file.parent != HOUSE:
         for data in sorted(file.parent.iterdir()):
-            if data.suffix in DATA_SUFFIXES:
+            if data.suffix in DATA_SUFFIXES or (data.suffix == ".c" and repr(data.name) in text):
                 total.update(data.name.encode() + b"\0" + data.read_bytes())
     return total.hexdigest()
 

@@ -178,6 +178,8 @@ def test_greedy_log_probs_are_those_of_a_sure_thing():
         (Request([512], 3), "outside"),
         (Request([1] * 250, 10), "260"),
         (Request([1], 3, temperature=-1), "temperature"),
+        (Request([1], 3, temperature=1e-40), "temperature"),
+        (Request([1], 3, temperature=math.nan), "temperature"),
         (Request([1], 3, top_p=0), "top_p"),
     ],
 )

@@ -156,6 +156,35 @@ def test_what_is_not_a_number_stays_so():
         assert loss.isnan().tolist() == [False, False, True, False]
 
 
+@pytest.mark.parametrize("bits", [-1, 0x7FFFFFFF, 0x7F800001, 0x7FC00000])
+def test_no_nan_that_a_float32_can_hold_is_rounded_away(bits):
+    """Memory of all ones is NaN; rounding to bfloat16 carried it to 0."""
+    nan = torch.tensor([bits], dtype=torch.int32).view(torch.float32)
+    x, weight = torch.ones(2, 32), torch.ones(32)
+    x[1, 3] = weight[5] = nan
+    y, inverse = kernels.rms_norm(x, torch.ones(32), 1e-6)
+    assert y.isnan().sum(1).tolist() == [0, 32]
+    y, _ = kernels.rms_norm(x[:1], weight, 1e-6)
+    assert y.isnan().nonzero().tolist() == [[0, 5]]
+    dx, _ = kernels.rms_norm_backward(torch.ones(2, 32).bfloat16(), x.bfloat16(), weight, inverse)
+    assert dx.isnan().all()
+
+
+def test_a_target_beyond_the_vocabulary_is_refused_before_anything_is_written():
+    logits = drawn(4, 32)
+    before = logits.clone()
+    with pytest.raises(IndexError, match=r"target 32 .* vocabulary of 32"):
+        kernels.cross_entropy(logits, torch.tensor([0, 32, -1, 5]))
+    assert torch.equal(logits, before)
+
+
+def test_a_kernel_that_cannot_be_kept_on_disk_is_compiled_all_the_same(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])  # as where no folder can be written
+    y = torch.ones(2, 3)
+    kernels._kernel(kernels._divide_rows.py_func)(0, 2, y.numpy(), torch.tensor([2.0, 4.0]).numpy())
+    assert y.tolist() == [[0.5] * 3, [0.25] * 3]
+
+
 def test_threads_change_no_bit(monkeypatch):
     monkeypatch.setattr(kernels, "FEW", 1)
     q, k, v = drawn(3, 2, 3, 150, 24).unbind()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ def drawn(seed: int, *shape: int) -> torch.Tensor:
 @needed
 @settings(max_examples=40, deadline=None)
 @given(
-    rows=st.integers(1, 5),
+    rows=st.integers(0, 5),
     heads=st.sampled_from([4, 8]),
     rank=st.integers(1, 80),
     rotated=st.integers(2, 20),
@@ -126,13 +127,47 @@ def test_generation_with_the_kernels_is_the_training_forward():
     assert sorted(errors)[len(errors) // 2] < 0.05
 
 
-def test_without_a_compiler_one_line_says_so(monkeypatch, tmp_path, caplog):
+@needed
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_logit_that_is_not_finite_spoils_its_head_and_no_other(value):
+    q_NHK, keys_NTK, seen_N = drawn(0, 2, 4, 40), drawn(1, 2, 7, 40).abs(), torch.tensor([5, 7])
+    q_NHK[1, 2, 35] = value
+    found = kernels().attend(q_NHK, keys_NTK, seen_N, 32)
+    assert found.isnan().all(-1).nonzero().tolist() == [[1, 2]]
+    assert int(found.isnan().sum()) == 32
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path) -> Iterator[Path]:
+    """A cache that has nothing yet, on a CPU that has what the kernels need."""
     monkeypatch.setattr(native, "_has_bf16", lambda: True)
-    monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     native.kernels.cache_clear()
-    try:
-        assert native.kernels() is None
-        assert [record.message for record in caplog.records if "no C compiler" in record.message]
-    finally:
-        native.kernels.cache_clear()
+    yield tmp_path
+    native.kernels.cache_clear()
+
+
+def test_without_a_compiler_one_line_says_so(nowhere, monkeypatch, caplog):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert native.kernels() is None
+    assert [record.message for record in caplog.records if "no C compiler" in record.message]
+
+
+def test_a_compiler_that_refuses_is_quoted_and_leaves_nothing(nowhere, monkeypatch, caplog):
+    refuses = nowhere / "old-cc"
+    refuses.write_text("#!/bin/sh\necho unknown option: $1 >&2\nexit 1\n")
+    refuses.chmod(0o755)
+    monkeypatch.setenv("CC", f"{refuses} -pipe")  # options of the compiler's own are allowed
+    assert native.kernels() is None
+    assert [record.message for record in caplog.records if "unknown option: -pipe" in record.message]
+    assert not list((nowhere / "openk2").iterdir())
+
+
+def test_without_a_home_one_line_says_so(nowhere, monkeypatch, caplog):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")  # as pathlib does for a user that nobody knows
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert native.kernels() is None
+    assert [record.message for record in caplog.records if "home directory" in record.message]

@@ -69,6 +69,17 @@ def test_behaviour_data_files_and_imports_count(house, file, text):
     assert code.code_hash(ENTRY) != before
 
 
+def test_a_c_source_counts_for_the_module_that_names_it_alone(house):
+    house("model/net.c", "int f;\n")
+    before = code.code_hash(ENTRY)
+    house("model/net.c", "int g;\n")
+    assert code.code_hash(ENTRY) == before
+    house("model/net.py", "def f():\n    return 'net.c'\n")
+    before = code.code_hash(ENTRY)
+    house("model/net.c", "int h;\n")
+    assert code.code_hash(ENTRY) != before
+
+
 def test_what_is_not_imported_does_not_count(house):
     before = code.code_hash(ENTRY)
     house("model/other.py", "Y = 2\n")
