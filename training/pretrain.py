@@ -152,6 +152,7 @@ class Trainer:
             "parameters": count.total,
             "active_parameters": count.active,
             "ranks": self.world.size,
+            "layout": self.mesh.layout.model_dump(),
             **summarise(self.work / "metrics.jsonl"),
             "epochs": self.streams.epochs(),
             "skipped": self.streams.skipped,
