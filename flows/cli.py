@@ -448,6 +448,10 @@ def _alone(root: str) -> Iterator[None]:
         yield
 
 
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code of a command that was interrupted, as shells have it."""
+
+
 def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
@@ -459,9 +463,12 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         app()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer makes an exit code of an interrupt, and says nothing
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
         err.print("Interrupted: what was finished is kept; the same command goes on from here.")
-        raise SystemExit(130) from None
+        raise SystemExit(INTERRUPTED) from None
     except Exception as error:
         if os.environ.get("OPENK2_TRACEBACK"):
             raise

@@ -121,7 +121,9 @@ def load_preset(request: Request) -> Preset:
         what = f"field '{where}'" if where else "the preset as a whole"
         said = "there is no such field" if first["type"] == "extra_forbidden" else first["msg"]
         said = said.removeprefix("Value error, ")
-        raise PresetError(f"{path}: {what}: {said}{more}; got {first.get('input')!r:.80}") from error
+        got = first.get("input")
+        shown = "" if isinstance(got, dict) else f"; got {got!r:.80}"  # a group of fields says nothing in 80 characters
+        raise PresetError(f"{path}: {what}: {said}{more}{shown}") from error
 
 
 def _layers(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:

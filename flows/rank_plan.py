@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 PEAK = 989e12
 """An H100's or H800's, dense bf16."""
 
@@ -113,9 +113,9 @@ def render(found: RankPlan) -> Iterator[RenderableType]:
     yield ""
     yield _memory(built)
     yield (
-        "[dim]GiB of the rank of each pipeline position that takes most. activations: of all micro-batches under way "
-        "at once, and what a layer's backward makes again; host: kept in the host's memory; step: what the optimizer's "
-        "step takes when activations are gone. peak: all but the smaller of the two.[/dim]"
+        f"[dim]{_unit(built)[1]} of the rank of each pipeline position that takes most. activations: of all micro-"
+        "batches under way at once, and what a layer's backward makes again; host: kept in the host's memory; step: "
+        "what the optimizer's step takes when activations are gone. peak: all but the smaller of the two.[/dim]"
     )
     yield ""
     yield _work(built)
@@ -129,6 +129,7 @@ def render(found: RankPlan) -> Iterator[RenderableType]:
 
 
 def _stages(found: RankPlan) -> Table:
+    unit, _ = _unit(found.built)
     rows = table("stage", "samples a rank", "micro-batches", "padding", "bubble", "activations", "host")
     for at, (name, batch) in enumerate(found.built.batches.items()):
         each = f"{batch.most:,}" if batch.most == batch.fewest else f"{batch.fewest:,} to {batch.most:,}"
@@ -139,24 +140,30 @@ def _stages(found: RankPlan) -> Table:
             f"{batch.micro_batches:,}",
             words.percent(batch.padding),
             words.percent(batch.bubble),
-            _gib(max(load.activations + load.layer for load in loads)),
-            _gib(max(load.host for load in loads)),
+            _in(unit, max(load.activations + load.layer for load in loads)),
+            _in(unit, max(load.host for load in loads)),
         )
     return rows
+
+
+def _unit(built: DryRun) -> tuple[int, str]:
+    """What the plan's tables count memory in: GiB, for a model that would show as zeros there MiB."""
+    return (GIB, "GiB") if built.worst.peak >= GIB else (MIB, "MiB")
 
 
 def _memory(built: DryRun) -> Table:
     rows = table(
         "position", "layers", "numbers", "weights", "gradients", "optimizer", "activations", "host", "step", "peak"
     )
+    unit, _ = _unit(built)
     for position in built.positions:
         load = position.load
         rows.add_row(
             f"{position.pipeline}",
             f"{len(position.layers)}",
             amount(position.parameters),
-            *(_gib(size) for size in (position.weights, position.gradients, position.optimizer)),
-            *(_gib(size) for size in (load.activations + load.layer, load.host, position.step, position.peak)),
+            *(_in(unit, size) for size in (position.weights, position.gradients, position.optimizer)),
+            *(_in(unit, size) for size in (load.activations + load.layer, load.host, position.step, position.peak)),
         )
     return rows
 
@@ -178,19 +185,21 @@ def _work_cells(position: Position) -> tuple[str, ...]:
 def _verdict(found: RankPlan) -> Iterator[str]:
     built, closed = found.built, found.closed
     worst = built.worst
+    unit, name = _unit(built)
     yield f"The network: {built.tensors:,} tensors, {built.parameters:,} numbers to train; copies: {built.data:,}."
     yield (
-        f"The rank that takes most: {worst.heaviest:,} (position {worst.pipeline}), {_gib(worst.peak)} of "
-        f"{_gib(built.device_bytes)} GiB, in {worst.load.stage}."
+        f"The rank that takes most: {worst.heaviest:,} (position {worst.pipeline}), {_in(unit, worst.peak)} of "
+        f"{_in(unit, built.device_bytes)} {name}, in {worst.load.stage}."
     )
     yield (
-        f"Weights, gradients and optimizer: {_gib(built.mean_state)} GiB a rank on average (by formula "
-        f"{_gib(closed.rank_bytes)}), {_gib(max(position.state for position in built.positions))} at most. Weights and "
-        f"gradients of one copy: {words.size(closed.copy_bytes)}."
+        f"Weights, gradients and optimizer: {_in(unit, built.mean_state)} {name} a rank on average (by formula "
+        f"{_in(unit, closed.rank_bytes)}), {_in(unit, max(position.state for position in built.positions))} at most. "
+        f"Weights and gradients of one copy: {words.size(closed.copy_bytes)}."
     )
     price = f", price {closed.money:,.0f}" if closed.money else ""
+    time = f"{closed.days:,.1f} days" if closed.days >= 1 else words.duration(closed.days * 86_400)
     yield (
-        f"{closed.days:,.1f} days at {found.mfu:.0%} of the peak: {closed.accelerator_hours:,.0f} accelerator-hours, "
+        f"{time} at {found.mfu:.0%} of the peak: {closed.accelerator_hours:,.0f} accelerator-hours, "
         f"{closed.flops:.3g} FLOPs{price}. Newton-Schulz on {closed.muon_matrices:,} matrices adds "
         f"{words.share(closed.newton_schulz_share)}."
     )
@@ -205,5 +214,5 @@ def _verdict(found: RankPlan) -> Iterator[str]:
         )
 
 
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f}"
+def _in(unit: int, size: float) -> str:
+    return f"{size / unit:,.1f}"

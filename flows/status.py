@@ -9,6 +9,7 @@ import fsspec
 
 from flows.dag import Dag
 from tasks.artifact import MANIFEST, NotReady, Step
+from tasks.launch import progress_of
 from tasks.progress import clock
 
 State = Literal["done", "begun", "stale", "missing", "waits"]
@@ -47,6 +48,10 @@ def _state(step: Step) -> Line:
     begun = step.recorded()
     if begun:
         return Line(step.name, fingerprint, "begun", "", f"{len(begun)} parts finished; a run goes on from here")
+    if job := progress_of(step):
+        reached = f"{job['done']:,} of {job['total']:,} {job['unit']}"
+        ended = f", then it failed: {job['note']}" if job.get("status") == "failed" else ""
+        return Line(step.name, fingerprint, "begun", "", f"{reached}{ended}; the same command goes on")
     others = _others(step)
     if others:
         return Line(step.name, fingerprint, "stale", "", f"code, configuration or inputs changed since {others[-1]}")

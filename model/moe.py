@@ -120,12 +120,13 @@ def _bucket(rows: int) -> int:
 def _places(ends_E: Tensor, begins_E: Tensor) -> Tensor:
     """Where the rows of groups that lie one after the other go, when each group begins at its `begins_E`."""
     starts_E = F.pad(ends_E[:-1], (1, 0))
-    return torch.arange(int(ends_E[-1])) + (begins_E - starts_E).repeat_interleave(ends_E - starts_E)
+    rows_N = torch.arange(int(ends_E[-1]), device=ends_E.device)
+    return rows_N + (begins_E - starts_E).repeat_interleave(ends_E - starts_E)
 
 
 def _padded_matmul(a_NI: Tensor, b_EIO: Tensor, ends_E: Tensor, most: int) -> Tensor:
     """Groups of at most `most` rows in one batched product, each filled up with zeros."""
-    place_N = _places(ends_E, torch.arange(len(b_EIO)) * most)
+    place_N = _places(ends_E, torch.arange(len(b_EIO), device=ends_E.device) * most)
     filled = a_NI.new_zeros(len(b_EIO) * most, a_NI.shape[1]).index_copy_(0, place_N, a_NI)
     return torch.bmm(filled.unflatten(0, (-1, most)), b_EIO).flatten(0, 1).index_select(0, place_N)
 
@@ -161,9 +162,9 @@ def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
     if a.dtype != torch.float32:  # each group of rows at a place of its own, zeros between what it has and its size
         size_E = torch.tensor([size(end - start) for start, end in groups])
         begins = (size_E.cumsum(0) - size_E).tolist()
-        place_N = _places(ends_E, torch.tensor(begins))
-        source = torch.zeros(int(size_E.sum()), dtype=torch.int64)
-        source[place_N] = torch.arange(len(place_N))
+        place_N = _places(ends_E, torch.tensor(begins, device=a.device))
+        source = torch.zeros(int(size_E.sum()), dtype=torch.int64, device=a.device)
+        source[place_N] = torch.arange(len(place_N), device=a.device)
         left = left.index_select(0, source)  # five times as fast as index_copy_
     for (start, end), begin, total in zip(groups, begins, sums.unbind(), strict=True):
         if start < end:

@@ -152,7 +152,7 @@ class Step:
             return self.fingerprint
         artifact = self.artifact()
         if artifact is None:
-            raise NotReady(f"'{self.name}' has not been fetched yet: run `openk2 fetch` first")
+            raise NotReady(f"'{self.name}' has not been fetched yet: run `openk2 fetch`, with this preset and root")
         return artifact.manifest["content"]
 
     @property
@@ -250,13 +250,17 @@ class Step:
             key, "".join(source.suffixes[-1:]), lambda path: shutil.copyfile(source, path), rows, statistics
         )
 
+    @property
+    def work(self) -> Path:
+        """Where `workspace` is, or will be."""
+        root = Path(self.uri.removeprefix("file://")) if is_local(self.uri) else cache_folder() / digest(self.uri)[:16]
+        return root / "work"
+
     def workspace(self) -> Path:
         """A local folder of this step for processes that keep state of their own (training): survives a kill,
         never read by others."""
-        root = Path(self.uri.removeprefix("file://")) if is_local(self.uri) else cache_folder() / digest(self.uri)[:16]
-        path = root / "work"
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        self.work.mkdir(parents=True, exist_ok=True)
+        return self.work
 
     def publish(
         self,

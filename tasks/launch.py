@@ -31,6 +31,9 @@ from tasks.progress import Progress
 
 log = logging.getLogger(__name__)
 
+PROGRESS = "progress.json"
+ERROR = re.compile(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged|Bad|Broken)\w*:")
+"""How a line of a job's log begins that names what ended it."""
 POLL = 0.25  # seconds between two looks at a job's progress
 ENDPOINT_SLOTS = 64
 GRACE = 120.0  # seconds a job gets to write its checkpoint after SIGTERM
@@ -179,6 +182,11 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def progress_of(step: Step) -> dict[str, Any] | None:
+    """How far this machine's job of a step came, as it last said itself (`done`, `total`, `unit`, `status`, `note`)."""
+    return _read(step.work / PROGRESS)
+
+
 def _supervise(module: str, job: Path, label: str, execution: Execution, lock: int) -> None:
     work = job.parent
     journal = work / "log.txt"
@@ -198,7 +206,7 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
     child = process.start(command(module, job, execution), journal, environment, keep=[lock])
     try:
-        _relay(child, work / "progress.json", label)
+        _relay(child, work / PROGRESS, label)
     except BaseException:
         process.stop(child, GRACE)
         raise
@@ -241,10 +249,14 @@ def _last_words(journal: Path, began: int) -> str:
     """The last line of the log that names an error, or its last line."""
     with journal.open("rb") as file:
         file.seek(began)
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        text = file.read().decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [re.sub(r"^\[?rank\d+\]?:\s*", "", line) for line in lines]
-    errors = [line for line in named if re.match(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged)\w*:", line)]
+    errors = [line for line in named if ERROR.match(line)]
     ours = [line for line in errors if "ChildFailedError" not in line]
+    killed = re.search(r"rank +: (\d+)[^=]*?Signal \d+ \((\w+)\) received", text)  # as torchrun tells it
+    if killed and not ours:
+        return f"rank {killed[1]} was killed by {killed[2]}; the same command goes on from the newest checkpoint"
     return (ours or errors or named or ["it said nothing"])[-1][:600]
 
 

@@ -138,7 +138,9 @@ class Cache:
         if file.name in self._good:
             return path
         if not path.is_file():
-            raise ShardError(f"{file.name} is missing though the manifest lists it: run the stage that makes it again")
+            raise ShardError(
+                f"{file.name} is missing though the manifest lists it: delete the artifact, and its stage makes it anew"
+            )
         status = path.stat()
         note = self.folder / "checked" / f"{file.sha256}-{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}"
         if status.st_size != file.bytes or not note.exists():

@@ -95,7 +95,7 @@ class Writer:
         complete ones are then still there.
         """
         share = _Share(directory)
-        self._together(self.wait)
+        self.settle()
         self._together(lambda: self._begin(share))
         index = self._plan(share, model, optimizer_state, cuts)
         if self.world.rank == 0:
@@ -125,6 +125,10 @@ class Writer:
             self._thread.join()
             self._thread = None
         self.check()
+
+    def settle(self) -> None:
+        """`wait` on every rank, and raise on every rank where one could not write; every rank calls it."""
+        self._together(self.wait)
 
     def close(self, abandon: bool = False) -> None:
         """Wait without raising; where other ranks are lost, `abandon` waits for nothing of theirs."""

@@ -77,7 +77,7 @@ def load_model(uri: str) -> Transformer:
     weights = [path for key, path in found.items() if key.startswith("model/model")]
     if config is None or not weights:
         raise JobError(f"{uri} lists {', '.join(found)}: a model needs its config.json and its weights")
-    return read_model(config, weights)
+    return read_model(config, weights).float()  # of a base in bfloat16 too: its masters stayed with its run
 
 
 def load_dialogues(uri: str, split: str) -> Dialogues:

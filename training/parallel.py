@@ -84,7 +84,7 @@ class World:
         bucket: list[torch.nn.Parameter] = []
         for at, parameter in enumerate(parameters):
             if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
             bucket.append(parameter)
             if at + 1 == len(parameters) or sum(p.numel() for p in bucket) >= BUCKET_ELEMENTS:
                 gradients = [p.grad for p in bucket if p.grad is not None]

@@ -152,6 +152,7 @@ class Trainer:
             "parameters": count.total,
             "active_parameters": count.active,
             "ranks": self.world.size,
+            "layout": self.mesh.layout.model_dump(),
             **summarise(self.work / "metrics.jsonl"),
             "epochs": self.streams.epochs(),
             "skipped": self.streams.skipped,
@@ -185,7 +186,7 @@ class Trainer:
                 self._checkpoint()
             note = f"{update.stage.name}, loss {totals.loss:.3f}, {1 / clock.seconds_per_token:,.0f} tokens/s"
             if "stop" in totals.flags and not last:
-                self.writer.wait()
+                self.writer.settle()
                 log.warning("stopping at update %d as asked; the same command goes on", self.done)
                 self.progress("preempted", note=note)
                 if self.world.rank == 0:
@@ -193,7 +194,7 @@ class Trainer:
                 metrics.close()
                 return False
             self.progress("running", note=note, **clock.progress())
-        self.writer.wait()
+        self.writer.settle()
         metrics.close()
         return True
 
@@ -259,7 +260,7 @@ class Trainer:
 
     def _roll_back(self, update: Update, reason: str) -> None:
         """Go back to the last good checkpoint and leave out the samples from there to the spike, or end the run."""
-        self.writer.wait()
+        self.writer.settle()
         most = self.config.run.spikes.most_rollbacks
         if len(self.rollbacks.all) >= most:
             raise Diverged(
@@ -267,6 +268,7 @@ class Trainer:
                 f"has gone back {len(self.rollbacks.all)} times already (run.spikes.most_rollbacks is {most}). Lower "
                 "the learning rate or gradient_clip, or allow more rollbacks and start the same command again"
             )
+        self.watchdog.rest()  # reading a large checkpoint is no stall
         root = self.work / "checkpoints"
         found = checkpoint.newest(root, self.rollbacks.taken, self.world)
         to = checkpoint.number(found) if found else 0
@@ -363,7 +365,9 @@ class Trainer:
         except CheckpointError as error:
             log.error("%s; it is written again", error)
             return False
-        self._check_run(final, checkpoint.load_state(final))
+        state = checkpoint.load_state(final)
+        self._check_run(final, state)
+        self._leave_out(state)
         return True
 
     def _resume(self) -> None:
@@ -383,16 +387,21 @@ class Trainer:
         """Go on from a checkpoint, which is this run's."""
         state = checkpoint.load_state(directory)
         self._check_run(directory, state)
+        self._leave_out(state)
+        checkpoint.load_weights(directory, self.model, self.replicas.cuts)
+        self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
+        self.detector.load(state.get("recent", {}))
+        self.done = state["update"]
+        self._set_window(self.plan.update(self.done).stage)  # after the last update nothing else would
+
+    def _leave_out(self, state: dict[str, Any]) -> None:
+        """Leave out the samples that were left out when `state` was written."""
         known = parse(state.get("rollbacks", []))
         if len(known) > len(self.rollbacks.all):  # the checkpoint came here without the file
             self.rollbacks.replace(known, writes=self.world.rank == 0)
             self.streams.close()
             self._open_streams()
         self.streams.skip(state.get("skipped", []))
-        checkpoint.load_weights(directory, self.model, self.replicas.cuts)
-        self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
-        self.detector.load(state.get("recent", {}))
-        self.done = state["update"]
 
     def _drop_undone(self, root: Path) -> None:
         """Rank 0: delete the checkpoints that a rollback went back past."""

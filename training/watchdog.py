@@ -31,6 +31,10 @@ class Watchdog:
         """Progress was made; `doing` names what comes now, for the error."""
         self._doing, self._since = doing, time.monotonic()
 
+    def rest(self) -> None:
+        """Watch no more until the next beat: what comes now may take as long as it takes."""
+        self._since = math.inf
+
     @contextlib.contextmanager
     def watch(self) -> Iterator[Watchdog]:
         """Watch for the length of a `with` block."""

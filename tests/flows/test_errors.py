@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
+from flows import cli
 from flows.errors import sentence
 from flows.preset import PresetError
 from tasks.artifact import NotReady
@@ -43,3 +46,17 @@ def test_a_circle_of_causes_ends():
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one
     assert "two" in sentence(one)
+
+
+def test_an_interrupt_says_that_the_same_command_goes_on(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Through typer, which would end in silence."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.stage_plan.plan_stages", interrupted)
+    monkeypatch.setattr("sys.argv", ["openk2", "plan", "stages"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err

@@ -102,6 +102,17 @@ def test_a_plan_that_does_not_add_up_is_refused(changes: str, message: str, tmp_
         said("stages", "--preset-file", str(mine))
 
 
+def test_a_small_model_is_told_in_units_that_show_it() -> None:
+    told = said("ranks", "--preset", "test")
+    assert "MiB of the rank" in told
+    assert "GiB" not in told
+    assert " 0.0 days" not in told
+    weights = re.search(r"^0 +3 +443\.5k +([0-9.]+)", told, re.MULTILINE)
+    assert weights is not None
+    assert float(weights[1]) == pytest.approx(4 * 443_472 / 2**20, abs=0.05)
+    assert max(map(len, told.splitlines())) <= 80
+
+
 def test_published_shards_are_read_as_the_plan_says(tmp_path: Path) -> None:
     """60 windows of 32 in the corpus; the stages of window 32 read 64 of them, the one of 128 two of 15."""
     tokens = {"train/web/made/0": (np.full(32 * 60 + 1, 5), INDEX), "heldout/web/made/0": (np.full(99, 5), INDEX)}

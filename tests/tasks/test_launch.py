@@ -17,8 +17,9 @@ import pytest
 
 from model.config import Config
 from tasks.artifact import Artifact, Step
-from tasks.launch import Execution, JobFailed, JobPreempted, command, run_job
+from tasks.launch import ERROR, Execution, JobFailed, JobPreempted, command, run_job
 from tasks.progress import listen
+from training import pretrain, run
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -41,6 +42,8 @@ while done < config["steps"]:
     done += 1
     if done == config["fail_at"]:
         raise RuntimeError("the loss is nan at step 3")
+    if done == config["killed_at"]:
+        os.kill(os.getpid(), signal.SIGKILL)
     state.write_text(str(done))
     partial = work / "progress.json.new"
     partial.write_text(json.dumps({"done": done, "total": config["steps"], "unit": "steps", "note": "n"}))
@@ -59,6 +62,7 @@ class Literals(Config):
     steps: int = 5
     pace: float = 0.01
     fail_at: int = 0
+    killed_at: int = 0
 
 
 @pytest.fixture(autouse=True)
@@ -94,15 +98,31 @@ def test_a_failure_carries_the_jobs_last_words_and_where_its_log_lies(tmp_path):
     assert step.artifact() is None
 
 
+def test_every_error_that_a_job_expects_is_known_by_its_line():
+    def family(kind: type[BaseException]) -> list[type[BaseException]]:
+        return [kind, *(below for child in kind.__subclasses__() for below in family(child))]
+
+    ours = [kind for root in {*pretrain.EXPECTED, *run.EXPECTED} for kind in family(root)]
+    names = {kind.__name__ for kind in ours if kind.__module__.startswith(("training.", "model."))}
+    assert "BadShard" in names
+    assert {name for name in names if not ERROR.match(f"{name}: why")} == set()
+
+
+def test_a_killed_rank_is_named(tmp_path):
+    with pytest.raises(JobFailed, match=r"rank 0 was killed by SIGKILL; the same command goes on"):
+        run_job("quickjob", step_for(tmp_path, killed_at=2), {}, EXECUTION)
+
+
 LAUNCH = """
 import sys
 from model.config import Config
 from tasks.artifact import Step
-from tasks.launch import Execution, run_job
+from tasks.launch import ERROR, Execution, run_job
 class Literals(Config):
     steps: int = 400
     pace: float = 0.05
     fail_at: int = 0
+    killed_at: int = 0
 run_job("quickjob", Step("base", Literals(), sys.argv[1], code="code"), {}, Execution(threads=1, device="cpu"))
 """
 
@@ -152,7 +172,7 @@ def test_inputs_reach_the_job_as_uris(tmp_path):
     run_job("quickjob", step, {"tokens": Artifact("tokens", "/somewhere/tokens/abc", "abc")}, EXECUTION)
     job = json.loads((step.workspace() / "job.json").read_text())
     assert job["inputs"] == {"tokens": "/somewhere/tokens/abc"}
-    assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0}
+    assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0, "killed_at": 0}
     assert (step.workspace() / "rank-0-of-1").exists()
 
 

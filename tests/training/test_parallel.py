@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from training.checkpoint import CheckpointError
+from training.checkpoint_writer import Writer
 from training.config import MuonClipConfig
 from training.mesh import Mesh
 from training.muonclip import MuonClip, MuonClipError
@@ -48,6 +50,12 @@ def rank_work(rank: int, size: int, port: int, results: "multiprocessing.Queue[t
             world.all_reduce_gradients(list(summed.values()))
             expected = sum(r + 1 for r in range(size) if r != 1)
             assert all(p.grad is not None and bool((p.grad == expected).all()) for p in summed.values())
+            working = nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+            working.grad_dtype = torch.float32
+            working.grad = None if rank == 1 else torch.full((4,), 1 + 2**-12)
+            world.all_reduce_gradients([working])
+            assert working.grad is not None
+            assert working.grad.tolist() == [(size - 1) * (1 + 2**-12)] * 4
 
             # a step whose matrices are shared out is the step of one rank alone, bit for bit in float32
             config = MuonClipConfig(newton_schulz_dtype="float32")
@@ -70,6 +78,11 @@ def rank_work(rank: int, size: int, port: int, results: "multiprocessing.Queue[t
             gradient[0, 0] = float("nan")
             with pytest.raises(MuonClipError, match="a has a gradient that is NaN"):
                 MuonClip(broken, {}, config, lr=0.1, mesh=mesh).step()
+            writer = Writer(world)
+            writer._error = CheckpointError("the disk of rank 1 is full") if rank == 1 else None
+            with pytest.raises(CheckpointError, match="the disk of rank 1 is full"):
+                writer.settle()
+            writer.settle()
             with pytest.raises(RankError, match="1 of 2 tensors differ"):
                 world.assert_equal("weights", [torch.ones(3), torch.full((3,), float(rank))])
         results.put((rank, "done"))

@@ -74,6 +74,18 @@ def test_the_final_model_loads_and_repeats_the_last_evaluation(shards: Path, und
     assert losses == pytest.approx(evaluated["losses"], rel=1e-6)
 
 
+def test_a_run_killed_before_its_final_folder_was_whole_writes_the_same_one(
+    shards: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    """No update is left then, and the window is still that of the last stage."""
+    work = tmp_path / "work"
+    shutil.copytree(undisturbed, work)
+    (work / "final" / "manifest.json").unlink()
+    assert trainer_of(job(shards, work)).run() == 0
+    written, before = ((each / "final" / "manifest.json").read_text() for each in (work, undisturbed))
+    assert written == before
+
+
 def test_a_killed_run_goes_on_bit_for_bit(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
     """kill -9 twice, at different moments; then the same command ends with the same bytes."""
     work_dir = tmp_path / "work"
@@ -313,9 +325,13 @@ def test_every_rank_skips_the_same_shard_from_the_same_sample_on_and_so_does_a_r
     for directory in checkpoint.checkpoints(one / "checkpoints"):
         if checkpoint.load_state(directory)["update"] > 6:
             shutil.rmtree(directory)
-    before = lines(one)
-    assert trainer_of(job(many, one, **exact, run=SKIP)).run() == 0
-    assert lines(one) == before
+    before, summary = lines(one), json.loads((one / "summary.json").read_text())
+    for lost in ("checkpoints", "summary.json"):  # killed before `final/` was written, and before the summary
+        assert trainer_of(job(many, one, **exact, run=SKIP)).run() == 0
+        assert lines(one) == before
+        again = json.loads((one / "summary.json").read_text())
+        assert (again["skipped"], again["epochs"]) == (summary["skipped"], summary["epochs"]), lost
+        (one / "summary.json").unlink()
 
 
 def test_packed_rows_and_limits_of_epochs_in_a_run(shards: Path, tmp_path: Path) -> None:

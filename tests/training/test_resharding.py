@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_file
 
 from model.config import ModelConfig
 from model.sizes import model_preset
@@ -195,6 +196,12 @@ def test_a_published_model_of_several_files_is_one_model(root: Path, tmp_path: P
         step.adopt(f"model/{path.name}", path)
     model = load_model(step.publish({}).uri)
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in weights(1).items())
+    working = {name: tensor.bfloat16() if tensor.is_floating_point() else tensor for name, tensor in weights(1).items()}
+    step = Step("working", Label(name="working"), str(tmp_path))
+    step.put("model/model.safetensors", ".safetensors", lambda path: save_file(working, path))
+    step.adopt("model/config.json", copied / "config.json")
+    model = load_model(step.publish({}).uri)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
 def test_weights_are_spread_over_the_ranks_that_hold_them(root: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs that go round spikes: the same records and bytes however often they are killed, on any number of ranks."""
 
 import json
+import math
 import shutil
 import signal
 import time
@@ -88,8 +89,18 @@ def test_a_run_killed_after_going_back_ends_with_the_same_bytes(shards: Path, ro
 
 
 def test_ranks_go_back_together(shards: Path, rolled: Path, tmp_path: Path) -> None:
+    """Halves of the layers and of the experts; one rank is told to stop, all do, and the run goes on."""
     work = tmp_path / "work"
-    assert wait(start(touchy(shards, work), tmp_path, ranks=2), tmp_path) == [0, 0]
+    values = touchy(shards, work)
+    values["config"]["run"] |= {"layout": {"pipeline": 2, "expert": 2}, "micro_batch": 2}
+    processes = start(values, tmp_path, ranks=4)
+    deadline = time.monotonic() + 150
+    metrics = work / "metrics.jsonl"  # before the first spike: where a run stops, a checkpoint more can be gone back to
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.001)
+    processes[2].send_signal(signal.SIGTERM)
+    assert wait(processes, tmp_path) == [75] * 4
+    assert wait(start(values, tmp_path, ranks=4), tmp_path) == [0] * 4
     mine, other = (
         [(each.update, each.to, each.stream, each.first_sample, each.end_sample) for each in rollbacks.all]
         for rollbacks in (Rollbacks(work / "rollbacks.jsonl"), Rollbacks(rolled / "rollbacks.jsonl"))
@@ -119,7 +130,15 @@ def test_a_loss_that_is_not_a_number_is_gone_round(shards: Path, tmp_path: Path)
     trainer = trainer_of(job(shards, tmp_path))
     with torch.no_grad():
         trainer.model.norm.weight[0] = float("nan")
+    begin, watched = trainer._begin, []
+
+    def begin_again() -> None:
+        watched.append(math.isfinite(trainer.watchdog._since))
+        begin()
+
+    trainer._begin = begin_again  # type: ignore[method-assign]
     assert trainer.run() == 0
+    assert watched == [False]  # to read a large checkpoint takes as long as at the start
     (rollback,) = Rollbacks(tmp_path / "rollbacks.jsonl").all
     assert (rollback.update, rollback.to, rollback.first_sample, rollback.end_sample) == (1, 0, 0, 8)
     assert all(line["loss"] < 10 for line in lines(tmp_path) if line["event"] == "update")

@@ -45,11 +45,14 @@ def test_a_call_that_holds_the_interpreter_ends_too() -> None:
     assert "in stuck" in ended.stderr
 
 
-def test_nothing_is_watched_before_the_first_beat_or_after_the_block() -> None:
+def test_nothing_is_watched_before_the_first_beat_at_rest_or_after_the_block() -> None:
     watchdog = Watchdog(0.05)
     with watchdog.watch():
         time.sleep(0.2)
         watchdog.beat("update 1")
+        watchdog.rest()
+        time.sleep(0.2)
+        watchdog.beat("update 2")
     time.sleep(0.2)
     with Watchdog(None).watch() as never:
         never.beat("update 1")

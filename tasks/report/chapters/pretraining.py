@@ -31,9 +31,21 @@ def _summary(book: Book) -> str:
     tau = _tau(book)
     text += f" The largest attention logit was {top:.1f}"
     text += f" (tau {tau:g})" if tau else ""
-    return text + (
-        f", and QK-Clip scaled {words.count(clipped)} heads back." if clipped else ", so QK-Clip had nothing to do."
-    )
+    text += f", and QK-Clip scaled {words.count(clipped)} heads back." if clipped else ", so QK-Clip had nothing to do."
+    return text + _ranks(book)
+
+
+def _ranks(book: Book) -> str:
+    """On how many ranks the run ended, in which layout, and how often it went round a spike."""
+    ranks, spikes = book.optional("base", "ranks"), book.optional("base", "rollbacks")
+    text = ""
+    if ranks:
+        layout = book.optional("base", "layout") or {}
+        cut = ", ".join(f"{axis} {size}" for axis, size in layout.items() if size > 1)
+        text += f" It ended on {words.count(ranks)} rank{'s' if ranks > 1 else ''}{f' ({cut})' if cut else ''}."
+    if spikes is not None:
+        text += f" Spikes that it went round: {len(spikes)}."
+    return text
 
 
 def stages_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -391,7 +391,10 @@ STATISTICS = {
     "tokenizer": tokenizer,
     "tokens": tokens,
     "tokens-gate": gate,
-    "base": lambda: {"updates": 540, "parameters": 31_000_000, "active_parameters": 6_200_000},
+    "base": lambda: {
+        **{"updates": 540, "parameters": 31_000_000, "active_parameters": 6_200_000},
+        **{"ranks": 4, "layout": {"pipeline": 2, "virtual": 1, "expert": 2}, "rollbacks": [{"update": 7}]},
+    },
     "dialogues": dialogues,
     "sft": sft,
     "rl": rl,

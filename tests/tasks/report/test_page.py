@@ -66,6 +66,7 @@ def test_the_numbers_that_matter_are_said(whole):
             assert number in text, number
     page, _ = whole
     assert "QK-Clip scaled" in page
+    assert "It ended on 4 ranks (expert 2, pipeline 2). Spikes that it went round: 1." in page
 
 
 def test_text_of_models_and_corpora_is_escaped(whole):
