@@ -1,8 +1,9 @@
-"""One decoding step over a cache of latents, with the weights laid out for it.
+"""Prompts into a cache of latents and decoding steps over it, with the weights laid out for them.
 
 Shape suffixes: N rows under way, T places of the cache, D hidden, H heads, C latent rank, R rotated dimensions, K = C +
 R: all that the cache keeps of a token and layer (DeepSeek-V2 report 2.1.2); Q query rank, X = qk_nope_head_dim, V =
-v_head_dim; E routed experts, F expert width, O output and I input width of a linear layer.
+v_head_dim; P different prompts, S their length, and where whole prompts lie one behind the other T = P * S tokens; E
+routed experts, F expert width, O output and I input width of a linear layer.
 
 The keys' and values' up-projections are absorbed into the query and the output: a step reads the latents alone. A step
 of a small model is many small operations, whose calls cost as much as their products: so there are few of them.

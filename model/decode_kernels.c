@@ -1,5 +1,5 @@
-/* What decoding does on a CPU with AVX512-BF16 beside its large products: attention of single queries over latents,
- * experts of a few rows each, RMSNorm, RoPE. oneDNN wants a call for every expert, and torch's small operations cost their
+/* What decoding does on a CPU with AVX512-BF16 beside its large products: attention of single queries over latents
+ * and of whole prompts, routing, experts of a few rows each, RMSNorm, RoPE, the likeliest token. oneDNN wants a call for every expert, and torch's small operations cost their
  * calls; docs/model.md has the figures.
  *
  * Letters as in decode.py: N rows, T places, H heads, K = C + R numbers of a place, C of them also values; D hidden,

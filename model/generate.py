@@ -2,7 +2,7 @@
 
 Shape suffixes: N rows under way, P different prompts, S prompt length, D hidden, V vocabulary.
 
-Prompts run through the model as in training; then `model/decode.py` takes a token of every row at once.
+`model/decode.py` runs the prompts, then takes a token of every row at once.
 """
 
 from __future__ import annotations

@@ -177,12 +177,12 @@ def test_threads_change_no_bit(threads):
     q_NHK, keys_NTK, seen_N = drawn(0, 7, 4, 40), drawn(1, 7, 33, 40), torch.arange(1, 8)
     x_ND, chosen_NK, weights_NK = drawn(2, 7, 32), torch.arange(7)[:, None] % 3, torch.ones(7, 1)
     weights = [native.packed(drawn(place, 3, 32, 32)) for place in (3, 4, 5)]
+    prompts = (drawn(6, 5, 9, 2, 24), drawn(7, 5, 9, 2, 32), drawn(8, 5, 9, 8))
     found = []
     for count in (1, 3):
         torch.set_num_threads(count)
-        found.append(
-            (kernels().attend(q_NHK, keys_NTK, seen_N, 32), kernels().mix(x_ND, chosen_NK, weights_NK, *weights))
-        )
+        attended = (kernels().attend(q_NHK, keys_NTK, seen_N, 32), kernels().prompts(*prompts))
+        found.append((*attended, kernels().mix(x_ND, chosen_NK, weights_NK, *weights)))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
