@@ -1,9 +1,10 @@
-/* What decoding does on a CPU with AVX512-BF16 beside its large products: attention of single queries over latents
- * and of whole prompts, routing, experts of a few rows each, RMSNorm, RoPE, the likeliest token. oneDNN wants a call for every expert, and torch's small operations cost their
- * calls; docs/model.md has the figures.
+/* What decoding does on a CPU with AVX512-BF16 beside its large products: attention of single queries over latents and
+ * of whole prompts, routing, experts of a few rows each, RMSNorm, RoPE, the likeliest token. oneDNN wants a call for
+ * every expert, and torch's small operations cost their calls; docs/model.md has the figures.
  *
  * Letters as in decode.py: N rows, T places, H heads, K = C + R numbers of a place, C of them also values; D hidden,
- * E experts, F expert width. bfloat16 in and out, sums in float32. Every row's result is its own: company changes no bit.
+ * E experts, F expert width. bfloat16 in and out, sums in float32. Every row's result is its own: company changes no
+ * bit.
  */
 
 #include <immintrin.h>
@@ -35,7 +36,7 @@ static inline __m512 exponential(__m512 x) {
     return _mm512_scalef_ps(sum, n);
 }
 
-/* Softmax numerators of logits (T), in place and in bfloat16, both filled up with zeros to a multiple of 16; their sum. */
+/* Softmax numerators of logits (T), in bfloat16 and filled up with zeros to a multiple of 16; their sum. */
 static float softmax(float *z, bf16 *p, long seen) {
     long filled = (seen + 15) / 16 * 16;
     for (long t = seen; t < filled; t++) z[t] = -__builtin_inff();
@@ -138,12 +139,12 @@ void attend(long rows, long heads, long rank, long width, long places, const int
         }
 }
 
-/* Causal attention of whole prompts; the scale lies in q. q (P, S, H, X + R), up (P, S, H, X + V) the keys' parts and the
- * values, rotated (P, S, R) with its vectors `by` apart, y (P, S, H, V); scratch as for S places, and room for V. */
+/* Causal attention of whole prompts; the scale lies in q. q (P, S, H, X + R), up (P, S, H, X + V) the keys' parts and
+ * the values, rotated (P, S, R) with its vectors `by` apart, y (P, S, H, V); scratch as for S places, room for V. */
 void prompts(long count, long length, long heads, long nope, long rope, long value, long by, const bf16 *q,
              const bf16 *up, const bf16 *rotated, bf16 *y, float *z, bf16 *p, bf16 *nobody) {
     long wide = length + 32, by_q = heads * (nope + rope), by_up = heads * (nope + value), by_y = heads * value;
-    for (long n = 0; n < count; n++, q += length * by_q, up += length * by_up, rotated += length * by, y += length * by_y)
+    for (long n = 0; n < count; n++) {
         for (long h = 0; h < heads; h++) {
             const bf16 *own = up + h * (nope + value);
             column keys = {own, by_up, nope}, turned = {rotated, by, rope}, values = {own + nope, by_up, value};
@@ -160,10 +161,12 @@ void prompts(long count, long length, long heads, long nope, long rope, long val
                 four(until, from, keys, turned, values, to, z, p, wide);
             }
         }
+        q += length * by_q, up += length * by_up, rotated += length * by, y += length * by_y;
+    }
 }
 
-/* out[row] += weight * down(silu(gate(x)) * up(x)) for `rows` rows of one expert. A weight (O, I) lies as (O / 16, I / 2,
- * 16, 2). `rows` is a constant wherever this is inlined. */
+/* out[row] += weight * down(silu(gate(x)) * up(x)) for `rows` rows of one expert. A weight (O, I) lies as
+ * (O / 16, I / 2, 16, 2). `rows` is a constant wherever this is inlined. */
 static inline __attribute__((always_inline)) void block(int rows, long hidden, long inner, const bf16 *const *x,
                                                         const float *weight, const bf16 *gate, const bf16 *up,
                                                         const bf16 *down, float *const *out, bf16 *h) {
@@ -222,8 +225,9 @@ static inline __m512 widened(const bf16 *from, __mmask16 some) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from)), 16));
 }
 
-/* The `top` experts of each row by sigmoid(x w^T) + bias, and their scores as shares of `scaling`; behind them the experts
- * from `experts` on, which everyone takes, at weight 1. x (N, D), w (E, D), chosen and weights (N, all); scratch (N, E). */
+/* The `top` experts of each row by sigmoid(x w^T) + bias, and their scores as shares of `scaling`; behind them the
+ * experts from `experts` on, which everyone takes, at weight 1. x (N, D), w (E, D), chosen and weights (N, all);
+ * scratch (N, E). */
 void route(long rows, long experts, long hidden, long top, long all, float scaling, const bf16 *x, const float *w,
            const float *bias, int64_t *chosen, float *weights, float *scores) {
     for (long e = 0; e < experts; e++, w += hidden)
@@ -250,10 +254,13 @@ void route(long rows, long experts, long hidden, long top, long all, float scali
         float sum = 1e-20f;
         for (long k = 0; k < top; k++) {
             long best = -1;
+            float most = 0;
             for (long e = 0; e < experts; e++) {
                 int taken = 0;
                 for (long j = 0; j < k; j++) taken |= chosen[j] == e;
-                if (!taken && (best < 0 || scores[e] + bias[e] > scores[best] + bias[best])) best = e;
+                float wish = scores[e] + bias[e];
+                if (wish != wish) wish = __builtin_inff(); /* NaN comes first, as in torch's topk: it has to show */
+                if (!taken && (best < 0 || wish > most)) best = e, most = wish;
             }
             chosen[k] = best;
             weights[k] = scores[best];
@@ -310,8 +317,8 @@ void norm(long rows, long size, long stride, int wide, const void *x, const floa
     }
 }
 
-/* Turns neighbouring pairs of x (N, H, 2 P) in place by their row's angles (N, P), cos and sin side by side; the rows and
- * heads of x lie `by_row` and `by_head` apart. */
+/* Turns neighbouring pairs of x (N, H, 2 P) in place by their row's angles (N, P), cos and sin side by side; the rows
+ * and heads of x lie `by_row` and `by_head` apart. */
 void turn(long rows, long heads, long pairs, long by_row, long by_head, bf16 *x, const float *angles) {
     for (long n = 0; n < rows; n++, angles += 2 * pairs)
         for (long h = 0; h < heads; h++) {

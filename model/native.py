@@ -85,12 +85,13 @@ class Kernels:
         Args:
             q_PSHQ: scaled queries, their rotated R dimensions last; in one piece.
             up_PSHO: each head's key without position, Q - R wide, beside its value; in one piece.
-            rotated_PSR: the heads' shared rotated key; tokens may lie apart.
+            rotated_PSR: the heads' shared rotated key; tokens may lie apart, all equally far.
         """
         count, length, heads, width = q_PSHQ.shape
         rope = rotated_PSR.shape[-1]
         nope = width - rope
         value = up_PSHO.shape[-1] - nope
+        by = rotated_PSR.stride(1 if length > 1 else 0)  # a dimension of one has any stride
         y_PSHV = q_PSHQ.new_empty(count, length, heads, value)
         room = HEADS * (length + 2 * LANES)
 
@@ -98,7 +99,7 @@ class Kernels:
             z, p = torch.empty(room), torch.empty(room + value, dtype=torch.bfloat16)
             tensors = (*(tensor[part] for tensor in (q_PSHQ, up_PSHO, rotated_PSR, y_PSHV)), z, p, p[room:])
             pointers = (tensor.data_ptr() for tensor in tensors)
-            sizes = (part.stop - part.start, length, heads, nope, rope, value, rotated_PSR.stride(1))
+            sizes = (part.stop - part.start, length, heads, nope, rope, value, by)
             self._prompts(*sizes, *pointers)
 
         _shared(count, some)

@@ -107,6 +107,17 @@ def test_prompts_attend_causally_to_their_own_tokens(count, length, heads, nope,
 
 
 @needed
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_rotated_keys_are_columns_of_a_wider_tensor_at_any_length(length):
+    wide_TO = drawn(2, 3 * length, 13)
+    wide_TO[:, :5] = math.nan  # what lies between the keys is never read
+    rotated_PSR = wide_TO[:, 5:].unflatten(0, (3, length))  # its length of 1 has a stride of 8
+    q_PSHQ, up_PSHO = drawn(0, 3, length, 2, 24), drawn(1, 3, length, 2, 32)
+    found = kernels().prompts(q_PSHQ, up_PSHO, rotated_PSR)
+    assert torch.equal(found, kernels().prompts(q_PSHQ, up_PSHO, rotated_PSR.contiguous()))
+
+
+@needed
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(1, 9),
@@ -134,6 +145,10 @@ def test_rows_are_routed_as_by_the_router(rows, experts, hidden, shared, seed, d
     x_ND[0] = math.nan
     lost, _ = kernels().route(x_ND, weight_ED, bias_E, top, 2.5, shared)
     assert sorted(lost[0, :top].tolist()) == list(range(top))  # experts that exist, whatever the numbers
+    x_ND[0] = 0
+    broken = data.draw(st.integers(0, experts - 1))
+    weight_ED[broken] = math.nan
+    assert kernels().route(x_ND, weight_ED, bias_E, top, 2.5, shared)[1][:, :top].isnan().all()  # as by torch's topk
 
 
 @needed
