@@ -272,7 +272,8 @@ class _Attention:
         self._down = _Linear(torch.cat([a.q_a_proj.weight, a.kv_a_proj_with_mqa.weight]).to(dtype), max_rows)
         query_OQ, up_OC, out_DO = (layer.weight.to(dtype) for layer in (a.q_b_proj, a.kv_b_proj, a.o_proj))
         key_HXC, value_HVC = up_OC.unflatten(0, (a.heads, -1)).split([a.nope, a.value], dim=1)
-        self._native, self._plain = _native(a.o_proj.weight, dtype), (query_OQ, up_OC, out_DO)
+        self._native = _native(a.o_proj.weight, dtype)
+        self._plain: tuple[Tensor, ...] = (query_OQ, up_OC, out_DO) if self.takes_prompts else ()  # may be copies
         self._key_HXC = self._value_HCV = None
         whole = a.heads * (self._rank + a.rope) * self._query_rank
         if whole <= FOLDED * (query_OQ.numel() + key_HXC.numel()):
