@@ -39,6 +39,8 @@ OUTSIDE = {
     getattr(sqlite3, f"SQLITE_{name}") for name in ("BUSY", "LOCKED", "READONLY", "IOERR", "CANTOPEN", "PERM", "NOMEM")
 }
 """Errors that are no fault of the file's bytes."""
+BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What a damaged file raises: an error that quotes bytes of it is decoded as UTF-8."""
 T = TypeVar("T")
 
 
@@ -59,7 +61,7 @@ class Answers:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._open()
-        except sqlite3.DatabaseError as error:
+        except BROKEN as error:
             self._begin_anew(error)
         self._clean()
 
@@ -120,7 +122,7 @@ class Answers:
                 return work(self._db)
             except sqlite3.ProgrammingError:
                 raise EngineError(f"{self.path} was closed while it was asked") from None
-            except sqlite3.DatabaseError as error:
+            except BROKEN as error:
                 self._begin_anew(error)
                 return work(self._db)
 
@@ -132,10 +134,10 @@ class Answers:
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(SCHEMA)
 
-    def _begin_anew(self, error: sqlite3.Error) -> None:
+    def _begin_anew(self, error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
         """Put a broken file aside, keep what can still be read of it, and go on with a new one. Raises OSError for a
         full disk, EngineError where the file can be neither read nor written."""
-        code = error.sqlite_errorcode & 0xFF
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code == sqlite3.SQLITE_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)) from error
         if code in OUTSIDE:
@@ -163,7 +165,7 @@ class Answers:
                         "INSERT OR REPLACE INTO answers (key, payer, day, digest, answer) VALUES (?, ?, ?, ?, ?)", row
                     )
                     saved += 1
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             log.warning("%s: the rest cannot be read (%s)", aside, error)
         return saved
 

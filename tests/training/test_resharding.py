@@ -247,7 +247,7 @@ def test_another_model_is_refused_with_all_that_does_not_fit(root: Path) -> None
 def read_quarters(sources: list[Path], results: multiprocessing.Queue[tuple[int, int]]) -> None:
     """As expert rank 2 of 4: the bytes of its part of each checkpoint, and by how many the process's resident memory,
     mapped files included, rose at most while it verified and loaded it."""
-    torch.set_num_threads(1)  # the parent's threads did not come along
+    torch.set_num_threads(1)
 
     def resident(field: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -278,7 +278,7 @@ def test_a_reader_of_a_quarter_holds_its_part_twice_at_most(tmp_path: Path) -> N
         sources.append(tmp_path / str(experts))
         checkpoint_writer.save(sources[-1], part(config, whole, Layout(), 0, 1), {})
     size = (sources[-1] / "model.safetensors").stat().st_size
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")  # nothing of what this process holds
     results = context.Queue()
     process = context.Process(target=read_quarters, args=(sources, results), daemon=True)
     process.start()

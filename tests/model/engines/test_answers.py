@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model.engines.answers import FILE, Answers
@@ -109,6 +109,7 @@ def test_an_altered_answer_is_asked_again_and_counted(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(place=st.integers(0, 200_000), junk=st.binary(min_size=1, max_size=5000))
+@example(place=3903, junk=b"\x80")  # in the schema, which the error then quotes
 def test_no_broken_file_stops_a_run(tmp_path_factory: pytest.TempPathFactory, place: int, junk: bytes) -> None:
     folder, engine = tmp_path_factory.mktemp("broken"), Counting()
     answers = Answers(folder)
