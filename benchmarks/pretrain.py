@@ -46,12 +46,11 @@ from model.sizes import model_preset
 from model.transformer import Transformer
 from tasks.launch import CPU_ENVIRONMENT
 from tests.shards import folder_of
-from training.config import MuonClipConfig, PretrainConfig
-from training.mesh import Mesh
+from tests.training import runs
+from training.config import MuonClipConfig
 from training.muonclip import MuonClip
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
 from training.plan import muon_shapes
-from training.pretrain import Trainer
 
 HOUSE = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HOUSE)}
@@ -188,14 +187,14 @@ def laptop_model() -> tuple[Transformer, ModelConfig]:
 
 
 def loop(folder: Path, arguments: argparse.Namespace) -> None:
-    trainer = trainer_of(job(folder, "work", BATCH, arguments.updates))
+    trainer = runs.trainer_of(job(folder, "work", BATCH, arguments.updates))
     spent: dict[str, float] = {}
     parts = {
         "forward and backward": (trainer.engine, "train"),
         "optimizer": (trainer.optimizer, "step"),
         "reading": (trainer, "_read"),
         "checkpoints": (trainer, "_checkpoint"),
-        "clipping": (torch.nn.utils, "clip_grad_norm_"),
+        "clipping": (trainer.replicas, "clip_gradients"),
         "evaluation": (trainer, "_evaluate"),
     }
     for name, (owner, method) in parts.items():
@@ -223,11 +222,6 @@ def timed(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Calla
             spent[name] = spent.get(name, 0.0) + time.process_time() - began
 
     return wrapped
-
-
-def trainer_of(values: dict[str, Any]) -> Trainer:
-    config = PretrainConfig.model_validate(values["config"])
-    return Trainer(config, values["inputs"]["tokens"], Path(values["work"]), Mesh(), torch.device("cpu"))
 
 
 def job(folder: Path, work: str, batch: int, updates: int) -> dict[str, Any]:
@@ -289,27 +283,17 @@ def children() -> float:
 def start(folder: Path, name: str, size: int, updates: int) -> tuple[Path, list[subprocess.Popen[bytes]]]:
     """A run as the launcher starts it, a process for each rank."""
     values = job(folder / name, "work", MICRO_BATCHES * BATCH * size, updates)
-    path = folder / name / "job.json"
-    path.write_text(json.dumps(values))
-    port = str(20_000 + (os.getpid() * 7 + updates) % 20_000)
-    processes = []
-    for rank in range(size):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_PORT": port}
-        environment = os.environ | ENVIRONMENT | place | {"MASTER_ADDR": "127.0.0.1"}
-        with (folder / name / f"rank{rank}.log").open("wb") as output:
-            command = [sys.executable, "-m", "training.pretrain", "--config", str(path)]
-            processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-    return Path(values["work"]), processes
+    return Path(values["work"]), runs.start(values, folder / name, size)
 
 
-def finished(runs: list[tuple[Path, list[subprocess.Popen[bytes]]]]) -> list[Path]:
+def finished(begun: list[tuple[Path, list[subprocess.Popen[bytes]]]]) -> list[Path]:
     """Their work folders, once all have ended."""
-    for work, processes in runs:
+    for work, processes in begun:
         codes = [process.wait() for process in processes]
         if any(codes):
             logs = "".join(path.read_text() for path in work.parent.glob("rank*.log"))
             raise SystemExit(f"a run failed:\n{logs[-3000:]}")
-    return [work for work, _ in runs]
+    return [work for work, _ in begun]
 
 
 def rate(work: Path) -> float:

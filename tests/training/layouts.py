@@ -30,12 +30,7 @@ class Part:
 def part(config: ModelConfig, weights: Mapping[str, Tensor], layout: Layout, rank: int, ranks: int) -> Part:
     """The part of `rank` of the whole network's `weights`; momenta are half the weights, each kept by one rank."""
     place, data = layout.place(rank, ranks), layout.data(ranks)
-    held = {
-        f"layers.{index}."
-        for at, layers in enumerate(layout.layers(config))
-        for index in layers
-        if at % layout.pipeline == place.pipeline
-    }
+    held = {f"layers.{index}." for index in layout.held(config, place.pipeline)}
     held |= {"embed_tokens."} if "layers.0." in held else set()
     held |= {"norm.", "lm_head."} if f"layers.{config.num_hidden_layers - 1}." in held else set()
     experts = layout.experts(config, place.expert)

@@ -18,6 +18,7 @@ from training import checkpoint
 from training.config import PretrainConfig
 from training.mesh import Mesh
 from training.pretrain import Trainer
+from training.watchdog import Watchdog
 
 VOCABULARY, END = 64, 1
 MODEL = {
@@ -67,9 +68,10 @@ def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: 
     return {"config": config, "inputs": {"tokens": str(shards)}, "work": str(work), "threads": 1, "device": "cpu"}
 
 
-def trainer_of(values: dict[str, Any]) -> Trainer:
-    config = PretrainConfig.model_validate(values["config"])
-    return Trainer(config, values["inputs"]["tokens"], Path(values["work"]), Mesh(), torch.device("cpu"))
+def trainer_of(values: dict[str, Any], mesh: Mesh | None = None, watchdog: Watchdog | None = None) -> Trainer:
+    """A job in this process, as one rank of `mesh`."""
+    config, work = PretrainConfig.model_validate(values["config"]), Path(values["work"])
+    return Trainer(config, values["inputs"]["tokens"], work, mesh or Mesh(), torch.device("cpu"), watchdog=watchdog)
 
 
 def start(

@@ -1,12 +1,9 @@
 """Experts on several ranks, among real gloo processes: one layer, whole runs by every layout, and a lost rank."""
 
-import contextlib
 import math
-import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +19,15 @@ from model.footprint import MemoryConfig
 from model.memory import Keep
 from model.moe import MixtureOfExperts
 from model.transformer import Transformer
-from tests.training.runs import MODEL, job, lines
+from tests.training.ranks import among, free_ports, start
+from tests.training.runs import MODEL, job, lines, trainer_of
 from training import checkpoint
-from training.config import PretrainConfig
 from training.engine import micro_batches
 from training.expert_parallel import ParallelExperts, network, pieces
 from training.layout import Layout, LayoutError
 from training.loader import Batch
 from training.mesh import Mesh, arrange
-from training.parallel import RankError, World, join
+from training.parallel import RankError, World
 from training.pretrain import Trainer
 from training.samples import IGNORED
 from training.watchdog import Watchdog
@@ -52,9 +49,8 @@ LOST = {"layout": {"expert": 2}, "checkpoint_every": 2, "checkpoint_in_backgroun
 
 def run_of(shards: Path, work: Path, mesh: Mesh, run: dict[str, Any], watchdog: Watchdog | None = None) -> Trainer:
     exact = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32"}}
-    values = job(shards, work, {"micro_batch": 1, **run}, model=SPARSE, stages=STAGES, **exact)["config"]
-    config = PretrainConfig.model_validate(values)
-    return Trainer(config, str(shards), work, mesh, torch.device("cpu"), watchdog=watchdog)
+    values = job(shards, work, {"micro_batch": 1, **run}, model=SPARSE, stages=STAGES, **exact)
+    return trainer_of(values, mesh, watchdog)
 
 
 # ----------------------------------------------------------------------------------------------------------- one rank
@@ -71,13 +67,6 @@ class Death(Watchdog):
         self.updates += what.startswith("update")
         if self.updates == 3 and what == "a micro-batch":
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def among(rank: int, size: int, port: int) -> Iterator[World]:
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    with join(timeout_seconds=60) as world:
-        yield world
 
 
 def layers_agree(mesh: Mesh) -> None:
@@ -151,28 +140,20 @@ def goes_on_bit_for_bit(first: Trainer, shards: Path) -> None:
         assert all(torch.equal(tensor, got[name]) for name, tensor in expected.items())
 
 
-def rank_work(rank: int, port: int, shards: Path, folder: Path, results: "multiprocessing.Queue[tuple[int, str]]"):
-    torch.set_num_threads(1)
-    try:
-        with among(rank, 4, port) as world:
-            layers_agree(arrange(world, Layout(expert=4)))
-            goes_on_bit_for_bit(trained("data x expert", shards, folder, world), shards)
-        with among(rank % 2, 2, port + 1 + rank // 2) as world:
-            with pytest.raises(LayoutError, match="2 ranks do not hold whole copies"):
-                arrange(world, Layout(expert=4))
-            trained("expert" if rank // 2 else "data", shards, folder, world)
-        with among(rank, 4, port + 3) as world:
-            mesh = arrange(world, Layout(expert=2))
-            lost = run_of(shards, folder / "lost", mesh, LOST, Death() if rank == 3 else None)
-            with pytest.raises(RankError, match="another rank has ended"):
-                lost.run()
-            results.put((rank, "done"))
-            results.close()
-            results.join_thread()
-            os._exit(0)  # the process group of a lost rank cannot be taken down in order
-    except BaseException as error:
-        results.put((rank, repr(error)))
-        raise
+def rank_work(rank: int, ports: list[int], shards: Path, folder: Path) -> None:
+    with among(rank, 4, ports[0]) as world:
+        layers_agree(arrange(world, Layout(expert=4)))
+        goes_on_bit_for_bit(trained("data x expert", shards, folder, world), shards)
+    with among(rank % 2, 2, ports[1 + rank // 2]) as world:
+        with pytest.raises(LayoutError, match="2 ranks do not hold whole copies"):
+            arrange(world, Layout(expert=4))
+        trained("expert" if rank // 2 else "data", shards, folder, world)
+    with among(rank, 4, ports[3]) as world:
+        mesh = arrange(world, Layout(expert=2))
+        lost = run_of(shards, folder / "lost", mesh, LOST, Death() if rank == 3 else None)
+        with pytest.raises(RankError, match="another rank has ended"):
+            lost.run()
+        os._exit(0)  # the process group of a lost rank cannot be taken down in order
 
 
 # ---------------------------------------------------------------------------------------------------------- the tests
@@ -182,17 +163,11 @@ def rank_work(rank: int, port: int, shards: Path, folder: Path, results: "multip
 def ranks(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What four processes left; the fourth was killed at last."""
     folder = tmp_path_factory.mktemp("ranks")
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    port = 31_000 + os.getpid() % 1000 * 4
-    processes = [context.Process(target=rank_work, args=(rank, port, shards, folder, results)) for rank in range(4)]
+    ports = free_ports(4)
+    processes, _ = start(4, lambda rank: rank_work(rank, ports, shards, folder))
     for process in processes:
-        process.start()
-    outcomes = sorted(results.get(timeout=150) for _ in range(3))
-    for process in processes:
-        process.join(30)
-    assert outcomes == [(0, "done"), (1, "done"), (2, "done")]
-    assert processes[3].exitcode == -signal.SIGKILL
+        process.join(150)
+    assert [process.exitcode for process in processes] == [0, 0, 0, -signal.SIGKILL]
     return folder
 
 

@@ -1,7 +1,5 @@
 """Matrices shared out over ranks: the cut, and steps of 2 and 4 gloo ranks beside one rank alone."""
 
-import multiprocessing
-import os
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -15,29 +13,18 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from tests.training.ranks import run_ranks
 from training import adamw
 from training.config import MuonClipConfig
+from training.dry_run import stand_in
 from training.layout import Layout
 from training.mesh import Mesh, arrange
 from training.muonclip import MuonClip, MuonClipError, StepReport
 from training.newton_schulz import newton_schulz_wide
 from training.owners import Pieces
-from training.parallel import World, join
+from training.parallel import World
 
 # ------------------------------------------------------------------------------------------------------------- the cut
-
-
-def mesh_of(rank: int, data: int, expert: int) -> Mesh:
-    """A rank's place among `data` x `expert`, without any process."""
-    at_data, at_expert = divmod(rank, expert)
-    world = World(rank, data * expert)
-    return Mesh(
-        Layout(expert=expert),
-        world,
-        data=world,
-        expert=World(at_expert, expert),
-        expert_data=World(at_data, data),
-    )
 
 
 shapes = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=6)
@@ -54,7 +41,7 @@ def test_ranks_share_the_matrices_evenly(
     owned: list[str] = []
     costs, largest = [], 0
     for rank in range(data * expert):
-        mesh = mesh_of(rank, data, expert)
+        mesh = stand_in(Layout(expert=expert), rank, data * expert)
         first = {f"e{at}": mesh.expert.rank * count for at, (count, _, _) in enumerate(experts)}
         optimizer = MuonClip(muon, {}, mesh=mesh, experts=first)
         for stack in optimizer._stacks:
@@ -75,7 +62,7 @@ def test_dense_matrices_fill_up_what_the_experts_left_uneven() -> None:
     }
     loads = []
     for rank in range(4):
-        optimizer = MuonClip(muon, {}, mesh=mesh_of(rank, data=2, expert=2), experts={"experts": rank % 2})
+        optimizer = MuonClip(muon, {}, mesh=stand_in(Layout(expert=2), rank, 4), experts={"experts": rank % 2})
         loads.append({stack.sharded: len(stack.own) for stack in optimizer._stacks})
     assert sorted(load[True] for load in loads) == [0, 0, 1, 1]
     assert [load[False] for load in loads if load[True]] == [0, 0]
@@ -103,7 +90,7 @@ def test_results_leave_before_the_next_stack_computes_and_an_owner_that_did_not_
     muon = {"many": nn.Parameter(torch.ones(20, 8, 8)), "few": nn.Parameter(torch.ones(4, 16, 16))}
     for parameter in muon.values():
         parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
-    optimizer = MuonClip(muon, {}, mesh=mesh_of(0, data=2, expert=1))
+    optimizer = MuonClip(muon, {}, mesh=stand_in(Layout(), 0, 2))
     with pytest.raises(MuonClipError, match=r"few\[1\] was orthogonalised 0 times in one step"):
         optimizer.step()
     assert events[:5] == ["compute 20", "20 from 0", "compute 1", "1 from 0", "3 from 1"]
@@ -223,48 +210,40 @@ def meshes(world: World) -> dict[str, Mesh]:
     }
 
 
-def four_ranks(rank: int, port: int, folder: Path, results: Any) -> None:
+def four_ranks(world: World, folder: Path) -> None:
     """Everything that takes processes, one after the other."""
-    torch.set_num_threads(1)
     adamw.PACKED = 8  # so that there are long pieces too
-    os.environ.update(RANK=str(rank), WORLD_SIZE="4", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    try:
-        with join(timeout_seconds=60) as world:
-            every = meshes(world)
-            for dtype, atol in ((torch.float32, 1e-5), (torch.bfloat16, 2**-6)):
-                alone = Part(Mesh(), dtype)
-                reports = [alone.step(number) for number in range(1, STEPS + 1)]
-                assert sum(report.clipped_heads for report in reports) > 0
-                halfway = {name: parameter.detach().clone() for name, parameter in alone.named.items()}
-                last = alone.step(STEPS + 1)
-                for name, mesh in every.items():
-                    part = Part(mesh, dtype)
-                    for number, expected in enumerate(reports, start=1):
-                        same_report(part.step(number), expected)
-                    part.assert_like(halfway, atol)
-                    mesh.expert_data.assert_equal("weights", list(part.named.values()))
-                    assert torch.equal(part.optimizer.clips_LH, sum((r.gamma_LH < 1).long() for r in reports))
-                    state = part.optimizer.state_dict()
-                    save_file(state, folder / f"{name}-{dtype}-{mesh.world.rank}")
-                    world.barrier()
-                # any layout goes on from any other's state, here from the next one's
-                for mesh, origin in zip(every.values(), [*list(every)[1:], next(iter(every))], strict=True):
-                    part = Part(mesh, dtype)
-                    joined: dict[str, Tensor] = {}
-                    for path in sorted(folder.glob(f"{origin}-{dtype}-*")):
-                        share = load_file(path)
-                        assert not joined.keys() & share.keys(), origin
-                        joined |= share
-                    for key, parameter in part.named.items():
-                        parameter.data.copy_(halfway[key][part.slices[key]])
-                    part.optimizer.load_state_dict(joined)
-                    same_report(part.step(STEPS + 1), last)
-                    part.assert_like({key: value.detach() for key, value in alone.named.items()}, atol)
-            refusals(every["pipeline 2 x expert 2"], every["data 2 x expert 2"])
-        results.put((rank, "done"))
-    except BaseException as error:
-        results.put((rank, repr(error)))
-        raise
+    every = meshes(world)
+    for dtype, atol in ((torch.float32, 1e-5), (torch.bfloat16, 2**-6)):
+        alone = Part(Mesh(), dtype)
+        reports = [alone.step(number) for number in range(1, STEPS + 1)]
+        assert sum(report.clipped_heads for report in reports) > 0
+        halfway = {name: parameter.detach().clone() for name, parameter in alone.named.items()}
+        last = alone.step(STEPS + 1)
+        for name, mesh in every.items():
+            part = Part(mesh, dtype)
+            for number, expected in enumerate(reports, start=1):
+                same_report(part.step(number), expected)
+            part.assert_like(halfway, atol)
+            mesh.expert_data.assert_equal("weights", list(part.named.values()))
+            assert torch.equal(part.optimizer.clips_LH, sum((r.gamma_LH < 1).long() for r in reports))
+            state = part.optimizer.state_dict()
+            save_file(state, folder / f"{name}-{dtype}-{mesh.world.rank}")
+            world.barrier()
+        # any layout goes on from any other's state, here from the next one's
+        for mesh, origin in zip(every.values(), [*list(every)[1:], next(iter(every))], strict=True):
+            part = Part(mesh, dtype)
+            joined: dict[str, Tensor] = {}
+            for path in sorted(folder.glob(f"{origin}-{dtype}-*")):
+                share = load_file(path)
+                assert not joined.keys() & share.keys(), origin
+                joined |= share
+            for key, parameter in part.named.items():
+                parameter.data.copy_(halfway[key][part.slices[key]])
+            part.optimizer.load_state_dict(joined)
+            same_report(part.step(STEPS + 1), last)
+            part.assert_like({key: value.detach() for key, value in alone.named.items()}, atol)
+    refusals(every["pipeline 2 x expert 2"], every["data 2 x expert 2"])
 
 
 def refusals(cut: Mesh, mixed: Mesh) -> None:
@@ -297,13 +276,4 @@ def refusals(cut: Mesh, mixed: Mesh) -> None:
 
 
 def test_ranks_in_every_layout_step_as_one_rank_does(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    port = 21_000 + (os.getpid() + 1) % 10_000
-    processes = [context.Process(target=four_ranks, args=(rank, port, tmp_path, results)) for rank in range(4)]
-    for process in processes:
-        process.start()
-    outcomes = sorted(results.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join(30)
-    assert outcomes == [(rank, "done") for rank in range(4)]
+    assert run_ranks(4, lambda world: four_ranks(world, tmp_path)) == [None] * 4

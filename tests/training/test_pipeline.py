@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import multiprocessing
 import os
 import re
 import shutil
 import signal
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from model.config import YarnConfig
 from model.transformer import Transformer
-from tests.training.runs import MODEL, VOCABULARY, job, lines
+from tests.training.ranks import among, free_ports, outcomes, start
+from tests.training.runs import MODEL, VOCABULARY, job, lines, trainer_of
 from training.checkpoint import load_model
 from training.config import PretrainConfig
 from training.engine import Engine
@@ -32,7 +30,7 @@ from training.expert_parallel import network
 from training.layout import Layout
 from training.loader import Batch
 from training.mesh import Mesh, arrange
-from training.parallel import World, join
+from training.parallel import World
 from training.pipeline import PipelineEngine
 from training.pretrain import Trainer
 from training.replicas import Replicas
@@ -158,8 +156,7 @@ def run_of(shards: Path, work: Path, mesh: Mesh) -> Trainer:
     exact = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32", "tau": 0.05}}
     model = {**MODEL, "num_hidden_layers": 4}
     run = {"micro_batch": 2, "layout": mesh.layout.model_dump()}
-    config = PretrainConfig.model_validate(job(shards, work, run, model=model, stages=STAGES, **exact)["config"])
-    return Trainer(config, str(shards), work, mesh, DEVICE)
+    return trainer_of(job(shards, work, run, model=model, stages=STAGES, **exact), mesh)
 
 
 def train(world: World, name: str, shards: Path, folder: Path) -> None:
@@ -176,43 +173,6 @@ def train(world: World, name: str, shards: Path, folder: Path) -> None:
     assert all(torch.equal(ended[1][key], tensor) for key, tensor in ended[0].items())
 
 
-def start(ranks: int, work: Callable[[int], None]) -> tuple[list[Any], Any]:
-    """`work` on so many processes, and the queue into which each puts its rank and how it ended."""
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-
-    def run(rank: int) -> None:
-        torch.set_num_threads(1)
-        try:
-            work(rank)
-        except Exception as error:
-            results.put((rank, f"{type(error).__name__}: {error}"))
-            raise
-        results.put((rank, "done"))
-
-    processes = [context.Process(target=run, args=(rank,)) for rank in range(ranks)]
-    for process in processes:
-        process.start()
-    return processes, results
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
-
-
-@contextlib.contextmanager
-def among(rank: int, size: int, port: int, timeout: float = 60) -> Iterator[World]:
-    """A gloo process group."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    with join(timeout_seconds=timeout) as world:
-        yield world
-
-
 @pytest.fixture(scope="module")
 def left(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What four processes left of their runs, having compared single updates of many layouts before."""
@@ -225,11 +185,7 @@ def left(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         with among(rank % 2, 2, ports[1 + rank // 2]) as world:
             train(world, "virtual" if rank // 2 else "pipeline", shards, folder)
 
-    processes, results = start(4, work)
-    outcomes = sorted(results.get(timeout=150) for _ in processes)
-    for process in processes:
-        process.join(30)
-    assert outcomes == [(rank, "done") for rank in range(4)]
+    assert outcomes(*start(4, work)) == dict.fromkeys(range(4))
     return folder
 
 
@@ -345,13 +301,11 @@ def lose(layout: Layout, number: signal.Signals) -> Callable[[int], None]:
 )
 def test_a_lost_rank_ends_the_others(layout: Layout, number: signal.Signals) -> None:
     processes, results = start(3, lose(layout, number))
-    outcomes = sorted(results.get(timeout=60) for _ in processes[1:])
-    for process in processes[1:]:
-        process.join(30)
+    ended = outcomes(processes[1:], results)
     processes[0].kill()
     processes[0].join(30)
-    assert [rank for rank, _ in outcomes] == [1, 2]
-    for _, outcome in outcomes:
+    assert [*ended] == [1, 2]
+    for outcome in ended.values():
         assert re.match("RankError: another rank has ended or did not answer in time: look for the first", outcome)
     assert [process.exitcode for process in processes] == [-signal.SIGKILL, 1, 1]
 
@@ -369,9 +323,6 @@ def test_the_error_of_a_piece_is_told_as_it_is() -> None:
             model = Transformer(config.model, layers=layout.held(config.model, rank))
             PipelineEngine(model, config, arrange(world, layout, 3), DEVICE, beat).train(batch_of(4, 32), 1.0, 4)
 
-    processes, results = start(2, work)
-    outcomes = dict(results.get(timeout=60) for _ in processes)
-    for process in processes:
-        process.join(30)
-    assert outcomes[1] == "MemoryError: no room for the experts"
-    assert outcomes[0].startswith("RankError: another rank has ended")
+    ended = outcomes(*start(2, work))
+    assert ended[1] == "MemoryError: no room for the experts"
+    assert ended[0].startswith("RankError: another rank has ended")

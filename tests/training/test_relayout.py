@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 import os
 import shutil
 import signal
@@ -16,40 +14,31 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.runs import assert_same, job, lines
+from tests.training.ranks import among, free_ports, start
+from tests.training.runs import assert_same, job, lines, trainer_of
 from training import checkpoint
 from training.checkpoint import CheckpointError
-from training.config import PretrainConfig
+from training.layout import Layout
 from training.mesh import arrange
-from training.parallel import RankError, join
-from training.pretrain import Trainer
+from training.parallel import RankError
 
 RUN = {"micro_batch": 4, "checkpoint_every": 1, "retention": {"newest": 100}}
 EXACT = {"dtype": "float32", "optimizer": {"newton_schulz_dtype": "float32"}}
-PORTS = itertools.count(36_000 + os.getpid() % 1000 * 8)
 
 
 def rank_work(rank: int, ranks: int, port: int, shards: Path, work: Path, run: dict[str, Any]) -> None:
     """One rank of a run; it ends with the run's exit code, or 3 where another rank is lost."""
-    torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    config = PretrainConfig.model_validate(job(shards, work, run, **EXACT)["config"])
-    with join(timeout_seconds=60) as world:
+    with among(rank, ranks, port) as world:
         try:
-            trainer = Trainer(config, str(shards), work, arrange(world, config.run.layout), torch.device("cpu"))
-            code = trainer.run()
+            code = trainer_of(job(shards, work, run, **EXACT), arrange(world, Layout(**run["layout"]))).run()
         except (RankError, CheckpointError):
             code = 3
         os._exit(code)  # the process group of a lost rank cannot be taken down in order
 
 
 def begin(shards: Path, work: Path, layout: dict[str, int], ranks: int = 2) -> list[ForkProcess]:
-    context, port = multiprocessing.get_context("fork"), next(PORTS)
-    arguments = (ranks, port, shards, work, {**RUN, "layout": layout})
-    processes = [context.Process(target=rank_work, args=(rank, *arguments), daemon=True) for rank in range(ranks)]
-    for process in processes:
-        process.start()
-    return processes
+    arguments = (ranks, *free_ports(1), shards, work, {**RUN, "layout": layout})
+    return start(ranks, lambda rank: rank_work(rank, *arguments))[0]
 
 
 def codes(processes: list[ForkProcess]) -> list[int | None]:

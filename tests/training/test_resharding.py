@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import shutil
 from pathlib import Path
 
@@ -19,13 +18,14 @@ from model.transformer import Transformer
 from tasks.artifact import Step
 from tests.posttraining import Label
 from tests.training.layouts import Part, part
+from tests.training.ranks import run_ranks
 from tests.training.test_checkpoint import full_disk
 from training import checkpoint, checkpoint_writer
 from training.checkpoint import CheckpointError
 from training.checkpoint_writer import Writer
 from training.inputs import load_model
 from training.layout import Layout
-from training.parallel import World, join
+from training.parallel import World
 
 CONFIG = model_preset("tiny", num_hidden_layers=4)
 RANKS = 4
@@ -68,88 +68,70 @@ def harm(path: Path, how: str) -> None:
         path.write_bytes(content if how == "bit" else content[:-1])
 
 
-def rank_work(rank: int, port: int, root: Path, results: multiprocessing.Queue[tuple[int, str]]) -> None:
+def rank_work(world: World, root: Path) -> None:
     """One rank: checkpoints of every layout, then full disks and damaged files that one rank alone can see."""
-    torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    try:
-        with join(timeout_seconds=60) as world:
-            pair = dist.new_group([0, 1])
-            worlds = {1: World(), 2: World(rank, 2, rank, pair), 4: world}
-            if rank == 0:  # what a killed attempt left
-                leftover = root / "data-4" / ".update-00000001.partial"
-                leftover.mkdir(parents=True)
-                (leftover / "rank-2.note").write_text('{"files": {"model-9-of-9.safetensors": {}}}')
-                (leftover / "model-9-of-9.safetensors").write_bytes(b"half")
-            for name, (layout, ranks) in WRITERS.items():
-                if rank < ranks:
-                    save(root / name, 1, layout, worlds[ranks])
+    rank = world.rank
+    pair = dist.new_group([0, 1])
+    worlds = {1: World(), 2: World(rank, 2, rank, pair), 4: world}
+    if rank == 0:  # what a killed attempt left
+        leftover = root / "data-4" / ".update-00000001.partial"
+        leftover.mkdir(parents=True)
+        (leftover / "rank-2.note").write_text('{"files": {"model-9-of-9.safetensors": {}}}')
+        (leftover / "model-9-of-9.safetensors").write_bytes(b"half")
+    for name, (layout, ranks) in WRITERS.items():
+        if rank < ranks:
+            save(root / name, 1, layout, worlds[ranks])
 
-            # one rank's disk is full: all hear of it, in the background those that the next step asks
-            broken = root / "broken"
-            for update, (layout, _) in enumerate(list(WRITERS.values())[3:], 1):
-                save(broken, update, layout, world)
-            told = r"could not write (its part of )?checkpoint update-00000006: .*(large|space|its log)"
-            for full, left in ((2, 20_000), (0, 20_000), (2, 0)):  # with 0 bytes left it cannot say why
-                with full_disk(left if rank == full else 1 << 40):
-                    with pytest.raises(CheckpointError, match=told):
-                        save(broken, 6, Layout(expert=4), world)
-                    writer = Writer(world)
-                    save(broken, 6, Layout(expert=4), world, writer, background=True)
-                    writer.close()
-                world.barrier()
-                assert not list(broken.glob(".*"))
-            mine = part(CONFIG, weights(), Layout(expert=4), rank, RANKS)
-            lacking = min(mine.cuts)
-            mine.weights[lacking] = mine.weights[lacking][: 1 if rank == 3 else None]
-            with pytest.raises(CheckpointError, match=f"do not hold a whole model .* 1 with missing pieces: {lacking}"):
-                Writer(world).save(broken / "update-00000006", mine, {}, cuts=mine.cuts)
-            assert len(checkpoint.checkpoints(broken)) == 5
-            world.barrier()
+    # one rank's disk is full: all hear of it, in the background those that the next step asks
+    broken = root / "broken"
+    for update, (layout, _) in enumerate(list(WRITERS.values())[3:], 1):
+        save(broken, update, layout, world)
+    told = r"could not write (its part of )?checkpoint update-00000006: .*(large|space|its log)"
+    for full, left in ((2, 20_000), (0, 20_000), (2, 0)):  # with 0 bytes left it cannot say why
+        with full_disk(left if rank == full else 1 << 40):
+            with pytest.raises(CheckpointError, match=told):
+                save(broken, 6, Layout(expert=4), world)
+            writer = Writer(world)
+            save(broken, 6, Layout(expert=4), world, writer, background=True)
+            writer.close()
+        world.barrier()
+        assert not list(broken.glob(".*"))
+    mine = part(CONFIG, weights(), Layout(expert=4), rank, RANKS)
+    lacking = min(mine.cuts)
+    mine.weights[lacking] = mine.weights[lacking][: 1 if rank == 3 else None]
+    with pytest.raises(CheckpointError, match=f"do not hold a whole model .* 1 with missing pieces: {lacking}"):
+        Writer(world).save(broken / "update-00000006", mine, {}, cuts=mine.cuts)
+    assert len(checkpoint.checkpoints(broken)) == 5
+    world.barrier()
 
-            # the newest four are damaged, each in a file that another rank hashes; the fifth is taken by all
-            if rank == 0:
-                for update, name, how in (
-                    (5, "model-2-of-4.safetensors", "bit"),
-                    (4, "optimizer-1-of-4.safetensors", "cut"),
-                    (3, "model-3-of-4.safetensors", "gone"),
-                    (2, "index.json", "bit"),
-                ):
-                    harm(broken / f"update-{update:08d}" / name, how)
-            world.barrier()
-            assert checkpoint.newest(broken, world=world) == broken / "update-00000001"
-            harmed = sorted(path.name for path in broken.glob("*.corrupt"))
-            assert world.gather_texts(json.dumps(harmed))[0] == json.dumps(
-                [f"update-{update:08d}.corrupt" for update in range(2, 6)]
-            )
-            if rank == 0:
-                harm(broken / "update-00000001" / "config.json", "bit")
-            world.barrier()
-            with pytest.raises(CheckpointError, match=r"no checkpoint in .* is usable: .*config.json does not match"):
-                checkpoint.newest(broken, world=world)
-            assert checkpoint.newest(broken, world=world) is None
-        results.put((rank, "done"))
-    except BaseException as error:
-        results.put((rank, repr(error)))
-        raise
+    # the newest four are damaged, each in a file that another rank hashes; the fifth is taken by all
+    if rank == 0:
+        for update, name, how in (
+            (5, "model-2-of-4.safetensors", "bit"),
+            (4, "optimizer-1-of-4.safetensors", "cut"),
+            (3, "model-3-of-4.safetensors", "gone"),
+            (2, "index.json", "bit"),
+        ):
+            harm(broken / f"update-{update:08d}" / name, how)
+    world.barrier()
+    assert checkpoint.newest(broken, world=world) == broken / "update-00000001"
+    harmed = sorted(path.name for path in broken.glob("*.corrupt"))
+    assert world.gather_texts(json.dumps(harmed))[0] == json.dumps(
+        [f"update-{update:08d}.corrupt" for update in range(2, 6)]
+    )
+    if rank == 0:
+        harm(broken / "update-00000001" / "config.json", "bit")
+    world.barrier()
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is usable: .*config.json does not match"):
+        checkpoint.newest(broken, world=world)
+    assert checkpoint.newest(broken, world=world) is None
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Checkpoints of the same weights, one for every layout of `WRITERS`."""
     folder = tmp_path_factory.mktemp("layouts")
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    port = 31_000 + os.getpid() % 10_000
-    processes = [
-        context.Process(target=rank_work, args=(rank, port, folder, results), daemon=True) for rank in range(RANKS)
-    ]
-    for process in processes:
-        process.start()
-    outcomes = sorted(results.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join(30)
-    assert outcomes == [(rank, "done") for rank in range(RANKS)]
+    assert run_ranks(RANKS, lambda world: rank_work(world, folder)) == [None] * RANKS
     return folder
 
 
