@@ -124,7 +124,6 @@ class MuonClip(torch.optim.Optimizer):
         self.steps = 0
         self._device = next(iter(self._named.values())).device
         sharded = set(experts or {}) if self.mesh.expert.size > 1 else set()
-        self._working = {parameter for parameter in self._named.values() if parameter.dtype != torch.float32}
         ratio = self.config.gram_ratio
         self._stacks = stack_up(
             muon,
@@ -220,7 +219,7 @@ class MuonClip(torch.optim.Optimizer):
         for arrive in arriving:
             arrive()
         for parameter, factor in factors.items():
-            if parameter not in self._working:
+            if parameter.dtype == torch.float32:  # the others' masters took it
                 parameter.mul_(factor)
         if gamma_LH is not None:
             clipped_LH = (gamma_LH < 1).long()
