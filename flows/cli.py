@@ -96,7 +96,7 @@ def _run(request: Request, stage: str | None):
     from flows.server import api
     from flows.terminal import shown
 
-    out.print(f"openk2: preset [bold]{request.preset_file or request.preset.value}[/bold], artifacts in {request.root}")
+    out.print(f"openk2: preset [bold]{request.name}[/bold], artifacts in {request.root}")
     with api(request.root), shown(out):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 

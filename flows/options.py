@@ -1,4 +1,4 @@
-"""The options that every command has: which recipe, and where its artifacts lie."""
+"""The options that commands share: which recipe, where its artifacts lie, and what accelerators achieve."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ FileOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change one field: `--set rephrase.documents=40`. Repeatable.")
+]
+MfuOption = Annotated[float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak that training achieves.")]
+PeakOption = Annotated[
+    float | None, typer.Option("--peak", min=1, help="FLOP/s of one accelerator; else the preset's, else 989e12.")
 ]
 
 

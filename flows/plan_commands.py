@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
+from flows.options import FileOption, MfuOption, PeakOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName
 
 plan = typer.Typer(
@@ -78,12 +78,8 @@ def ranks(
         int | None, typer.Option("--gpus-per-node", min=1, help="Accelerators of a node; else the preset's processes.")
     ] = None,
     memory: Annotated[float, typer.Option("--memory", min=0.1, help="Memory of an accelerator, in GB.")] = 80,
-    mfu: Annotated[
-        float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak that training achieves.")
-    ] = 0.3,
-    peak: Annotated[
-        float | None, typer.Option("--peak", min=1, help="FLOP/s of one accelerator; else the preset's, else 989e12.")
-    ] = None,
+    mfu: MfuOption = 0.3,
+    peak: PeakOption = None,
     price: Annotated[float, typer.Option("--price", min=0, help="Price of an accelerator for an hour.")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:

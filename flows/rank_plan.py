@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 
 from flows.preset import load_preset
 from flows.request import Request
-from flows.stage_plan import amount, table
+from flows.tables import amount, table
 from tasks.report import words
 from training.dry_run import DryRun, Position, dry_run
-from training.plan import Hardware, Plan, plan
+from training.plan import PEAK, Hardware, Plan, plan
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
 GIB, MIB = 1 << 30, 1 << 20
-PEAK = 989e12
-"""An H100's or H800's, dense bf16."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
         config.run.memory,
         built.weight_bytes,
     )
-    return RankPlan(request.preset_file or request.preset.value, nodes, each, built, closed, wanted.mfu)
+    return RankPlan(request.name, nodes, each, built, closed, wanted.mfu)
 
 
 def to_json(found: RankPlan) -> str:

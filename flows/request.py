@@ -34,3 +34,8 @@ class Request(Config):
     """A preset of your own (a YAML file), used instead of `preset`."""
     overrides: list[str] = Field(default_factory=list)
     """Single fields to change, such as `rephrase.documents=40` or `pretrain.seed=1`."""
+
+    @property
+    def name(self) -> str:
+        """What to call the recipe: its own file, else its preset."""
+        return self.preset_file or self.preset.value

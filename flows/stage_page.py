@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flows.stage_plan import Schedule, amount, mix_words, number, rate_words
+from flows.stage_plan import Schedule, mix_words, number, rate_words
+from flows.tables import amount
 from tasks.report import figures, html, words
 from tasks.report.blocks import Chart, Charts, Document, Headline, Section, Table
 from tasks.report.charts import Band, Line
@@ -86,7 +87,7 @@ def _rate(schedule: Schedule, stages: StagePlan) -> Chart:
     whole = Line("learning rate", [x for c in curves for x in c.xs], [y for c in curves for y in c.ys], "warm")
     bands = [Band(line.name, *stages.borders(at)) for at, line in enumerate(schedule.stages)]
     return figures.lines(
-        [whole], "tokens", "Over the whole run.", bands=bands, y_format=number, y_range=_range([whole])
+        [whole], "tokens", "Over the whole run.", bands=bands, y_format=number, y_range=(0.0, 1.05 * max(whole.ys))
     )
 
 
@@ -113,7 +114,3 @@ def _window(schedule: Schedule) -> Chart:
     series = [Line("window", xs, windows, "math"), Line("sequence", xs, lengths, "accent")]
     caption = "Positions that the model reaches (its own window times YaRN's factor), and the samples' length."
     return figures.lines(series, "tokens", caption, y_format=words.count, log=True, height=200)
-
-
-def _range(lines: list[Line]) -> tuple[float, float]:
-    return 0.0, 1.05 * max(max(line.ys) for line in lines)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from flows.preset import Preset, load_preset
 from flows.request import Request
+from flows.tables import amount, table
 from tasks.report import words
 from tasks.report.braille import Curve, Panel, draw
-from training.schedule import Span, StagePlan
+from training.schedule import StagePlan
 from training.token_plan import stage_rows
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def plan_stages(request: Request) -> tuple[Schedule, StagePlan]:
     preset = load_preset(request)
     stages = preset.pretrain.stages
     schedule = Schedule(
-        preset=request.preset_file or request.preset.value,
+        preset=request.name,
         updates=stages.updates,
         tokens=stages.tokens,
         shard_bytes=preset.tokens.shard_bytes,
@@ -126,7 +127,7 @@ def _lines(preset: Preset) -> list[StageLine]:
                 tokens_per_update=stage.tokens_per_update,
                 rate_from=start,
                 rate_to=end,
-                rate_shape=_shape(plan, span),
+                rate_shape=_shape(plan, at),
                 rate_goes_on=stage.rate is None,
                 yarn_factor=stage.yarn_factor,
                 window=int(preset.pretrain.model.max_position_embeddings * stage.yarn_factor),
@@ -139,8 +140,8 @@ def _lines(preset: Preset) -> list[StageLine]:
     return lines
 
 
-def _shape(plan: StagePlan, span: Span) -> str:
-    curve = next(stage.rate for stage in reversed(plan.stages[: plan.spans.index(span) + 1]) if stage.rate)
+def _shape(plan: StagePlan, at: int) -> str:
+    curve = next(stage.rate for stage in reversed(plan.stages[: at + 1]) if stage.rate)
     return "constant" if curve.start == curve.end else curve.shape
 
 
@@ -296,21 +297,3 @@ def number(rate: float) -> str:
         return f"{rate:.3g}"
     digits, power = f"{rate:.2e}".split("e")
     return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
-
-
-def amount(count: float) -> str:
-    """Four figures and a unit: `15.96T`."""
-    for factor, name in words.SCALES:
-        if count >= factor:
-            return f"{count / factor:.4g}{name}"
-    return f"{count:.4g}"
-
-
-def table(*columns: str) -> Table:
-    """A table without lines, its first column to the left."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for place, column in enumerate(columns):
-        made.add_column(column, justify="right" if place else "left", overflow="fold")
-    return made

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
+from flows.options import FileOption, MfuOption, PeakOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName
 
 tokens = typer.Typer(
@@ -37,12 +37,8 @@ def plan(
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=1e-6, help="Seconds of an update; else worked out from the MFU.")
     ] = None,
-    mfu: Annotated[
-        float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak that training achieves.")
-    ] = 0.3,
-    peak: Annotated[
-        float | None, typer.Option("--peak", min=1, help="FLOP/s of one accelerator; else the preset's, else 989e12.")
-    ] = None,
+    mfu: MfuOption = 0.3,
+    peak: PeakOption = None,
     horizon: Annotated[
         int | None,
         typer.Option("--horizon", min=1, help="Updates read ahead; else the preset's `run.prefetch_updates`."),

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 
 from flows.preset import Preset, load_preset
 from flows.request import Request
+from flows.tables import amount, table
 from tasks.tokens.sizing import Sizes, measure
 from tasks.tokens.table import Place
 from training.layout import Layout
-from training.plan import Hardware, update_seconds
+from training.plan import PEAK, Hardware, update_seconds
 from training.token_plan import Reading, StageRow, block_lists, other_indices, reading, shapes, stage_rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
-
-PEAK = 989e12
-"""An H100's or H800's, dense bf16."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def plan_tokens(request: Request, wanted: Wanted) -> TokenPlan:
         for stage in shapes(pretrain.stages)
     ]
     return TokenPlan(
-        preset=request.preset_file or request.preset.value,
+        preset=request.name,
         stages=rows,
         shard_bytes=preset.tokens.shard_bytes,
         gpus=gpus,
@@ -158,9 +156,9 @@ def render(plan: TokenPlan) -> Iterator[RenderableType]:
 
 
 def _stages(plan: TokenPlan) -> Table:
-    table = _table(["stage", "updates", "alone", "Σ updates", "Σ tokens", "Σ sequences", "Σ bytes", "Σ shards"])
+    rows = table("stage", "updates", "alone", "Σ updates", "Σ tokens", "Σ sequences", "Σ bytes", "Σ shards")
     for row in plan.stages:
-        table.add_row(
+        rows.add_row(
             row.name,
             f"{row.updates:,}",
             f"{row.updates_alone:,}",
@@ -170,71 +168,52 @@ def _stages(plan: TokenPlan) -> Table:
             size(row.bytes_so_far),
             f"{row.shards_so_far:,}",
         )
-    return table
+    return rows
 
 
 def _files(plan: TokenPlan) -> Table:
-    table = _table(["files", "size", ""])
+    rows = table("files", "size", "")
     last = plan.stages[-1]
     shards = f"{last.shards_so_far:,} of {size(plan.shard_bytes, binary=True)}"
-    table.add_row("shards", size(last.bytes_so_far), f"{shards}, 4 bytes a token")
-    table.add_row(
+    rows.add_row("shards", size(last.bytes_so_far), f"{shards}, 4 bytes a token")
+    rows.add_row(
         "document indices", size(plan.index_bytes), f"{_samples(plan.documents)} documents, one index measured"
     )
-    table.add_row("lists of blocks", size(plan.block_list_bytes), "fetched where far shards are read in parts")
-    table.add_row("shards.parquet", size(plan.table_bytes), "measured")
-    table.add_row("manifest.json", size(plan.manifest_bytes), "measured")
-    table.add_row(
-        "index of samples", size(plan.order_index_bytes), "computed; the state of a run is the next sample id"
-    )
+    rows.add_row("lists of blocks", size(plan.block_list_bytes), "fetched where far shards are read in parts")
+    rows.add_row("shards.parquet", size(plan.table_bytes), "measured")
+    rows.add_row("manifest.json", size(plan.manifest_bytes), "measured")
+    rows.add_row("index of samples", size(plan.order_index_bytes), "computed; the state of a run is the next sample id")
     for name, held in plan.other_index_bytes.items():
-        table.add_row(f"[dim]{name}[/dim]", f"[dim]{size(held)}[/dim]", "[dim]on every node, elsewhere[/dim]")
-    return table
+        rows.add_row(f"[dim]{name}[/dim]", f"[dim]{size(held)}[/dim]", "[dim]on every node, elsewhere[/dim]")
+    return rows
 
 
 def _reading(plan: TokenPlan, one: Reading) -> Table:
-    table = _table([f"updates of {one.batch:,} x {one.sequence_length:,}", "", ""])
-    table.add_row("time of one", f"{one.update_seconds:,.3g} s", f"{amount(round(one.tokens_per_second))} tokens/s")
+    rows = table(f"updates of {one.batch:,} x {one.sequence_length:,}", "", "")
+    rows.add_row("time of one", f"{one.update_seconds:,.3g} s", f"{amount(round(one.tokens_per_second))} tokens/s")
     ranks = f"{plan.ranks:,} ranks"
-    table.add_row("read rate", f"{size(one.bytes_per_second)}/s", f"{ranks} together")
-    table.add_row("", f"{size(one.rank_bytes_per_second)}/s", "the rank with the most")
-    table.add_row("from far away", f"{size(one.remote_bytes_per_second)}/s", "together, read in checked blocks")
+    rows.add_row("read rate", f"{size(one.bytes_per_second)}/s", f"{ranks} together")
+    rows.add_row("", f"{size(one.rank_bytes_per_second)}/s", "the rank with the most")
+    rows.add_row("from far away", f"{size(one.remote_bytes_per_second)}/s", "together, read in checked blocks")
     for count, members in one.slices.items():
-        table.add_row("slices" if count == max(one.slices) else "", f"{count:,} sequences", _members(members))
+        rows.add_row("slices" if count == max(one.slices) else "", f"{count:,} sequences", _members(members))
     if len(one.slices) > 1:
-        table.add_row("", f"{one.slowest:.2%}", "longer than even slices would take")
-    table.add_row(
+        rows.add_row("", f"{one.slowest:.2%}", "longer than even slices would take")
+    rows.add_row(
         f"{plan.horizon} updates ahead",
         f"{one.node_samples:,}",
         f"sequences for {plan.ranks_per_node} ranks of a node, in {one.node_shards:,.0f} shards",
     )
     held = "" if one.ahead_fits else ": more than a rank holds, it reads less far ahead"
-    table.add_row("", size(one.ahead_bytes), f"held in memory, read in parts{held}")
-    table.add_row("", size(round(one.node_shards) * plan.shard_bytes), "of cache for these shards whole")
-    return table
+    rows.add_row("", size(one.ahead_bytes), f"held in memory, read in parts{held}")
+    rows.add_row("", size(round(one.node_shards) * plan.shard_bytes), "of cache for these shards whole")
+    return rows
 
 
 def _members(ranks: list[int]) -> str:
     """Ranks in words: how many, and which."""
     shown = ", ".join(map(str, ranks[:6])) + (f", ... {ranks[-1]}" if len(ranks) > 6 else "")
     return f"{len(ranks):,} ranks: {shown}" if len(ranks) > 1 else f"rank {ranks[0]}"
-
-
-def _table(columns: list[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0) if "" in columns else (0, 1, 0, 0))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 or not column else "right", overflow="fold")
-    return table
-
-
-def amount(count: float) -> str:
-    """A count in thousands, millions, ...: 15.96T."""
-    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if count >= unit:
-            return f"{count / unit:.4g}{name}"
-    return f"{count:.4g}"
 
 
 def _samples(count: int) -> str:

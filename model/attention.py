@@ -1,7 +1,7 @@
 """Multi-head latent attention (DeepSeek-V2 report 2.1): keys and values are read off a small latent per token.
 
-Shape suffixes: B batch, S sequence, T cached tokens, D hidden, H heads, N = qk_nope_head_dim, R = qk_rope_head_dim,
-Q = N + R, V = v_head_dim, C = kv_lora_rank, K = C + R.
+Shape suffixes: B batch, S sequence, D hidden, H heads, N = qk_nope_head_dim, R = qk_rope_head_dim, Q = N + R, V =
+v_head_dim, C = kv_lora_rank.
 """
 
 from __future__ import annotations
@@ -135,28 +135,6 @@ class MultiHeadLatentAttention(nn.Module):
         q_BHSQ, k_BHSQ, v_BHSV = keep.recomputed("mla_up", project, query_latent, *latent)
         y_BHSV, maxima_H = causal_attention(q_BHSQ, k_BHSQ, v_BHSV, self.scale, mask, max_logits)
         return self.o_proj(y_BHSV.transpose(1, 2).flatten(2)), maxima_H
-
-    def attend_cached(self, queries: tuple[Tensor, Tensor], keys_BTK: Tensor, unseen_BT: Tensor) -> Tensor:
-        """Attention of one new token per row over cached latents, which serve as keys and as values.
-
-        Args:
-            queries: of the new tokens, S = 1.
-            keys_BTK: each row's latents and rotated keys side by side, the new token's among them; K = C + R.
-            unseen_BT: True at places that hold none of the row's tokens.
-
-        Returns:
-            (B, 1, D).
-        """
-        rank = self.kv_a_layernorm.weight.numel()
-        up_HXC = self.kv_b_proj.weight.to(keys_BTK.dtype).unflatten(0, (self.heads, -1))
-        key_HNC, value_HVC = up_HXC.split([self.nope, self.value], dim=1)
-        q_nope_BHN, q_rope_BHR = (q[:, 0] for q in queries)
-        q_latent_BHC = torch.einsum("bhn,hnc->bhc", q_nope_BHN, key_HNC)
-        q_BHK = torch.cat([q_latent_BHC, q_rope_BHR.to(q_latent_BHC.dtype)], dim=-1)
-        z_BHT = (q_BHK @ keys_BTK.mT).float() * self.scale
-        p_BHT = z_BHT.masked_fill_(unseen_BT[:, None], -torch.inf).softmax(-1).to(keys_BTK.dtype)
-        y_BHV = torch.einsum("bhc,hvc->bhv", p_BHT @ keys_BTK[..., :rank], value_HVC)
-        return self.o_proj(y_BHV.flatten(1))[:, None]
 
     def forward(
         self, x_BSD: Tensor, by: Rotation, mask: Mask | None = None, max_logits: bool = False, keep: Keep = PLAIN

@@ -10,11 +10,8 @@ block, J keys, V dimensions of a value, in the cross-entropy the vocabulary; W w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
 import numba
@@ -24,6 +21,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from torch import Tensor
+
+from model.threads import share
 
 I16, I32, F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 FEW = 1 << 14  # numbers a thread takes at least
@@ -239,12 +238,6 @@ def _rms_norm_backward(first, last, dy_NW, x_NW, weight_W, inverse_N, dx_NW, dwe
                 dx_W[place] = _narrow(_usual(dx), dx_W[place])
 
 
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
-    return ThreadPoolExecutor(threads, thread_name_prefix="kernels")
-
-
 def _array(tensor: Tensor) -> np.ndarray:
     tensor = tensor.detach()
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
@@ -253,15 +246,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 def _run(kernel: Callable[..., None], rows: int, size: int, *arguments: Any) -> None:
     """`kernel` over all rows, which hold `size` numbers, in as many threads as torch takes."""
     given = [_array(one) if isinstance(one, Tensor) else one for one in arguments]
-    threads = max(1, min(torch.get_num_threads(), size // FEW, rows))
-    if threads == 1:
-        return kernel(0, rows, *given)
-    cuts = [rows * cut // threads for cut in range(threads + 1)]
-    parts = [_pool(threads).submit(kernel, *cut, *given) for cut in pairwise(cuts[1:])]
-    kernel(cuts[0], cuts[1], *given)
-    for part in parts:
-        part.result()
-    return None
+    share(rows, min(size // FEW, rows), lambda first, end: kernel(first, end, *given))
 
 
 def takes(*tensors: Tensor) -> bool:

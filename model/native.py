@@ -13,13 +13,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from model.threads import share
 
 SOURCE = Path(__file__).with_name("decode_kernels.c")
 HEADS, ROWS, LANES = 4, 8, 16  # of the blocks in decode_kernels.c
@@ -70,13 +70,14 @@ class Kernels:
         y_NHC = q_NHK.new_empty(rows, heads, rank)
         room = HEADS * (places + 2 * LANES)
 
-        def some(part: slice) -> None:
+        def some(first: int, end: int) -> None:
+            part = slice(first, end)
             z, p = torch.empty(room), torch.empty(room, dtype=torch.bfloat16)
             tensors = (*(tensor[part] for tensor in (seen_N, q_NHK, keys_NTK, y_NHC)), z, p)
             pointers = (tensor.data_ptr() for tensor in tensors)
             self._attend(part.stop - part.start, heads, rank, width, places, *pointers)
 
-        _shared(rows, some)
+        share(rows, rows, some)
         return y_NHC
 
     def prompts(self, q_PSHQ: Tensor, up_PSHO: Tensor, rotated_PSR: Tensor) -> Tensor:
@@ -95,14 +96,15 @@ class Kernels:
         y_PSHV = q_PSHQ.new_empty(count, length, heads, value)
         room = HEADS * (length + 2 * LANES)
 
-        def some(part: slice) -> None:
+        def some(first: int, end: int) -> None:
+            part = slice(first, end)
             z, p = torch.empty(room), torch.empty(room + value, dtype=torch.bfloat16)
             tensors = (*(tensor[part] for tensor in (q_PSHQ, up_PSHO, rotated_PSR, y_PSHV)), z, p, p[room:])
             pointers = (tensor.data_ptr() for tensor in tensors)
             sizes = (part.stop - part.start, length, heads, nope, rope, value, by)
             self._prompts(*sizes, *pointers)
 
-        _shared(count, some)
+        share(count, count, some)
         return y_PSHV
 
     def mix(
@@ -120,13 +122,14 @@ class Kernels:
         experts, inner = len(gate), gate.shape[1] * LANES
         out_ND = torch.zeros(rows, hidden)
 
-        def some(part: slice) -> None:
+        def some(first: int, end: int) -> None:
+            part = slice(first, end)
             room = torch.empty(ROWS * inner, dtype=torch.bfloat16)
             tensors = (chosen_NK[part], weights_NK[part], x_ND[part], gate, up, down, out_ND[part], room)
             pointers = (tensor.data_ptr() for tensor in tensors)
             self._mix(part.stop - part.start, chosen_NK.shape[1], experts, hidden, inner, *pointers)
 
-        _shared(rows, some)
+        share(rows, rows, some)
         return out_ND
 
     def route(
@@ -166,22 +169,6 @@ class Kernels:
         rows, heads, rotated = x_NHR.shape
         by_row, by_head, _ = x_NHR.stride()
         self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
-
-
-def _shared(rows: int, work: Callable[[slice], None]) -> None:
-    """Runs `work` on all rows, cut into as many parts as torch has threads; they run free of the interpreter's lock."""
-    parts = min(torch.get_num_threads(), rows)
-    if parts <= 1:
-        work(slice(0, rows))
-        return
-    cuts = [rows * part // parts for part in range(parts + 1)]
-    list(_pool(os.getpid(), parts).map(work, map(slice, cuts, cuts[1:])))
-
-
-@cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Of this process: threads do not survive a fork."""
-    return ThreadPoolExecutor(threads, "decode")
 
 
 def packed(weight_EOI: Tensor) -> Tensor:

@@ -22,6 +22,9 @@ from training.schedule import Stage, StagePlan
 from training.token_plan import corpus_bytes, corpus_shards, stage_rows
 from training.traffic import GRADIENT_BYTES
 
+PEAK = 989e12
+"""FLOP/s of an H100 or H800, dense bf16."""
+
 
 class Hardware(Config):
     """One accelerator, and what it achieves and costs."""

@@ -106,7 +106,6 @@ class Trainer:
         layers = self.mesh.layout.held(self.config.model, self.mesh.place.pipeline)
         weights = getattr(torch, self.config.weights)
         self.model = network(self.config.model, self.config.seed, self.mesh.expert, self.device, layers, weights)
-        self.model.memory = self.config.run.memory
         self.engine = engine(self.model, self.config, self.mesh, self.device, self.watchdog.beat)
         self.optimizer = MuonClip.for_model(self.model, self.config.optimizer, self.mesh)
         self.replicas = Replicas(self.model, self.mesh)
@@ -243,7 +242,7 @@ class Trainer:
         """Gradients over this rank's share of the global batch, and the losses, maxima and counts of all ranks."""
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
-        targets = float(self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
+        targets = self._targets(batch)
         sums = self.engine.train(batch, targets, update.stage.batch)
         flags = {"stop": self.preemption.asked, "lost": self.writer.failed}
         totals = joined(sums, targets, self.engine.layers, self.config.model, flags, self.world)
@@ -251,6 +250,10 @@ class Trainer:
             self.writer.check()
             raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
         return totals
+
+    def _targets(self, batch: Batch) -> float:
+        """Targets of all data ranks' shares that count."""
+        return float(self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device)))
 
     def _judge(self, update: Update, totals: Totals, gradient_norm: float) -> None:
         """Raise `Spike` on every rank where the update is one for any."""
@@ -309,8 +312,7 @@ class Trainer:
             share = self.mesh.data.share(samples)
             batch = self.heldout[key].batch(share.start, len(share))
             total = self.world.all_reduce(self.engine.evaluate(batch, samples))
-            targets = self.mesh.data.all_reduce((batch.targets_BS != IGNORED).sum().double().to(self.device))
-            losses[domain] = float(total / targets)
+            losses[domain] = float(total) / self._targets(batch)
         return losses
 
     # ----------------------------------------------------------------------------------------------------- position

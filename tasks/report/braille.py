@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a braille character's dots, by row and column (Unicode block U+2800)."""
@@ -76,8 +77,8 @@ def _panel(curve: Curve, at: int, wide: int, top: float) -> list[str]:
     """One panel's rows of characters: each column of dots runs over the values it spans, so that no curve breaks."""
     height = curve.rows * 4 - 1
     cells = [[0] * wide for _ in range(curve.rows)]
-    for x in range(2 * wide):
-        ends = [round(curve.values(at, share / (2 * wide)) / (top or 1) * height) for share in (x, x + 1)]
+    heights = [round(curve.values(at, x / (2 * wide)) / (top or 1) * height) for x in range(2 * wide + 1)]
+    for x, ends in enumerate(pairwise(heights)):
         # a steep column leaves its last dot to the next one
         low, high = min(ends), max(ends)
         for y in range(low, max(high, low + 1) if ends[0] <= ends[1] else high + 1):

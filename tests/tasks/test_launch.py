@@ -117,7 +117,7 @@ LAUNCH = """
 import sys
 from model.config import Config
 from tasks.artifact import Step
-from tasks.launch import ERROR, Execution, run_job
+from tasks.launch import Execution, run_job
 class Literals(Config):
     steps: int = 400
     pace: float = 0.05

@@ -1,0 +1,29 @@
+"""Tables and amounts as the plans show them at a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tasks.report import words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def table(*columns: str) -> Table:
+    """A table without lines: numbers to the right; the first column, and one without a name, hold words. Where there
+    are such, columns stand further apart."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0) if "" in columns else (0, 1, 0, 0))
+    for place, column in enumerate(columns):
+        made.add_column(column, justify="right" if place and column else "left", overflow="fold")
+    return made
+
+
+def amount(count: float) -> str:
+    """Four figures and a unit: `15.96T`."""
+    for factor, name in words.SCALES:
+        if count >= factor:
+            return f"{count / factor:.4g}{name}"
+    return f"{count:.4g}"
