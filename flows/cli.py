@@ -100,13 +100,20 @@ def _run(request: Request, stage: str | None):
     with api(request.root), shown(out):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-        from flows.stages import STAGES
+        from flows.precision import settle
+        from flows.stages import STAGES, TRAINING
 
         name = stage or "recipe"
         if name not in STAGES:
             raise typer.BadParameter(
                 f"there is no stage '{name}': choose one of {', '.join(STAGES)}", param_hint="STAGE"
             )
+        if name in TRAINING:
+            found = settle(request)
+            request = found.request
+            for said, style in ((found.decision, None), (found.warning, "yellow")):
+                if said:
+                    out.print(said, style=style, markup=False, soft_wrap=True)
         # A subflow's heartbeat thread costs a second at its end, and here nobody watches for zombies.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             return STAGES[name](request)

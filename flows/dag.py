@@ -14,6 +14,7 @@ from flows.preset import Preset, load_preset
 from flows.request import Request
 from tasks.artifact import NotReady, Step
 from tasks.code import code_hash
+from training.precision import PRECISIONS, decided, undecided
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,12 @@ class Dag:
     qat: Step
     release: Step
     evaluation: Step
+    other: Dag | None = None
+    """The same recipe in the other precision, where the preset leaves that open."""
 
     def steps(self) -> list[Step]:
         """Every step, in the order of the recipe."""
-        return [getattr(self, field.name) for field in fields(self)]
+        return [step for field in fields(self) if isinstance(step := getattr(self, field.name), Step)]
 
     def curated(self) -> bool:
         """Whether the corpus has been published and its gate let it through."""
@@ -93,9 +96,61 @@ def next_snapshot(plan: Dag, preset: Preset) -> Step:
 
 
 def dag(request: Request, preset: Preset | None = None) -> Dag:
-    """The recipe's steps for `request`."""
+    """The recipe's steps for `request`, their precision decided: as the training under `request.root` was begun in,
+    else what this machine multiplies fast. While the sources are unknown it stays open: nothing has a fingerprint."""
     p = preset or load_preset(request)
+    plan = steps_of(request, p)
+    if undecided(p) and known(plan.base):
+        plan = in_precision(plan, precision_of(plan, p.execution.device)[0])
+    return plan
 
+
+def precision_of(plan: Dag, device: str) -> tuple[str, bool]:
+    """What `auto` stands for in `plan`, which leaves it open, and whether its training was begun in that."""
+    begun = begun_in(plan) if known(plan.base) else []
+    if len(begun) == 1:
+        return begun[0], True
+    from model.precision import speed  # here, because torch takes a second and a half to import
+
+    fast = speed(device).fast
+    return fast, fast in begun
+
+
+def known(step: Step) -> bool:
+    """Whether the step has a fingerprint yet."""
+    try:
+        return bool(step.fingerprint)
+    except NotReady:
+        return False
+
+
+def begun_in(plan: Dag) -> list[str]:
+    """The precisions in which the training of `plan`, which leaves them open, has been begun or is done."""
+    plans = {precision: _replaced(plan, precision) for precision in PRECISIONS}
+    for pair in zip(*(found.steps() for found in plans.values()), strict=True):
+        if len({step.fingerprint for step in pair}) > 1:  # the first stage on which the choice tells
+            return [precision for precision, step in zip(plans, pair, strict=True) if step.under_way()]
+    return []
+
+
+def in_precision(plan: Dag, precision: str) -> Dag:
+    """`plan` with `precision` wherever it says `auto`, and what follows from it; its `other` has the other precision."""
+    (other,) = (_replaced(plan, each) for each in PRECISIONS if each != precision)
+    return replace(_replaced(plan, precision), other=other)
+
+
+def _replaced(plan: Dag, precision: str) -> Dag:
+    changed: dict[str, Step] = {}
+    for step in plan.steps():
+        config = decided(step.config, precision)
+        inputs = tuple(changed.get(given.name, given) for given in step.inputs)
+        if config is not step.config or any(new is not old for new, old in zip(inputs, step.inputs, strict=True)):
+            changed[step.name] = replace(step, config=config, inputs=inputs)
+    return replace(plan, **changed)
+
+
+def steps_of(request: Request, p: Preset) -> Dag:
+    """The steps as the preset has them: a precision that it leaves open stays open."""
     def step(name, config, code, *inputs, leaf=False):
         return Step(name, config, request.root, inputs, code_hash(*code.split()), leaf)
 

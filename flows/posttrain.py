@@ -5,7 +5,7 @@ from __future__ import annotations
 from flows.dag import dag
 from flows.preset import load_preset
 from flows.request import Request
-from flows.stage import stage
+from flows.stage import settled, stage
 from tasks.agentic.tasks import synthesise
 from tasks.artifact import Artifact
 from tasks.training import train
@@ -14,6 +14,7 @@ from tasks.training import train
 @stage("posttrain")
 def posttrain(request: Request) -> Artifact:
     """Dialogues, supervised fine-tuning, reinforcement learning with verifiable rewards, QAT."""
+    request = settled(request)
     preset = load_preset(request)
     plan, execution = dag(request, preset), preset.execution
     tokenizer, tokens, base = plan.tokenizer.require(), plan.tokens.require(), plan.base.require()

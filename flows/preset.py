@@ -22,6 +22,7 @@ from tasks.launch import Execution
 from tasks.rephrase.config import RephraseConfig
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from training.config import PretrainConfig
+from training.precision import decided
 from training.qat_config import QatConfig
 from training.rl.config import RlConfig
 from training.sft_config import SftConfig
@@ -107,13 +108,15 @@ class Preset(Config):
 
 
 def load_preset(request: Request) -> Preset:
-    """The preset that `request` names, its overrides applied; PresetError in one sentence otherwise."""
+    """The preset that `request` names, its overrides applied, and `execution.precision` where that says one;
+    PresetError in one sentence otherwise."""
     path = Path(request.preset_file) if request.preset_file else FOLDER / f"{request.preset.value}.yaml"
     literals = _layers(path, ())
     for override in request.overrides:
         _override(literals, override)
     try:
-        return Preset.model_validate(literals)
+        preset = Preset.model_validate(literals)
+        return decided(preset, preset.execution.precision)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(item) for item in first["loc"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flows.dag import dag
 from flows.preset import load_preset
 from flows.request import Request
-from flows.stage import stage
+from flows.stage import settled, stage
 from tasks.artifact import Artifact
 from tasks.training import train
 
@@ -13,6 +13,7 @@ from tasks.training import train
 @stage("pretrain")
 def pretrain(request: Request) -> Artifact:
     """Warm-up, constant, cosine, annealing and long context with MuonClip, in a process the launcher supervises."""
+    request = settled(request)
     preset = load_preset(request)
     plan = dag(request, preset)
     plan.tokens_gate.require()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from flows.precision import settle
 from flows.preset import load_preset
 from flows.request import Request
 from flows.tables import amount, table
@@ -56,7 +57,7 @@ class RankPlan:
 
 def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
     """The dry run of the preset that `request` names. Raises PresetError, LayoutError."""
-    preset = load_preset(request)
+    preset = load_preset(settle(request).request)
     config, execution = preset.pretrain, preset.execution
     nodes, each = wanted.nodes or execution.nodes, wanted.gpus_per_node or execution.processes
     hardware = Hardware(

@@ -9,7 +9,7 @@ from flows.release import release
 from flows.rephrase import rephrase
 from flows.report import report
 from flows.request import Request
-from flows.stage import stage
+from flows.stage import settled, stage
 from flows.tokens import tokens
 from tasks.artifact import Artifact
 
@@ -17,6 +17,7 @@ from tasks.artifact import Artifact
 @stage("recipe")
 def recipe(request: Request) -> Artifact:
     """Kimi K2's recipe from end to end. A stage whose artifact exists is skipped; a gate that fails ends the run."""
+    request = settled(request)  # in which precision this machine trains, for all that follows
     corpus(request)  # sources -> extraction, quality rules, deduplication -> gate
     rephrase(request)  # knowledge rewritten, mathematics as learning notes, each segment held to its source -> gate
     tokens(request)  # tokenizer, shards, held-out split -> gate

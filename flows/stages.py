@@ -23,3 +23,5 @@ STAGES = {
     "release": release,
     "report": report,
 }
+TRAINING = ("recipe", "pretrain", "posttrain")
+"""Those that train, and so decide in which precision (`flows.precision`)."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import fsspec
 
-from flows.dag import Dag
+from flows.dag import Dag, known
 from tasks.artifact import MANIFEST, NotReady, Step
 from tasks.launch import progress_of
 from tasks.progress import clock
@@ -27,8 +27,16 @@ class Line:
 
 
 def survey(dag: Dag) -> list[Line]:
-    """One line per step, in the order in which they run; snapshots before the newest first."""
-    return [_line(step) for step in (*dag.earlier(), *dag.steps())]
+    """One line per step, in the order in which they run; snapshots before the newest first. What has been begun in the
+    other precision, on another machine or by another choice, follows the step as a line of its own."""
+    lines = [_line(step) for step in dag.earlier()]
+    others = {step.name: step for step in dag.other.steps()} if dag.other else {}
+    for step in dag.steps():
+        lines.append(_line(step))
+        other = others.get(step.name, step)
+        if known(step) and other.fingerprint != step.fingerprint and other.under_way():
+            lines.append(replace(_line(other), name=f"{step.name} (other)"))
+    return lines
 
 
 def _line(step: Step) -> Line:

@@ -35,6 +35,7 @@ import fsspec
 from model.config import Config
 
 MANIFEST = "manifest.json"
+BEGUN = "begun.json"
 FULL = 1 << 20  # a disk with fewer bytes free is full
 PACKAGES = ("openk2", "polars", "pyarrow", "torch", "tokenizers", "transformers", "prefect", "great-expectations")
 
@@ -179,6 +180,16 @@ class Step:
                 f"'{self.name}' ({self.fingerprint}) is not complete: run the stage that makes it (`openk2 status`)"
             )
         return artifact
+
+    def under_way(self) -> bool:
+        """Whether it has been published, or a job of it has begun: here or on any machine that shares the root."""
+        return self.artifact() is not None or _read_json(f"{self.uri}/{BEGUN}") is not None
+
+    def record_begun(self) -> None:
+        """Let every machine that shares the root know that a job of this step has begun, in this configuration."""
+        if _read_json(f"{self.uri}/{BEGUN}") is None:
+            begun = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            _write_json(f"{self.uri}/{BEGUN}", {"config": self.config.model_dump(mode="json"), "begun": begun})
 
     def part(self, key: str) -> Part | None:
         """The record of a part an earlier attempt finished, or None."""
@@ -400,7 +411,7 @@ def _move_in(local: Path, url: str) -> None:
 
 
 def _write_json(url: str, value: Any) -> None:
-    with _scratch(url.rsplit("/records/", 1)[0].removesuffix(f"/{MANIFEST}")) as folder:
+    with _scratch(url.rpartition("/")[0].removesuffix("/records")) as folder:
         local = folder / "record.json"
         # Piece by piece: the manifest of many parts, held as one string with all its pieces, takes many times its size.
         with local.open("w", encoding="utf-8") as file:

@@ -28,6 +28,7 @@ from model.engines.engine import Price, RequestLimits
 from tasks import process
 from tasks.artifact import Artifact, Step, cache_folder, is_local
 from tasks.progress import Progress
+from training.precision import Precision
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,9 @@ class Execution(Config):
     """CPU threads a rank."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where training runs; `auto` takes CUDA where there is one."""
+    precision: Precision = "auto"
+    """What `auto` stands for in every `dtype` and `newton_schulz_dtype`, which do enter fingerprints: itself `auto`, it
+    is the precision that the run began with, else what the device multiplies fast (docs/pretraining.md)."""
     engine_url: str | None = None
     """An OpenAI-compatible endpoint for rewriting (such as vLLM's); None starts the embedded llama.cpp server."""
     judge_url: str | None = None
@@ -123,6 +127,7 @@ def run_job(module: str, step: Step, inputs: Mapping[str, Artifact], execution: 
     """
     work = step.workspace()
     with _alone(work) as lock:
+        step.record_begun()
         job = work / "job.json"
         job.write_text(
             json.dumps(

@@ -13,6 +13,7 @@ from model.config import Config, ModelConfig
 from model.footprint import MemoryConfig
 from model.sizes import model_preset
 from training.layout import Layout, LayoutError
+from training.precision import Precision
 from training.schedule import StagePlan
 
 
@@ -27,8 +28,8 @@ class MuonClipConfig(Config):
         "quintic"
     )
     """Newton-Schulz coefficient set; `training.newton_schulz.COEFFICIENTS` names the sources."""
-    newton_schulz_dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Precision of the Newton-Schulz iterations; momentum and weights stay float32."""
+    newton_schulz_dtype: Precision = "auto"
+    """Precision of the Newton-Schulz iterations; momentum and weights stay float32. `auto`: as `dtype`'s."""
     gram_ratio: float | None = Field(default=2.0, ge=1)
     """Newton-Schulz iterates on the N x N Gram matrix where a matrix is at least so many times as long as wide, which
     takes 0.8 of the operations at 3.5 (K2's experts) and 0.69 at 8; None never does (docs/pretraining.md)."""
@@ -54,6 +55,13 @@ class MuonClipConfig(Config):
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas = {self.betas}: both lie in [0, 1); K2 has 0.9 and 0.95")
         return self
+
+
+class PosttrainMuonClipConfig(MuonClipConfig):
+    """The constants after SFT, where decay would pull on what was learned and nothing against it."""
+
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled decay; none by default."""
 
 
 class SpikeConfig(Config):
@@ -163,8 +171,9 @@ class PretrainConfig(Config):
     """MuonClip's constants."""
     seed: int = Field(default=0, ge=0)
     """Seed of the initial weights and of the order of the samples."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Precision of the forward and backward products; gradients and optimizer state are float32."""
+    dtype: Precision = "auto"
+    """Precision of the forward and backward products; gradients and optimizer state are float32. `auto`: what the
+    device multiplies fast, or what the run began with (docs/pretraining.md)."""
     weights: Literal["bfloat16", "float32"] = "float32"
     """Precision of the weights on the ranks that work with them. bfloat16 ones have float32 masters, which lie with
     their owners alone: a third less memory with many ranks, and no copies for the products (K2 report 2.4.2)."""
@@ -210,7 +219,7 @@ class PretrainConfig(Config):
 
     @model_validator(mode="after")
     def _precisions_fit(self) -> PretrainConfig:
-        if self.weights == "bfloat16" and self.dtype == "float32":
+        if self.weights == "bfloat16" and self.dtype != "bfloat16":
             raise ValueError(
                 "weights in bfloat16 are multiplied in bfloat16: set dtype to bfloat16, or weights to float32"
             )

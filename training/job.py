@@ -9,7 +9,12 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from model.config import Config
+from training.precision import undecided
+
+C = TypeVar("C", bound=Config)
 
 
 class JobError(ValueError):
@@ -47,6 +52,17 @@ class Job:
             raise JobError(f"{path} lacks {error}: a job has config, inputs, work, threads and device") from None
         except (OSError, ValueError, TypeError) as error:
             raise JobError(f"{path} is no job file: {error}") from error
+
+    def configured(self, kind: type[C]) -> C:
+        """The stage's own configuration. Raises pydantic's ValidationError, or `JobError` where a precision is open:
+        a job that decided it by its own machine would not be the one that its fingerprint names."""
+        config = kind.model_validate(self.config)
+        if names := undecided(config):
+            raise JobError(
+                f"config.{names[0]} is 'auto' (or left out): a job takes 'bfloat16' or 'float32'; what 'auto' stands "
+                "for is decided when a run is submitted"
+            )
+        return config
 
     def input(self, name: str) -> str:
         """The uri of an input artifact; raises `JobError` where the job names none."""

@@ -117,6 +117,8 @@ class MuonClip(torch.optim.Optimizer):
         for name, parameter in self._named.items():
             if parameter.dtype not in (torch.float32, torch.bfloat16):
                 raise MuonClipError(f"{name} is {parameter.dtype}: MuonClip takes float32 or bfloat16 weights")
+        if muon and self.config.newton_schulz_dtype == "auto":
+            raise MuonClipError("newton_schulz_dtype is 'auto': give the optimizer 'bfloat16' or 'float32'")
         for name, parameter in muon.items():
             if parameter.ndim < 2:
                 raise MuonClipError(f"{name} has shape {tuple(parameter.shape)}: Muon takes matrices, AdamW the rest")

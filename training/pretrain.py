@@ -449,7 +449,7 @@ def main(arguments: list[str] | None = None) -> int:
     trainer = None
     try:
         job = Job.read(options.config)
-        config = _validated(job.config, options.config)
+        config = _validated(job, options.config)
         _be_deterministic(job.threads)
         cuda = job.device == "cuda" or (job.device == "auto" and torch.cuda.is_available())
         with (
@@ -470,9 +470,9 @@ def main(arguments: list[str] | None = None) -> int:
         return FAILED
 
 
-def _validated(values: Mapping[str, Any], path: Path) -> PretrainConfig:
+def _validated(job: Job, path: Path) -> PretrainConfig:
     try:
-        return PretrainConfig.model_validate(values)
+        return job.configured(PretrainConfig)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(item) for item in ("config", *first["loc"]))

@@ -27,7 +27,7 @@ from model.quantize import QuantizationError, as_served, fake_quantize_experts
 from model.transformer import Transformer
 from training.inputs import device_of, load_chat, load_model, load_splits
 from training.job import Job, JobError
-from training.muonclip import MuonClip, MuonClipConfig
+from training.muonclip import MuonClip
 from training.packing import IGNORED, Packed
 from training.qat_config import QatConfig
 from training.rl.config import RewardConfig
@@ -43,7 +43,7 @@ class Quantising:
     """One QAT run."""
 
     def __init__(self, job: Job) -> None:
-        self.config = config = QatConfig.model_validate(job.config)
+        self.config = config = job.configured(QatConfig)
         self.device = device_of(job)
         self.chat = load_chat(job.input("tokenizer"))
         train, heldout = load_splits(job.input("dialogues"))
@@ -54,8 +54,7 @@ class Quantising:
         pad = self.model.config.pad_token_id
         self.packed = Packed(train.examples, config.sequence_length, config.rows, config.seed, pad)
         self.heldout = Packed(heldout.examples, config.sequence_length, config.rows, 0, pad)
-        optimizer = MuonClipConfig(weight_decay=config.weight_decay, tau=config.tau)
-        self.optimizer = MuonClip.for_model(self.model, optimizer)
+        self.optimizer = MuonClip.for_model(self.model, config.optimizer)
         self.run = Run(job, config, self.model, self.optimizer, "updates", config.updates)
         self.began = time.monotonic()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from model.config import Config
+from training.config import PosttrainMuonClipConfig
+from training.precision import Precision
 
 
 class QatConfig(Config):
@@ -25,18 +25,16 @@ class QatConfig(Config):
     is below that of `rounded`."""
     warmup: int = Field(default=3, ge=0)
     """Updates over which the learning rate rises from 0."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled decay; none by default, as in RL: it would pull on the weights with no gradient against it."""
-    tau: float = Field(default=100.0, gt=0)
-    """QK-Clip's threshold (K2 report 2.1)."""
+    optimizer: PosttrainMuonClipConfig = Field(default_factory=PosttrainMuonClipConfig)
+    """MuonClip's constants."""
     sequence_length: int = Field(default=256, ge=16)
     """Tokens of a row into which dialogues are packed, attention kept apart."""
     rows: int = Field(default=8, ge=1)
     """Rows of an update."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the whole gradient."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Precision of the forward and backward products, evaluations included."""
+    dtype: Precision = "auto"
+    """Precision of the forward and backward products, evaluations included; `auto`: what the device multiplies fast."""
     evaluate_prompts: int = Field(default=64, ge=1)
     """Held-out prompts per environment, the same for the unquantised, the rounded and the trained model."""
     evaluate_samples: int = Field(default=2, ge=1)

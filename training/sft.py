@@ -34,7 +34,7 @@ class Tuning:
     """One SFT run."""
 
     def __init__(self, job: Job) -> None:
-        self.config = SftConfig.model_validate(job.config)
+        self.config = job.configured(SftConfig)
         self.chat = load_chat(job.input("tokenizer"))
         train, heldout = load_splits(job.input("dialogues"))
         self.problems = first_of_each(heldout.problems, self.config.evaluate_prompts)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from model.config import Config
 from training.config import MuonClipConfig
+from training.precision import Precision
 
 
 class SftConfig(Config):
@@ -27,8 +28,8 @@ class SftConfig(Config):
     """Rows of an update."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the whole gradient."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Precision of the forward and backward products."""
+    dtype: Precision = "auto"
+    """Precision of the forward and backward products; `auto`: what the device multiplies fast."""
     max_updates: int = Field(default=500, ge=1)
     """The run ends here where the band was never reached."""
     evaluate_every: int = Field(default=20, ge=1)

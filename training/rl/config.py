@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from model.config import Config
-from training.config import MuonClipConfig
+from training.config import PosttrainMuonClipConfig
+from training.precision import Precision
 
 
 class RewardConfig(Config):
@@ -46,8 +47,8 @@ class RlConfig(Config):
     """In the last iteration; a straight line leads there."""
     updates: int = Field(default=1, ge=1)
     """Optimizer updates that share an iteration's responses."""
-    optimizer: MuonClipConfig = Field(default_factory=lambda: MuonClipConfig(weight_decay=0.0))
-    """MuonClip's constants. No decay by default: it would pull on what pretraining learned, and nothing against it."""
+    optimizer: PosttrainMuonClipConfig = Field(default_factory=PosttrainMuonClipConfig)
+    """MuonClip's constants."""
     reset_optimizer: bool = False
     """Forget the optimizer's momentum at each iteration, as K1.5 does."""
     gradient_clip: float = Field(default=1.0, gt=0)
@@ -66,8 +67,8 @@ class RlConfig(Config):
     """Samples of pretraining tokens in each update."""
     ptx_sequence_length: int = Field(default=128, ge=1)
     """Tokens of such a sample."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Precision of the forward and backward products, rollouts included."""
+    dtype: Precision = "auto"
+    """Precision of the forward and backward products, rollouts included; `auto`: what the device multiplies fast."""
     float32_head: bool = True
     """Logits in float32 where all else is bfloat16, whose logits between 16 and 32 are 0.125 apart."""
     micro_tokens: int = Field(default=4096, ge=1)

@@ -38,7 +38,7 @@ class Reinforcement:
     """One RL run."""
 
     def __init__(self, job: Job) -> None:
-        self.config = config = RlConfig.model_validate(job.config)
+        self.config = config = job.configured(RlConfig)
         self.chat = load_chat(job.input("tokenizer"))
         train, heldout = load_splits(job.input("dialogues"))
         self.problems = train.problems
