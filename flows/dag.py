@@ -96,11 +96,11 @@ def next_snapshot(plan: Dag, preset: Preset) -> Step:
 
 
 def dag(request: Request, preset: Preset | None = None) -> Dag:
-    """The recipe's steps for `request`, their precision decided: as the training under `request.root` was begun in,
-    else what this machine multiplies fast. While the sources are unknown it stays open: nothing has a fingerprint."""
+    """The recipe's steps for `request`, their precision decided: what their training was begun in under
+    `request.root`, else what this machine multiplies fast."""
     p = preset or load_preset(request)
     plan = steps_of(request, p)
-    if undecided(p) and known(plan.base):
+    if undecided(p):
         plan = in_precision(plan, precision_of(plan, p.execution.device)[0])
     return plan
 
@@ -134,7 +134,7 @@ def begun_in(plan: Dag) -> list[str]:
 
 
 def in_precision(plan: Dag, precision: str) -> Dag:
-    """`plan` with `precision` wherever it says `auto`, and what follows from it; its `other` has the other precision."""
+    """`plan` with `precision` wherever it says `auto`, and what follows from it; `other` has the other precision."""
     (other,) = (_replaced(plan, each) for each in PRECISIONS if each != precision)
     return replace(_replaced(plan, precision), other=other)
 
@@ -151,6 +151,7 @@ def _replaced(plan: Dag, precision: str) -> Dag:
 
 def steps_of(request: Request, p: Preset) -> Dag:
     """The steps as the preset has them: a precision that it leaves open stays open."""
+
     def step(name, config, code, *inputs, leaf=False):
         return Step(name, config, request.root, inputs, code_hash(*code.split()), leaf)
 

@@ -53,9 +53,7 @@ def _slow(request: Request, preset: Preset, fast: str) -> list[str]:
     float32 costs less, and a preset that says so has its reasons (laptop's `rl`): only whoever else chose it hears."""
     told = {*_open(request), *(text.partition("=")[0].strip() for text in request.overrides)}
     return [
-        name
-        for name, value in precisions(preset).items()
-        if value != fast and (value == "bfloat16" or name in told)
+        name for name, value in precisions(preset).items() if value != fast and (value == "bfloat16" or name in told)
     ]
 
 

@@ -77,6 +77,7 @@ def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
         config.optimizer,
         config.run.memory,
         built.weight_bytes,
+        built.precision,
     )
     return RankPlan(request.name, nodes, each, built, closed, wanted.mfu)
 
@@ -101,7 +102,7 @@ def render(found: RankPlan) -> Iterator[RenderableType]:
     yield (
         f"[bold]{found.preset}[/bold]: ranks {built.ranks:,} (nodes {found.nodes:,} x {found.gpus_per_node}) = "
         f"pipeline {layout.pipeline} x data {built.data} x expert {layout.expert}{pieces}; weights in "
-        f"{built.weight_dtype}"
+        f"{built.weight_dtype}, products in {'float32' if built.precision == 'float32' else 'bfloat16'}"
     )
     yield ""
     yield _stages(found)

@@ -11,6 +11,7 @@ from flows.dag import Dag, known
 from tasks.artifact import MANIFEST, NotReady, Step
 from tasks.launch import progress_of
 from tasks.progress import clock
+from training.precision import precisions
 
 State = Literal["done", "begun", "stale", "missing", "waits"]
 
@@ -41,6 +42,8 @@ def survey(dag: Dag) -> list[Line]:
 
 def _line(step: Step) -> Line:
     line = _state(step)
+    if line.fingerprint and (found := sorted(set(precisions(step.config).values()))):
+        line = replace(line, sentence=f"in {' and '.join(found)}: {line.sentence}")
     snapshot = len(step.versions()) - 1
     return replace(line, name=f"{step.name}@{snapshot}") if snapshot else line
 
@@ -60,6 +63,8 @@ def _state(step: Step) -> Line:
         reached = f"{job['done']:,} of {job['total']:,} {job['unit']}"
         ended = f", then it failed: {job['note']}" if job.get("status") == "failed" else ""
         return Line(step.name, fingerprint, "begun", "", f"{reached}{ended}; the same command goes on")
+    if step.under_way():
+        return Line(step.name, fingerprint, "begun", "", "by a job that keeps its state elsewhere, or has none yet")
     others = _others(step)
     if others:
         return Line(step.name, fingerprint, "stale", "", f"code, configuration or inputs changed since {others[-1]}")

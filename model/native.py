@@ -177,7 +177,7 @@ def packed(weight_EOI: Tensor) -> Tensor:
 
 
 def _has_bf16() -> bool:
-    """Whether this CPU has AVX512-BF16, and torch is not told to do without (ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA)."""
+    """Whether this CPU has AVX512-BF16, and ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA do not hide it from torch."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     try:

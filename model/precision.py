@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 SHAPE = (128, 256, 256)  # rows, inner and outer width of the products that are timed: as large as a small model's
-SECONDS = 0.01  # of products in each precision, and two at least; the best one counts
+SECONDS = 0.01  # of products in each precision, one at least, after the first, which prepares a kernel; the best counts
 FASTER = 1.25  # bfloat16 rounds: it has to be worth it. Measured: 4 with AMX, 0.2 to 0.6 without, 0.01 on AVX2
 CAPABILITY = 8  # CUDA's compute capability from which tensor cores multiply bfloat16
 
@@ -22,6 +24,11 @@ def compute_dtype(x: Tensor) -> torch.dtype:
     return x.dtype
 
 
+def dtype_of(precision: str, device: torch.device) -> torch.dtype:
+    """The dtype that `precision` names; of `auto`, the one that the device multiplies fast."""
+    return getattr(torch, speed(device.type).fast if precision == "auto" else precision)
+
+
 @dataclass(frozen=True)
 class Speed:
     """How fast a device multiplies in either precision."""
@@ -30,7 +37,7 @@ class Speed:
     """As in "this CPU"."""
     fast: str
     """`bfloat16` or `float32`."""
-    rates: dict[str, float] | None = None
+    rates: Mapping[str, float] | None = None
     """FLOP/s of one core by precision; None where it was not measured."""
 
     def of(self, precision: str) -> str:
@@ -47,6 +54,7 @@ class Speed:
         )
 
 
+@cache
 def speed(device: str) -> Speed:
     """What `device` (auto, cpu or cuda, as a training job takes it) multiplies fast.
 
@@ -69,7 +77,7 @@ def _rate(dtype: torch.dtype) -> float:
     torch.set_num_threads(1)
     try:
         taken: list[float] = []
-        while len(taken) < 2 or sum(taken) < SECONDS:
+        while len(taken) < 2 or sum(taken[1:]) < SECONDS:
             began = time.thread_time()
             torch.mm(a, b)
             taken.append(max(time.thread_time() - began, 1e-9))

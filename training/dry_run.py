@@ -100,6 +100,8 @@ class DryRun:
     """Copies of the model."""
     layout: Layout
     weight_dtype: str
+    precision: Precision
+    """As `model.footprint` has it."""
     weight_bytes: int
     tensors: int
     """Parameters of the network by name."""
@@ -160,6 +162,7 @@ def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
         data=data,
         layout=layout,
         weight_dtype=str(dtype).removeprefix("torch."),
+        precision=precision_of(config),
         weight_bytes=dtype.itemsize,
         tensors=len(whole),
         parameters=sum(torch.Size(shape).numel() for shape in whole.values()),
@@ -317,10 +320,17 @@ def _master(dtype: torch.dtype) -> int:
     return 0 if dtype == torch.float32 else 4
 
 
+def precision_of(config: PretrainConfig) -> Precision:
+    """What the products of a run are, and what lies under them."""
+    if config.dtype == "float32":
+        return "float32"
+    return "autocast" if config.weights == "float32" else "bfloat16"
+
+
 def _load(config: PretrainConfig, layout: Layout, rank: int, stage: Stage, shares: Batch, size: int) -> Load:
     """The activations of a stage, at the moment when most are there."""
     model, memory = config.model, config.run.memory_in(stage.name)
-    precision: Precision = "float32" if config.dtype == "float32" else "autocast" if size == 4 else "bfloat16"
+    precision = precision_of(config)
     rows = min(config.run.micro_batch, shares.most)
 
     def kept(layers: Iterable[int], memory: MemoryConfig) -> Footprint:

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from model.attention import MultiHeadLatentAttention
+from model.precision import dtype_of
 from training import expert_parallel
 from training.adamw import AdamW
 from training.config import MuonClipConfig
@@ -117,8 +118,6 @@ class MuonClip(torch.optim.Optimizer):
         for name, parameter in self._named.items():
             if parameter.dtype not in (torch.float32, torch.bfloat16):
                 raise MuonClipError(f"{name} is {parameter.dtype}: MuonClip takes float32 or bfloat16 weights")
-        if muon and self.config.newton_schulz_dtype == "auto":
-            raise MuonClipError("newton_schulz_dtype is 'auto': give the optimizer 'bfloat16' or 'float32'")
         for name, parameter in muon.items():
             if parameter.ndim < 2:
                 raise MuonClipError(f"{name} has shape {tuple(parameter.shape)}: Muon takes matrices, AdamW the rest")
@@ -249,7 +248,7 @@ class MuonClip(torch.optim.Optimizer):
 
     def _orthogonalise(self, stack: Stack, lr: float, factors: Mapping[Tensor, Tensor]) -> _Update:
         """Compute the owned slots of a stack and begin to exchange them."""
-        dtype = getattr(torch, self.config.newton_schulz_dtype)
+        dtype = dtype_of(self.config.newton_schulz_dtype, self._device)
         own = slice(stack.own.start, stack.own.stop)
         table_G6 = torch.zeros((stack.size, 6), dtype=torch.float64, device=self._device)
         masters_GNM = None

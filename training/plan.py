@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from model.config import Config, ModelConfig, flops_per_token, parameter_count
-from model.footprint import MemoryConfig, activation_bytes
+from model.footprint import MemoryConfig, Precision, activation_bytes
 from training.config import MuonClipConfig
 from training.layout import Layout
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
@@ -124,16 +124,18 @@ def plan(
     optimizer: MuonClipConfig | None = None,
     memory: MemoryConfig | None = None,
     weight_bytes: int = 2,
+    precision: Precision = "bfloat16",
 ) -> Plan:
     """Price a run of `stages` on `ranks` of `hardware`, its activations kept as `memory` says (default: all), with
-    weights in bfloat16 beside float32 masters or, of four bytes, float32 weights that are their own masters.
+    weights in bfloat16 beside float32 masters or, of four bytes, float32 weights that are their own masters, and
+    products in `precision`.
 
     Raises `LayoutError` where the ranks hold no whole copies of the model.
     """
     layout.data(ranks)
     optimizer = optimizer or MuonClipConfig()
     longest = max(stage.sequence_length for stage in stages.stages)
-    kept = activation_bytes(model, memory or MemoryConfig(), longest, precision="bfloat16")
+    kept = activation_bytes(model, memory or MemoryConfig(), longest, precision=precision)
     count = parameter_count(model)
     routed = count.components["routed_experts"]
     shapes = muon_shapes(model, router=optimizer.router == "muon") if optimizer.matrices == "muon" else []

@@ -9,6 +9,7 @@ import pytest
 from flows.dag import dag
 from flows.request import PresetName, Request
 from flows.status import survey
+from model.precision import speed
 from training.metrics import write_progress
 
 
@@ -23,11 +24,13 @@ def test_a_job_that_was_ended_is_begun_and_not_missing(status: str, note: str, s
     plan = dag(Request(preset=PresetName.test, root=str(tmp_path)))
     plan.sources.begin().publish({"documents": 1})
 
+    fast = speed("cpu").fast
+
     def base() -> tuple[str, str]:
         found = {line.name: line for line in survey(plan)}
         return found["base"].state, found["base"].sentence
 
-    assert base() == ("missing", "not run yet")
+    assert base() == ("missing", f"in {fast}: not run yet")
     assert not plan.base.work.exists()
     write_progress(plan.base.workspace() / "progress.json", 41, 60, status, note=note)
-    assert base() == ("begun", said)
+    assert base() == ("begun", f"in {fast}: {said}")

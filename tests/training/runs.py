@@ -62,6 +62,8 @@ def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: 
         "evaluate_every": 4,
         "evaluation_samples": 4,
         "heads_every": 5,
+        "dtype": "bfloat16",
+        "optimizer": {"newton_schulz_dtype": "bfloat16"},
         "run": {"micro_batch": 4, "checkpoint_every": 3, **(run or {})},
         **changes,
     }
