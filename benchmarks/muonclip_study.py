@@ -34,6 +34,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HOUSE)]
 
 from benchmarks import muonclip_findings as findings  # noqa: E402
+from flows.precision import settle  # noqa: E402
 from flows.preset import load_preset  # noqa: E402
 from flows.request import Request  # noqa: E402
 from tasks import process  # noqa: E402
@@ -364,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runner = Runner(options.tokens, options.work.resolve(), options.threads, deadline)
         try:
             with listen(lambda tick: print(tick.sentence(), flush=True)):
-                carry_out(design, load_preset(Request()).pretrain, options.work, runner)
+                carry_out(design, load_preset(settle(Request()).request).pretrain, options.work, runner)
         except Paused:
             print("paused; the same command goes on")
             code = PAUSED

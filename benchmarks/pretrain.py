@@ -42,6 +42,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this folder, where `model` would be another file
 
 from model.config import ModelConfig, flops_per_token
+from model.precision import speed
 from model.sizes import model_preset
 from model.transformer import Transformer
 from tasks.launch import CPU_ENVIRONMENT
@@ -141,7 +142,7 @@ def share(folder: Path, arguments: argparse.Namespace) -> None:
 
     def forward_and_backward() -> None:
         model.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=speed("cpu").fast == "bfloat16"):
             output = model(tokens_BS[:, :-1], max_logits=True)
             loss = model.loss(output.hidden_BSD, tokens_BS[:, 1:]) + output.aux_loss
         loss.backward()
@@ -231,6 +232,8 @@ def job(folder: Path, work: str, batch: int, updates: int) -> dict[str, Any]:
         "model": {"preset": "laptop"},
         "stages": [{**stage, "rate": {"start": 1e-3, "end": 1e-3}}],
         "evaluation_samples": 4,
+        "dtype": speed("cpu").fast,
+        "optimizer": {"newton_schulz_dtype": speed("cpu").fast},
         "run": {"micro_batch": BATCH, "checkpoint_every": max(1, updates // 2)},
     }
     tokens = tokens_of(folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 from flows.preset import Preset, load_preset
 from flows.request import Request
@@ -140,7 +141,7 @@ def in_precision(plan: Dag, precision: str) -> Dag:
 
 
 def _replaced(plan: Dag, precision: str) -> Dag:
-    changed: dict[str, Step] = {}
+    changed: dict[str, Any] = {}
     for step in plan.steps():
         config = decided(step.config, precision)
         inputs = tuple(changed.get(given.name, given) for given in step.inputs)

@@ -5,7 +5,7 @@ Nothing here needs torch; `model.precision` knows what a machine multiplies fast
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from model.config import Config
 
@@ -35,6 +35,6 @@ def decided(config: C, precision: str) -> C:
     """`config` with `precision` wherever it says `auto`; the same object where it nowhere does."""
     if not undecided(config):
         return config
-    changes = {name: decided(value, precision) for name, value in config if isinstance(value, Config)}
+    changes: dict[str, Any] = {name: decided(value, precision) for name, value in config if isinstance(value, Config)}
     changes |= {name: precision for name, value in config if name in FIELDS and value == "auto"}
     return config.model_copy(update=changes)

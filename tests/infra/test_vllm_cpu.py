@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from model.precision import speed
+
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "vllm_cpu.py"
 
 
@@ -36,6 +38,7 @@ def test_what_is_there_is_served_at_once_with_what_the_flow_needs(tmp_path: Path
         f"--model {tmp_path / 'smollm2'}",
         "--served-model-name smollm2",
         "--host 127.0.0.1 --port 8123",
+        f"--dtype {speed('cpu').fast}",
         "--no-enable-chunked-prefill",
         "--enable-prefix-caching",
         "--enable-prompt-tokens-details",

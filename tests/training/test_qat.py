@@ -18,6 +18,7 @@ from model.transformer import Transformer
 from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tests.posttraining import dialogues_artifact, model_artifact, tiny_config, tokenizer_artifact, write_job
 from training import qat
+from training.config import PosttrainMuonClipConfig
 from training.job import Job
 from training.qat import kl_divergence, learning_rate
 from training.qat_config import QatConfig
@@ -30,6 +31,7 @@ SMALL = QatConfig(
     sequence_length=1024,  # a byte tokenizer: tool declarations are long
     learning_rate=1e-3,
     dtype="float32",
+    optimizer=PosttrainMuonClipConfig(newton_schulz_dtype="bfloat16"),
     evaluate_prompts=3,
     evaluate_samples=1,
     budget=6,
