@@ -178,7 +178,9 @@ def packed(weight_EOI: Tensor) -> Tensor:
 
 def _has_bf16() -> bool:
     """Whether this CPU has AVX512-BF16, and ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA do not hide it from torch."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
+        return False
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     try:
         return "avx512_bf16" in Path("/proc/cpuinfo").read_text()

@@ -59,8 +59,8 @@ def speed(device: str) -> Speed:
     """What `device` (auto, cpu or cuda, as a training job takes it) multiplies fast.
 
     A CPU is timed, some milliseconds in each precision: what its flags promise is one thing, and what torch's libraries
-    make of them another. A GPU is asked for its compute capability, which opens no context on it. Where it is
-    elsewhere, it is taken for one that has bfloat16.
+    make of them another. A GPU is asked for its compute capability; one that is elsewhere is taken for one that has
+    bfloat16.
     """
     if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
         old = torch.cuda.is_available() and not torch.version.hip and torch.cuda.get_device_capability()[0] < CAPABILITY
@@ -72,14 +72,15 @@ def speed(device: str) -> Speed:
 def _rate(dtype: torch.dtype) -> float:
     """FLOP/s of one core, in the time of this thread alone: others on the machine do not change the answer."""
     rows, inner, outer = SHAPE
-    a, b = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, outer, dtype=dtype)
+    a, b = (torch.ones(size, dtype=dtype, device="cpu") for size in ((rows, inner), (inner, outer)))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         taken: list[float] = []
         while len(taken) < 2 or sum(taken[1:]) < SECONDS:
             began = time.thread_time()
-            torch.mm(a, b)
+            with torch.autocast("cpu", enabled=False):
+                torch.mm(a, b)
             taken.append(max(time.thread_time() - began, 1e-9))
     finally:
         torch.set_num_threads(threads)
