@@ -39,11 +39,10 @@ def settle(request: Request) -> Settled:
         why = ", in which this run was begun" if kept else f": {measured.of('bfloat16')}"
         decision = f"Training in {precision}{why}"
     if slow := _slow(request, preset, measured.fast):
-        name, value = slow[0], precisions(preset)[slow[0]]
-        more = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
-        field = FIELD if name in _open(request) else name
-        effect = "begins training anew" if kept else "takes the other"
-        warning = f"{name}{more} = {value}: {measured.of(value)}; `--set {field}={measured.fast}` {effect}"
+        value, outright = precisions(preset)[slow[0]], [name for name in slow if name not in _open(request)]
+        what, field = (f"{', '.join(outright)} = {value}", outright[0]) if outright else (value, FIELD)
+        effect = "begins training anew" if kept else "is faster"
+        warning = f"{what} is slow here: {measured.of(value)}; `--set {field}={measured.fast}` {effect}"
         return Settled(settled, decision, warning)
     return Settled(settled, decision)
 
