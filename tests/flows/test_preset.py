@@ -112,7 +112,7 @@ def test_a_preset_that_extends_itself_is_refused(tmp_path):
 def test_a_file_that_is_no_yaml_is_refused(tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [1\n")
-    with pytest.raises(PresetError, match=r"broken\.yaml could not be read as YAML: line 2, column 1: [^\n]*$"):
+    with pytest.raises(PresetError, match=r"broken\.yaml, line 2 is not YAML that can be read: [^\n]*$"):
         load_preset(Request(preset_file=str(broken)))
 
 
