@@ -12,6 +12,7 @@ import fsspec
 from rich.console import Console
 
 from flows.request import Request
+from flows.tables import styled
 
 if TYPE_CHECKING:
     from flows.preset import Preset
@@ -96,7 +97,7 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
     ):
         if target:
             _write(target, text())
-            console.print(f"Written: [bold]{target}[/bold]")
+            console.print(styled("Written: ", (target, "bold")))
     return not (wanted.check and found.broken)
 
 

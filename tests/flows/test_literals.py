@@ -89,9 +89,10 @@ def test_a_value_is_placed_where_it_was_written_and_not_where_it_was_replaced(tm
     )
     with pytest.raises(PresetError, match=r"mine\.yaml, line 4: .*licence.*missing"):
         load_preset(Request(preset_file=str(mine)))
-    mine.write_text("extends: test\npretrain: {seed: 3}\n")
-    with pytest.raises(PresetError, match=r"test\.yaml, line \d+: .*pretrain\.stages"):
-        load_preset(Request(preset_file=str(mine), overrides=["pretrain.model.max_position_embeddings=32"]))
+    (tmp_path / "base.yaml").write_text("extends: test\npretrain:\n  seed: -1\n")
+    mine.write_text("extends: base\npretrain: {evaluate_every: 3}\n")
+    with pytest.raises(PresetError, match=r"base\.yaml, line 3: .*pretrain\.seed"):
+        load_preset(Request(preset_file=str(mine)))
 
 
 def test_a_list_lets_nothing_through_of_the_lines_that_it_replaces(tmp_path):

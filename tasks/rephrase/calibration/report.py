@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tasks.inspect.visible import flat, visible
+from model.visible import flat, visible
 from tasks.rephrase.calibration.cases import TRUE
 from tasks.rephrase.calibration.corruptions import KINDS
 from tasks.rephrase.calibration.figures import ALL, TARGET_TRUE, TARGETS, Share

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tasks.inspect.visible import visible
+from model.visible import visible
 from tasks.rephrase.calibration.cases import TRUE
 from tasks.rephrase.calibration.figures import ALL, TARGET_TRUE, TARGETS, Figures, Share
 from tasks.rephrase.calibration.measure import Result
@@ -47,7 +47,8 @@ def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[Renderab
         yield groups(figures)
     if found.tuned and whole:
         yield ""
-        yield f"[bold]Thresholds[/bold] that refuse at most {100 * found.budget:g} % of the tune half's true pairs"
+        limit = f" that refuse at most {100 * found.budget:g} % of the tune half's true pairs"
+        yield Text.assemble(("Thresholds", "bold"), limit)
         yield thresholds(found)
     yield ""
     for sentence in found.broken:
@@ -58,12 +59,13 @@ def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[Renderab
 
 def _single(figures: Figures, half: str) -> Iterator[RenderableType]:
     yield ""
-    yield f"[bold]Each check[/bold] on the {half} half: per cent refused (stack*: where the true rewrite passes)"
+    told = f" on the {half} half: per cent refused (stack*: where the true rewrite passes)"
+    yield Text.assemble(("Each check", "bold"), told)
     yield checks(figures)
     if idle := [check.check for check in figures.checks if check.idle]:
-        yield f"[dim]nothing refused by {', '.join(idle)}[/dim]"
+        yield Text(f"nothing refused by {', '.join(idle)}", style="dim")
     yield ""
-    yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
+    yield Text.assemble(("AUC", "bold"), " of scores; left out is what tells nothing apart")
     yield areas(figures)
 
 
