@@ -38,7 +38,7 @@ def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[Renderab
         else "; no corpus is published, so no real text was asked"
     )
     yield ""
-    yield stack(found.groups, whole)
+    yield stack(found.groups, whole, promised=not found.left_out)
     if half in found.groups:
         figures = found.groups[half]
         if whole:
@@ -53,7 +53,12 @@ def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[Renderab
     yield ""
     for sentence in found.broken:
         yield Text(f"Broken on the test half: {sentence}", style="red")
-    if not found.broken and "test" in found.groups:
+    if found.left_out:
+        yield (
+            f"Left out: {', '.join(found.left_out)}, which ask the network. What is promised of corruptions holds for the "
+            "whole stack and was not judged: run without --cheap for that."
+        )
+    elif not found.broken and "test" in found.groups:
         yield Text("Every promise holds on the test half.", style="green")
 
 
@@ -69,8 +74,8 @@ def _single(figures: Figures, half: str) -> Iterator[RenderableType]:
     yield areas(figures)
 
 
-def stack(groups: dict[str, Figures], whole: bool = True) -> Table:
-    """Acceptance of true pairs and recall of each kind, a column a half, beside what is promised."""
+def stack(groups: dict[str, Figures], whole: bool = True, promised: bool = True) -> Table:
+    """Acceptance of true pairs and recall of each kind, a column a half, beside what is promised of it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("the whole stack", no_wrap=True)
     table.add_column("promised", justify="right")
@@ -81,7 +86,7 @@ def stack(groups: dict[str, Figures], whole: bool = True) -> Table:
     _row(table, "true pairs accepted", TARGET_TRUE, [found.acceptance for found in groups.values()])
     for kind in dict.fromkeys(kind for found in groups.values() for kind in found.recall):
         shares = [found.recall.get(kind, Share(0, 0)) for found in groups.values()]
-        _row(table, f"{kind} refused", TARGETS.get(kind), shares)
+        _row(table, f"{kind} refused", TARGETS.get(kind) if promised else None, shares)
     _row(table, "refused that is corrupted", None, [found.precision for found in groups.values()])
     if whole:
         cells = [cell for found in groups.values() for cell in (_area(found.auc[ALL]), "", "")]
