@@ -63,7 +63,7 @@ class CorpusGate(Gate):
     unreadable: Share = 0.05
     """Greatest share of the records, and of the raw bytes, that could not be read."""
     unreadable_source: Share = 0.5
-    """The same of the raw bytes of any one source: a lost file of records is one record, and may be half of a source."""
+    """The same of the raw bytes of any one source: a lost file is one record, and may be half of its source."""
     sample: int = Field(default=20_000, ge=1)
     """About so many documents are looked at for what takes more than a column: near duplicates and personal data. Drawn
     by hashes of their text, so that the same corpus gives the same sample; a smaller corpus is looked at whole."""
@@ -92,9 +92,9 @@ class CorpusGate(Gate):
 class RewritesGate(Gate):
     """Thresholds for the rephrased documents."""
 
-    documents: int = Field(default=1, ge=0)
-    """Fewest rewritten documents."""
-    segments: int = Field(default=1, ge=0)
+    documents: int = Field(default=0, ge=0)
+    """Fewest rewritten documents. A corpus may have none that fits `rephrase.characters`."""
+    segments: int = Field(default=0, ge=0)
     """Fewest attempted segments."""
     acceptance_rate: Band = (0.2, 1.0)
     """Accepted share of the attempts at segments. Below the floor the rewriter is too weak for its prompts (or the
@@ -149,11 +149,12 @@ class TokensGate(Gate):
     """Fewest training tokens. The default is what any corpus has; so is the next one's."""
     heldout_tokens: int = Field(default=1, ge=1)
     """Fewest held-out tokens of each domain: with fewer the held-out loss is noise."""
-    bytes_per_token: dict[str, Band] = Field(
-        default={"web": (2.0, 7.0), "code": (1.8, 7.0), "math": (1.8, 7.0), "knowledge": (2.0, 7.0)}, min_length=1
-    )
+    bytes_per_token: dict[str, Band] = {}
     """Band of UTF-8 bytes per token by domain. Near 1 the merges do not fit the text (or were not applied); far above
-    the usual 3 to 5 text was lost on the way."""
+    the usual 3 to 5 text was lost on the way. Where some domains are listed each of them must be there, and no other
+    may; where none is, those that are there are held to `bytes_per_token_any`."""
+    bytes_per_token_any: Band = (1.5, 8.0)
+    """The same of any domain, where `bytes_per_token` lists none."""
     heldout_share: Band = (0.0005, 0.2)
     """Share of all tokens that is held out."""
 

@@ -250,7 +250,8 @@ def _whole(
 
 def _total(by_source: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     return {
-        name: sum(int(source.get(name, 0)) for source in by_source.values()) for name in ("raw_bytes", "unreadable_bytes")
+        name: sum(int(source.get(name, 0)) for source in by_source.values())
+        for name in ("raw_bytes", "unreadable_bytes")
     }
 
 

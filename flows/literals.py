@@ -77,6 +77,19 @@ class Literals:
         above = {keys[: at + 1]: shown for at in range(len(keys))}
         return Literals(values, self.places | above | {(*keys, *path): shown for path in written})
 
+    def dropping(self, path: Sequence[str]) -> Literals:
+        """These literals without the field at `path`, where there is one."""
+        values = copy.deepcopy(self.values)
+        group: Any = values
+        for key in path[:-1]:
+            group = group.get(key)
+            if not isinstance(group, dict):
+                return self
+        group.pop(path[-1], None)
+        return Literals(
+            values, {place: told for place, told in self.places.items() if place[: len(path)] != tuple(path)}
+        )
+
     def without(self, key: str) -> tuple[Any, Literals]:
         """(the value of a field of the outermost group or None, the others)."""
         rest = {name: value for name, value in self.values.items() if name != key}

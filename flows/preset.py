@@ -28,6 +28,13 @@ from training.rl.config import RlConfig
 from training.sft_config import SftConfig
 
 FOLDER = Path(__file__).parent / "presets"
+OF_SOURCES = (
+    ("gates", "corpus"),
+    ("gates", "tokens"),
+    ("gates", "rewrites", "documents"),
+    ("gates", "rewrites", "segments"),
+)
+"""What a preset expects of the sources that it names. One that names others does not inherit it."""
 
 
 class Preset(Config):
@@ -137,7 +144,11 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> Literals:
     below = beside if beside.exists() else FOLDER / f"{base}.yaml"
     if not below.exists():
         raise PresetError(f"{place}: there is no preset '{base}'{_known(base)}, nor is there {beside}")
-    return literals.over(_layers(below, (*seen, path)))
+    under = _layers(below, (*seen, path))
+    if "sources" in (literals.values.get("sources") or {}):
+        for expected in OF_SOURCES:
+            under = under.dropping(expected)
+    return literals.over(under)
 
 
 def _missing(path: Path) -> str:

@@ -55,8 +55,8 @@ def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[Renderab
         yield Text(f"Broken on the test half: {sentence}", style="red")
     if found.left_out:
         yield (
-            f"Left out: {', '.join(found.left_out)}, which ask the network. What is promised of corruptions holds for the "
-            "whole stack and was not judged: run without --cheap for that."
+            f"Left out: {', '.join(found.left_out)}, which ask the network. What is promised of corruptions holds for "
+            "the whole stack and was not judged: run without --cheap for that."
         )
     elif not found.broken and "test" in found.groups:
         yield Text("Every promise holds on the test half.", style="green")
