@@ -20,7 +20,7 @@ from flows.errors import near, sentence
 from flows.model_commands import network
 from flows.options import FileOption, PresetOption, RequestError, RootOption, SetOption, request_of
 from flows.plan_commands import plan as plans
-from flows.request import PresetName, Request
+from flows.request import STAGE_NAMES, PresetName, Request
 from flows.tables import styled
 from flows.terminal import Terminal
 from flows.token_commands import tokens
@@ -100,12 +100,10 @@ def run(
 
 
 def _known(stage: str) -> None:
-    """Refuse a stage that is not there, before a server is started for it."""
-    from flows.stages import STAGES
-
-    if stage not in STAGES:
-        names = [name for name in STAGES if name != "recipe"]
-        raise RequestError(f"there is no stage '{stage}': {near(stage, names, len(names))}")
+    """Refuse a stage that is not there, before a server is started for it. Prefect is not loaded yet, and must not be:
+    it takes its settings from the environment that the server sets."""
+    if stage not in STAGE_NAMES:
+        raise RequestError(f"there is no stage '{stage}': {near(stage, STAGE_NAMES, len(STAGE_NAMES))}")
 
 
 def _run(request: Request, stage: str | None):

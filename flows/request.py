@@ -23,6 +23,12 @@ class PresetName(StrEnum):
     k2 = "k2"
 
 
+STAGE_NAMES = (
+    "recipe", "corpus", "refresh", "rephrase", "tokens", "pretrain", "posttrain", "release", "report",
+)  # fmt: skip
+"""What `flows.stages.STAGES` holds, for whoever must not load Prefect to know it."""
+
+
 class Request(Config):
     """Which recipe to run, and where its artifacts lie."""
 

@@ -260,7 +260,7 @@ def _nothing_left(step: Step, read: int) -> str:
         [
             f"no document is left of {read:,} that were read:",
             *lines,
-            "Correct the source, or the rule under `corpus`; `openk2 inspect` with the same options shows more of them.",
+            "Correct the source, or the rule under `corpus`; `openk2 inspect` with the same options shows more.",
         ]
     )
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from model.visible import markdown as plain
 from tasks.artifact import Artifact, ArtifactError, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
@@ -213,7 +214,7 @@ def markdown(rations: list[Ration]) -> str:
             f"{ration.share:.2%}",
             ration.reason,
         ]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
     return "# The mix\n\n" + "\n".join(lines) + "\n"
 
 
