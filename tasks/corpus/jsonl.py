@@ -45,7 +45,7 @@ def passages(path: str, stream: io.BufferedIOBase, fields: Fields, limit: int) -
 def _textless(record: Any, key: str) -> str:
     """Why a line holds no text, with the keys that there are."""
     if not isinstance(record, dict):
-        return f"is JSON but no object: it holds {_kind(record)}"
+        return f"has no text under '{key}': it is no object but {_kind(record)}"
     if key in record:
         return f"has no text under '{key}': it holds {_kind(record[key])}"
     keys = ", ".join(f"'{str(name)[:40]}'" for name in list(record)[:12])
