@@ -13,6 +13,14 @@ from pydantic import ValidationError
 from model.config import Config
 from tasks.address import hides, redacted
 
+ADVICE = {
+    errno.ENOTDIR: "a file stands where a folder is needed; name another place (`--root`), or move the file away",
+    errno.EROFS: "nothing can be written there; name another place (`--root`)",
+    errno.EACCES: "mend its permissions, or name another place (`--root`)",
+    errno.EPERM: "mend its permissions, or name another place (`--root`)",
+}
+"""What to do about a file that cannot be read or written."""
+
 
 def near(name: str, names: Iterable[str], most: int = 8) -> str:
     """`did you mean NAME?`, or which there are where none is like it."""
@@ -82,7 +90,8 @@ def _sentence(error: BaseException) -> str:
             return str(link)
     for link in chain:
         if isinstance(link, OSError) and link.filename:
-            return f"{link.filename}: {link.strerror or link}"
+            advice = ADVICE.get(link.errno or 0)
+            return f"{link.filename}: {link.strerror or link}" + (f": {advice}" if advice else "")
     last = chain[-1]
     return f"{type(last).__name__}: {last} (OPENK2_TRACEBACK=1 shows where it came from)"
 

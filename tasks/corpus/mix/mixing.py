@@ -74,11 +74,13 @@ def build(
 def _named(config: MixConfig, corpus: Artifact, scores: Artifact) -> None:
     """Refuse names that nothing has."""
     held = corpus.statistics
+    # A bucket may be empty: where the classifier had too few examples no document is in any of those that are named.
+    buckets = {*scores.statistics["by_bucket"], *scores.manifest["config"].get("buckets", ())}
     for field, names, known in (
         ("domains", config.domains, held["by_domain"]),
         ("sources", config.sources, held["by_source"]),
         ("source_epochs", config.source_epochs, held["by_source"]),
-        ("buckets", config.buckets, scores.statistics["by_bucket"]),
+        ("buckets", config.buckets, buckets),
     ):
         if unknown := sorted(set(names) - set(known)):
             raise MixError(f"`mix.{field}` names '{unknown[0]}', and there are: {', '.join(sorted(known))}")
