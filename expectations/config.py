@@ -34,22 +34,21 @@ class Gate(Config):
 
 
 class CorpusGate(Gate):
-    """Thresholds for the curated corpus."""
+    """Thresholds for the curated corpus. The defaults are what any corpus must satisfy; what is expected of certain
+    sources stands beside them, in the preset that names them."""
 
-    documents: int = Field(default=500, ge=1)
-    """Fewest documents. A source that silently yields nothing shows here first."""
-    bytes: int = Field(default=5_000_000, ge=1)
+    documents: int = Field(default=1, ge=1)
+    """Fewest documents."""
+    bytes: int = Field(default=1, ge=1)
     """Least UTF-8 bytes of text over all documents."""
-    sources: int = Field(default=4, ge=1)
-    """Fewest sources that must have given documents."""
-    domains: dict[str, Share] = Field(
-        default={"web": 0.02, "code": 0.02, "math": 0.02, "knowledge": 0.02}, min_length=1
-    )
-    """Least share of the bytes by domain. K2's corpus has these four domains (K2 report 2.2); a domain listed here
-    must be there, one that is not listed may not. A preset that extends another drops one with `null`."""
-    languages: dict[str, Share] = Field(default={"en": 0.3, "zh": 0.005}, min_length=1)
+    sources: int = Field(default=1, ge=1)
+    """Fewest sources that must have given documents. One that gave none is refused by name whatever stands here."""
+    domains: dict[str, Share] = {}
+    """Least share of the bytes by domain. K2's corpus has four domains (K2 report 2.2). Where some are listed each of
+    them must be there, and no other may. A preset that extends another drops one with `null`."""
+    languages: dict[str, Share] = {}
     """Least share of the bytes by language; other languages may be there. `null` drops one here too."""
-    largest_source: Share = 0.8
+    largest_source: Share = 1.0
     """Greatest share of the bytes that one source may have: beyond it the model learns that source's manner."""
     characters: Band = (1, 2_000_000)
     """Shortest and longest text of a document in characters. Shorter ones are menus and errors, longer ones are
@@ -62,7 +61,9 @@ class CorpusGate(Gate):
     """Share of the documents read that curation may reject. None at all of a real corpus means that the rules did not
     run; nearly all means that an extractor broke."""
     unreadable: Share = 0.05
-    """Greatest share of the records that could not be read."""
+    """Greatest share of the records, and of the raw bytes, that could not be read."""
+    unreadable_source: Share = 0.5
+    """The same of the raw bytes of any one source: a lost file is one record, and may be half of its source."""
     sample: int = Field(default=20_000, ge=1)
     """About so many documents are looked at for what takes more than a column: near duplicates and personal data. Drawn
     by hashes of their text, so that the same corpus gives the same sample; a smaller corpus is looked at whole."""
@@ -91,9 +92,9 @@ class CorpusGate(Gate):
 class RewritesGate(Gate):
     """Thresholds for the rephrased documents."""
 
-    documents: int = Field(default=1, ge=0)
-    """Fewest rewritten documents."""
-    segments: int = Field(default=1, ge=0)
+    documents: int = Field(default=0, ge=0)
+    """Fewest rewritten documents. A corpus may have none that fits `rephrase.characters`."""
+    segments: int = Field(default=0, ge=0)
     """Fewest attempted segments."""
     acceptance_rate: Band = (0.2, 1.0)
     """Accepted share of the attempts at segments. Below the floor the rewriter is too weak for its prompts (or the
@@ -144,15 +145,16 @@ class RewritesGate(Gate):
 class TokensGate(Gate):
     """Thresholds for the token shards."""
 
-    tokens: int = Field(default=1_000_000, ge=1)
-    """Fewest training tokens."""
-    heldout_tokens: int = Field(default=1_000, ge=1)
+    tokens: int = Field(default=1, ge=1)
+    """Fewest training tokens. The default is what any corpus has; so is the next one's."""
+    heldout_tokens: int = Field(default=1, ge=1)
     """Fewest held-out tokens of each domain: with fewer the held-out loss is noise."""
-    bytes_per_token: dict[str, Band] = Field(
-        default={"web": (2.0, 7.0), "code": (1.8, 7.0), "math": (1.8, 7.0), "knowledge": (2.0, 7.0)}, min_length=1
-    )
+    bytes_per_token: dict[str, Band] = {}
     """Band of UTF-8 bytes per token by domain. Near 1 the merges do not fit the text (or were not applied); far above
-    the usual 3 to 5 text was lost on the way."""
+    the usual 3 to 5 text was lost on the way. Where some domains are listed each of them must be there, and no other
+    may; where none is, those that are there are held to `bytes_per_token_any`."""
+    bytes_per_token_any: Band = (1.5, 8.0)
+    """The same of any domain, where `bytes_per_token` lists none."""
     heldout_share: Band = (0.0005, 0.2)
     """Share of all tokens that is held out."""
 

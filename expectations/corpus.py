@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import xxhash
@@ -39,7 +39,7 @@ def tables(gate: CorpusGate, corpus: Dataset, inputs: Mapping[str, Dataset]) -> 
         _whole(gate, corpus, per_file, groups, documents),
         _by(gate, groups, "domain", gate.domains),
         _by(gate, groups, "language", gate.languages),
-        _sources(gate, groups),
+        _sources(gate, groups, corpus.statistics.get("by_source", {})),
         _files(gate, per_file, documents),
         *promises.tables(corpus.fingerprint, groups),
     ]
@@ -136,6 +136,7 @@ def _whole(
         "unaccounted": read - count - rejected - unreadable,
         "rejected_share": rejected / max(read, 1),
         "unreadable_share": unreadable / max(read, 1),
+        "unreadable_bytes_share": _lost(_total(stated.get("by_source", {}))),
         "damaged_share": int(per_file["damaged"].sum()) / max(count, 1),
         "unexplained": unexplained.select(pl.len()).collect().item(),
     }
@@ -225,6 +226,15 @@ def _whole(
             unit="share",
         ),
         Rule(
+            "Few raw bytes were unreadable",
+            "unreadable_bytes_share",
+            "a lost file of a million rows is one unreadable record",
+            "`openk2 inspect unreadable` names the files: fetch them again, or leave them out with `exclude`",
+            most=gate.unreadable,
+            least=0,
+            unit="share",
+        ),
+        Rule(
             "Few documents have damaged characters",
             "damaged_share",
             "a wrongly guessed charset teaches the tokenizer rubbish",
@@ -236,6 +246,18 @@ def _whole(
         ),
     )
     return Table("whole", "the corpus as a whole", "corpus", pl.DataFrame([row]), rules)
+
+
+def _total(by_source: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    return {
+        name: sum(int(source.get(name, 0)) for source in by_source.values())
+        for name in ("raw_bytes", "unreadable_bytes")
+    }
+
+
+def _lost(stated: Mapping[str, Any]) -> float:
+    """The share of a source's raw bytes that could not be read; 0 where nothing is known of it."""
+    return stated.get("unreadable_bytes", 0) / max(stated.get("raw_bytes", 0), 1)
 
 
 def _rows(corpus: Dataset, group: str) -> int:
@@ -268,13 +290,6 @@ def _by(gate: CorpusGate, groups: pl.DataFrame, key: str, floors: dict[str, floa
     if key == "domain":
         rules += [
             Rule(
-                "No document has a domain that the recipe does not know",
-                "domain",
-                "sampling by domain would leave it out",
-                "map the source to one of the recipe's domains",
-                among=tuple(sorted(floors)),
-            ),
-            Rule(
                 "The median length of each domain's documents is plausible",
                 "median_characters",
                 "an extractor that cuts documents, or joins them, moves the median first",
@@ -284,15 +299,45 @@ def _by(gate: CorpusGate, groups: pl.DataFrame, key: str, floors: dict[str, floa
                 unit="characters",
             ),
         ]
+        if floors:
+            rules.append(
+                Rule(
+                    "No document has a domain that the recipe does not know",
+                    "domain",
+                    "sampling by domain would leave it out",
+                    "map the source to one of the recipe's domains",
+                    among=tuple(sorted(floors)),
+                )
+            )
     return Table(f"{key}s", f"the corpus by {key}", key, frame, tuple(rules))
 
 
-def _sources(gate: CorpusGate, groups: pl.DataFrame) -> Table:
+def _sources(gate: CorpusGate, groups: pl.DataFrame, stated: Mapping[str, Mapping[str, Any]]) -> Table:
+    """`stated`: what the corpus stage counted of each source, those that gave nothing among them."""
     frame = groups.group_by("source").agg(
         pl.col("domain", "language", "licence").unique().sort().str.join(", "),
         pl.col("documents", "bytes", "no_licence").sum(),
     )
-    frame = shares(frame, "source", {}).drop("floor")
+    frame = shares(frame, "source", dict.fromkeys(stated, 0.0)).drop("floor")
+    lost = [_lost(stated.get(name, {})) for name in frame["source"]]
+    frame = frame.with_columns(unreadable_share=pl.Series(lost, dtype=pl.Float64))
+    there = Rule(
+        "Every source gave documents",
+        "documents",
+        "a source that yields nothing goes unnoticed until the model is bad",
+        "`openk2 inspect --source NAME` shows what became of its records; correct the source, or leave it out",
+        least=1,
+        unit="documents",
+    )
+    read = Rule(
+        "No source has many raw bytes that could not be read",
+        "unreadable_share",
+        "a lost file of a million rows is one unreadable record",
+        "`openk2 inspect unreadable --source NAME` names the files: fetch them again, or leave them out with `exclude`",
+        least=0,
+        most=gate.unreadable_source,
+        unit="share",
+    )
     rule = Rule(
         "No source makes up most of the corpus",
         "share",
@@ -311,7 +356,7 @@ def _sources(gate: CorpusGate, groups: pl.DataFrame) -> Table:
         most=0,
         unit="documents",
     )
-    return Table("sources", "the corpus by source", "source", frame, (rule, named))
+    return Table("sources", "the corpus by source", "source", frame, (there, read, rule, named))
 
 
 def _files(gate: CorpusGate, per_file: pl.DataFrame, documents: pl.LazyFrame) -> Table:

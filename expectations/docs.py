@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from lxml import html as lxml_html
 
 from expectations.rules import Table, say
 from expectations.suite import Judgement
+from model.visible import escape
 
 REMOTE = re.compile(r"^\s*(https?:)?//", re.IGNORECASE)
 

@@ -150,7 +150,8 @@ def shares(frame: pl.DataFrame, key: str, floors: dict[str, float]) -> pl.DataFr
     """`frame` (key, documents, bytes) with each row's share of the bytes beside its floor; a key of `floors` that has
     no row gets one of zeros, so that what is missing is seen to be missing."""
     absent = [name for name in floors if name not in set(frame[key])]
-    empty = {key: absent, **{name: [0] * len(absent) for name in frame.columns if name != key}}
+    blank = {name: "" if kind == pl.String else 0 for name, kind in frame.schema.items() if name != key}
+    empty = {key: absent, **{name: [value] * len(absent) for name, value in blank.items()}}
     whole = pl.concat([frame, pl.DataFrame(empty, schema=frame.schema)])
     total = max(int(whole["bytes"].sum()), 1)
     return whole.with_columns(

@@ -10,12 +10,12 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 import polars as pl
 
 from expectations.rules import Rule, Table
+from model.visible import escape
 
 log = logging.getLogger(__name__)
 EXAMPLES = 5

@@ -213,7 +213,9 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
         own = shards.filter(pl.col("domain") == domain)
         train, held = (int(own.filter(pl.col("split") == split)["tokens"].sum()) for split in SPLITS)
         ratio = float(stated.get(domain, {}).get("bytes_per_token") or 0.0)
-        least, most = gate.bytes_per_token.get(domain, (ratio, ratio))
+        least, most = gate.bytes_per_token.get(
+            domain, (ratio, ratio) if gate.bytes_per_token else gate.bytes_per_token_any
+        )
         rows.append(
             {
                 "domain": domain,
@@ -258,13 +260,6 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
             ceiling="most",
         ),
         Rule(
-            "No domain is there that the recipe does not know",
-            "domain",
-            "its tokens would never be sampled",
-            "map it to one of the recipe's domains",
-            among=tuple(sorted(gate.bytes_per_token)),
-        ),
-        Rule(
             "The manifest counts each domain's tokens as the shards hold them",
             "misstated",
             "the mixture is weighted by these counts",
@@ -274,6 +269,14 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
             unit="tokens",
         ),
     )
+    known = Rule(
+        "No domain is there that the recipe does not know",
+        "domain",
+        "its tokens would never be sampled",
+        "map it to one of the recipe's domains",
+        among=tuple(sorted(gate.bytes_per_token)),
+    )
+    rules += (known,) if gate.bytes_per_token else ()
     return Table("domains", "the tokens by domain", "domain", pl.DataFrame(rows), rules)
 
 

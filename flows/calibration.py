@@ -12,6 +12,7 @@ import fsspec
 from rich.console import Console
 
 from flows.request import Request
+from flows.tables import styled
 
 if TYPE_CHECKING:
     from flows.preset import Preset
@@ -66,7 +67,7 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
     from flows.terminal import shown
     from tasks.rephrase.calibration import outcome, report, terminal
     from tasks.rephrase.calibration.cases import of_pairs
-    from tasks.rephrase.calibration.measure import measure
+    from tasks.rephrase.calibration.measure import LEFT_OUT, measure
     from tasks.rephrase.calibration.pairs import load
 
     kinds = _known(wanted)
@@ -86,7 +87,7 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
     with shown(console):
         results = measure([*documents, *real], config, workers, wanted.ask)
     count = sum(map(len, documents))
-    found = outcome.outcome(config, results[:count], results[count:], name, wanted.budget)
+    found = outcome.outcome(config, results[:count], results[count:], name, wanted.budget, LEFT_OUT.get(wanted.ask, ()))
     for block in terminal.overview(found, wanted.half, whole=wanted.ask != "first"):
         console.print(block)
     for target, text in (
@@ -96,7 +97,7 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
     ):
         if target:
             _write(target, text())
-            console.print(f"Written: [bold]{target}[/bold]")
+            console.print(styled("Written: ", (target, "bold")))
     return not (wanted.check and found.broken)
 
 
@@ -111,6 +112,8 @@ def _known(wanted: Wanted) -> tuple[str, ...]:
         raise CalibrationError(f"there is no half '{wanted.half}': choose tune or test")
     if wanted.ask == "first" and (wanted.html or wanted.json or wanted.markdown):
         raise CalibrationError("--quick asks too little for a page or a file of figures: leave it out")
+    if wanted.check and wanted.ask == "cheap":
+        raise CalibrationError("--check holds the whole stack to its promises and --cheap leaves checks out: drop one")
     kinds = (wanted.failures,) if wanted.failures else wanted.kinds or tuple(KINDS)
     return tuple(kind for kind in KINDS if kind in kinds)
 

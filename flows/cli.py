@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from flows.errors import near, sentence
 from flows.model_commands import network
-from flows.options import FileOption, PresetOption, RootOption, SetOption, request_of
+from flows.options import FileOption, PresetOption, RequestError, RootOption, SetOption, request_of
 from flows.plan_commands import plan as plans
-from flows.request import PresetName, Request
+from flows.request import STAGE_NAMES, PresetName, Request
+from flows.tables import styled
+from flows.terminal import Terminal
 from flows.token_commands import tokens
+from model.visible import visible
+from tasks.logs import plain_logs
 from tasks.progress import clock
 
 app = typer.Typer(
@@ -38,8 +43,8 @@ app = typer.Typer(
 app.add_typer(network)
 app.add_typer(tokens)
 app.add_typer(plans)
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 @app.command()
@@ -80,15 +85,25 @@ def run(
 
     request = request_of(preset, root, preset_file, overrides)
     plan = dag(request)
+    if stage is not None:
+        _known(stage)
     if stage is None and plan.done() and (page := _page(root)).exists():
-        out.print(f"Everything is up to date: nothing to do. The report: [bold]{page}[/bold]")
+        out.print(styled("Everything is up to date: nothing to do. The report: ", (str(page), "bold")))
         return
     began = time.monotonic()
     with _alone(root):
         result = _run(request, stage)
-    out.print(f"Done in {clock(time.monotonic() - began)}: [bold]{result.name}[/bold] {result.uri}")
+    took = clock(time.monotonic() - began)
+    out.print(styled(f"Done in {took}: ", (result.name, "bold"), f" {result.uri}"))
     if (page := _page(root)).exists():
-        out.print(f"The report: [bold]{page}[/bold]")
+        out.print(styled("The report: ", (str(page), "bold")))
+
+
+def _known(stage: str) -> None:
+    """Refuse a stage that is not there, before a server is started for it. Prefect is not loaded yet, and must not be:
+    it takes its settings from the environment that the server sets."""
+    if stage not in STAGE_NAMES:
+        raise RequestError(f"there is no stage '{stage}': {near(stage, STAGE_NAMES, len(STAGE_NAMES))}")
 
 
 def _run(request: Request, stage: str | None):
@@ -96,19 +111,14 @@ def _run(request: Request, stage: str | None):
     from flows.server import api
     from flows.terminal import shown
 
-    out.print(f"openk2: preset [bold]{request.name}[/bold], artifacts in {request.root}")
+    out.print(styled("openk2: preset ", (request.name, "bold"), f", artifacts in {request.root}"))
     with api(request.root), shown(out):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         from flows.precision import settle
         from flows.stages import STAGES, TRAINING
 
-        name = stage or "recipe"
-        if name not in STAGES:
-            raise typer.BadParameter(
-                f"there is no stage '{name}': choose one of {', '.join(STAGES)}", param_hint="STAGE"
-            )
-        if name in TRAINING:
+        if (stage or "recipe") in TRAINING:
             found = settle(request)
             request = found.request
             for said, style in ((found.decision, None), (found.warning, "yellow")):
@@ -116,7 +126,7 @@ def _run(request: Request, stage: str | None):
                     out.print(said, style=style, markup=False, soft_wrap=True)
         # A subflow's heartbeat thread costs a second at its end, and here nobody watches for zombies.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            return STAGES[name](request)
+            return STAGES[stage or "recipe"](request)
 
 
 @app.command()
@@ -135,11 +145,11 @@ def predict(
     Example: `openk2 predict rephrase --set rephrase.documents=300 --set execution.engine_price.generated=0.6`
     """
     if stage != "rephrase":
-        raise typer.BadParameter(f"'{stage}' asks no engine: only rephrase can be predicted", param_hint="STAGE")
+        raise RequestError(f"'{stage}' asks no engine: only rephrase can be predicted")
     from flows.prediction import foretell
 
-    for sentence in foretell(request_of(preset, root, preset_file, overrides)):
-        out.print(sentence, highlight=False)
+    for line in foretell(request_of(preset, root, preset_file, overrides)):
+        out.print(line)
 
 
 @app.command()
@@ -158,7 +168,7 @@ def status(
         table.add_column(column, justify="right" if column == "time" else "left", overflow="fold")
     colours = {"done": "green", "stale": "yellow", "missing": "dim", "begun": "cyan", "waits": "dim"}
     for line in survey(dag(request_of(preset, root, preset_file, overrides))):
-        state = f"[{colours[line.state]}]{line.state}[/]"
+        state = Text(line.state, style=colours[line.state])
         table.add_row(line.name, line.fingerprint, state, line.time, line.sentence)
     out.print(table)
 
@@ -175,7 +185,7 @@ def report(
     from tasks.report.page import write_report
 
     plan = dag(request_of(preset, root, preset_file, overrides))
-    out.print(f"The report: [bold]{write_report(plan.steps(), root)}[/bold]")
+    out.print(styled("The report: ", (str(write_report(plan.steps(), root)), "bold")))
 
 
 @app.command()
@@ -287,7 +297,7 @@ def inspect(
         tuple(what or ()), stage, source, language, count, uri, html, kept, accepted, style, domain, document
     )
     if written := show(request_of(preset, root, preset_file, overrides), wanted, out):
-        out.print(f"The page: [bold]{written}[/bold]")
+        out.print(styled("The page: ", (written, "bold")))
 
 
 @app.command(name="calibrate-alignment")
@@ -405,7 +415,8 @@ def generate(
         temperature=temperature,
         seed=seed,
     ):
-        sys.stdout.write(piece)
+        # a terminal would obey what the model writes; a file or another program gets its bytes
+        sys.stdout.write(visible(piece) if sys.stdout.isatty() else piece)
         sys.stdout.flush()
     sys.stdout.write("\n")
 
@@ -446,7 +457,7 @@ def _alone(root: str) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "unknown"
-            raise typer.BadParameter(
+            raise RequestError(
                 f"process {holder} is already running a recipe in '{root}': wait for it, or give another --root"
             ) from None
         file.truncate(0)
@@ -466,6 +477,7 @@ def _interrupt(number: int, frame: object) -> None:
 def main() -> None:
     """Entry point: an expected failure is one sentence and exit code 1, whatever it passed through on its way up."""
     signal.signal(signal.SIGTERM, _interrupt)
+    plain_logs()
     # Before torch is loaded: threads that spin while they wait starve everything else on a small machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
@@ -479,9 +491,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("OPENK2_TRACEBACK"):
             raise
-        from flows.errors import sentence
-
-        err.print(f"[bold red]openk2:[/bold red] {sentence(error)}", soft_wrap=True)
+        err.print(styled(("openk2:", "bold red"), f" {sentence(error)}"), soft_wrap=True)
         raise SystemExit(1) from None
 
 

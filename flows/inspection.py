@@ -72,7 +72,7 @@ class Wanted:
 def show(request: Request, wanted: Wanted, console: Console) -> str | None:
     """Print the overview, or one rule's samples; or write the page (to `{root}/inspect.html`, of rewrites
     `{root}/rewrites.html`, where no path is given) and return where it lies."""
-    artifact = _artifact(request, wanted)
+    artifact = _artifact(request, wanted, console)
     if wanted.dataset == "rewrites":
         return _rewrites(request, artifact, wanted, console)
     for name in ("accepted", "style", "domain", "document"):
@@ -174,10 +174,19 @@ def _kept(artifact: Artifact, selection: Selection, wanted: Wanted, console: Con
     print_all(console, terminal.kept_page(wanted.rule, samples, judged))
 
 
-def _artifact(request: Request, wanted: Wanted) -> Artifact:
+def _artifact(request: Request, wanted: Wanted, console: Console) -> Artifact:
     if wanted.uri:
         return Artifact.load(wanted.uri.rstrip("/"))
-    return getattr(dag(request), wanted.dataset).require()
+    step = getattr(dag(request), wanted.dataset)
+    if wanted.dataset == "corpus" and step.artifact() is None:
+        from tasks.corpus.curation import attempted
+
+        if unfinished := attempted(step):
+            console.print(
+                "This corpus was not published: its stage failed, or has not come to its end. What it recorded so far:"
+            )
+            return unfinished
+    return step.require()
 
 
 def _known(artifact: Artifact, wanted: Wanted) -> None:

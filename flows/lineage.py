@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from flows.request import Request
+from model.visible import visible
 from tasks.artifact import Artifact, Part
 from tasks.tokens.batches import Batch
 from tasks.tokens.shards import keys_of
@@ -383,4 +384,4 @@ def _read(found: Trace) -> str:
 
 
 def _flat(text: str) -> str:
-    return text.replace("\n", "⏎").replace("\t", "→")
+    return visible(text.replace("\n", "⏎").replace("\t", "→"))

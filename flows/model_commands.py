@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from flows.options import FileOption, SetOption
 from flows.request import PresetName, Request
+from flows.tables import styled
+from flows.terminal import Terminal
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from model.config import ModelConfig
     from model.describe import Description
 
@@ -22,7 +25,7 @@ network = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-out = Console(highlight=False)
+out = Terminal()
 
 
 @network.command()
@@ -122,20 +125,21 @@ def _chosen(
     return preset, MODEL_PRESETS[preset]
 
 
-def _tables(told: Description) -> list[Table | str]:
+def _tables(told: Description) -> list[RenderableType]:
     c = told.config
-    shape = (
-        f"[bold]{told.name}[/bold]: {c.num_hidden_layers} layers ({c.first_k_dense_replace} dense), {c.hidden_size:,} "
+    shape = styled(
+        (told.name, "bold"),
+        f": {c.num_hidden_layers} layers ({c.first_k_dense_replace} dense), {c.hidden_size:,} "
         f"wide, {c.num_attention_heads} heads of {c.qk_nope_head_dim} + {c.qk_rope_head_dim}, latents of "
         f"{c.q_lora_rank:,} and {c.kv_lora_rank}, {c.n_routed_experts} experts of {c.moe_intermediate_size:,} "
-        f"({c.num_experts_per_tok} and {c.n_shared_experts} shared for each token), vocabulary {c.vocab_size:,}"
+        f"({c.num_experts_per_tok} and {c.n_shared_experts} shared for each token), vocabulary {c.vocab_size:,}",
     )
     parts = _table("component", "parameters", "share", "active per token")
     for part in told.components:
         share = f"{part.parameters / told.total:.2%}"
         parts.add_row(part.name.replace("_", " "), f"{part.parameters:,}", share, f"{part.active:,}")
     parts.add_section()
-    parts.add_row("[bold]total", f"[bold]{told.total:,}", "", f"[bold]{told.active:,}")
+    parts.add_row("total", f"{told.total:,}", "", f"{told.active:,}", style="bold")
     if report := told.reported:
         parts.add_row("as reported", f"{report.total / 1e12:.2f}T", "", f"{report.active / 1e9:.1f}B")
         difference = f"{told.total / report.total - 1:+.1%}", f"{told.active / report.active - 1:+.1%}"

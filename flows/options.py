@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
+from flows.errors import refusal
 from flows.request import PresetName, Request
 
 PresetOption = Annotated[PresetName, typer.Option("--preset", "-p", help="Which recipe: its size and its literals.")]
@@ -24,6 +26,13 @@ PeakOption = Annotated[
 ]
 
 
+class RequestError(ValueError):
+    """Options that cannot be taken; the message names the one and never repeats a secret."""
+
+
 def request_of(preset: PresetName, root: str, preset_file: str | None, overrides: list[str] | None) -> Request:
     """What those options ask for."""
-    return Request(preset=preset, root=root, preset_file=preset_file, overrides=overrides or [])
+    try:
+        return Request(preset=preset, root=root, preset_file=preset_file, overrides=overrides or [])
+    except ValidationError as error:
+        raise RequestError(refusal(error, Request)) from None

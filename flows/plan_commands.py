@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from flows.options import FileOption, MfuOption, PeakOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName
+from flows.tables import styled
+from flows.terminal import Terminal
 
 plan = typer.Typer(
     name="plan",
@@ -18,7 +19,7 @@ plan = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-out = Console(highlight=False)
+out = Terminal()
 
 
 @plan.command()
@@ -60,7 +61,7 @@ def stages(
         path = Path(html)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page(schedule, found), encoding="utf-8")
-        out.print(f"The page: [bold]{path}[/bold]")
+        out.print(styled("The page: ", (str(path), "bold")))
     elif as_json:
         sys.stdout.write(to_json(schedule))
     else:

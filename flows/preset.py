@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import yaml
 from pydantic import ValidationError, model_validator
 
 from expectations.config import GatesConfig
+from flows.errors import near, refusal
+from flows.literals import Literals, PresetError, read
 from flows.request import Request
 from model.config import INT4_GROUP, Config
 from model.vocabulary import BOS, EOS, PADDING, special_ids
@@ -28,10 +29,13 @@ from training.rl.config import RlConfig
 from training.sft_config import SftConfig
 
 FOLDER = Path(__file__).parent / "presets"
-
-
-class PresetError(ValueError):
-    """A preset that does not exist or does not validate; the message names the file and the field."""
+OF_SOURCES = (
+    ("gates", "corpus"),
+    ("gates", "tokens"),
+    ("gates", "rewrites", "documents"),
+    ("gates", "rewrites", "segments"),
+)
+"""What a preset expects of the sources that it names. One that names others does not inherit it."""
 
 
 class Preset(Config):
@@ -110,67 +114,54 @@ class Preset(Config):
 def load_preset(request: Request) -> Preset:
     """The preset that `request` names, its overrides applied, and `execution.precision` where that says one;
     PresetError in one sentence otherwise."""
-    path = Path(request.preset_file) if request.preset_file else FOLDER / f"{request.preset.value}.yaml"
+    path = Path(request.preset_file).expanduser() if request.preset_file else FOLDER / f"{request.preset.value}.yaml"
     literals = _layers(path, ())
-    for override in request.overrides:
-        _override(literals, override)
+    for text in request.overrides:
+        literals = literals.changed(text)
     try:
-        preset = Preset.model_validate(literals)
+        preset = Preset.model_validate(literals.values)
         return decided(preset, preset.execution.precision)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(item) for item in first["loc"])
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        what = f"field '{where}'" if where else "the preset as a whole"
-        said = "there is no such field" if first["type"] == "extra_forbidden" else first["msg"]
-        said = said.removeprefix("Value error, ")
-        got = first.get("input")
-        shown = "" if isinstance(got, dict) else f"; got {got!r:.80}"  # a group of fields says nothing in 80 characters
-        raise PresetError(f"{path}: {what}: {said}{more}{shown}") from error
+        where = literals.place(error.errors()[0]["loc"]) or str(path)
+        told = refusal(error, Preset)
+        if error.errors()[0]["loc"] == ("description",):  # the first field of all: the file extends nothing
+            told += "; or begin the file with `extends: laptop`"
+        raise PresetError(f"{where}: {told}") from error
 
 
-def _layers(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+def _layers(path: Path, seen: tuple[Path, ...]) -> Literals:
     """The literals of `path` over those of the preset it `extends`, field by field."""
     if path in seen:
         raise PresetError(f"{path} extends itself through {' -> '.join(str(item) for item in seen)}")
     try:
-        literals = yaml.safe_load(path.read_text(encoding="utf-8"))
+        literals = read(path)
     except FileNotFoundError:
-        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
-        raise PresetError(f"there is no preset file {path}: the presets that come with openk2 are {known}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        said = str(error)
-        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-            # PyYAML's own text is a drawing over several lines.
-            mark = error.problem_mark
-            said = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-        raise PresetError(f"{path} could not be read as YAML: {said}") from error
-    if not isinstance(literals, dict):
-        raise PresetError(f"{path} must hold a mapping of stages to their fields")
-    base = literals.pop("extends", None)
-    if base is None:
+        raise PresetError(_missing(path)) from None
+    if "extends" not in literals.values:
         return literals
+    place = literals.place(["extends"])
+    base, literals = literals.without("extends")
+    if not isinstance(base, str) or not base.strip():
+        raise PresetError(f"{place}: `extends` takes the name of one preset, such as `extends: laptop`")
     beside = path.parent / f"{base}.yaml"
-    return _merge(_layers(beside if beside.exists() else FOLDER / f"{base}.yaml", (*seen, path)), literals)
+    below = beside if beside.exists() else FOLDER / f"{base}.yaml"
+    if not below.exists():
+        raise PresetError(f"{place}: there is no preset '{base}'{_known(base)}, nor is there {beside}")
+    under = _layers(below, (*seen, path))
+    if "sources" in (literals.values.get("sources") or {}):
+        for expected in OF_SOURCES:
+            under = under.dropping(expected)
+    return literals.over(under)
 
 
-def _merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in top.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged
+def _missing(path: Path) -> str:
+    known = ", ".join(_names())
+    return f"there is no preset file {path}: the presets that come with openk2 are {known} (`--preset NAME`)"
 
 
-def _override(literals: dict[str, Any], text: str) -> None:
-    """Apply one `a.b.c=value`; the value is read as YAML."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise PresetError(f"override '{text}' is not of the form stage.field=value")
-    *folders, last = name.strip().split(".")
-    place = literals
-    for folder in folders:
-        place = place.setdefault(folder, {})
-        if not isinstance(place, dict):
-            raise PresetError(f"override '{text}': '{folder}' is a value, not a group of fields")
-    place[last] = yaml.safe_load(value)
+def _known(name: str) -> str:
+    return f" ({near(name, _names())})"
+
+
+def _names() -> list[str]:
+    return sorted(file.stem for file in FOLDER.glob("*.yaml"))

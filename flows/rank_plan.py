@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from flows.precision import settle
 from flows.preset import load_preset
 from flows.request import Request
-from flows.tables import amount, table
+from flows.tables import amount, styled, table
 from tasks.report import words
 from training.dry_run import DryRun, Position, dry_run
 from training.plan import PEAK, Hardware, Plan, plan
@@ -20,6 +20,7 @@ from training.plan import PEAK, Hardware, Plan, plan
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -99,30 +100,40 @@ def render(found: RankPlan) -> Iterator[RenderableType]:
     """The plan for a terminal: sentences and tables."""
     built, layout = found.built, found.built.layout
     pieces = f", {layout.virtual} pieces of the network on each" if layout.virtual > 1 else ""
-    yield (
-        f"[bold]{found.preset}[/bold]: ranks {built.ranks:,} (nodes {found.nodes:,} x {found.gpus_per_node}) = "
+    yield styled(
+        (found.preset, "bold"),
+        f": ranks {built.ranks:,} (nodes {found.nodes:,} x {found.gpus_per_node}) = "
         f"pipeline {layout.pipeline} x data {built.data} x expert {layout.expert}{pieces}; weights in "
-        f"{built.weight_dtype}, products in {'float32' if built.precision == 'float32' else 'bfloat16'}"
+        f"{built.weight_dtype}, products in {'float32' if built.precision == 'float32' else 'bfloat16'}",
     )
     yield ""
     yield _stages(found)
-    yield (
-        "[dim]padding: samples without content that are computed, for each real one. bubble: time in which a pipeline "
-        "rank waits, beside that in which it computes.[/dim]"
+    yield styled(
+        (
+            "padding: samples without content that are computed, for each real one. bubble: time in which a pipeline "
+            "rank waits, beside that in which it computes.",
+            "dim",
+        )
     )
     yield ""
     yield _memory(built)
-    yield (
-        f"[dim]{_unit(built)[1]} of the rank of each pipeline position that takes most. activations: of all micro-"
-        "batches under way at once, and what a layer's backward makes again; host: kept in the host's memory; step: "
-        "what the optimizer's step takes when activations are gone. peak: all but the smaller of the two.[/dim]"
+    yield styled(
+        (
+            f"{_unit(built)[1]} of the rank of each pipeline position that takes most. activations: of all micro-"
+            "batches under way at once, and what a layer's backward makes again; host: kept in the host's memory; "
+            "step: what the optimizer's step takes when activations are gone. peak: all but the smaller of the two.",
+            "dim",
+        )
     )
     yield ""
     yield _work(built)
-    yield (
-        "[dim]compute: beside the mean position, the largest sets the pace. owners: Newton-Schulz of the rank that "
-        "owns most, beside the mean. Sent by a rank in an update of the first stage: tokens to experts and back, the "
-        "residual stream between pipeline ranks, gradients, updated weights.[/dim]"
+    yield styled(
+        (
+            "compute: beside the mean position, the largest sets the pace. owners: Newton-Schulz of the rank that "
+            "owns most, beside the mean. Sent by a rank in an update of the first stage: tokens to experts and back, "
+            "the residual stream between pipeline ranks, gradients, updated weights.",
+            "dim",
+        )
     )
     yield ""
     yield from _verdict(found)
@@ -182,7 +193,7 @@ def _work_cells(position: Position) -> tuple[str, ...]:
     return f"{position.compute:.2f}", f"{position.owners:.2f}", *(words.size(size) for size in sizes)
 
 
-def _verdict(found: RankPlan) -> Iterator[str]:
+def _verdict(found: RankPlan) -> Iterator[str | Text]:
     built, closed = found.built, found.closed
     worst = built.worst
     unit, name = _unit(built)
@@ -206,11 +217,11 @@ def _verdict(found: RankPlan) -> Iterator[str]:
     if built.problems:
         yield ""
         for problem in built.problems:
-            yield f"[red]✗[/red] {problem}"
+            yield styled(("✗", "red"), f" {problem}")
     else:
-        yield (
-            "[green]✓[/green] It passes: every tensor is held exactly once in each copy, every rank has samples, all "
-            "fits."
+        yield styled(
+            ("✓", "green"),
+            " It passes: every tensor is held exactly once in each copy, every rank has samples, all fits.",
         )
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from model.config import Config
+from tasks.address import Address, Keyless
 
 
 class PresetName(StrEnum):
@@ -22,17 +23,23 @@ class PresetName(StrEnum):
     k2 = "k2"
 
 
+STAGE_NAMES = (
+    "recipe", "corpus", "refresh", "rephrase", "tokens", "pretrain", "posttrain", "release", "report",
+)  # fmt: skip
+"""What `flows.stages.STAGES` holds, for whoever must not load Prefect to know it."""
+
+
 class Request(Config):
     """Which recipe to run, and where its artifacts lie."""
 
     preset: PresetName = PresetName.laptop
     """The recipe's size: `laptop` takes minutes on two cores, `library` curates a corpus of over 150 MB, `k2` is the
     report's own."""
-    root: str = "data"
+    root: Address = "data"
     """Where artifacts are kept: a folder, or any fsspec URL such as s3://bucket/openk2."""
-    preset_file: str | None = None
+    preset_file: Address | None = None
     """A preset of your own (a YAML file), used instead of `preset`."""
-    overrides: list[str] = Field(default_factory=list)
+    overrides: list[Keyless] = Field(default_factory=list)
     """Single fields to change, such as `rephrase.documents=40` or `pretrain.seed=1`."""
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.preset import Preset, load_preset
 from flows.request import Request
-from flows.tables import amount, table
+from flows.tables import amount, styled, table
 from tasks.report import words
 from tasks.report.braille import Curve, Panel, draw
 from training.schedule import StagePlan
@@ -186,26 +186,33 @@ def render(schedule: Schedule, stages: StagePlan, width: int) -> Iterator[Render
     """The schedule for a terminal of so many columns."""
     from rich.text import Text
 
-    yield (
-        f"[bold]{schedule.preset}[/bold]: {words.count(schedule.updates)} updates, "
-        f"{amount(schedule.stages[-1].tokens_so_far)} tokens, in {len(schedule.stages)} stages"
+    yield styled(
+        (schedule.preset, "bold"),
+        f": {words.count(schedule.updates)} updates, "
+        f"{amount(schedule.stages[-1].tokens_so_far)} tokens, in {len(schedule.stages)} stages",
     )
     yield ""
     yield _lengths(schedule)
-    yield (
-        "[dim]alone: its tokens over those of an update. Σ: from the start of the run to the stage's border as "
-        "configured; the update that crosses a border belongs to the stage it starts in.[/dim]"
+    yield styled(
+        (
+            "alone: its tokens over those of an update. Σ: from the start of the run to the stage's border as "
+            "configured; the update that crosses a border belongs to the stage it starts in.",
+            "dim",
+        )
     )
     yield ""
     yield _updates(schedule)
-    yield (
-        "[dim]↳ goes on with the curve of the stage before, over the tokens of both. Stages of one stream read on in "
-        "one order of samples; another stream begins at its sample 0.[/dim]"
+    yield styled(
+        (
+            "↳ goes on with the curve of the stage before, over the tokens of both. Stages of one stream read on in "
+            "one order of samples; another stream begins at its sample 0.",
+            "dim",
+        )
     )
     yield ""
     for line in draw(*_drawing(schedule, stages), width=min(width, 100)):
         yield Text(line)
-    yield "[dim]Each stage has a scale of its own; under its right border are the tokens so far.[/dim]"
+    yield styled(("Each stage has a scale of its own; under its right border are the tokens so far.", "dim"))
     yield ""
     yield from _mixes(schedule)
     yield from _reading(schedule)

@@ -8,6 +8,14 @@ from tasks.report import words
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
+
+
+def styled(*pieces: str | tuple[str, str]) -> Text:
+    """A line of which some pieces, (text, style), look different: nothing that is printed is read as markup."""
+    from rich.text import Text
+
+    return Text.assemble(*pieces)
 
 
 def table(*columns: str) -> Table:

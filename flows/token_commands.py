@@ -6,10 +6,11 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from flows.options import FileOption, MfuOption, PeakOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName
+from flows.tables import styled
+from flows.terminal import Terminal
 
 tokens = typer.Typer(
     name="tokens",
@@ -17,7 +18,7 @@ tokens = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-out = Console(highlight=False)
+out = Terminal()
 
 
 @tokens.command()
@@ -158,7 +159,8 @@ def import_(
     found = take(request, pairs, tokenizer, domain, source, licence, end, out)
     statistics = found.statistics
     heldout = sum(counts["documents"] for counts in statistics["heldout"].values())
-    out.print(
+    told = (
         f"{statistics['documents']:,} documents of {statistics['tokens']:,} tokens to train on, {heldout:,} documents "
-        f"held out, {statistics['empty']:,} empty left out: [bold]{found.uri}[/bold]"
+        f"held out, {statistics['empty']:,} empty left out: "
     )
+    out.print(styled(told, (found.uri, "bold")))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flows.preset import Preset, load_preset
 from flows.request import Request
-from flows.tables import amount, table
+from flows.tables import amount, styled, table
 from tasks.tokens.sizing import Sizes, measure
 from tasks.tokens.table import Place
 from training.layout import Layout
@@ -144,10 +144,12 @@ def to_json(plan: TokenPlan) -> str:
 def render(plan: TokenPlan) -> Iterator[RenderableType]:
     """The plan for a terminal: sentences and tables."""
     last = plan.stages[-1]
-    yield f"[bold]{plan.preset}[/bold]: {amount(last.tokens_so_far)} tokens in {last.updates_so_far:,} updates"
+    tokens = amount(last.tokens_so_far)
+    yield styled((plan.preset, "bold"), f": {tokens} tokens in {last.updates_so_far:,} updates")
     yield ""
     yield _stages(plan)
-    yield "[dim]Σ: from the start of the run to the end of the stage; alone: its tokens over those of an update[/dim]"
+    told = "Σ: from the start of the run to the end of the stage; alone: its tokens over those of an update"
+    yield styled((told, "dim"))
     yield ""
     yield _files(plan)
     for one in plan.readings:
@@ -184,7 +186,7 @@ def _files(plan: TokenPlan) -> Table:
     rows.add_row("manifest.json", size(plan.manifest_bytes), "measured")
     rows.add_row("index of samples", size(plan.order_index_bytes), "computed; the state of a run is the next sample id")
     for name, held in plan.other_index_bytes.items():
-        rows.add_row(f"[dim]{name}[/dim]", f"[dim]{size(held)}[/dim]", "[dim]on every node, elsewhere[/dim]")
+        rows.add_row(name, size(held), "on every node, elsewhere", style="dim")
     return rows
 
 

@@ -11,18 +11,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
 INT4_GROUP = 32
 """Weights that share a scale along an expert's input (K2-Thinking: groups of 1 x 32)."""
 
 
+def _exact(schema: Any) -> None:
+    """Make numbers and booleans strict: pydantic takes `true` for 1, `"nan"` for a number and 1 for `true`, each of
+    which is a slip of whoever wrote it. Lists still do for tuples, and whole numbers for floats."""
+    if isinstance(schema, list | tuple):
+        for item in schema:
+            _exact(item)
+    elif isinstance(schema, dict):
+        if schema.get("type") in ("int", "float", "bool"):
+            schema["strict"] = True
+        if schema.get("type") == "float":
+            schema["allow_inf_nan"] = False
+        for key, inner in schema.items():
+            if key not in ("default", "metadata"):
+                _exact(inner)
+
+
 class Config(BaseModel):
     """A frozen record of literals that refuses unknown fields; the docstring under a field is its description."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+    # An input that was refused may hold a secret: an error's text does not repeat it.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=(), hide_input_in_errors=True
+    )
     execution_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that say how something runs and not what it is: they enter no fingerprint."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _exact(schema)
+        return schema
 
     def literals(self) -> dict[str, Any]:
         """What bears identity, as JSON-able values: every field but `execution_fields`."""

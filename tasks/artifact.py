@@ -22,7 +22,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -320,6 +320,13 @@ class Step:
         if twice:
             raise ArtifactError(f"part '{min(twice)}' is in {self.uri} and in {earlier.uri}: give it another key")
         return sorted([*parts, *theirs], key=lambda part: part["key"])
+
+    def unpublished(self, parts: Sequence[Part], statistics: Mapping[str, Any]) -> Artifact:
+        """Recorded parts to look at where there is no manifest, and may never be one. Nothing may be made of it."""
+        artifact = Artifact(self.name, self.uri, self.fingerprint, dict(statistics))
+        listed = {"parts": [asdict(part) for part in parts], "config": self.config.model_dump(mode="json")}
+        artifact.__dict__["manifest"] = listed
+        return artifact
 
     def begin(self) -> Step:
         """Start this attempt's clock, and name the attempt before any worker process could name one of its own; called

@@ -10,6 +10,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
 from expectations.gate import GateFailed, judge
+from model.visible import markdown as plain
 from tasks.artifact import Artifact, Step
 
 
@@ -37,14 +38,16 @@ def verdict(name: str, statistics: Mapping[str, Any], page: str) -> str:
     expectations = statistics["expectations"]
     failed = [expectation for expectation in expectations if not expectation["success"]]
     outcome = f"**{len(failed)} of {len(expectations)} expectations failed**" if failed else "every expectation holds"
-    lines = [f"# {name}: {outcome}", "", f"Data Docs: `{page}`", ""]
+    lines = [f"# {name}: {outcome}", "", f"Data Docs: `{page.replace('`', chr(39))}`", ""]
     for expectation in failed:
         lines += [
-            f"- **{expectation['sentence']}**: expected {expectation['expected']}, observed {expectation['observed']}. "
+            f"- **{expectation['sentence']}**: expected {plain(expectation['expected'])}, observed "
+            f"{plain(expectation['observed'])}. "
             f"{expectation['remedy'].capitalize()}."
         ]
     lines += ["", "| | Expectation | Expected | Observed |", "|---|---|---|---|"]
     for expectation in expectations:
-        cells = [str(expectation[key]).replace("|", "\\|") for key in ("sentence", "expected", "observed")]
+        # sources, languages and licences are named by the data
+        cells = [plain(str(expectation[key])) for key in ("sentence", "expected", "observed")]
         lines.append(f"| {'✓' if expectation['success'] else '✗'} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -26,6 +26,7 @@ from pydantic import Field, model_validator
 from model.config import Config
 from model.engines.engine import Price, RequestLimits
 from tasks import process
+from tasks.address import Address, Endpoint
 from tasks.artifact import Artifact, Step, cache_folder, is_local
 from tasks.progress import Progress
 from training.precision import Precision
@@ -55,7 +56,7 @@ class Execution(Config):
     """CPU processes for data stages."""
     executor: Literal["processes", "dask"] = "processes"
     """Where the jobs of curation run: in processes of this machine or on a Dask cluster (the extra `dask`)."""
-    dask_address: str | None = None
+    dask_address: Address | None = None
     """The scheduler's address, such as tls://host:8786; None starts a cluster of `workers` processes here."""
     memory_bytes: int = Field(default=1 << 30, ge=64 << 20)
     """Working memory that deduplication takes in each worker, on top of what Python and its libraries take: 64 MB at
@@ -74,9 +75,9 @@ class Execution(Config):
     precision: Precision = "auto"
     """What `auto` stands for in every `dtype` and `newton_schulz_dtype`, which do enter fingerprints: itself `auto`, it
     is the precision that the run began with, else what the device multiplies fast (docs/pretraining.md)."""
-    engine_url: str | None = None
+    engine_url: Endpoint | None = None
     """An OpenAI-compatible endpoint for rewriting (such as vLLM's); None starts the embedded llama.cpp server."""
-    judge_url: str | None = None
+    judge_url: Endpoint | None = None
     """The same for the judge of a sample's quality (`scores.judge`) and that of rewritten segments
     (`rephrase.alignment.judge`), which may be other models."""
     engine_slots: int | None = Field(default=None, ge=1)
@@ -85,7 +86,7 @@ class Execution(Config):
     """How long engines are waited for, and how often they are asked again."""
     engine_price: Price = Price()
     """What the rewriting engine charges per million tokens: for the prediction and the ledger."""
-    answers: str | None = None
+    answers: Address | None = None
     """Folder of the engines' answers, shared by all configurations, so that nothing is asked twice; None: `answers`
     under the artifacts' root (in the cache where that is remote). On a disk of this machine."""
     answers_bytes: int = Field(default=8 << 30, ge=0)

@@ -43,6 +43,10 @@ log = logging.getLogger(__name__)
 PUBLISHED = ("documents", "rejected", "contamination", "index", "removals", "passages")
 
 
+LOST = {"raw_bytes": 0, "unreadable_bytes": 0}
+"""Of a source: bytes of its files, and those of them that could not be read."""
+
+
 class CorpusError(RuntimeError):
     """A corpus that would hold nothing or whose counts do not add up."""
 
@@ -201,15 +205,7 @@ def _statistics(step: Step, read: int, served: dict[str, Any], earlier: Artifact
     Raises CorpusError where a document of the `read` ones is missing, or where there is none at all.
     """
     mine = [part for group in PUBLISHED for part in step.recorded(group)]
-    sources = {
-        name: {
-            "licence": record["source"]["licence"],
-            "domain": record["source"]["domain"],
-            "language": record["source"]["language"],
-            "origin": record["origin"],
-        }
-        for name, record in served.items()
-    }
+    sources = _described(served)
     added = _summed(mine, sources)
     if read != added["read"]:
         raise CorpusError(
@@ -222,9 +218,7 @@ def _statistics(step: Step, read: int, served: dict[str, Any], earlier: Artifact
         history = earlier.statistics["snapshots"]
     whole = _summed([*mine, *(earlier.parts() if earlier else ())], sources)
     if not whole["documents"]:
-        raise CorpusError(
-            f"no document is left of {whole['read']:,} that were read: the reasons were {whole['rejected_by_reason']}"
-        )
+        raise CorpusError(_nothing_left(step, whole["read"]))
     plain = ("documents", "bytes", "read", "rejected", "unreadable")
     config = step.config
     assert isinstance(config, CorpusConfig)
@@ -233,6 +227,53 @@ def _statistics(step: Step, read: int, served: dict[str, Any], earlier: Artifact
         # What the policy comes to: the gate asks it again by itself.
         "licence_patterns": list(patterns(config.licences)),
     }
+
+
+def _described(served: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the documents of each source have in common."""
+    return {
+        name: {
+            "licence": record["source"]["licence"],
+            "domain": record["source"]["domain"],
+            "language": record["source"]["language"],
+            "origin": record["origin"],
+        }
+        for name, record in served.items()
+    }
+
+
+def _nothing_left(step: Step, read: int) -> str:
+    """Every reason for which documents were dropped, the most frequent first, with its count and one example."""
+    counts: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], str] = {}
+    for part in step.recorded("rejected"):
+        for batch in records.batches(step.path(part)):
+            columns = (batch[name].to_pylist() for name in ("stage", "reason", "url", "value"))
+            for stage, reason, url, value in zip(*columns, strict=True):
+                counts[stage, reason] += 1
+                examples.setdefault((stage, reason), f"{url[:200]} ({value[:300]})" if value else url[:200])
+    lines = [
+        f"- {stage}, {reason}: {count:,}, such as {examples[stage, reason]}"
+        for (stage, reason), count in counts.most_common()
+    ]
+    return "\n".join(
+        [
+            f"no document is left of {read:,} that were read:",
+            *lines,
+            "Correct the source, or the rule under `corpus`; `openk2 inspect` with the same options shows more.",
+        ]
+    )
+
+
+def attempted(step: Step) -> Artifact | None:
+    """What an attempt that published nothing has recorded, to be looked at; None where it came to nothing yet."""
+    parts = [part for group in PUBLISHED for part in step.recorded(group)]
+    sources = step.inputs[0].artifact()
+    if not parts or sources is None:
+        return None
+    rules = merged(part.statistics["rules"] for part in step.recorded("candidates"))
+    statistics = _summed(parts, _described(sources_of(sources.file("sources")))) | {"rules": rules}
+    return step.unpublished(parts, statistics)
 
 
 def _tallies(step: Step, keys: Sequence[str], earlier: Artifact | None) -> dict[str, Any]:
@@ -245,7 +286,9 @@ def _tallies(step: Step, keys: Sequence[str], earlier: Artifact | None) -> dict[
 def _summed(parts: Sequence[Part], sources: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The statistics of published parts; `sources` says of each source what its documents have in common."""
     counts = {"documents": 0, "bytes": 0}
-    by_source: dict[str, dict[str, Any]] = {name: sources[name] | counts | {"read": 0} for name in sorted(sources)}
+    by_source: dict[str, dict[str, Any]] = {
+        name: sources[name] | counts | LOST | {"read": 0} for name in sorted(sources)
+    }
     by_domain: dict[str, dict[str, int]] = {}
     by_language: dict[str, dict[str, int]] = {}
     by_licence: dict[str, dict[str, int]] = {}
@@ -273,6 +316,8 @@ def _summed(parts: Sequence[Part], sources: dict[str, dict[str, Any]]) -> dict[s
             masked.update(part.statistics.get("masked", {}))
             for source, count in part.statistics["by_source"].items():
                 by_source[source]["read"] += count
+            for name in LOST.keys() & part.statistics.keys():
+                by_source[_source_of(part)][name] += part.statistics[name]
         elif group == "removals":
             cuts["passages"].update(part.statistics["spans"])
             cuts["characters"].update(part.statistics["chars"])
@@ -293,6 +338,11 @@ def _summed(parts: Sequence[Part], sources: dict[str, dict[str, Any]]) -> dict[s
         "near_duplicates": reasons["near_duplicate"],
         "exact_duplicates": reasons["exact_duplicate"],
     }
+
+
+def _source_of(part: Part) -> str:
+    """The source of a part `rejected/<source>/<nnn>`."""
+    return part.key.split("/")[1]
 
 
 def _cost(step: Step, keys: Sequence[str], reduced: float, price_per_hour: float) -> dict[str, float]:

@@ -11,6 +11,7 @@ from multiprocessing import active_children, get_context
 from typing import Any, Protocol
 
 from tasks.launch import Execution
+from tasks.logs import plain_logs
 from tasks.process import die_with_pool
 
 
@@ -48,7 +49,7 @@ class Processes:
         others = set(active_children())
         # Spawned, not forked: the parent may run threads (Prefect's do).
         spawn = get_context("spawn")
-        with ProcessPoolExecutor(min(self.workers, len(jobs)), mp_context=spawn, initializer=die_with_pool) as pool:
+        with ProcessPoolExecutor(min(self.workers, len(jobs)), mp_context=spawn, initializer=_worker) as pool:
             waiting = {pool.submit(function, *arguments): name for name, arguments in jobs.items()}
             try:
                 while waiting:
@@ -66,6 +67,11 @@ class Processes:
                 for worker in set(active_children()) - others:
                     worker.terminate()
                 raise
+
+
+def _worker() -> None:
+    die_with_pool()
+    plain_logs()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.compression import BLOCK
@@ -38,7 +39,22 @@ def passages(path: str, stream: io.BufferedIOBase, fields: Fields, limit: int) -
         if isinstance(record, dict) and isinstance(record.get(fields.text), str):
             yield fields.passage(record, str(number))
         else:
-            yield Unreadable(place, f"line {number} has no text under '{fields.text}'")
+            yield Unreadable(place, f"line {number} {_textless(record, fields.text)}")
+
+
+def _textless(record: Any, key: str) -> str:
+    """Why a line holds no text, with the keys that there are."""
+    if not isinstance(record, dict):
+        return f"has no text under '{key}': it is no object but {_kind(record)}"
+    if key in record:
+        return f"has no text under '{key}': it holds {_kind(record[key])}"
+    keys = ", ".join(f"'{str(name)[:40]}'" for name in list(record)[:12])
+    return f"has no text under '{key}' (`text_field`): its keys are {keys or 'none'}"
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def _lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes | None]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +34,7 @@ from tasks.corpus.safety.decontamination import HITS
 from tasks.corpus.safety.screen import Screen
 from tasks.corpus.sources import Source
 from tasks.corpus.split import split
+from tasks.corpus.storage import label
 
 CONTAMINATION = pa.schema(
     [pa.field("url", pa.string(), nullable=False), pa.field("source", pa.string(), nullable=False), *HITS]
@@ -65,7 +67,11 @@ def refine(step: Step, key: str, sources: Artifact, raw: Part, served: dict[str,
                 ".parquet",
                 lambda path: stream(kept, path),
                 rows=lambda: rejects.rows,
-                statistics=lambda: {**rejects.record(), "masked": dict(sorted(line.masked.items()))},
+                statistics=lambda: {
+                    **rejects.record(),
+                    **line.lost(file_sizes(sources.file(raw))),
+                    "masked": dict(sorted(line.masked.items())),
+                },
             )
         step.put(f"index/{key}", ".index", index.write, rows=kept.rows)
         if line.hits:
@@ -138,6 +144,9 @@ class Line:
         self.tally = Tally()
         self.masked: Counter[str] = Counter()
         self.hits: list[dict[str, Any]] = []
+        self.unread: dict[str, list[int]] = {}
+        """Of each file with something unreadable: rows that could not be read, and all of its rows."""
+        self._file, self._rows = "", 0
 
     def rows(self, passages: Iterator[tuple[str, Passage | Unreadable]]) -> Iterator[dict[str, Any]]:
         """One row, candidate or rejected, for every document of `passages` and for everything that held none.
@@ -153,6 +162,7 @@ class Line:
                     place, rows = self._url(path, found), self._documents(path, found)
                 for row in rows:
                     self.read += 1
+                    self._count(path, row)
                     yield row
                 place = f"what follows {place}"
         except (OSError, MemoryError):
@@ -163,6 +173,22 @@ class Line:
                 "a defect of a rule or reader: report it, and until it is mended leave the file out with the source's "
                 "`exclude`"
             ) from error
+
+    def _count(self, path: str, row: dict[str, Any]) -> None:
+        # Files come one after the other: only those with something unreadable are remembered, and the present one.
+        if path != self._file:
+            self._file, self._rows = path, 0
+        self._rows += 1
+        if row.get("stage") == records.READ:
+            self.unread.setdefault(path, [0, 0])[0] += 1
+        if path in self.unread:
+            self.unread[path][1] = self._rows
+
+    def lost(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """`raw_bytes` of the files, and `unreadable_bytes`: of each file the share of its rows that could not be read.
+        A file that is lost as a whole is one row, and counts whole."""
+        gone = sum(sizes.get(path, 0) * unread / rows for path, (unread, rows) in self.unread.items())
+        return {"raw_bytes": sum(sizes.values()), "unreadable_bytes": round(gone)}
 
     def _unreadable(self, found: Unreadable) -> Iterator[dict[str, Any]]:
         name = self.source.name
@@ -261,6 +287,14 @@ def partition_name(raw: str, snapshot: int) -> str:
     `<source>/s<snapshot>-<nnn>`."""
     source, _, number = raw.removeprefix("raw/").rpartition("/")
     return f"{source}/s{snapshot:03}-{number}" if snapshot else f"{source}/{number}"
+
+
+def file_sizes(raw: Path) -> dict[str, int]:
+    """Raw bytes of every file of one part `raw/<source>/<nnn>`, by path."""
+    if raw.suffix == ".json":
+        return {label(record["path"]): record["bytes"] for record in json.loads(raw.read_text(encoding="utf-8"))}
+    with zipfile.ZipFile(raw) as shard:
+        return {info.filename: info.file_size for info in shard.infolist()}
 
 
 def sources_of(path: Path) -> dict[str, dict[str, Any]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from model.config import Config
+from tasks.address import Address
 
 Domain = Literal["web", "code", "math", "knowledge"]
 """K2's four domains (K2 report 2.2)."""
@@ -16,26 +16,6 @@ Reading = Literal["auto", "html", "rst", "markdown", "plain", "tex", "man", "dic
 """How a file's text is read: `auto` goes by its name; `docstrings` takes the prose out of Python modules. Record files
 (JSON lines, Parquet, WARC, WET) are always read as records."""
 RECORD_BYTES_MAX = 32_000_000
-# user:password@host, and the signed or keyed addresses of S3, Azure and Google.
-_SECRET = re.compile(
-    r"://[^/?#]*:[^/?#]*@|[?&](?:x-amz-(?:signature|credential|security-token)|x-goog-signature|sig|signature|token|key"
-    r"|api_?key|access_?token|password)=",
-    re.IGNORECASE,
-)
-
-
-def _keyless(address: str) -> str:
-    """The address, which stands in identities, records and reports; ValueError where it holds a secret."""
-    if "://" in address and _SECRET.search(address):
-        raise ValueError(
-            "an address must not hold credentials: take them out and give them through the environment "
-            "(AWS_ACCESS_KEY_ID and the like)"
-        )
-    return address
-
-
-Address = Annotated[str, Field(min_length=1), AfterValidator(_keyless)]
-"""A local path or an fsspec URL."""
 
 
 class _Source(Config):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 
+from model.visible import escape
 from tasks.report import words
 
 WIDTH = 720

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from html import escape
 from pathlib import Path
 
+from model.visible import escape
 from tasks.report.blocks import (
     Block,
     Chart,

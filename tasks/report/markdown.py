@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from model.visible import markdown as plain
+from model.visible import visible
 from tasks.report.blocks import (
     Block,
     Chart,
@@ -41,7 +43,7 @@ def markdown(document: Document) -> str:
 def _block(block: Block) -> list[str]:
     match block:
         case Prose(text):
-            return [text]
+            return [_line(text)]
         case Headline(figures):
             rows = [[number, what, remark] for number, what, remark in figures]
             return _block(Table(("#", "", ""), rows))
@@ -55,26 +57,26 @@ def _block(block: Block) -> list[str]:
         case Charts(charts):
             return [line for chart in charts for line in (*_block(chart), "")]
         case Pair(titles, texts, note, _):
-            quoted = [f"**{title}**\n\n> {_quote(text)}" for title, text in zip(titles, texts, strict=True)]
-            return ["\n\n".join(quoted), *(["", note] if note else [])]
+            quoted = [f"**{_cell(title)}**\n\n> {_quote(text)}" for title, text in zip(titles, texts, strict=True)]
+            return ["\n\n".join(quoted), *(["", _line(note)] if note else [])]
         case Excerpt(title, pieces, note):
             whole = _quote("".join(piece for piece, _ in pieces))
-            return [f"**{_cell(title)}**\n\n> {whole}", *(["", note] if note else [])]
+            return [f"**{_cell(title)}**\n\n> {whole}", *(["", _line(note)] if note else [])]
         case Compared():
             return _compared(block)
         case Heat(corner, columns, rows, caption):
             cells = [[name, *("–" if cell is None else cell[1] for cell in row)] for name, row in rows]
             return _block(Table((corner, *(f"#{name}" for name in columns)), cells, caption))
         case Code(text, caption):
-            fence = "`" * 3 if "```" not in text else "`" * 5
-            return [fence, text, fence, *(["", caption] if caption else [])]
+            fence = "`" * (1 + max([2, *(len(run) for run in re.findall("`+", text))]))
+            return [fence, visible(text), fence, *(["", caption] if caption else [])]
         case Graph(_, mermaid, caption):
             return ["```mermaid", mermaid, "```", "", caption]
         case Problem(text):
-            return [f"**Not shown:** {text}"]
+            return [f"**Not shown:** {_line(text)}"]
         case Fold(title, blocks):
             inner = [line for block in blocks for line in (*_block(block), "")]
-            return [f"<details><summary>{title}</summary>", "", *inner, "</details>"]
+            return [f"<details><summary>{_line(title)}</summary>", "", *inner, "</details>"]
 
 
 def _compared(block: Compared) -> list[str]:
@@ -90,10 +92,12 @@ def _compared(block: Compared) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    if isinstance(text, Verbatim):
-        text = re.sub(r"([\\`*_\[\]#])", r"\\\1", text).replace("<", "&lt;")
-    return text.replace("|", "\\|").replace("\n", " ")
+    return plain(text) if isinstance(text, Verbatim) else visible(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _line(text: str) -> str:
+    return plain(text) if isinstance(text, Verbatim) else text
 
 
 def _quote(text: str) -> str:
-    return text.replace("<", "&lt;").replace("\n", "\n> ")
+    return "\n> ".join(plain(line) for line in text.split("\n"))

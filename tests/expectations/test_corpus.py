@@ -92,3 +92,34 @@ def test_reject_without_a_reason(tmp_path, blocked):
 def test_empty_corpus_is_refused_not_passed_over(tmp_path, blocked):
     failed = failures(blocked(CORPUS_GATE, corpus(tmp_path, lambda f: f.head(0))))
     assert {"whole.documents", "whole.bytes", "domains.documents"} <= failed
+
+
+def by_source(**counts: dict[str, int]) -> dict[str, dict[str, int]]:
+    """What the corpus stage says of the sources that the fixture's documents are of, and of others."""
+    names = ("web-en", "code-en", "math-en", "knowledge-en", "knowledge-zh")
+    return {name: {"raw_bytes": 1000, "unreadable_bytes": 0} for name in names} | counts
+
+
+def test_a_source_that_gave_nothing_is_refused_by_name(tmp_path, blocked):
+    failure = blocked(CORPUS_GATE, corpus(tmp_path, by_source=by_source(letters={"raw_bytes": 10, "documents": 0})))
+    assert failures(failure) == {"sources.documents"}
+    assert "letters 0 documents" in str(failure)
+
+
+@pytest.mark.parametrize(("lost", "fails"), [(500, False), (501, True), (1000, True)])
+def test_a_source_whose_bytes_are_mostly_unreadable_is_refused_by_name(tmp_path, lost, fails, blocked, passed):
+    """One lost file is one unreadable record of dozens, and may be all that there was."""
+    gate = CORPUS_GATE.model_copy(update={"unreadable": 0.5})
+    stated = by_source(**{"math-en": {"raw_bytes": 1000, "unreadable_bytes": lost}})
+    if not fails:
+        passed(gate, corpus(tmp_path, by_source=stated))
+        return
+    failure = blocked(gate, corpus(tmp_path, by_source=stated))
+    assert failures(failure) == {"sources.unreadable_share"}
+    assert "math-en" in str(failure)
+
+
+def test_many_raw_bytes_that_are_unreadable_are_refused_whatever_the_records(tmp_path, blocked):
+    stated = by_source(**{"math-en": {"raw_bytes": 4000, "unreadable_bytes": 1900}})
+    failure = blocked(CORPUS_GATE, corpus(tmp_path, by_source=stated))
+    assert failures(failure) == {"whole.unreadable_bytes_share"}

@@ -36,6 +36,19 @@ def test_a_missing_or_unreadable_file_is_named():
     assert "secret" in sentence(PermissionError(errno.EACCES, "Permission denied", "/secret"))
 
 
+@pytest.mark.parametrize("number", [errno.ENOTDIR, errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_root_that_cannot_be_written_says_what_to_do(number):
+    told = sentence(OSError(number, "no", "/data/x"))
+    assert told.startswith("/data/x: ")
+    assert "--root" in told
+
+
+def test_no_sentence_repeats_a_secret():
+    told = sentence(RuntimeError("GET https://me:geheim@host/a?token=geheim timed out"))
+    assert "geheim" not in told
+    assert "host/a" in told
+
+
 def test_what_nobody_foresaw_says_its_kind_and_how_to_see_more():
     told = sentence(ZeroDivisionError("division by zero"))
     assert "ZeroDivisionError: division by zero" in told

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from expectations.config import CorpusGate, TokensGate
 from flows.dag import dag
 from flows.preset import PresetError, load_preset
 from flows.request import PresetName, Request
@@ -92,8 +93,28 @@ def test_a_preset_of_ones_own_drops_what_the_gate_need_not_find(tmp_path):
     assert gate.domains == {"knowledge": 0.02}
     assert gate.languages == {"en": 0.3}
     mine.write_text("extends: test\ngates: {corpus: {languages: {en: null, zh: null}}}\n")
-    with pytest.raises(PresetError, match=r"gates\.corpus\.languages"):
-        load_preset(Request(preset_file=str(mine)))
+    assert load_preset(Request(preset_file=str(mine))).gates.corpus.languages == {}
+
+
+FOLDER = "{name: notes, kind: folder, path: x, domain: knowledge, language: en, licence: MIT}"
+
+
+@pytest.mark.parametrize("base", ["laptop", "test", "library"])
+def test_a_preset_with_sources_of_its_own_inherits_no_expectations_of_others(base, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"extends: {base}\nsources:\n  sources: [{FOLDER}]\n")
+    gates = load_preset(Request(preset_file=str(mine))).gates
+    assert gates.corpus == CorpusGate()
+    assert gates.tokens == TokensGate()
+    assert (gates.rewrites.documents, gates.rewrites.segments) == (0, 0)
+    # what is expected of the rewriter is the recipe's, not the sources'
+    assert gates.rewrites.refused == load_preset(Request(preset=PresetName(base))).gates.rewrites.refused
+    # its own it keeps, and hands on to those that extend it
+    mine.write_text(f"extends: {base}\nsources:\n  sources: [{FOLDER}]\ngates: {{corpus: {{documents: 7}}}}\n")
+    (tmp_path / "more.yaml").write_text("extends: mine\npretrain: {seed: 5}\n")
+    for name in ("mine", "more"):
+        gate = load_preset(Request(preset_file=str(tmp_path / f"{name}.yaml"))).gates.corpus
+        assert gate == CorpusGate(documents=7)
 
 
 def test_extends_finds_the_presets_that_come_with_openk2(tmp_path):
@@ -112,7 +133,7 @@ def test_a_preset_that_extends_itself_is_refused(tmp_path):
 def test_a_file_that_is_no_yaml_is_refused(tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [1\n")
-    with pytest.raises(PresetError, match=r"broken\.yaml could not be read as YAML: line 2, column 1: [^\n]*$"):
+    with pytest.raises(PresetError, match=r"broken\.yaml, line 2 is not YAML that can be read: [^\n]*$"):
         load_preset(Request(preset_file=str(broken)))
 
 

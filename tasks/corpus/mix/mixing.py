@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from model.visible import markdown as plain
 from tasks.artifact import Artifact, ArtifactError, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
@@ -73,11 +74,13 @@ def build(
 def _named(config: MixConfig, corpus: Artifact, scores: Artifact) -> None:
     """Refuse names that nothing has."""
     held = corpus.statistics
+    # A bucket may be empty: where the classifier had too few examples no document is in any of those that are named.
+    buckets = {*scores.statistics["by_bucket"], *scores.manifest["config"].get("buckets", ())}
     for field, names, known in (
         ("domains", config.domains, held["by_domain"]),
         ("sources", config.sources, held["by_source"]),
         ("source_epochs", config.source_epochs, held["by_source"]),
-        ("buckets", config.buckets, scores.statistics["by_bucket"]),
+        ("buckets", config.buckets, buckets),
     ):
         if unknown := sorted(set(names) - set(known)):
             raise MixError(f"`mix.{field}` names '{unknown[0]}', and there are: {', '.join(sorted(known))}")
@@ -213,7 +216,7 @@ def markdown(rations: list[Ration]) -> str:
             f"{ration.share:.2%}",
             ration.reason,
         ]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
     return "# The mix\n\n" + "\n".join(lines) + "\n"
 
 

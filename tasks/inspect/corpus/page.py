@@ -6,13 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from model.visible import flat, visible
 from tasks.artifact import Artifact
 from tasks.inspect.corpus.catalogue import explanation, stage_sentence
 from tasks.inspect.corpus.evidence import evidence, pieces
 from tasks.inspect.corpus.overview import Inspection, Route, Rule, inspect
 from tasks.inspect.corpus.rejects import Sample, Selection, heads
 from tasks.inspect.corpus.terminal import said
-from tasks.inspect.visible import flat, visible
 from tasks.report import figures, html, words
 from tasks.report.blocks import Block, Charts, Document, Excerpt, Fold, Headline, Pair, Prose, Section, Table, Verbatim
 

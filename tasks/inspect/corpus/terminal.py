@@ -12,13 +12,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from model.visible import flat, visible
 from tasks.inspect import terminal
 from tasks.inspect.corpus.catalogue import explanation, stage_sentence
 from tasks.inspect.corpus.evidence import evidence, pieces
 from tasks.inspect.corpus.overview import Inspection, Route, Rule
 from tasks.inspect.corpus.rejects import Sample
 from tasks.inspect.terminal import KEPT, REFUSED
-from tasks.inspect.visible import flat, visible
 from tasks.report import words
 
 ROUTE = 7  # characters of a route's name in the overview

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from model.visible import flat, visible
 from tasks.inspect.rewrites.attempts import Attempt, Cell, Scores, Survey
 from tasks.inspect.rewrites.difference import Piece, difference
 from tasks.inspect.rewrites.limits import Limit, Limits
 from tasks.inspect.rewrites.terminal import threshold
-from tasks.inspect.visible import flat, visible
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Chart, Compared, Heat, Score, Table, Verbatim
 

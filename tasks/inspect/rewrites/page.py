@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from model.visible import flat, visible
 from tasks.artifact import Artifact
 from tasks.inspect.rewrites.attempts import Cell, Scores, Selection, Survey, known, survey
 from tasks.inspect.rewrites.blocks import LEGEND, compared, histogram, plain, rates
 from tasks.inspect.rewrites.limits import Limits, sentence
 from tasks.inspect.rewrites.terminal import ACTIONS, threshold
 from tasks.inspect.rewrites.whole import Whole
-from tasks.inspect.visible import flat, visible
 from tasks.report import html, words
 from tasks.report.blocks import (
     Block,

@@ -15,13 +15,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from model.visible import flat, visible
 from tasks.artifact import Artifact
 from tasks.inspect.rewrites.attempts import Attempt, Cell, Scores, Survey, known
 from tasks.inspect.rewrites.difference import Piece, difference
 from tasks.inspect.rewrites.limits import ENGINE, Limit, Limits, sentence
 from tasks.inspect.rewrites.whole import Whole
 from tasks.inspect.terminal import KEPT, REFUSED, sparkline
-from tasks.inspect.visible import flat, visible
 from tasks.report import words
 
 BESIDE = 100

@@ -126,9 +126,10 @@ class Figures:
     refused_by: dict[str, int]
     """Check -> true pairs that it is the first to refuse."""
 
-    def broken(self) -> list[str]:
-        """Promises that do not hold, in words."""
-        shares = [(f"{kind}: %s refused", self.recall.get(kind), target) for kind, target in TARGETS.items()]
+    def broken(self, whole: bool = True) -> list[str]:
+        """Promises that do not hold, in words; of a stack that is not `whole` only what it accepts is held to one."""
+        refused = TARGETS if whole else {}
+        shares = [(f"{kind}: %s refused", self.recall.get(kind), target) for kind, target in refused.items()]
         shares.append(("true pairs: %s accepted", self.acceptance, TARGET_TRUE))
         return [
             f"{told % f'{100 * share.value:.1f} %'}, {100 * target:.0f} % promised"

@@ -31,11 +31,14 @@ class Outcome:
     groups: dict[str, Figures] = field(default_factory=dict)
     """`tune`, `test` and, where there is real text, `corpus`."""
     tuned: Sequence[Tuned] = ()
+    left_out: tuple[str, ...] = ()
+    """Checks that were not asked."""
 
     @property
     def broken(self) -> list[str]:
-        """Promises that do not hold on the half that is reported."""
-        return self.groups[REPORTED].broken() if REPORTED in self.groups else []
+        """Promises that do not hold on the half that is reported. They are the whole stack's: what some checks refuse
+        without the others breaks none, what they accept does."""
+        return self.groups[REPORTED].broken(whole=not self.left_out) if REPORTED in self.groups else []
 
 
 def outcome(
@@ -44,12 +47,13 @@ def outcome(
     real: Sequence[Result] = (),
     corpus: str = "",
     budget: float = 0.01,
+    left_out: tuple[str, ...] = (),
 ) -> Outcome:
     """Everything that the results say."""
     groups = {half: figures(some) for half in ("tune", "test") if (some := [r for r in results if r.case.half == half])}
     if real:
         groups["corpus"] = figures(real)
-    return Outcome(config, results, real, corpus, budget, groups, tune(results, config, budget))
+    return Outcome(config, results, real, corpus, budget, groups, tune(results, config, budget), left_out)
 
 
 def data(found: Outcome) -> dict[str, Any]:
@@ -61,6 +65,7 @@ def data(found: Outcome) -> dict[str, Any]:
         "alignment": found.config.model_dump(mode="json"),
         "promised": {"true": TARGET_TRUE, **TARGETS},
         "broken": found.broken,
+        "left_out": list(found.left_out),
         "groups": {name: _figures(some) for name, some in found.groups.items()},
         "thresholds": [
             {

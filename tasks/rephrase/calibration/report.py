@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tasks.inspect.visible import flat, visible
+from model.visible import flat, visible
 from tasks.rephrase.calibration.cases import TRUE
 from tasks.rephrase.calibration.corruptions import KINDS
 from tasks.rephrase.calibration.figures import ALL, TARGET_TRUE, TARGETS, Share
@@ -47,6 +47,8 @@ def _document(found: Outcome, sections: Sequence[Section]) -> Document:
         ),
     ]
     broken = f" **Not kept: {'; '.join(found.broken)}.**" if found.broken else " Every promise is kept."
+    if found.left_out:
+        broken = f" Left out were {', '.join(found.left_out)}: what is promised of corruptions was not judged."
     real = f", and {len({r.case.id for r in found.real})} segments of {flat(found.corpus)}" if found.real else ""
     return Document(
         title="How well the alignment check tells a faithful rewrite from a corrupted one",

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tasks.inspect.visible import visible
+from model.visible import visible
 from tasks.rephrase.calibration.cases import TRUE
 from tasks.rephrase.calibration.figures import ALL, TARGET_TRUE, TARGETS, Figures, Share
 from tasks.rephrase.calibration.measure import Result
@@ -38,7 +38,7 @@ def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[Renderab
         else "; no corpus is published, so no real text was asked"
     )
     yield ""
-    yield stack(found.groups, whole)
+    yield stack(found.groups, whole, promised=not found.left_out)
     if half in found.groups:
         figures = found.groups[half]
         if whole:
@@ -47,28 +47,35 @@ def overview(found: Outcome, half: str, whole: bool = True) -> Iterator[Renderab
         yield groups(figures)
     if found.tuned and whole:
         yield ""
-        yield f"[bold]Thresholds[/bold] that refuse at most {100 * found.budget:g} % of the tune half's true pairs"
+        limit = f" that refuse at most {100 * found.budget:g} % of the tune half's true pairs"
+        yield Text.assemble(("Thresholds", "bold"), limit)
         yield thresholds(found)
     yield ""
     for sentence in found.broken:
         yield Text(f"Broken on the test half: {sentence}", style="red")
-    if not found.broken and "test" in found.groups:
+    if found.left_out:
+        yield (
+            f"Left out: {', '.join(found.left_out)}, which ask the network. What is promised of corruptions holds for "
+            "the whole stack and was not judged: run without --cheap for that."
+        )
+    elif not found.broken and "test" in found.groups:
         yield Text("Every promise holds on the test half.", style="green")
 
 
 def _single(figures: Figures, half: str) -> Iterator[RenderableType]:
     yield ""
-    yield f"[bold]Each check[/bold] on the {half} half: per cent refused (stack*: where the true rewrite passes)"
+    told = f" on the {half} half: per cent refused (stack*: where the true rewrite passes)"
+    yield Text.assemble(("Each check", "bold"), told)
     yield checks(figures)
     if idle := [check.check for check in figures.checks if check.idle]:
-        yield f"[dim]nothing refused by {', '.join(idle)}[/dim]"
+        yield Text(f"nothing refused by {', '.join(idle)}", style="dim")
     yield ""
-    yield "[bold]AUC[/bold] of scores; left out is what tells nothing apart"
+    yield Text.assemble(("AUC", "bold"), " of scores; left out is what tells nothing apart")
     yield areas(figures)
 
 
-def stack(groups: dict[str, Figures], whole: bool = True) -> Table:
-    """Acceptance of true pairs and recall of each kind, a column a half, beside what is promised."""
+def stack(groups: dict[str, Figures], whole: bool = True, promised: bool = True) -> Table:
+    """Acceptance of true pairs and recall of each kind, a column a half, beside what is promised of it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("the whole stack", no_wrap=True)
     table.add_column("promised", justify="right")
@@ -79,7 +86,7 @@ def stack(groups: dict[str, Figures], whole: bool = True) -> Table:
     _row(table, "true pairs accepted", TARGET_TRUE, [found.acceptance for found in groups.values()])
     for kind in dict.fromkeys(kind for found in groups.values() for kind in found.recall):
         shares = [found.recall.get(kind, Share(0, 0)) for found in groups.values()]
-        _row(table, f"{kind} refused", TARGETS.get(kind), shares)
+        _row(table, f"{kind} refused", TARGETS.get(kind) if promised else None, shares)
     _row(table, "refused that is corrupted", None, [found.precision for found in groups.values()])
     if whole:
         cells = [cell for found in groups.values() for cell in (_area(found.auc[ALL]), "", "")]

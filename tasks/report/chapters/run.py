@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 import yaml
 
+from model.visible import escape
 from tasks.artifact import NotReady, Step
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Code, Fold, Graph, Table

@@ -12,6 +12,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +20,7 @@ from tasks.artifact import Artifact, Step
 from tasks.corpus import partition
 from tasks.corpus.acquire import acquire
 from tasks.corpus.config import CorpusConfig, SourcesConfig
-from tasks.corpus.curation import CorpusError, curate
+from tasks.corpus.curation import CorpusError, attempted, curate
 from tasks.corpus.executor import Executor, executor
 from tasks.corpus.records import DOCUMENT, REJECTED, document_id
 from tasks.launch import Execution
@@ -225,3 +226,52 @@ def test_a_killed_process_continues_to_the_same_bytes(tmp_path, folder, corpus):
     _, step = steps(root, folder)
     assert step.artifact() is None
     assert run(root, folder).manifest["content"] == corpus.manifest["content"]
+
+
+def folder_step(root: Path, folder: Path, **source: object) -> tuple[Step, Step]:
+    shared = {"name": "notes", "kind": "folder", "language": "en", "licence": "MIT", "domain": "web"}
+    config = SourcesConfig(sources=[{**shared, "path": str(folder), **source}])
+    sources = Step("sources", config, str(root), code="a", leaf=True)
+    return sources, Step("corpus", CorpusConfig(), str(root), (sources,), code="b")
+
+
+def test_where_nothing_is_left_every_reason_is_told_with_an_example(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = [json.dumps({"body": sentences(seed), "title": "x"}) for seed in range(30)]
+    (folder / "a.jsonl").write_text("\n".join(lines))
+    (folder / "b.txt").write_text("short")
+    (folder / "c.txt").write_bytes(bytes(range(256)) * 20)
+    (folder / "d.xyz").write_text("x")
+    sources, corpus = folder_step(tmp_path / "root", folder)
+    with pytest.raises(CorpusError) as told:
+        curate(corpus, acquire(sources, tmp_path))
+    text = str(told.value)
+    assert "no document is left of 33 that were read" in text
+    assert "read, unreadable: 31, such as notes:a.jsonl#1" in text
+    assert "no text under 'text' (`text_field`): its keys are 'body', 'title'" in text
+    assert "quality, too_short: 1, such as notes:b.txt (5)" in text
+    assert "extract, no_reader: 1, such as notes:d.xyz" in text
+    # and what it recorded can be looked at
+    seen = attempted(corpus)
+    assert seen is not None
+    assert (seen.statistics["documents"], seen.statistics["unreadable"]) == (0, 31)
+    assert len(rows(seen, "rejected")) == 33
+
+
+def test_a_lost_file_counts_by_its_bytes(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for seed in range(4):
+        (folder / f"{seed}.txt").write_text(sentences(seed))
+    table = pa.table({"text": [sentences(seed, 40) for seed in range(10, 90)]})
+    pq.write_table(table, folder / "all.parquet")
+    whole = (folder / "all.parquet").read_bytes()
+    (folder / "all.parquet").write_bytes(whole[: len(whole) // 2])
+    half = [json.dumps({"text": sentences(seed)}) if seed % 2 else "{" + " " * 300 for seed in range(100, 120)]
+    (folder / "half.jsonl").write_text("\n".join(half))
+    sources, corpus = folder_step(tmp_path / "root", folder)
+    found = curate(corpus, acquire(sources, tmp_path)).statistics["by_source"]["notes"]
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert found["raw_bytes"] == sum(sizes.values())
+    assert found["unreadable_bytes"] == sizes["all.parquet"] + round(sizes["half.jsonl"] / 2)

@@ -196,6 +196,9 @@ def test_a_classifier_that_is_chance_is_refused_where_the_mix_asks_for_more(made
     with pytest.raises(MixError, match="no classifier was trained"):
         without.mix(MixConfig(auc=0.6))
     assert set(copies(without.mix(MixConfig()).require()).values()) == {1}
+    # nor is a bucket that nothing is in an unknown one: a small corpus has too few examples for a classifier
+    bucketed = without.mix(MixConfig(buckets={"low": 0.5, "high": 1.1}, epochs=2)).require()
+    assert set(copies(bucketed).values()) == {1}
 
 
 def test_a_mix_of_another_corpus_is_refused(made: Made, tmp_path: Path) -> None:

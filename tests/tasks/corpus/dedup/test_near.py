@@ -15,7 +15,7 @@ from tasks.corpus.codepoints import rolling, token_hashes
 from tasks.corpus.dedup.components import Components
 from tasks.corpus.dedup.config import NearConfig
 from tasks.corpus.dedup.minhash import agreement, banding, sign, signatures
-from tasks.corpus.dedup.near import distinct, near_duplicates, pairs, similarity
+from tasks.corpus.dedup.near import distinct, near_duplicates, pairs, similarity, verify
 
 NEAR = NearConfig()
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "r", "st", "l")]
@@ -75,6 +75,21 @@ def test_the_longest_of_a_chain_survives_and_similarity_is_the_true_one():
     (found,) = near_duplicates([one, longer], NEAR)
     assert (found.index, found.survivor) == (0, 1)
     assert found.similarity == pytest.approx(true_jaccard(one, longer), abs=1e-3)
+
+
+@pytest.mark.parametrize(("apart", "joined"), [(10, True), (11, False)])
+def test_a_pair_at_exactly_the_threshold_is_a_duplicate(apart, joined):
+    """One is a beginning of the other: 40 shingles of 40 + `apart` are shared, 0.8 for 10 and just below it for 11."""
+    words = [f"w{number}" for number in range(44 + apart)]
+    texts = [" ".join(words[:44]), " ".join(words)]
+    assert (true_jaccard(*texts) == 0.8) is joined
+    signed = sign(texts, NEAR)
+    starts = np.array([0, *np.cumsum(np.diff(signed.starts))])
+    components = Components(2)
+    verify(np.array([[0, 1]]), components, *distinct(signed.shingles, starts, np.arange(2)), NEAR.threshold)
+    assert (len(set(components.roots().tolist())) == 1) is joined
+    # and through the whole of it, with a banding that lets no pair at the threshold go by
+    assert (near_duplicates(texts, NearConfig(recall=0.999999)) != []) is joined
 
 
 def test_texts_without_words_are_like_no_other():

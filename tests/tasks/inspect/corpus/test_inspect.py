@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.inspection import InspectError, Wanted, show
 from flows.request import Request
+from model.visible import flat, visible
 from tasks.inspect.corpus import kept, overview, terminal
 from tasks.inspect.corpus.evidence import evidence, merged, pieces
 from tasks.inspect.corpus.page import build
 from tasks.inspect.corpus.rejects import Histogram, Selection, heads, survey
-from tasks.inspect.visible import flat, visible
 from tests.tasks.inspect.corpus import data
 from tests.tasks.inspect.hostility import CONTROL, Elements
 

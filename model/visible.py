@@ -1,7 +1,12 @@
-"""Hostile text made fit to look at: what a terminal or a browser would obey is shown instead."""
+"""Hostile text made fit to look at: what a terminal, a browser or a reader of markdown would obey is shown instead.
+
+Outlets use nothing else: `flows.terminal` for terminals, `escape` for HTML and SVG, `markdown` for Prefect artifacts.
+"""
 
 from __future__ import annotations
 
+import html
+import re
 import unicodedata
 
 # Controls, formats (bidirectional overrides, zero-width characters, tags), surrogates, private use, unassigned, and the
@@ -24,6 +29,18 @@ def flat(text: str, most: int = 0) -> str:
     """The same on one line, white space run together, cut to `most` characters where given."""
     line = visible(" ".join(text.split()))
     return line if not most or len(line) <= most else f"{line[: most - 1]}…"
+
+
+def escape(text: str, quote: bool = True) -> str:
+    """`text` for HTML or SVG: visible, and none of it markup."""
+    return html.escape(visible(text), quote)
+
+
+def markdown(text: str) -> str:
+    """`text` for one line of markdown or one cell of its tables: visible, and none of it markup, HTML or a link."""
+    line = re.sub(r"([\\`*_{}\[\]#|!~])", r"\\\1", flat(text))
+    # a bare address would become a link by itself
+    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
 
 
 def _shown(character: str) -> str:
