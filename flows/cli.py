@@ -77,17 +77,18 @@ def run(
     - `openk2 run tokens --set mix.epochs=2`: another mix, from the corpus that is there.
     """
     from flows.dag import dag
+    from model import storage
 
     request = request_of(preset, root, preset_file, overrides)
     plan = dag(request)
-    if stage is None and plan.done() and (page := _page(root)).exists():
+    if stage is None and plan.done() and storage.exists(page := _page(root)):
         out.print(f"Everything is up to date: nothing to do. The report: [bold]{page}[/bold]")
         return
     began = time.monotonic()
     with _alone(root):
         result = _run(request, stage)
     out.print(f"Done in {clock(time.monotonic() - began)}: [bold]{result.name}[/bold] {result.uri}")
-    if (page := _page(root)).exists():
+    if storage.exists(page := _page(root)):
         out.print(f"The report: [bold]{page}[/bold]")
 
 
@@ -422,8 +423,8 @@ def fetch(
     out.print(f"sources: {len(artifact.parts())} in {artifact.uri}")
 
 
-def _page(root: str) -> Path:
-    return Path(root) / "report.html"
+def _page(root: str) -> str:
+    return f"{root.rstrip('/')}/report.html"
 
 
 @contextmanager
