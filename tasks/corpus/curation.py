@@ -75,12 +75,13 @@ def curate(
     find(step, keys, executor, (earlier,) if earlier else (), memory_bytes)
     reduced = _cpu_seconds() - began
     _finish_all(step, keys, executor)
-    acquired = "rejected/acquired" + (f"/{len(versions) - 1}" if earlier else "")
+    of_snapshot = f"/{len(versions) - 1}" if earlier else ""
+    acquired, passages = f"rejected/acquired{of_snapshot}", f"passages{of_snapshot}"
     if step.part(acquired) is None:
         _reject_unreadable(step, acquired, sources)
     read, contaminated = _read(step, keys, sources, earlier)
     published = [f"{group}/{key}" for group in PUBLISHED for key in keys]
-    published += [f"contamination/{key}" for key in contaminated] + [acquired, "passages"]
+    published += [f"contamination/{key}" for key in contaminated] + [acquired, passages]
     statistics = _statistics(step, published, served, earlier) | {"rules": _tallies(step, keys, earlier)}
     balance = Balance("documents", taken=read, out="documents", rejected="rejected")
     return step.publish(statistics, published, balance, _cost(step, keys, reduced, price_per_hour), earlier)

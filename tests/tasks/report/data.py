@@ -70,7 +70,7 @@ def publish(root: Path, until: str = "evaluation") -> list[Step]:
         statistics = STATISTICS[step.name]() if step.name in STATISTICS else {"bytes": 61_000_000}
         for key, (suffix, content) in PARTS.get(step.name, dict)().items():
             step.put(key, suffix, lambda path, content=content: write(path, content))
-        step.publish(statistics, {"money": 0.01})
+        step.publish(statistics, cost={"money": 0.01})
         if step.name == until:
             break
     return found
