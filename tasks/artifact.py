@@ -35,6 +35,11 @@ from model import storage
 from model.config import Config
 from model.storage import is_local, local_path
 from tasks.accounts import Balance, fault
+from tasks.part import ArtifactError as ArtifactError
+from tasks.part import Part as Part
+from tasks.part import cache_folder as cache_folder
+from tasks.part import checked, rows_in
+from tasks.part import sha256_file as sha256_file
 
 log = logging.getLogger(__name__)
 
@@ -43,35 +48,10 @@ FULL = 1 << 20  # a disk with fewer bytes free is full
 PACKAGES = ("openk2", "polars", "pyarrow", "torch", "tokenizers", "transformers", "prefect", "great-expectations")
 
 
-class ArtifactError(RuntimeError):
-    """Stored data that is missing, altered or incomplete; the message names the file and what to do."""
-
-
 def digest(value: Any) -> str:
     """sha256 of a JSON-able value in canonical form (sorted keys, no spaces, UTF-8)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def sha256_file(path: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@dataclass(frozen=True)
-class Part:
-    """One written file of an artifact."""
-
-    key: str
-    """Its name within the artifact, such as `documents/web-0003`; `/` groups parts."""
-    path: str
-    """Where it lies, relative to the artifact's uri; the name carries the start of its sha256. `../<fingerprint>/...`
-    where an earlier version of the artifact holds it."""
-    sha256: str
-    bytes: int
-    rows: int
-    statistics: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,7 +90,7 @@ class Artifact:
             if not found:
                 raise ArtifactError(f"{self.uri} has no part '{part}': it lists {len(self.parts())} others")
             part = found[0]
-        return _checked(self.uri, part)
+        return checked(self.uri, part)
 
     @classmethod
     def load(cls, uri: str) -> Artifact:
@@ -219,7 +199,7 @@ class Step:
 
     def path(self, part: Part) -> Path:
         """The local path of a recorded part, its sha256 checked."""
-        return _checked(self.uri, part)
+        return checked(self.uri, part)
 
     def put(
         self,
@@ -260,7 +240,7 @@ class Step:
                 path=f"parts/{key}.{sha256[:12]}{suffix}",
                 sha256=sha256,
                 bytes=local.stat().st_size,
-                rows=_rows_in(local, rows() if callable(rows) else rows, f"{self.uri}/parts/{key}"),
+                rows=rows_in(local, rows() if callable(rows) else rows, f"{self.uri}/parts/{key}"),
                 statistics=dict((statistics() if callable(statistics) else statistics) or {}),
             )
             storage.move_in(local, f"{self.uri}/{part.path}")
@@ -391,9 +371,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-# Clocks and checked files are state of the process on purpose: they die with the attempt.
+# Clocks are state of the process on purpose: they die with the attempt.
 _BEGAN: dict[str, float] = {}
-_VERIFIED: set[tuple[str, str, int]] = set()
 
 
 def _attempt() -> str:
@@ -403,12 +382,6 @@ def _attempt() -> str:
 
 def _flat(key: str) -> str:
     return key.replace("/", "--")
-
-
-def cache_folder() -> Path:
-    """Where fetched files are kept: $OPENK2_CACHE, or openk2's folder in the user's cache."""
-    base = os.environ.get("OPENK2_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "openk2"
-    return Path(base)
 
 
 @contextmanager
@@ -445,6 +418,11 @@ def _read_json(url: str) -> Any:
         raise ArtifactError(f"{url} is not valid JSON ({error}): it was altered; delete it and run again") from error
 
 
+def _beside(artifact: Artifact, part: Part) -> str:
+    """The path of a part as versions beside `artifact` list it."""
+    return part.path if part.path.startswith("../") else f"../{artifact.fingerprint}/{part.path}"
+
+
 def _content(parts: Sequence[Mapping[str, Any]]) -> str:
     return digest([[part["key"], part["sha256"]] for part in parts])
 
@@ -475,70 +453,6 @@ def _lacking(uri: str, lost: Sequence[str], total: int) -> ArtifactError:
 @cache
 def _warn_once(message: str) -> None:
     log.warning("%s", message)
-
-
-def _rows_in(file: Path, stated: int | None, place: str) -> int:
-    """The rows of a part: what a Parquet file itself says, and whoever wrote it must not contradict; else `stated`."""
-    if file.suffix != ".parquet":
-        return stated or 0
-    import pyarrow.parquet as pq  # here: it takes longer to load than most of what only looks at manifests
-
-    rows: int = pq.read_metadata(file).num_rows
-    if stated is not None and stated != rows:
-        raise ArtifactError(f"{place} has {rows:,} rows where {stated:,} were written: a defect; please report it")
-    return rows
-
-
-def _beside(artifact: Artifact, part: Part) -> str:
-    """The path of a part as versions beside `artifact` list it."""
-    return part.path if part.path.startswith("../") else f"../{artifact.fingerprint}/{part.path}"
-
-
-def _holder(uri: str, part: Part) -> tuple[str, str]:
-    """(the uri of the version that holds a part of the artifact at `uri`, the part's path in there)."""
-    path = part.path
-    if path.startswith("../"):
-        fingerprint, _, path = path.removeprefix("../").partition("/")
-        uri = f"{uri.rpartition('/')[0]}/{fingerprint}"
-    if not path.startswith("parts/") or ".." in path.split("/") or uri.endswith("/.."):
-        raise ArtifactError(f"{uri} lists a part at '{part.path}', which is outside of it: its manifest was altered")
-    return uri, path
-
-
-def _checked(listed: str, part: Part) -> Path:
-    uri, place = _holder(listed, part)
-    if is_local(uri):
-        path = local_path(uri) / place
-        if not path.exists():
-            raise ArtifactError(f"{path} is listed but missing: delete {uri} and run its stage again")
-        _check(path, part, uri, str(path))
-        return path
-    path = cache_folder() / "parts" / part.sha256[:2] / f"{part.sha256}{Path(place).suffix}"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            storage.fetch(f"{uri}/{place}", partial)
-            _check(partial, part, uri, f"{uri}/{place}")  # before it has the name by which others find it
-            partial.replace(path)
-        except FileNotFoundError:
-            raise ArtifactError(f"{uri}/{place} is listed but missing: delete {uri} and run its stage again") from None
-        finally:
-            partial.unlink(missing_ok=True)
-    return path
-
-
-def _check(path: Path, part: Part, uri: str, name: str) -> None:
-    """ArtifactError unless `path` has the bytes of `part`; each file is read once per process."""
-    key = (str(path), part.sha256, path.stat().st_mtime_ns)
-    if key in _VERIFIED:
-        return
-    if path.stat().st_size != part.bytes or sha256_file(path) != part.sha256:
-        raise ArtifactError(
-            f"{name} has not the bytes its manifest lists (sha256 {part.sha256[:12]}...): it was altered or cut; "
-            f"delete {uri} and run its stage again"
-        )
-    _VERIFIED.add(key)
 
 
 def iter_manifests(root: str) -> Iterator[Artifact]:
