@@ -69,6 +69,12 @@ def test_the_numbers_that_matter_are_said(whole):
     assert "It ended on 4 ranks (expert 2, pipeline 2). Spikes that it went round: 1." in page
 
 
+def test_where_the_rows_went_is_said(whole):
+    for text in whole:
+        for number in ("4,321", "4,000", "300", "21"):
+            assert number in text.partition("Where the rows of each step went")[2], number
+
+
 def test_text_of_models_and_corpora_is_escaped(whole):
     page, _ = whole
     assert "<b>never</b>" not in page
