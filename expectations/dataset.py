@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -80,8 +80,8 @@ class Step(Protocol[D_co]):
     def put(self, key: str, suffix: str, write: Callable[[Path], object]) -> Part:
         """Write one part."""
 
-    def publish(self, statistics: Mapping[str, Any]) -> D_co:
-        """Make the parts real."""
+    def publish(self, statistics: Mapping[str, Any], keys: Iterable[str]) -> D_co:
+        """Make the parts `keys` real."""
 
 
 def keyed(dataset: Dataset, group: str) -> Iterator[tuple[str, Path]]:

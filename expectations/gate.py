@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from expectations import corpus, rewrites, tokens
 from expectations.config import CorpusGate, Gate, RewritesGate, TokensGate
 from expectations.dataset import D, Dataset, Step
 from expectations.docs import index_page, offline
 from expectations.rules import Table
 from expectations.suite import Judgement, validate
+from model import storage
 
 Suite = Callable[[Any, Dataset, Mapping[str, Dataset]], list[Table]]
 SUITES: dict[type[Gate], Suite] = {
@@ -65,7 +64,7 @@ def judge(step: Step[D], subject: Step[D]) -> D:
         part = step.put(f"docs/{table.name}", ".html", _writer(text))
         links[table.name] = Path(part.path).name
     step.put("docs/index", ".html", _writer(index_page(step.name, title, judgements, tables, links)))
-    return step.publish(statistics)
+    return step.publish(statistics, [f"docs/{name}" for name in (*links, "index")])
 
 
 def _writer(text: str) -> Callable[[Path], object]:
@@ -106,15 +105,11 @@ def _leave(
     files = {f"{table.name}.html": offline(pages[table.name], table, "index.html") for table in tables}
     files["index.html"] = index_page(step.name, title, judgements, tables, links)
     files["verdict.json"] = json.dumps([judgement.record() for judgement in judgements], indent=1, ensure_ascii=False)
-    fs, folder = fsspec.core.url_to_fs(f"{step.uri}/docs")
-    fs.makedirs(folder, exist_ok=True)
     for name, text in files.items():
-        fs.pipe_file(f"{folder}/{name}", text.encode())
+        storage.write(f"{step.uri}/docs/{name}", text.encode())
     return f"{step.uri}/docs/index.html"
 
 
 def _sweep(step: Step[Any]) -> None:
     """Remove the pages of an earlier failure of the same data under the same thresholds (altered files put right)."""
-    fs, folder = fsspec.core.url_to_fs(f"{step.uri}/docs")
-    if fs.exists(folder):
-        fs.rm(folder, recursive=True)
+    storage.remove(f"{step.uri}/docs")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import fsspec
 from rich.console import Console
 
 from flows.request import Request
 from flows.tables import styled
+from model import storage
 
 if TYPE_CHECKING:
     from flows.preset import Preset
@@ -96,7 +95,7 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
         (wanted.json, lambda: json.dumps(outcome.data(found), ensure_ascii=False, indent=1) + "\n"),
     ):
         if target:
-            _write(target, text())
+            storage.write(target, text().encode())
             console.print(styled("Written: ", (target, "bold")))
     return not (wanted.check and found.broken)
 
@@ -144,10 +143,3 @@ def _corpus(request: Request, preset: Preset, wanted: Wanted, kinds: tuple[str, 
     rephrase = preset.rephrase
     found = of_corpus(artifact, wanted.corpus, rephrase.seed, rephrase.segments.tokens, kinds, wanted.each)
     return f"{artifact.name} {artifact.fingerprint}", found
-
-
-def _write(target: str, text: str) -> None:
-    if "://" not in target:
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-    fs, path = fsspec.core.url_to_fs(target)
-    fs.pipe_file(path, text.encode())

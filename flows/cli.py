@@ -82,12 +82,13 @@ def run(
     - `openk2 run tokens --set mix.epochs=2`: another mix, from the corpus that is there.
     """
     from flows.dag import dag
+    from model import storage
 
     request = request_of(preset, root, preset_file, overrides)
     plan = dag(request)
     if stage is not None:
         _known(stage)
-    if stage is None and plan.done() and (page := _page(root)).exists():
+    if stage is None and plan.done() and storage.exists(page := _page(root)):
         out.print(styled("Everything is up to date: nothing to do. The report: ", (str(page), "bold")))
         return
     began = time.monotonic()
@@ -95,7 +96,7 @@ def run(
         result = _run(request, stage)
     took = clock(time.monotonic() - began)
     out.print(styled(f"Done in {took}: ", (result.name, "bold"), f" {result.uri}"))
-    if (page := _page(root)).exists():
+    if storage.exists(page := _page(root)):
         out.print(styled("The report: ", (str(page), "bold")))
 
 
@@ -123,7 +124,7 @@ def _run(request: Request, stage: str | None):
             request = found.request
             for said, style in ((found.decision, None), (found.warning, "yellow")):
                 if said:
-                    out.print(said, style=style, markup=False, soft_wrap=True)
+                    out.print(said, style=style, soft_wrap=True)
         # A subflow's heartbeat thread costs a second at its end, and here nobody watches for zombies.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             return STAGES[stage or "recipe"](request)
@@ -440,8 +441,8 @@ def fetch(
     out.print(f"sources: {len(artifact.parts())} in {artifact.uri}")
 
 
-def _page(root: str) -> Path:
-    return Path(root) / "report.html"
+def _page(root: str) -> str:
+    return f"{root.rstrip('/')}/report.html"
 
 
 @contextmanager

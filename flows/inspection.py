@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import fsspec
 from rich.console import Console
 
 from flows.dag import dag
 from flows.request import Request
+from model import storage
 from tasks.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -213,8 +212,5 @@ def _near(name: str, names: Sequence[str]) -> str:
 
 
 def _write(target: str, page: str) -> str:
-    if "://" not in target:
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-    fs, path = fsspec.core.url_to_fs(target)
-    fs.pipe_file(path, page.encode())
+    storage.write(target, page.encode())
     return target

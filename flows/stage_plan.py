@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.preset import Preset, load_preset
@@ -146,9 +145,10 @@ def _shape(plan: StagePlan, at: int) -> str:
 
 
 def _corpus(request: Request, preset: Preset) -> Corpus | None:
-    from tasks.artifact import NotReady, is_local
+    from model.storage import is_local, local_path
+    from tasks.artifact import NotReady
 
-    if is_local(request.root) and not (Path(request.root.removeprefix("file://")) / "tokens").exists():
+    if is_local(request.root) and not (local_path(request.root) / "tokens").exists():
         return None  # the steps' identities take seconds, and there is nothing that could have one
     from flows.dag import dag
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import fsspec
-
 from flows.dag import Dag, known
+from model import storage
 from tasks.artifact import MANIFEST, NotReady, Step
 from tasks.launch import progress_of
 from tasks.progress import clock
@@ -73,8 +72,8 @@ def _state(step: Step) -> Line:
 
 def _others(step: Step) -> list[str]:
     """Fingerprints under which this step has been published before."""
-    fs, path = fsspec.core.url_to_fs(f"{step.root.rstrip('/')}/{step.name}")
-    return sorted(str(found).split("/")[-2] for found in fs.glob(f"{path}/*/{MANIFEST}"))
+    found = storage.matching(f"{step.root.rstrip('/')}/{step.name}/*/{MANIFEST}")
+    return sorted(address.split("/")[-2] for address in found)
 
 
 def headline(statistics: dict[str, Any], most: int = 5) -> str:

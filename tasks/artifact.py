@@ -17,22 +17,31 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
+from model import storage
 from model.config import Config
+from model.storage import is_local, local_path
+from tasks.accounts import Balance, fault
+from tasks.part import ArtifactError as ArtifactError
+from tasks.part import Part as Part
+from tasks.part import cache_folder as cache_folder
+from tasks.part import checked, rows_in
+from tasks.part import sha256_file as sha256_file
+
+log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 BEGUN = "begun.json"
@@ -40,35 +49,10 @@ FULL = 1 << 20  # a disk with fewer bytes free is full
 PACKAGES = ("openk2", "polars", "pyarrow", "torch", "tokenizers", "transformers", "prefect", "great-expectations")
 
 
-class ArtifactError(RuntimeError):
-    """Stored data that is missing, altered or incomplete; the message names the file and what to do."""
-
-
 def digest(value: Any) -> str:
     """sha256 of a JSON-able value in canonical form (sorted keys, no spaces, UTF-8)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def sha256_file(path: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@dataclass(frozen=True)
-class Part:
-    """One written file of an artifact."""
-
-    key: str
-    """Its name within the artifact, such as `documents/web-0003`; `/` groups parts."""
-    path: str
-    """Where it lies, relative to the artifact's uri; the name carries the start of its sha256. `../<fingerprint>/...`
-    where an earlier version of the artifact holds it."""
-    sha256: str
-    bytes: int
-    rows: int
-    statistics: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,7 +73,7 @@ class Artifact:
         record = _read_json(f"{self.uri}/{MANIFEST}")
         if record is None:
             raise ArtifactError(f"{self.uri}/{MANIFEST} does not exist: '{self.name}' is not complete; run its stage")
-        return record
+        return _sound(self.uri, record)
 
     def parts(self, group: str = "") -> list[Part]:
         """The parts whose key is `group` or lies under it, in the order of their keys."""
@@ -107,7 +91,7 @@ class Artifact:
             if not found:
                 raise ArtifactError(f"{self.uri} has no part '{part}': it lists {len(self.parts())} others")
             part = found[0]
-        return _checked(self.uri, part)
+        return checked(self.uri, part)
 
     @classmethod
     def load(cls, uri: str) -> Artifact:
@@ -115,6 +99,7 @@ class Artifact:
         record = _read_json(f"{uri}/{MANIFEST}")
         if record is None:
             raise ArtifactError(f"{uri}/{MANIFEST} does not exist: nothing complete lies there")
+        _sound(uri, record)
         return cls(record["name"], uri, record["fingerprint"], record["statistics"])
 
 
@@ -168,9 +153,17 @@ class Step:
         return steps
 
     def artifact(self) -> Artifact | None:
-        """The published artifact, or None while no manifest has been written."""
+        """The published artifact; None while no manifest has been written, or where it does not account for its parts
+        and so is to be published again."""
         record = _read_json(f"{self.uri}/{MANIFEST}")
-        return record and Artifact(self.name, self.uri, self.fingerprint, record["statistics"])
+        if record is None:
+            return None
+        try:
+            _sound(self.uri, record)
+        except ArtifactError as error:
+            _warn_once(str(error))
+            return None
+        return Artifact(self.name, self.uri, self.fingerprint, record["statistics"])
 
     def require(self) -> Artifact:
         """The published artifact; NotReady, saying what to run, where there is none."""
@@ -202,21 +195,34 @@ class Step:
         parts.sort(key=lambda part: part.key)
         return [part for part in parts if not group or part.key == group or part.key.startswith(f"{group}/")]
 
+    def missing(self, keys: Iterable[str]) -> list[str]:
+        """Those of some keys that have no record yet, in their order: one listing, however many they are."""
+        there = set(storage.sizes(f"{self.uri}/records"))
+        return [key for key in keys if f"{_flat(key)}.json" not in there]
+
+    def parts(self, keys: Iterable[str]) -> list[Part]:
+        """The records of some keys, in their order; ArtifactError where one has none."""
+        keys = list(keys)
+        if lost := self.missing(keys):
+            raise _lacking(self.uri, lost, len(keys))
+        texts = storage.read_all([f"{self.uri}/records/{_flat(key)}.json" for key in keys])
+        return [Part(**json.loads(text)["part"]) for text in texts]
+
     def path(self, part: Part) -> Path:
         """The local path of a recorded part, its sha256 checked."""
-        return _checked(self.uri, part)
+        return checked(self.uri, part)
 
     def put(
         self,
         key: str,
         suffix: str,
         write: Callable[[Path], object],
-        rows: int | Callable[[], int] = 0,
+        rows: int | Callable[[], int] | None = None,
         statistics: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     ) -> Part:
         """Write one part: `write(path)` fills a scratch file, which is hashed, moved to a name of its own and only
-        then recorded. `rows` and `statistics` may be callables, asked after the writing. A full disk or a kill
-        leaves no record, and so nothing anybody reads."""
+        then recorded. `rows` and `statistics` may be callables, asked after the writing; the rows of a Parquet file
+        are those it says it has. A full disk or a kill leaves no record, and so nothing anybody reads."""
         part = self.store(key, suffix, write, rows, statistics)
         self._record(part)
         return part
@@ -226,7 +232,7 @@ class Step:
         key: str,
         suffix: str,
         write: Callable[[Path], object],
-        rows: int | Callable[[], int] = 0,
+        rows: int | Callable[[], int] | None = None,
         statistics: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     ) -> Part:
         """`put` without the record: for files by the ten thousand, which a part that is put later lists."""
@@ -245,26 +251,24 @@ class Step:
                 path=f"parts/{key}.{sha256[:12]}{suffix}",
                 sha256=sha256,
                 bytes=local.stat().st_size,
-                rows=rows() if callable(rows) else rows,
+                rows=rows_in(local, rows() if callable(rows) else rows, f"{self.uri}/parts/{key}"),
                 statistics=dict((statistics() if callable(statistics) else statistics) or {}),
             )
-            _move_in(local, f"{self.uri}/{part.path}")
+            storage.move_in(local, f"{self.uri}/{part.path}")
         return part
 
     def scratch(self) -> AbstractContextManager[Path]:
         """A folder for files that grow, from where `write` can move them; removed with all that is left in it."""
         return _scratch(self.uri)
 
-    def adopt(self, key: str, source: Path, rows: int = 0, statistics: Mapping[str, Any] | None = None) -> Part:
+    def adopt(self, key: str, source: Path) -> Part:
         """Put a file that another process finished (a checkpoint, a metrics file): it is copied, then recorded."""
-        return self.put(
-            key, "".join(source.suffixes[-1:]), lambda path: shutil.copyfile(source, path), rows, statistics
-        )
+        return self.put(key, "".join(source.suffixes[-1:]), lambda path: shutil.copyfile(source, path))
 
     @property
     def work(self) -> Path:
         """Where `workspace` is, or will be."""
-        root = Path(self.uri.removeprefix("file://")) if is_local(self.uri) else cache_folder() / digest(self.uri)[:16]
+        root = local_path(self.uri) if is_local(self.uri) else cache_folder() / digest(self.uri)[:16]
         return root / "work"
 
     def workspace(self) -> Path:
@@ -276,21 +280,25 @@ class Step:
     def publish(
         self,
         statistics: Mapping[str, Any],
+        keys: Iterable[str] | None = None,
+        balance: Balance | None = None,
         cost: Mapping[str, float] | None = None,
-        keep: str = "",
         earlier: Artifact | None = None,
     ) -> Artifact:
-        """Write the manifest over the recorded parts (those of the groups named in `keep`, comma-separated, where
-        given), last and atomically. The parts of `earlier`, a version of the same artifact, are listed too: they stay
-        where they lie. Raises ArtifactError where it is none or a part is in both."""
-        groups = [group for group in keep.split(",") if group]
-        parts = []
+        """Write the manifest over the parts `keys` (all that have a record, where None), last and atomically. The parts
+        of `earlier`, a version of the same artifact, are listed too: they stay where they lie.
+
+        Raises ArtifactError, and publishes nothing, where a part has no record or its file is gone, where the rows of
+        `balance` do not add up, and where `earlier` is no such version or holds a part that is here too.
+        """
         attempts: dict[str, float] = {_attempt(): time.monotonic() - _BEGAN.setdefault(self.uri, time.monotonic())}
+        found: dict[str, dict[str, Any]] = {}
         for record in self._records():
-            if not groups or record["part"]["key"].split("/")[0] in groups:
-                parts.append(record["part"])
+            found[record["part"]["key"]] = record["part"]
             attempts[record["attempt"]] = max(attempts.get(record["attempt"], 0.0), record["elapsed"])
-        parts.sort(key=lambda part: part["key"])
+        wanted = sorted(found if keys is None else set(keys))
+        self._refuse_lost(wanted, found)
+        parts = [found[key] for key in wanted]
         if earlier is not None:
             parts = self._with_earlier(parts, earlier)
         manifest = {
@@ -299,8 +307,9 @@ class Step:
             "code": self.code,
             "config": self.config.model_dump(mode="json"),
             "inputs": [{"name": step.name, "identity": step.identity, "uri": step.uri} for step in self.inputs],
-            "content": digest([[part["key"], part["sha256"]] for part in parts]),
+            "content": _content(parts),
             "parts": parts,
+            "accounts": balance and balance.accounts(parts),
             "statistics": dict(statistics),
             "seconds": round(sum(attempts.values()), 3),
             "attempts": len(attempts),
@@ -308,8 +317,24 @@ class Step:
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),
         }
+        _sound(self.uri, manifest)
         _write_json(f"{self.uri}/{MANIFEST}", manifest)
         return Artifact(self.name, self.uri, self.fingerprint, dict(statistics))
+
+    def _refuse_lost(self, wanted: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> None:
+        """ArtifactError where a part was never recorded, or its file is not what was. The record of such a file goes
+        too: the same command makes the part again."""
+        lying = storage.sizes(f"{self.uri}/parts")
+        gone = [
+            key
+            for key in wanted
+            if key in found and lying.get(found[key]["path"].removeprefix("parts/")) != found[key]["bytes"]
+        ]
+        for key in gone:
+            storage.remove(f"{self.uri}/records/{_flat(key)}.json")
+        lost = sorted({key for key in wanted if key not in found}.union(gone))
+        if lost:
+            raise _lacking(self.uri, lost, len(wanted))
 
     def _with_earlier(self, parts: list[dict[str, Any]], earlier: Artifact) -> list[dict[str, Any]]:
         """`parts` and those of `earlier`, as seen from here, in the order of keys."""
@@ -343,13 +368,10 @@ class Step:
         )
 
     def _records(self, start: str = "") -> Iterator[dict[str, Any]]:
-        """The records whose file names begin with `start`, one at a time: there are several for every partition."""
-        fs, path = fsspec.core.url_to_fs(f"{self.uri}/records")
-        if not fs.exists(path):
-            return
-        for name in sorted(str(name) for name in fs.ls(path, detail=False)):
-            if name.endswith(".json") and Path(name).name.startswith(start):
-                yield json.loads(fs.cat_file(name))
+        """The records whose file names begin with `start`, some at a time: there are several for every partition."""
+        names = [name for name in storage.sizes(f"{self.uri}/records") if name.startswith(start)]
+        for text in storage.read_all([f"{self.uri}/records/{name}" for name in names if name.endswith(".json")]):
+            yield json.loads(text)
 
 
 class NotReady(ArtifactError):
@@ -367,9 +389,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-# Clocks and checked files are state of the process on purpose: they die with the attempt.
+# Clocks are state of the process on purpose: they die with the attempt.
 _BEGAN: dict[str, float] = {}
-_VERIFIED: set[tuple[str, str, int]] = set()
 
 
 def _attempt() -> str:
@@ -381,21 +402,10 @@ def _flat(key: str) -> str:
     return key.replace("/", "--")
 
 
-def is_local(uri: str) -> bool:
-    """Whether `uri` is a folder of this machine."""
-    return "://" not in uri or uri.startswith("file://")
-
-
-def cache_folder() -> Path:
-    """Where fetched files are kept: $OPENK2_CACHE, or openk2's folder in the user's cache."""
-    base = os.environ.get("OPENK2_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "openk2"
-    return Path(base)
-
-
 @contextmanager
 def _scratch(uri: str) -> Iterator[Path]:
     """A scratch folder on the artifact's own disk (so that moving in is a rename), removed on the way out."""
-    parent = Path(uri.removeprefix("file://")) / "scratch" if is_local(uri) else None
+    parent = local_path(uri) / "scratch" if is_local(uri) else None
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=parent))
@@ -405,18 +415,6 @@ def _scratch(uri: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _move_in(local: Path, url: str) -> None:
-    with local.open("rb") as file:
-        os.fsync(file.fileno())
-    if is_local(url):
-        target = Path(url.removeprefix("file://"))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        local.replace(target)
-        return
-    fs, path = fsspec.core.url_to_fs(url)
-    fs.put_file(str(local), path)
-
-
 def _write_json(url: str, value: Any) -> None:
     with _scratch(url.rpartition("/")[0].removesuffix("/records")) as folder:
         local = folder / "record.json"
@@ -424,13 +422,12 @@ def _write_json(url: str, value: Any) -> None:
         with local.open("w", encoding="utf-8") as file:
             json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
             file.write("\n")
-        _move_in(local, url)
+        storage.move_in(local, url)
 
 
 def _read_json(url: str) -> Any:
-    fs, path = fsspec.core.url_to_fs(url)
     try:
-        text = fs.cat_file(path)
+        text = storage.read(url)
     except FileNotFoundError:
         return None
     try:
@@ -444,44 +441,39 @@ def _beside(artifact: Artifact, part: Part) -> str:
     return part.path if part.path.startswith("../") else f"../{artifact.fingerprint}/{part.path}"
 
 
-def _holder(uri: str, part: Part) -> tuple[str, str]:
-    """(the uri of the version that holds a part of the artifact at `uri`, the part's path in there)."""
-    path = part.path
-    if path.startswith("../"):
-        fingerprint, _, path = path.removeprefix("../").partition("/")
-        uri = f"{uri.rpartition('/')[0]}/{fingerprint}"
-    if not path.startswith("parts/") or ".." in path.split("/") or uri.endswith("/.."):
-        raise ArtifactError(f"{uri} lists a part at '{part.path}', which is outside of it: its manifest was altered")
-    return uri, path
+def _content(parts: Sequence[Mapping[str, Any]]) -> str:
+    return digest([[part["key"], part["sha256"]] for part in parts])
 
 
-def _checked(listed: str, part: Part) -> Path:
-    uri, place = _holder(listed, part)
-    if is_local(uri):
-        path = Path(uri.removeprefix("file://")) / place
-        if not path.exists():
-            raise ArtifactError(f"{path} is listed but missing: delete {uri} and run its stage again")
-    else:
-        path = cache_folder() / "parts" / part.sha256[:2] / f"{part.sha256}{Path(place).suffix}"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-            fs, remote = fsspec.core.url_to_fs(f"{uri}/{place}")
-            fs.get_file(remote, str(partial))
-            partial.replace(path)
-    key = (str(path), part.sha256, path.stat().st_mtime_ns)
-    if key not in _VERIFIED:
-        if path.stat().st_size != part.bytes or sha256_file(path) != part.sha256:
-            raise ArtifactError(
-                f"{path} has not the bytes its manifest lists (sha256 {part.sha256[:12]}...): it was altered or cut; "
-                f"delete {uri} and run its stage again"
-            )
-        _VERIFIED.add(key)
-    return path
+def _sound(uri: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of the artifact at `uri`; ArtifactError where its parts are not those that it was written over, or
+    not those that its accounts speak of."""
+    accounts = manifest.get("accounts")
+    why = fault(accounts, manifest["parts"]) if accounts else ""
+    if _content(manifest["parts"]) != manifest["content"]:
+        why = "its parts are not those that it was published with"
+    if why:
+        raise ArtifactError(
+            f"the manifest of '{manifest['name']}' in {uri} does not account for its rows: {why}; run its stage again, "
+            f"and where that ends here again delete {uri} first"
+        )
+    return manifest
+
+
+def _lacking(uri: str, lost: Sequence[str], total: int) -> ArtifactError:
+    named = ", ".join(lost[:8]) + (", ..." if len(lost) > 8 else "")
+    return ArtifactError(
+        f"{uri} lacks {len(lost):,} of its {total:,} parts ({named}): nothing was published; run the same command "
+        "again, which makes them"
+    )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    log.warning("%s", message)
 
 
 def iter_manifests(root: str) -> Iterator[Artifact]:
     """Every published artifact under `root`, in the order of names and fingerprints."""
-    fs, path = fsspec.core.url_to_fs(root)
-    for found in sorted(fs.glob(f"{path.rstrip('/')}/*/*/{MANIFEST}")):
-        yield Artifact.load(str(fs.unstrip_protocol(found)).removeprefix("file://").rsplit("/", 1)[0])
+    for found in storage.matching(f"{root.rstrip('/')}/*/*/{MANIFEST}"):
+        yield Artifact.load(found.removeprefix("file://").rsplit("/", 1)[0])

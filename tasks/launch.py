@@ -25,9 +25,10 @@ from pydantic import Field, model_validator
 
 from model.config import Config
 from model.engines.engine import Price, RequestLimits
+from model.storage import is_local, local_path
 from tasks import process
 from tasks.address import Address, Endpoint
-from tasks.artifact import Artifact, Step, cache_folder, is_local
+from tasks.artifact import Artifact, Step, cache_folder
 from tasks.progress import Progress
 from training.precision import Precision
 
@@ -110,7 +111,7 @@ class Execution(Config):
             return None
         if self.answers is not None:
             return Path(self.answers).expanduser()
-        return Path(root.removeprefix("file://")) / "answers" if is_local(root) else cache_folder() / "answers"
+        return local_path(root) / "answers" if is_local(root) else cache_folder() / "answers"
 
 
 class JobFailed(RuntimeError):
@@ -269,14 +270,13 @@ def _last_words(journal: Path, began: int) -> str:
 def _publish(step: Step, work: Path, execution: Execution) -> Artifact:
     summary = json.loads((work / "summary.json").read_text())
     files = sorted(path for path in (work / "final").rglob("*") if path.is_file())
-    for path in files:
-        key = f"model/{path.relative_to(work / 'final').as_posix()}"
-        if step.part(key) is None:
-            step.adopt(key, path)
-    if step.part("metrics") is None:
-        step.adopt("metrics", work / "metrics.jsonl")
+    parts = {f"model/{path.relative_to(work / 'final').as_posix()}": path for path in files}
+    parts["metrics"] = work / "metrics.jsonl"
+    for key in step.missing(parts):
+        step.adopt(key, parts[key])
     seconds = float(summary.get("seconds", 0.0))
-    return step.publish(summary, cost={"money": round(seconds / 3600 * execution.price_per_hour * execution.nodes, 6)})
+    cost = {"money": round(seconds / 3600 * execution.price_per_hour * execution.nodes, 6)}
+    return step.publish(summary, parts, cost=cost)
 
 
 @contextmanager

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Any
 
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.tasks import Task
 
+from model.storage import LASTING
 from tasks.launch import JobPreempted
-
-LASTING = {errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.EACCES, errno.EROFS, errno.EISDIR, errno.ENOTDIR}
-"""Failures of a filesystem that waiting does not mend."""
 
 
 def passing(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:

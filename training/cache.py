@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import threading
 import time
@@ -24,12 +25,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from model import storage
 
 LIMIT_BYTES = 64 << 30
 STALE_SECONDS = 3600
 """A fetch that has written nothing for so long was killed: what it left is removed."""
 STRIPES = 64
+MANIFEST = "manifest.json"
 REPAIR = "delete the artifact's folder and run the stage again"
 
 
@@ -54,18 +58,13 @@ class File:
 
     @property
     def is_local(self) -> bool:
-        return is_local(self.uri)
+        return storage.is_local(self.uri)
 
     @cached_property
     def local(self) -> Path:
         """A local path with exactly the listed bytes; ShardError otherwise. Who reads remote files by the thousand asks
         `Cache.open`, which fetches again what left the cache."""
         return Cache.from_environment().path(self)
-
-
-def is_local(uri: str) -> bool:
-    """Whether a folder or URL is one of this machine's file system."""
-    return "://" not in uri or uri.startswith("file://")
 
 
 class Cache:
@@ -134,7 +133,7 @@ class Cache:
     # ------------------------------------------------------------------------------------------------------- local
 
     def _check_local(self, file: File) -> Path:
-        path = Path(file.uri.removeprefix("file://")) / file.path
+        path = storage.local_path(file.uri) / file.path
         if file.name in self._good:
             return path
         if not path.is_file():
@@ -172,7 +171,7 @@ class Cache:
                 with self._locked("room"):
                     self._make_room(file.bytes)
                     unread.touch()
-                download(file.name, unread)
+                storage.fetch(file.name, unread)
                 _check(unread, file, file.name)
                 unread.replace(target)
             except FileNotFoundError:
@@ -213,17 +212,19 @@ class Cache:
             yield
 
 
-def download(url: str, target: Path) -> None:
-    """Fetch a file of any fsspec filesystem.
+def read_manifest(uri: str) -> dict[str, Any]:
+    """The manifest of the artifact at `uri`; read anew each time, since no sha256 says that a copy is what lies there.
 
     Raises:
-        FileNotFoundError: there is none.
-        OSError: the filesystem does not answer, or the disk is full.
+        ShardError: there is none, or it is no JSON.
     """
-    import fsspec
-
-    fs, remote = fsspec.core.url_to_fs(url)
-    fs.get_file(remote, str(target))
+    try:
+        return json.loads(storage.read(f"{uri}/{MANIFEST}"))
+    except FileNotFoundError:
+        message = f"{uri}/{MANIFEST} does not exist: nothing complete lies there; run the stage that makes it"
+        raise ShardError(message) from None
+    except ValueError as error:
+        raise ShardError(f"{uri}/{MANIFEST} cannot be read ({error}): it was altered; {REPAIR}") from error
 
 
 def _touch(path: Path) -> bool:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from model.chat import Chat
 from model.transformer import Transformer
-from training.cache import File
+from training.cache import File, read_manifest
 from training.checkpoint import read_model
 from training.job import Job, JobError
 from training.rl.environments import Problem
@@ -48,20 +48,16 @@ def parts(uri: str, group: str) -> dict[str, Path]:
     """Key -> local path, checked, of an artifact's parts under `group`.
 
     Raises:
-        JobError: there is no manifest, or it lists nothing there.
+        ShardError: there is no manifest, or a file is not the one that it lists.
+        JobError: it lists nothing there.
     """
-    path = Path(uri.removeprefix("file://")) / "manifest.json"
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8"))["parts"]
-    except (OSError, ValueError, KeyError) as error:
-        raise JobError(f"{path} cannot be read ({error!r}): run the stage that makes it") from error
     found = {
         part["key"]: File(uri, part["path"], part["sha256"], part["bytes"]).local
-        for part in sorted(listed, key=lambda part: part["key"])
+        for part in sorted(read_manifest(uri)["parts"], key=lambda part: part["key"])
         if part["key"] == group or part["key"].startswith(f"{group}/")
     }
     if not found:
-        raise JobError(f"{path} lists no part '{group}': this is not the artifact that the job needs")
+        raise JobError(f"{uri} lists no part '{group}': this is not the artifact that the job needs")
     return found
 
 

@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from model import storage
 from training.best_fit import VERSION as PACKING_VERSION
-from training.cache import Cache, ShardError, is_local
+from training.cache import Cache, ShardError
 from training.order import ALL, VERSION, Mix, Order, OrderError, Places, Schedule
 from training.ranges import Ranges
 from training.samples import PADDING, BestFit, Kind, Samples, Windows
@@ -144,7 +145,8 @@ class Loader:
         self._streams = [streams[name] for name in self.sources]
         # A global shuffle touches all shards all the time: those that do not fit the cache together are read in parts.
         self._ranges: Ranges | None = None
-        if not is_local(self.store.uri) and sum(stream.bytes for stream in self._streams) > self.cache.limit_bytes:
+        held = sum(stream.bytes for stream in self._streams)
+        if not storage.is_local(self.store.uri) and held > self.cache.limit_bytes:
             self._ranges = Ranges(self.cache)
             for stream in self._streams:
                 stream.ranges = self._ranges

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from model import storage
 from training.cache import REPAIR, Cache, File, ShardError
 
 BLOCK = 1 << 16
@@ -80,16 +81,13 @@ class Ranges:
         self._pool.shutdown(cancel_futures=True)
 
     def _fetch(self, wanted: Range) -> bytes:
-        import fsspec
-
         file, blocks, start, end = wanted
         first, last = start // BLOCK, -(-end // BLOCK)
         with self.cache.open(blocks) as listed:
             listed.seek(first * DIGEST)
             digests = listed.read((last - first) * DIGEST)
-        fs, remote = fsspec.core.url_to_fs(file.name)
         try:
-            read = fs.cat_file(remote, start=first * BLOCK, end=min(last * BLOCK, file.bytes))
+            read = storage.read_range(file.name, first * BLOCK, min(last * BLOCK, file.bytes))
         except FileNotFoundError:
             raise ShardError(f"{file.name} is missing though the manifest lists it: run the stage again") from None
         with self._lock:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from model.config import Config
 from model.transformer import Transformer
 from training import checkpoint, checkpoint_writer
-from training.cache import ShardError
+from training.cache import ShardError, read_manifest
 from training.checkpoint import CheckpointError
 from training.config import RetentionConfig
 from training.job import Job, JobError, Preemption
@@ -143,10 +143,7 @@ class Run:
 
 def identity(job: Job, config: Config) -> str:
     """sha256 of the configuration and of the inputs' fingerprints, by which a checkpoint knows its run."""
-    inputs = {}
-    for name, uri in job.inputs.items():
-        manifest = json.loads((Path(uri.removeprefix("file://")) / "manifest.json").read_text(encoding="utf-8"))
-        inputs[name] = manifest["fingerprint"]
+    inputs = {name: read_manifest(uri)["fingerprint"] for name, uri in job.inputs.items()}
     text = json.dumps({"config": config.model_dump(mode="json"), "inputs": inputs}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

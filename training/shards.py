@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from training.cache import REPAIR, Cache, File, ShardError
+from training.cache import REPAIR, Cache, File, ShardError, read_manifest
 from training.ranges import BLOCK, DIGEST, Range, Ranges
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class TokenShards:
     def __init__(self, uri: str | Path, cache: Cache | None = None) -> None:
         self.cache = cache or Cache.from_environment()
         self.uri = str(uri).rstrip("/").removesuffix("/manifest.json")
-        manifest = _manifest(self.uri)
+        manifest = read_manifest(self.uri)
         statistics = manifest["statistics"]
         if "end_of_document" not in statistics:
             raise ShardError(f"{self.uri} is an artifact of '{manifest['name']}', not of token shards")
@@ -300,18 +300,6 @@ def count_windows(tokens_N: np.ndarray, sequence_length: int) -> np.ndarray:
     """Windows in each shard: each reads sequence_length + 1 tokens, the next starts sequence_length further (RECIPE 3).
     A window never crosses shards; what remains at a shard's end is not read at this length."""
     return np.maximum(0, (tokens_N - 1) // sequence_length)
-
-
-def _manifest(uri: str) -> dict[str, Any]:
-    import fsspec
-
-    try:
-        # read anew each time: no sha256 says that a copy is the one that lies there
-        with fsspec.open(f"{uri}/manifest.json", "rb") as file:
-            return json.loads(file.read())
-    except FileNotFoundError:
-        message = f"{uri}/manifest.json does not exist: nothing complete lies there; run the tokens stage"
-        raise ShardError(message) from None
 
 
 def _table(uri: str, manifest: dict[str, Any], cache: Cache) -> pa.Table:

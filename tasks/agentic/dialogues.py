@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from model.chat import Chat, compact, flat
+from tasks.accounts import Balance, rows_of
 from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tasks.agentic.problems import FAMILIES, ask, is_heldout, problem_id, same_work
 from tasks.agentic.rubric import Rubric, broken_criterion
 from tasks.agentic.tools import TOOLS, Tool, ToolError
-from tasks.artifact import Artifact, Step
+from tasks.artifact import Artifact, Part, Step
 from tasks.progress import Progress
 from training.rl.environments import Problem, environment
 
@@ -73,12 +75,20 @@ def make_dialogues(step: Step, tokenizer: Artifact) -> Artifact:
         for key, count in wanted.items():
             if step.part(f"dialogues/{key}") is None or step.part(f"rejected/{key}") is None:
                 split, name = key.split("/")
-                kept, rejected = collect(config, chat, split, name, count)
+                kept, rejected, drawn = collect(config, chat, split, name, count)
                 write_part(step, f"rejected/{key}", pa.Table.from_pylist(rejected, REJECTED))
-                write_part(step, f"dialogues/{key}", pa.Table.from_pylist(kept, SCHEMA), counts(kept))
+                write_part(step, f"dialogues/{key}", pa.Table.from_pylist(kept, SCHEMA), counts(kept) | drawn)
             progress.advance(count)
-    statistics = summary(step)
-    return step.publish(statistics)
+    made = step.parts(f"dialogues/{key}" for key in wanted)
+    refused = step.parts(f"rejected/{key}" for key in wanted)
+    balance = Balance(
+        "dialogues",
+        taken=sum(part.statistics["drawn"] for part in made),
+        out="dialogues",
+        rejected="rejected",
+        dropped=sum(part.statistics["passed_over"] for part in made),
+    )
+    return step.publish(summary(step, made, refused), [part.key for part in (*made, *refused)], balance)
 
 
 REJECTED = pa.schema([(name, pa.string()) for name in ("environment", "split", "reason", "messages")])
@@ -86,8 +96,9 @@ REJECTED = pa.schema([(name, pa.string()) for name in ("environment", "split", "
 
 def collect(
     config: DialoguesConfig, chat: Chat, split: str, name: str, count: int
-) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """`count` rows of `SCHEMA` that pass their rubrics, and what was rejected on the way.
+) -> tuple[list[dict[str, Any]], list[dict[str, str]], dict[str, int]]:
+    """`count` rows of `SCHEMA` that pass their rubrics, what was rejected on the way, and how many were `drawn` for it
+    and `passed_over`: those that are of the other split, or that were there already.
 
     Raises:
         ValueError: the family has not so many different prompts.
@@ -96,12 +107,14 @@ def collect(
     rejected: list[dict[str, str]] = []
     task = next((task for task in config.tasks if task.family == name), None)
     draw = random.Random(f"{config.seed}/{split}/{name}")
-    for _ in range(count * TRIES):
+    passed_over = 0
+    for drawn in range(count * TRIES):
         if len(kept) == count:
-            return list(kept.values()), rejected
+            return list(kept.values()), rejected, {"drawn": drawn, "passed_over": passed_over}
         dialogue = _task_dialogue(task, draw) if task else _tool_dialogue(config, draw)
         sides = {is_heldout(work, config.heldout_share) for work in (dialogue.problem.id, *dialogue.work)}
         if sides != {split == "heldout"}:
+            passed_over += 1
             continue
         ids, mask = flat(chat.render(dialogue.messages, dialogue.problem.tools))
         reason = dialogue.broken or broken_criterion(dialogue.rubric, dialogue.messages, dialogue.problem.tools)
@@ -113,6 +126,7 @@ def collect(
             continue
         environment(dialogue.problem).validate(dialogue.problem)
         row = _row(dialogue, ids, mask)
+        passed_over += row["id"] in kept
         kept.setdefault(row["id"], row)
     raise ValueError(
         f"only {len(kept)} of {count} different dialogues of '{name}' were found for {split}: ask for fewer, raise its "
@@ -137,24 +151,24 @@ def counts(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def summary(step: Step) -> dict[str, Any]:
+def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[str, Any]:
     """Statistics of the whole artifact, from what was written; asserts that the splits share no problem."""
     problems: dict[str, set[str]] = {split: set() for split in SPLITS}
     by_environment: dict[str, dict[str, Any]] = {}
     reasons: Counter[str] = Counter()
-    for part in step.recorded("dialogues"):
+    for part in made:
         _, split, name = part.key.split("/")
         table = pq.read_table(step.path(part), columns=["problem"])
         problems[split] |= set(table.column("problem").to_pylist())
         entry = by_environment.setdefault(name, {})
-        entry[split] = {"dialogues": part.rows, **part.statistics}
-    for part in step.recorded("rejected"):
+        figures = {name: part.statistics[name] for name in ("tokens", "trained_tokens", "longest")}
+        entry[split] = {"dialogues": part.rows, **figures}
+    for part in refused:
         reasons.update(pq.read_table(step.path(part), columns=["reason"]).column("reason").to_pylist())
     shared = problems["train"] & problems["heldout"]
     assert not shared, f"{len(shared)} problems are in both splits"
-    total = sum(part.rows for part in step.recorded("dialogues"))
     return {
-        "dialogues": total,
+        "dialogues": rows_of(made),
         "rejected": sum(reasons.values()),
         "rejected_by_reason": dict(sorted(reasons.items())),
         "by_environment": dict(sorted(by_environment.items())),

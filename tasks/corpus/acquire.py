@@ -21,7 +21,8 @@ from typing import Any
 
 import xxhash
 
-from tasks.artifact import Artifact, Step, cache_folder
+from tasks.accounts import Balance, rows_of
+from tasks.artifact import Artifact, Part, Step, cache_folder
 from tasks.corpus import blocklists, debian, evaluations, folders, packages
 from tasks.corpus.archives import File, Unreadable
 from tasks.corpus.sources import (
@@ -91,7 +92,7 @@ def acquire(
         raise AcquireError(f"the sources changed while they were being read: delete {step.uri} and run again")
     with Progress("sources", len(served), "sources") as progress:
         for one in served:
-            if step.part(f"listing/{one.source.name}") is None:
+            if _unpacked(step, one.source.name):
                 _pack(step, config, one, cache, earlier)
             progress.advance(note=one.source.name)
     try:
@@ -99,18 +100,34 @@ def acquire(
         lists |= blocklists.acquire(step, config.blocklists)
     except UnavailableError as error:
         raise AcquireError(f"{error}; correct it, or leave it out") from error
-    listings = step.recorded("listing")
+    listings = step.parts(f"listing/{one.source.name}" for one in served)
+    keys = ["sources", *(key for part in listings for key in (part.key, *_raw(part)))]
+    keys += [f"{group}/{name}" for group in ("evaluations", "blocklists") for name in lists[group]]
+    unreadable = sum(part.statistics["unreadable"] for part in listings)
     return step.publish(
         {
             "sources": len(served),
-            "files": sum(part.rows for part in listings),
+            "files": rows_of(listings),
             "bytes": sum(part.statistics["bytes"] for part in listings),
-            "unreadable": sum(part.statistics["unreadable"] for part in listings),
+            "unreadable": unreadable,
             "origins": {one.source.name: one.origin for one in served},
             "fallbacks": {one.source.name: one.instead_of for one in served if one.instead_of},
             **lists,
-        }
+        },
+        keys,
+        Balance("files", taken=rows_of(listings), out="raw", rejected=unreadable),
     )
+
+
+def _raw(listing: Part) -> list[str]:
+    """The keys of a source's shards."""
+    return [f"raw/{listing.key.removeprefix('listing/')}/{shard:03}" for shard in range(listing.statistics["shards"])]
+
+
+def _unpacked(step: Step, name: str) -> bool:
+    """Whether a source's listing or one of its shards is not there."""
+    listing = step.part(f"listing/{name}")
+    return listing is None or bool(step.missing(_raw(listing)))
 
 
 def fetch(config: SourcesConfig, cache: Path | None = None) -> dict[str, str]:
@@ -230,17 +247,17 @@ def _pack(step: Step, config: SourcesConfig, one: Served, cache: Path, known: Kn
     """Write `raw/<source>/...` and `listing/<source>`, which is recorded last: a source without one is packed again."""
     name, counts = one.source.name, {"bytes": 0, "unreadable": 0, "shards": 0}
     files, references = (_Shards(step, name, suffix, config.shard_bytes) for suffix in (".zip", ".json"))
-    rows = 0
+    listed = 0
 
     def write(path: Path) -> None:
-        nonlocal rows
+        nonlocal listed
         with path.open("w", encoding="utf-8") as lines:
             for item in listing(one, config, cache, known):
-                rows += 1
+                listed += 1
                 lines.write(f"{_json(entry(item))}\n")
         files.close()
         references.close()
-        if not rows and not any(source == name for source, _, _ in known):
+        if not listed and not any(source == name for source, _, _ in known):
             raise AcquireError(
                 f"source '{name}' ({one.origin}) has no file that `include` and `exclude` let through"
                 + (" and `bytes_max` has room for" if one.source.bytes_max else "")
@@ -255,7 +272,7 @@ def _pack(step: Step, config: SourcesConfig, one: Served, cache: Path, known: Kn
         counts["bytes"] += _bytes(item)
         return {"path": label(item.path), "bytes": _bytes(item), "checksum": checksum(item), "shard": shard}
 
-    step.put(f"listing/{name}", ".jsonl", write, rows=lambda: rows, statistics=lambda: counts)
+    step.put(f"listing/{name}", ".jsonl", write, rows=lambda: listed, statistics=lambda: counts)
 
 
 def _selected(source: Source, found: Iterable[Item]) -> Iterator[Item]:

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
+from model import storage
 from tasks.artifact import Step
 from tasks.corpus.safety.blocklist import compile_list
 from tasks.corpus.sources import BlocklistSource
@@ -50,9 +49,9 @@ def _put(step: Step, one: BlocklistSource) -> None:
 def entries(one: BlocklistSource) -> Iterator[tuple[str, str, str]]:
     """(kind, category, entry) of every line, in the order of files and lines."""
     try:
-        fs, root = fsspec.core.url_to_fs(one.path)
-        files = sorted(fs.find(root))
-    except (OSError, ImportError, ValueError) as error:
+        fs, root = storage.filesystem(one.path)
+        files = storage.patient(lambda: sorted(fs.find(root)), one.path)
+    except OSError as error:
         raise UnavailableError(f"block list '{one.name}' at {one.path} could not be listed: {error}") from error
     if not files:
         raise UnavailableError(f"block list '{one.name}': nothing lies at {one.path}")

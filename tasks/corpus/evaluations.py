@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model import storage
 from tasks.artifact import Step
 from tasks.corpus import packages
 from tasks.corpus.sources import EvaluationSource, WheelSource
@@ -71,21 +71,25 @@ def items(one: EvaluationSource, cache: Path, offline: bool) -> Iterator[dict[st
     """
     pattern = _location(one, cache, offline)
     try:
-        files = fsspec.open_files(pattern, "rb", compression=None if pattern.endswith(".parquet") else "infer")
-    except (OSError, ValueError, ImportError) as error:
+        fs, path = storage.filesystem(pattern)
+        files = [path]
+        if "*" in pattern:
+            files = storage.patient(lambda: [found for found in sorted(fs.glob(path)) if not fs.isdir(found)], pattern)
+    except OSError as error:
         raise UnavailableError(f"evaluation set '{one.name}' at {pattern} could not be listed: {error}") from error
     if not files:
         raise UnavailableError(f"evaluation set '{one.name}': nothing lies at {pattern}")
     empty = True
-    for opened in sorted(files, key=lambda file: file.path):
-        name = opened.path.rsplit("/", 1)[-1]
+    compression = None if pattern.endswith(".parquet") else "infer"
+    for path in files:
+        name = path.rsplit("/", 1)[-1]
         try:
-            with opened as file:
+            with fs.open(path, "rb", compression=compression) as file:
                 for number, row in enumerate(_rows(file, name)):
                     empty = False
                     yield _item(one, row, name, number)
         except FileNotFoundError as error:
-            raise UnavailableError(f"evaluation set '{one.name}': there is no file {opened.path}") from error
+            raise UnavailableError(f"evaluation set '{one.name}': there is no file {path}") from error
         except (OSError, EOFError, ValueError, pa.ArrowException) as error:
             if isinstance(error, EvaluationError):
                 raise

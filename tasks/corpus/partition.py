@@ -91,6 +91,7 @@ def refine(step: Step, key: str, sources: Artifact, raw: Part, served: dict[str,
         rows=lambda: line.read - rejects.rows,
         statistics=lambda: {
             "read": line.read,
+            "contaminations": len(line.hits),
             "cpu_seconds": round(time.process_time() - began, 3),
             "rules": line.tally.record(),
         },

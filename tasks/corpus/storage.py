@@ -1,36 +1,28 @@
 """Files of a folder source where they lie, local or on any fsspec filesystem: listed, opened, told apart by checksum.
 
-No call waits for ever, a passing failure of the network is tried again where it stopped, and what a library raises
-comes out as OSError.
+How files are reached is `model.storage`'s; here a stream goes on where a passing failure of the network stopped it.
 """
 
 from __future__ import annotations
 
 import io
-import logging
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import fsspec
 import xxhash
 
+from model import storage
+from model.storage import StorageError, patient, said
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.compression import BLOCK, DamagedError, decompressed
 from tasks.corpus.sources import FolderSource
 from tasks.corpus.unavailable import UnavailableError
 
-log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-CONNECT_SECONDS, READ_SECONDS = 20, 60
-WAITS = (0.5, 2.0, 8.0)
-"""Seconds before each further try after a passing failure."""
 REQUESTS = 16
 """Requests at once where every object must be asked about, or fetched, by itself."""
 # Under which names fsspec's filesystems tell the content and the time of change of an object.
@@ -52,10 +44,6 @@ class Reference:
     one; '' for a local file that nobody has read yet."""
 
 
-class StorageError(OSError):
-    """What a storage library raised, in one line."""
-
-
 def label(path: str) -> str:
     """`path` as records show it: what is no UTF-8 is replaced."""
     return os.fsencode(path).decode("utf-8", "replace")
@@ -66,13 +54,11 @@ class Store:
 
     def __init__(self, source: FolderSource) -> None:
         self.source = source
-        self.remote = "://" in source.path and not source.path.startswith("file://")
+        self.remote = not storage.is_local(source.path)
         if self.remote:
             self.fs, root = _filesystem(source.path)
             self.root = root.rstrip("/")
             self._is_file: bool | None = None
-            # What this process listed before may have changed since.
-            self.fs.invalidate_cache()
         else:
             self.local = Path(source.path.removeprefix("file://"))
 
@@ -102,7 +88,7 @@ class Store:
     def checksum(self, path: str) -> Reference:
         """The object at `path` as it is now. Raises OSError."""
         if self.remote:
-            return _reference(path, _patient(lambda: self.fs.info(self._remote(path))))
+            return _reference(path, patient(lambda: self.fs.info(self._remote(path))))
         hasher, size = xxhash.xxh3_128(), 0
         with self._local(path).open("rb") as file:
             while block := file.read(BLOCK):
@@ -145,7 +131,7 @@ class Store:
         if self._is_file is None:
             try:
                 # Not `isfile`: it takes a failure for a no.
-                self._is_file = _patient(lambda: self.fs.info(self.root))["type"] == "file"
+                self._is_file = patient(lambda: self.fs.info(self.root))["type"] == "file"
             except FileNotFoundError:
                 self._is_file = False
         return self._is_file
@@ -153,11 +139,11 @@ class Store:
     def _found(self) -> Iterator[Reference | Unreadable]:
         try:
             if self._single():
-                yield _reference(self.root.rsplit("/", 1)[-1], _patient(lambda: self.fs.info(self.root)))
+                yield _reference(self.root.rsplit("/", 1)[-1], patient(lambda: self.fs.info(self.root)))
                 return
-            found = _patient(lambda: self.fs.find(self.root, detail=True))
+            found = patient(lambda: self.fs.find(self.root, detail=True))
         except (OSError, ValueError) as error:
-            raise UnavailableError(f"{self.source.path} could not be listed: {_said(error)}") from error
+            raise UnavailableError(f"{self.source.path} could not be listed: {said(error)}") from error
         if not found:
             raise UnavailableError(f"nothing lies at {self.source.path}")
         whole, asked = [], []
@@ -180,7 +166,7 @@ class Store:
                 names = (line.decode("utf-8", "surrogateescape").strip() for line in lines)
                 paths = {name.removeprefix(self.source.path).lstrip("/") for name in names}
         except (OSError, DamagedError) as error:
-            raise UnavailableError(f"the listing {self.source.listing} could not be read: {_said(error)}") from error
+            raise UnavailableError(f"the listing {self.source.listing} could not be read: {said(error)}") from error
         if not paths - {""}:
             raise UnavailableError(f"the listing {self.source.listing} names no path")
         return sorted(paths - {""})
@@ -196,7 +182,7 @@ class Store:
                     return Reference(path, self._local(path).stat().st_size)
                 return self.checksum(path)
             except (OSError, ValueError) as error:
-                return Unreadable(label(path), _said(error))
+                return Unreadable(label(path), said(error))
 
         with ThreadPoolExecutor(REQUESTS) as pool:
             # Some at a time: a pool takes on all of its work at once.
@@ -216,7 +202,7 @@ def _walk(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[Referen
             status = entry.stat()
         except OSError as error:
             yield Unreadable(
-                label(path), "symbolic link to nowhere or to itself" if entry.is_symlink() else _said(error)
+                label(path), "symbolic link to nowhere or to itself" if entry.is_symlink() else said(error)
             )
             continue
         if stat.S_ISDIR(status.st_mode):
@@ -232,21 +218,11 @@ def _walk(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[Referen
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    """The filesystem of `url`, its calls bounded in time, and the path on it."""
-    protocol = url.partition("://")[0] if "://" in url else "file"
-    options: dict[str, Any] = {}
-    if protocol in ("http", "https"):
-        import aiohttp
-
-        # The whole of a large object may take hours; a silent server may not.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
-        options = {"client_kwargs": {"timeout": timeout}}
-    elif protocol in ("s3", "s3a"):
-        options = {"config_kwargs": {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}}
+    """The filesystem of a source and the path on it. Raises UnavailableError."""
     try:
-        return fsspec.core.url_to_fs(url, **options)
-    except (ImportError, ValueError) as error:
-        raise UnavailableError(f"{url} cannot be opened: {error}") from error
+        return storage.filesystem(url)
+    except StorageError as error:
+        raise UnavailableError(str(error)) from error
 
 
 def _reference(path: str, info: dict[str, Any]) -> Reference:
@@ -259,51 +235,12 @@ def _reference(path: str, info: dict[str, Any]) -> Reference:
     return Reference(path, int(size), f"etag:{tag.strip(chr(34))}" if tag else f"info:{changed}")
 
 
-def _said(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
-
-
-def _patient(call: Callable[[], T]) -> T:
-    """The result of `call`, tried again after passing failures. Raises OSError, whatever the library raises."""
-    for wait in (*WAITS, None):
-        try:
-            return call()
-        except Exception as raised:
-            error = _meant(raised)
-            if wait is None or not _passing(error):
-                raise error if isinstance(error, OSError) else StorageError(_said(error)) from raised
-            log.warning("%s; trying again in %.1f s", _said(error), wait)
-            time.sleep(wait)
-    raise AssertionError
-
-
-def _meant(error: Exception) -> Exception:
-    """fsspec says of every answer but 200 that there is no such file: what the server said instead."""
-    status = getattr(error.__cause__, "status", None)
-    if isinstance(error.__cause__, Exception) and isinstance(status, int) and status not in (404, 410):
-        return error.__cause__
-    return error
-
-
-def _passing(error: Exception) -> bool:
-    """Whether the same call may work in a moment: a lost connection, a timeout, a server error."""
-    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-        return False
-    status = getattr(error, "status", None)
-    if isinstance(status, int):
-        return status >= 500 or status == 429
-    name = type(error).__name__
-    return isinstance(error, OSError) or any(
-        word in name for word in ("Timeout", "Connection", "Disconnect", "Payload")
-    )
-
-
 class _Patient(io.RawIOBase):
     """A remote file that is opened again where it stopped."""
 
     def __init__(self, opener: Callable[[], Any]) -> None:
         self._opener, self._at = opener, 0
-        self._file = _patient(opener)
+        self._file = patient(opener)
 
     def readable(self) -> bool:
         return True
@@ -312,7 +249,7 @@ class _Patient(io.RawIOBase):
         return bool(self._file.seekable())
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = _patient(lambda: self._file.seek(offset, whence))
+        self._at = patient(lambda: self._file.seek(offset, whence))
         return self._at
 
     def tell(self) -> int:
@@ -330,7 +267,7 @@ class _Patient(io.RawIOBase):
                 self._file = None
                 raise
 
-        data = _patient(read)
+        data = patient(read)
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from model.chat import Chat
 from model.quantize import as_served
 from model.transformer import Transformer
+from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
 from tasks.evaluate.checkpoint import read_checkpoint
 from tasks.evaluate.config import EvaluateConfig
@@ -74,7 +75,9 @@ def evaluate_release(step: Step, inputs: Mapping[str, Artifact]) -> Artifact:
             progress.advance(note=name)
     measured = {name: json.loads(step.path(_part(step, f"models/{name}")).read_text()) for name in MODELS}
     rates = {name: pq.read_table(step.path(_part(step, f"replies/{name}"))).to_pylist() for name in MODELS}
-    return step.publish(summary(measured, rates, len(turns), config))
+    keys = [f"{group}/{name}" for name in MODELS for group in ("models", "replies")]
+    balance = Balance("answers", taken=len(problems) * len(MODELS), out="replies")
+    return step.publish(summary(measured, rates, len(turns), config), keys, balance)
 
 
 def _loader(name: str, inputs: Mapping[str, Artifact]) -> Callable[[], Transformer]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer
 
 from model.config import ModelConfig, parameter_count
+from model.storage import is_local, local_path
 from model.vocabulary import BOS, END_OF_TURN, EOS, PADDING, UNKNOWN
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.evaluate.card import model_card
@@ -63,7 +64,8 @@ def release(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:
                 if step.part(f"{variant}/{path.name}") is None:
                     step.adopt(f"{variant}/{path.name}", path)
             progress.advance(note=f"{variant} published")
-    artifact = step.publish(statistics)
+    files = [f"{variant}/{path.name}" for variant in VARIANTS for path in (work / variant).iterdir()]
+    artifact = step.publish(statistics, files)
     shutil.rmtree(work)
     return artifact
 
@@ -142,8 +144,8 @@ def checkpoint_folder(artifact: Artifact, variant: Variant) -> Path:
     if not parts:
         raise ReleaseError(f"{artifact.uri} holds no '{variant}' checkpoint: it is no release; it is '{artifact.name}'")
     sources = {part.key.removeprefix(f"{variant}/"): artifact.file(part) for part in parts}
-    local = "://" not in artifact.uri or artifact.uri.startswith("file://")
-    root = Path(artifact.uri.removeprefix("file://")) if local else cache_folder() / "release" / artifact.fingerprint
+    local = is_local(artifact.uri)
+    root = local_path(artifact.uri) if local else cache_folder() / "release" / artifact.fingerprint
     folder = root / variant
     folder.mkdir(parents=True, exist_ok=True)
     for name, source in sources.items():

@@ -40,14 +40,17 @@ class Survey:
     """Of them, those whose batches are written."""
     sample: tuple[Batch, ...]
     """Some of the others, drawn by seed."""
+    batches: tuple[str, ...]
+    """The keys of all."""
 
 
 def survey(config: RephraseConfig, batches: Iterable[Batch], is_written: Callable[[Batch], bool]) -> Survey:
-    """Count the documents and draw a sample; holds no more than the sample."""
-    counts = {True: 0, False: 0}
+    """Count the documents and draw a sample; holds no more than the sample and the batches' keys."""
+    counts, keys = {True: 0, False: 0}, []
 
     def ranked() -> Iterator[tuple[int, str, int, Batch]]:
         for number, batch in enumerate(batches):
+            keys.append(batch.key)
             done = is_written(batch)
             counts[done] += len(batch.ids)
             if not done:
@@ -60,7 +63,7 @@ def survey(config: RephraseConfig, batches: Iterable[Batch], is_written: Callabl
         replace(batch, ids=tuple(name for name in batch.ids if name in names))
         for _, (batch, names) in sorted(drawn.items())
     ]
-    return Survey(counts[True] + counts[False], counts[True], tuple(some))
+    return Survey(counts[True] + counts[False], counts[True], tuple(some), tuple(keys))
 
 
 def predicted(config: RephraseConfig, corpus: Artifact, seen: Survey, rates: Rates, price: Price) -> Prediction:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from model.engines.answers import Answers
 from model.engines.choice import open_engine
 from model.engines.engine import Completion, Engine, EngineError, Message, Price, Prompt, RequestLimits
+from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, Step
 from tasks.progress import Progress
 from tasks.rephrase.alignment import whole
@@ -40,7 +41,7 @@ from tasks.rephrase.opinions import Opinions
 from tasks.rephrase.outlook import Outlook, Survey, outlook, predicted, survey
 from tasks.rephrase.prediction import Prediction, answer_weight, known_rates, shared, weigh
 from tasks.rephrase.prompts import styles
-from tasks.rephrase.run import Run
+from tasks.rephrase.run import OUTCOME, REWRITE, SEGMENT, Run, keys_of
 from tasks.rephrase.segments import estimate_tokens
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,11 @@ def build(
     elif not seen.documents:
         for batch in batches:
             _write(step, batch, [])
-    artifact = run.publish(engine, answers, {"thresholds": thresholds(config.alignment, styles())})
+    outcomes = step.parts(f"{OUTCOME}/{key}" for key in seen.batches)
+    documents = rows_of(corpus.parts("documents"))
+    rewritten, refused = (sum(part.statistics[name] for part in outcomes) for name in ("rewritten", "refused"))
+    balance = Balance("documents", documents, out=rewritten, rejected=refused, dropped=documents - seen.documents)
+    artifact = run.publish(engine, answers, seen.batches, balance, thresholds(config.alignment, styles()))
     shutil.rmtree(run.folder / "answers", ignore_errors=True)
     return artifact
 
@@ -157,12 +162,8 @@ def foresee(
     )
 
 
-def _keys(batch: Batch) -> tuple[str, str, str]:
-    return f"rewrites/{batch.key}", f"segments/{batch.key}", f"outcomes/{batch.key}"
-
-
 def _written(step: Step, batch: Batch) -> bool:
-    return all(step.part(key) for key in _keys(batch))
+    return all(step.part(key) for key in keys_of([batch.key]))
 
 
 def _run(
@@ -272,10 +273,12 @@ def _write(step: Step, batch: Batch, outcomes: list[Outcome]) -> None:
         add(total.counts, outcome.ledger.counts)
     rows = [row for outcome in outcomes for row in outcome.rows]
     rewrites = [outcome.rewrite for outcome in outcomes if outcome.rewrite is not None]
-    rewrite_key, segment_key, outcome_key = _keys(batch)
-    _put(step, segment_key, rows, SEGMENTS, total.counts)
-    _put(step, outcome_key, [outcome.verdict for outcome in outcomes], OUTCOMES, {})
-    _put(step, rewrite_key, rewrites, REWRITES, {})
+    verdicts = [outcome.verdict for outcome in outcomes]
+    tried = {verdict["source_id"] for verdict in verdicts}
+    kept = {rewrite["source_id"] for rewrite in rewrites}
+    _put(step, f"{SEGMENT}/{batch.key}", rows, SEGMENTS, total.counts)
+    _put(step, f"{OUTCOME}/{batch.key}", verdicts, OUTCOMES, {"rewritten": len(kept), "refused": len(tried - kept)})
+    _put(step, f"{REWRITE}/{batch.key}", rewrites, REWRITES, {})
 
 
 def _put(step: Step, key: str, rows: list[dict[str, Any]], schema: pa.Schema, counts: dict[str, Any]) -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from model.engines.engine import Engine, Price
+from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
 from tasks.rephrase.ledger import add, statistics
 from tasks.rephrase.prediction import Prediction, comparison, keep_rates
 
 log = logging.getLogger(__name__)
+
+REWRITE, SEGMENT, OUTCOME = "rewrites", "segments", "outcomes"
+"""What every batch leaves: one part in each of these groups."""
+
+
+def keys_of(batches: Iterable[str]) -> list[str]:
+    """The keys of all parts of some batches."""
+    return [f"{group}/{batch}" for batch in batches for group in (REWRITE, SEGMENT, OUTCOME)]
 
 
 class Run:
@@ -65,10 +74,18 @@ class Run:
         """Wall seconds of all attempts so far."""
         return self._state["seconds"] + (time.monotonic() - self._began if self._began is not None else 0.0)
 
-    def publish(self, engine: Engine | None, rates: Path | None, more: Mapping[str, Any]) -> Artifact:
-        """Publish the artifact with its ledger; what `engine` measured goes to the folder `rates`."""
+    def publish(
+        self,
+        engine: Engine | None,
+        rates: Path | None,
+        batches: Sequence[str],
+        balance: Balance,
+        thresholds: Mapping[str, Any],
+    ) -> Artifact:
+        """Publish the artifact, which consists of `batches`, with its ledger; what `engine` measured goes to the folder
+        `rates`."""
         counts: dict[str, Any] = {"seconds_wall": self.seconds}
-        for part in self.step.recorded("segments"):
+        for part in self.step.parts(f"{SEGMENT}/{batch}" for batch in batches):
             add(counts, part.statistics)
         found = statistics(counts, self.price)
         compared = comparison(self.predicted, found)
@@ -83,9 +100,10 @@ class Run:
                 *(money[name] for name in ("actual", "predicted")),
             )
         return self.step.publish(
-            found | {"prediction": self.predicted, "comparison": compared} | dict(more),
-            cost={"money": found["money"]},
-            keep="rewrites,segments,outcomes",
+            found | {"prediction": self.predicted, "comparison": compared, "thresholds": dict(thresholds)},
+            keys_of(batches),
+            balance,
+            {"money": found["money"]},
         )
 
     def _save(self) -> None:

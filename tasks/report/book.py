@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import fsspec
 import polars as pl
 
+from model import storage
 from tasks.artifact import Artifact, NotReady, Step
 
 
@@ -103,10 +103,10 @@ class Book:
             folder = f"{step.uri}/docs"
         except NotReady:
             return None
-        fs, path = fsspec.core.url_to_fs(folder)
-        if not fs.exists(f"{path}/verdict.json"):
+        try:
+            return json.loads(storage.read(f"{folder}/verdict.json")), f"{folder}/index.html"
+        except FileNotFoundError:
             return None
-        return json.loads(fs.cat_file(f"{path}/verdict.json")), f"{folder}/index.html"
 
 
 def column(lines: Iterable[dict[str, Any]], key: str) -> list[Any]:

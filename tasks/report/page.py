@@ -7,10 +7,8 @@ path = write_report(dag(request).steps(), "data")     # and keeps data/report.ht
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import fsspec
-
+from model import storage
 from model.config import Config
 from tasks.artifact import Artifact, Step
 from tasks.code import code_hash
@@ -65,17 +63,16 @@ def publish_report(steps: Sequence[Step], root: str) -> Artifact:
     page, text = build_report(steps)
     step.put("page", ".html", lambda path: path.write_text(page, encoding="utf-8"))
     step.put("markdown", ".md", lambda path: path.write_text(text, encoding="utf-8"))
-    artifact = step.publish({"steps": len(steps), "complete": len(step.inputs), "bytes": len(page.encode())})
-    fs, folder = fsspec.core.url_to_fs(root)
-    fs.makedirs(folder, exist_ok=True)
-    fs.pipe_file(f"{folder.rstrip('/')}/report.html", page.encode())
+    statistics = {"steps": len(steps), "complete": len(step.inputs), "bytes": len(page.encode())}
+    artifact = step.publish(statistics, ["page", "markdown"])
+    storage.write(f"{root.rstrip('/')}/report.html", page.encode())
     return artifact
 
 
 def write_report(steps: Sequence[Step], root: str) -> str:
     """Publish the report; returns where the page for people lies."""
     publish_report(steps, root)
-    return str(Path(root) / "report.html") if "://" not in root else f"{root.rstrip('/')}/report.html"
+    return f"{root.rstrip('/')}/report.html"
 
 
 def compose(book: Book) -> Document:

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.artifact import Artifact, ArtifactError, digest, is_local, sha256_file
+from model.storage import is_local
+from tasks.artifact import Artifact, ArtifactError, digest, sha256_file
 from tasks.progress import Progress
 from tasks.tokens.megatron import PIECE, MegatronError, Writer, beside
 from tasks.tokens.table import Place

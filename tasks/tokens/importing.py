@@ -29,7 +29,7 @@ from tasks.tokens.batches import DOMAIN, SPLITS, Documents, is_heldout, write_do
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from tasks.tokens.exporting import FILES, Record
 from tasks.tokens.megatron import MegatronError, Pair, beside
-from tasks.tokens.shards import statistics
+from tasks.tokens.shards import balance, statistics
 from tasks.tokens.table import Place, publish
 from tasks.tokens.tokenizer import TokenizerError, adopt, load
 from tasks.tokens.writing import FACTS
@@ -138,11 +138,11 @@ def build(step: Step, prefixes: Sequence[Path], tokenizer: Artifact) -> Artifact
             if step.part(batch.key) is None:
                 write_batch(step, batch, tokenizer)
             progress.advance(batch.last - batch.first)
-    records = [part.statistics for part in step.recorded("batches")]
+    records = [part.statistics for part in step.parts(batch.key for batch in batches)]
     shards = [row for record in records for row in record["shards"]]
     if not shards:
         raise MegatronError("the pairs hold no tokens: there is nothing to import")
-    return publish(step, shards, statistics(records, tokenizer))
+    return publish(step, shards, statistics(records, tokenizer), balance(records, documents))
 
 
 def write_batch(step: Step, batch: Batch, tokenizer: Artifact) -> None:

@@ -10,10 +10,11 @@ docs/tokens.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.vocabulary import EOS, special_ids
+from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, ArtifactError, Part, Step
 from tasks.corpus.executor import Executor, Serial
 from tasks.progress import Progress
@@ -68,7 +69,8 @@ def build(
     if not batches:
         raise ArtifactError(f"{corpus.uri} lists no documents: there is nothing to tokenise")
     _same_tokenizer(step, tokenizer)
-    left = {batch.key: batch for batch in batches if step.part(batch.key) is None}
+    lacking = set(step.missing(batch.key for batch in batches))
+    left = {batch.key: batch for batch in batches if batch.key in lacking}
     jobs = {
         key: (step, batch, rewrites if batch.group == "rewrites" else corpus, tokenizer, mix)
         for key, batch in left.items()
@@ -77,11 +79,24 @@ def build(
     with Progress("tokens", total, "MB", first=total - rest) as progress:
         for key, _ in (executor or Serial()).map(write_batch, jobs):
             progress.advance(left[key].bytes / 1e6, f"{left[key].group}, {len(batches)} batches")
-    records = [part.statistics for part in step.recorded("batches")]
-    if len(records) != len(batches):
-        raise ArtifactError(f"{step.uri} has {len(records)} of {len(batches)} batches: run the tokens stage again")
+    records = [part.statistics for part in step.parts(batch.key for batch in batches)]
     shards = [row for record in records for row in record["shards"]]
-    return publish(step, shards, statistics(records, tokenizer))
+    read = rows_of(part for batch in batches for part in batch.parts)
+    return publish(step, shards, statistics(records, tokenizer), balance(records, read))
+
+
+def balance(records: Sequence[Mapping[str, Any]], read: int) -> Balance:
+    """What became of the documents that were `read`: the rows of the shards' indices but for further copies, those
+    without text, and those that the mix gives no copy."""
+    streams = [stream for record in records for stream in record["streams"]]
+    return Balance(
+        "documents",
+        taken=read,
+        out=sum(row["documents"] for record in records for row in record["shards"])
+        - sum(stream["copies"] - stream["documents"] for stream in streams),
+        rejected=sum(record["empty"] for record in records),
+        dropped=sum(record["left_out"] for record in records),
+    )
 
 
 def _same_tokenizer(step: Step, tokenizer: Artifact) -> None:

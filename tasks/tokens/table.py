@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
 from training.ranges import block_digests
 from training.shards import TABLE, TOKEN
@@ -76,9 +77,11 @@ def write_index(index: pa.Table, path: Path) -> None:
     pq.write_table(index, path, ROW_GROUP, compression="zstd", use_dictionary=repeated, column_encoding=spans)
 
 
-def publish(step: Step, rows: Iterable[Mapping[str, Any]], statistics: Mapping[str, Any]) -> Artifact:
+def publish(
+    step: Step, rows: Iterable[Mapping[str, Any]], statistics: Mapping[str, Any], balance: Balance | None = None
+) -> Artifact:
     """Write the table of `rows`, then the manifest that names it: nothing of the shards is read before."""
     schema = pa.schema([pa.field(name, pa.type_for_alias(kind), nullable=False) for name, kind in TABLE.items()])
     table = pa.Table.from_pylist(sorted(rows, key=lambda row: row["key"]), schema)
     step.put("shards", ".parquet", lambda path: pq.write_table(table, path, compression="zstd"), table.num_rows)
-    return step.publish(statistics, keep="shards")
+    return step.publish(statistics, ["shards"], balance)

@@ -84,7 +84,8 @@ def build(step: Step, corpus: Artifact) -> Artifact:
             "digits": config.digits,
             "sample": part.statistics,
             "bytes_per_token": measure(tokenizer, config, corpus),
-        }
+        },
+        ["tokenizer"],
     )
 
 

@@ -22,7 +22,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 
-def start(root: Path, *more: str) -> subprocess.Popen[str]:
+def start(root: Path | str, *more: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return subprocess.Popen(
         [sys.executable, "-m", "flows.cli", "run", "--preset", "test", "--root", str(root), *more],
@@ -34,7 +34,7 @@ def start(root: Path, *more: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(root: Path, *more: str) -> str:
+def finish(root: Path | str, *more: str) -> str:
     process = start(root, *more)
     told, _ = process.communicate(timeout=900)
     assert process.returncode == 0, told
@@ -49,11 +49,11 @@ def straight(tmp_path_factory) -> Path:
     return root
 
 
-def plan(root: Path):
+def plan(root: Path | str):
     return dag(Request(preset=PresetName.test, root=str(root)))
 
 
-def contents(root: Path) -> dict[str, dict[str, str]]:
+def contents(root: Path | str) -> dict[str, dict[str, str]]:
     """sha256 of every part of every step, but for what tells the time (metrics carry seconds)."""
     found = {}
     for step in plan(root).steps():
@@ -155,6 +155,13 @@ def test_killed_at_many_points_it_ends_with_the_same_bytes(straight, tmp_path):
     assert len(killed) >= 8, f"the run was too quick to be killed at most points: only at {killed}"
     finish(root)
     assert contents(root) == contents(straight)
+
+
+def test_an_object_store_gives_the_fingerprints_and_bytes_of_a_folder(straight, bucket):
+    """Every stage, the training jobs among them, with two worker processes; then there is nothing left to do."""
+    assert "report.html" in finish(f"{bucket}/run")
+    assert contents(f"{bucket}/run") == contents(straight)
+    assert "nothing to do" in finish(f"{bucket}/run")
 
 
 def test_two_runs_never_work_in_one_root(straight):

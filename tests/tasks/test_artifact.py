@@ -88,11 +88,11 @@ def test_parts_become_real_with_the_manifest(tmp_path, kind):
     assert Artifact.load(artifact.uri).statistics == {"documents": 1}
 
 
-def test_keep_leaves_working_parts_out_of_the_manifest(tmp_path):
+def test_working_parts_stay_out_of_the_manifest(tmp_path):
     step = make(tmp_path)
     step.put("extracted/0", ".txt", lambda path: path.write_text("work"))
     step.put("documents/0", ".txt", lambda path: path.write_text("kept"))
-    assert [part.key for part in step.publish({}, keep="documents,rejected").parts()] == ["documents/0"]
+    assert [part.key for part in step.publish({}, ["documents/0"]).parts()] == ["documents/0"]
 
 
 def test_an_altered_part_is_refused_by_name(tmp_path):

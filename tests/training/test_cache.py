@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model import storage
 from training import cache as caches
 from training.cache import Cache, File, ShardError
 from training.ranges import BLOCK, Range, Ranges, block_digests
@@ -166,7 +167,7 @@ def test_a_full_disk_leaves_nothing_to_be_read(memory: str, tmp_path: Path, monk
 
     cache = Cache(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(caches, "download", full)
+        patch.setattr(storage, "fetch", full)
         with pytest.raises(OSError, match="No space left"):
             cache.path(file)
     assert not list((tmp_path / "files").iterdir())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from model import storage
 from tests.posttraining import Cut, World, cut_after, finals, go, summary
 from training import run as runs
 from training import sft
@@ -69,3 +70,26 @@ def test_sft_that_never_learns_says_so(world, caplog):
 def test_an_impossible_band_is_refused(band):
     with pytest.raises(ValueError, match="band"):
         SftConfig(band=band)
+
+
+def test_inputs_on_an_object_store_give_the_same_bytes(world, bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path))  # everything is fetched
+    here = world.sft("sft-here", max_updates=2, evaluate_every=2)
+    there = world.sft("sft-there", max_updates=2, evaluate_every=2)
+    job = json.loads(there.read_text())
+    for name, uri in job["inputs"].items():
+        job["inputs"][name] = f"{bucket}/{name}"
+        for path in storage.sizes(uri):
+            storage.write(f"{bucket}/{name}/{path}", storage.read(f"{uri}/{path}"))
+    there.write_text(json.dumps(job))
+    assert go(sft, here) == go(sft, there) == runs.DONE
+    assert finals(there.parent) == finals(here.parent)
+
+
+def test_an_input_that_is_not_there_is_one_sentence(world, bucket, capsys):
+    job = world.sft("sft-nothing")
+    text = json.loads(job.read_text())
+    text["inputs"]["base"] = f"{bucket}/never"
+    job.write_text(json.dumps(text))
+    assert go(sft, job) == runs.FAILED
+    assert f"{bucket}/never/manifest.json does not exist" in capsys.readouterr().err

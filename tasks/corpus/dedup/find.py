@@ -55,7 +55,7 @@ def find(
     plan = plans.make(step, keys, earlier, memory_bytes)
     version = len(step.versions()) - 1
     passages = f"passages/{version}" if version else "passages"
-    if all(step.part(f"removals/{key}") for key in keys) and step.part(passages):
+    if not step.missing([passages, *(f"removals/{key}" for key in keys)]):
         return
     if config.exact.enabled:
         _all(step, executor, exact.drop, EXACT, plan.buckets["exact"])

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from model.visible import markdown as plain
+from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, ArtifactError, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
@@ -68,7 +69,10 @@ def build(
     step.put("table", ".parquet", lambda path: records.write(path, table), table.num_rows)
     step.put("readable", ".md", lambda path: path.write_text(markdown(rations), encoding="utf-8"), table.num_rows)
     _copies(step, corpus, scores, rewrites, executor)
-    return step.publish(_statistics(rations, scores, config), keep="table,readable,copies")
+    read = [*corpus.parts("documents"), *rewrites.parts("rewrites")]
+    keys = ["table", "readable", *(f"copies/{part.key}" for part in read)]
+    balance = Balance("documents", taken=rows_of(read), out="copies")
+    return step.publish(_statistics(rations, scores, config), keys, balance)
 
 
 def _named(config: MixConfig, corpus: Artifact, scores: Artifact) -> None:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from model.engines.engine import RequestLimits
-from tasks.artifact import Artifact, Step
+from tasks.accounts import Balance, rows_of
+from tasks.artifact import Artifact, Part, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
 from tasks.corpus.scoring import judge
@@ -39,8 +40,8 @@ SCORES = pa.schema(
 HISTOGRAM = 20
 """Bins of the scale from 0 to 1."""
 ROWS = 4096
-CARD, LACK = "classifier/card", "classifier/lack"
-"""The classifier's figures; or why there is no classifier."""
+CARD, WEIGHTS, LACK = "classifier/card", "classifier/weights", "classifier/lack"
+"""The classifier's figures and itself; or why there is none."""
 
 
 def build(
@@ -60,14 +61,19 @@ def build(
     assert isinstance(config, ScoresConfig)
     executor = executor or Serial()
     judged = _judge(step, config, corpus, executor, judge_url, slots, limits)
-    if config.classifier and step.part(CARD) is None and step.part(LACK) is None:
+    if config.classifier and step.missing((CARD, WEIGHTS)) and step.part(LACK) is None:
         try:
             _learn(step, config, corpus, executor, judged if config.classifier.judged is not None else [])
         except TooFewExamples as lack:
             log.warning("%s; until then no document is scored and none counts more than another", lack)
             step.put(LACK, ".txt", lambda path, why=str(lack): path.write_text(why + "\n"))  # type: ignore[misc]
     _score(step, config, corpus, executor)
-    return step.publish(_statistics(step, config, judged), keep="scores,classifier,judged")
+    documents = corpus.parts("documents")
+    keys = [part.key.replace("documents", "scores", 1) for part in documents]
+    statistics = _statistics(step, config, judged, step.parts(keys))
+    keys += (LACK,) if step.part(LACK) else (CARD, WEIGHTS) if config.classifier else ()
+    keys += ("judged",) if config.judge else ()
+    return step.publish(statistics, keys, Balance("documents", taken=rows_of(documents), out="scores"))
 
 
 def _judge(
@@ -119,7 +125,7 @@ def _learn(
         "telling": telling(model, learned.texts, learned.labels),
     }
     log.info("the classifier's area under the ROC curve is %.3f on %d held-out examples", auc, len(said))
-    step.put("classifier/weights", ".safetensors", model.save_weights, len(model.weights))
+    step.put(WEIGHTS, ".safetensors", model.save_weights, len(model.weights))
     # Last: a classifier without a card is trained again.
     step.put(CARD, ".json", model.save_card, statistics=found)
 
@@ -127,11 +133,10 @@ def _learn(
 def _score(step: Step, config: ScoresConfig, corpus: Artifact, executor: Executor) -> None:
     """Write `scores/...` for every part of documents that has none yet, the largest first."""
     model: tuple[Path, ...] = ()
-    if step.part(CARD) is not None:
-        card, weights = step.recorded("classifier")  # in the order of their keys
-        model = (step.path(weights), step.path(card))
+    if config.classifier and step.part(LACK) is None:
+        model = tuple(map(step.path, step.parts((WEIGHTS, CARD))))
     parts = {part.key.removeprefix("documents/"): part for part in corpus.parts("documents")}
-    left = [key for key in parts if step.part(f"scores/{key}") is None]
+    left = [key.removeprefix("scores/") for key in step.missing(f"scores/{key}" for key in parts)]
     left.sort(key=lambda key: (-parts[key].bytes, key))
     total = sum(part.bytes for part in parts.values())
     first = total - sum(parts[key].bytes for key in left)
@@ -193,14 +198,14 @@ def bucket_of(said: np.ndarray, config: ScoresConfig) -> list[str]:
     return [ordered[at] for at in np.searchsorted(edges, said.astype(np.float32), "right") - 1]
 
 
-def _statistics(step: Step, config: ScoresConfig, judged: list[dict[str, Any]]) -> dict[str, Any]:
+def _statistics(step: Step, config: ScoresConfig, judged: list[dict[str, Any]], scored: list[Part]) -> dict[str, Any]:
     card, lack = step.part(CARD), step.part(LACK)
     learned: dict[str, Any] = card.statistics if card else {"auc": None}
     if lack:
         learned["unscored"] = step.path(lack).read_text().strip()
     by_bucket = {name: {"documents": 0, "bytes": 0} for name in (config.buckets if card else (UNSCORED,))}
     by_source: dict[str, list[int]] = {}
-    for part in step.recorded("scores"):
+    for part in scored:
         for *_, bucket, documents, size in part.statistics["groups"]:
             by_bucket[bucket]["documents"] += documents
             by_bucket[bucket]["bytes"] += size

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import fsspec
 import xxhash
 from pydantic import Field, ValidationError
 
+from model import storage
 from model.config import Config
 from tasks.rephrase.prompts import styles
 
@@ -94,15 +94,13 @@ def _files(locations: Sequence[str]) -> Iterable[str]:
         elif "*" not in location:
             files.append(location)
         else:
-            fs, pattern = fsspec.core.url_to_fs(location)
-            files += [fs.unstrip_protocol(path) if "://" in location else path for path in sorted(fs.glob(pattern))]
+            files += storage.matching(location)
     return files
 
 
 def _lines(path: str) -> list[str]:
     try:
-        with fsspec.open(path, "rb") as file:
-            return file.read().decode("utf-8").splitlines()
+        return storage.read(path).decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise PairsError(f"{path} is no UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except (OSError, ValueError) as error:

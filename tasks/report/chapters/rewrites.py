@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import fsspec
-
+from model import storage
 from tasks.inspect.rewrites import blocks
 from tasks.inspect.rewrites.attempts import Cell, Selection, Survey, survey
 from tasks.inspect.rewrites.limits import Limits, sentence
@@ -128,8 +127,11 @@ def _samples(book: Book, found: Survey, limits: Limits) -> Iterable[Block]:
 
 def _has_page(book: Book) -> bool:
     """Whether `openk2 inspect rewrites --html` has been written of these rewrites, beside the report."""
-    fs, path = fsspec.core.url_to_fs(f"{book.steps[0].root.rstrip('/')}/{PAGE}")
-    return fs.exists(path) and book.stage("rewrites").fingerprint in fs.cat_file(path).decode(errors="replace")
+    try:
+        page = storage.read(f"{book.steps[0].root.rstrip('/')}/{PAGE}")
+    except FileNotFoundError:
+        return False
+    return book.stage("rewrites").fingerprint in page.decode(errors="replace")
 
 
 def _costs(book: Book) -> Iterable[Block]:

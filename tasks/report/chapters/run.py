@@ -71,6 +71,18 @@ def _times(book: Book) -> Iterable[Block]:
     yield Table(columns, table)
 
 
+def _accounts(book: Book) -> Iterable[Block]:
+    """Where the rows of each step went"""
+    found = [(name, book.stage(name).manifest.get("accounts")) for name in book.done]
+    rows = [
+        [name, accounts["unit"], *(words.count(accounts[fate]) for fate in ("in", "out", "rejected", "dropped"))]
+        for name, accounts in found
+        if accounts
+    ]
+    if rows:
+        yield Table(("step", "rows", "#in", "#out", "#rejected", "#dropped"), rows)
+
+
 def _work(book: Book, name: str) -> tuple[float, str]:
     if name == "base":
         try:
@@ -212,6 +224,6 @@ def _fingerprint(step: Step) -> str:
         return "(no fingerprint before its sources are fetched)"
 
 
-TIME = Chapter("time", "Time and cost", (), _time_summary, (_times,))
+TIME = Chapter("time", "Time and cost", (), _time_summary, (_times, _accounts))
 LINEAGE = Chapter("lineage", "Lineage", (), _lineage_summary, (_graph,))
 SETTINGS = Chapter("settings", "Versions and configuration", (), _settings_summary, (_versions, _configuration))

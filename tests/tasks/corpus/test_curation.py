@@ -16,13 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.artifact import Artifact, Step
+from model import storage
+from tasks.artifact import Artifact, ArtifactError, Step
 from tasks.corpus import partition
 from tasks.corpus.acquire import acquire
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.curation import CorpusError, attempted, curate
 from tasks.corpus.executor import Executor, executor
 from tasks.corpus.records import DOCUMENT, REJECTED, document_id
+from tasks.corpus.scoring import scores
+from tasks.corpus.scoring.config import ScoresConfig
 from tasks.launch import Execution
 from tests.tasks.corpus.data import rows, sentences, stopped_at
 
@@ -58,7 +61,7 @@ def write_input(root: Path) -> None:
         (code / f"module{number}.py").write_text("\n".join(functions))
 
 
-def steps(root: Path, folder: Path, **more) -> tuple[Step, Step]:
+def steps(root: Path | str, folder: Path, **more) -> tuple[Step, Step]:
     shared = {"kind": "folder", "language": "en", "licence": "MIT"}
     config = SourcesConfig(
         sources=[
@@ -275,3 +278,49 @@ def test_a_lost_file_counts_by_its_bytes(tmp_path):
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert found["raw_bytes"] == sum(sizes.values())
     assert found["unreadable_bytes"] == sizes["all.parquet"] + round(sizes["half.jsonl"] / 2)
+
+
+def scored(root: Path | str, folder: Path, workers: Executor) -> list[Artifact]:
+    """Sources, corpus and scores under `root`, each with the executor that a run gives it."""
+    sources, corpus = steps(root, folder)
+    raw = sources.artifact() or acquire(sources.begin(), folder)
+    documents = corpus.artifact() or curate(corpus.begin(), raw, workers)
+    step = Step("scores", ScoresConfig(classifier=None), str(root), (corpus,), code="c")
+    return [raw, documents, step.artifact() or scores.build(step.begin(), documents, workers)]
+
+
+def identities(artifacts: list[Artifact]) -> list[tuple[str, str]]:
+    return [(artifact.fingerprint, artifact.manifest["content"]) for artifact in artifacts]
+
+
+def test_an_object_store_filled_by_worker_processes_holds_what_a_folder_holds(bucket, tmp_path):
+    write_input(tmp_path / "raw")
+    with executor(Execution(workers=2)) as workers:
+        here = scored(tmp_path / "data", tmp_path / "raw", workers)
+        there = scored(f"{bucket}/data", tmp_path / "raw", workers)
+    assert identities(there) == identities(here)
+    for artifact in there:
+        accounts = artifact.manifest["accounts"]
+        assert accounts["in"] == accounts["out"] + accounts["rejected"] + accounts["dropped"] > 0, artifact.name
+    assert there[1].statistics["documents"] == there[2].statistics["documents"] > 0
+    assert identities(scored(f"{bucket}/data", tmp_path / "raw", workers)) == identities(here)
+
+
+@pytest.mark.parametrize("group", ["rejected", "rejected/dedup", "documents", "index", "candidates", "removals"])
+@pytest.mark.parametrize("what", ["record", "file"])
+def test_a_corpus_that_lost_a_part_is_made_whole_by_the_same_command(tmp_path, group, what):
+    write_input(tmp_path / "raw")
+    root = tmp_path / "data"
+    whole = run(root, tmp_path / "raw")
+    step = steps(root, tmp_path / "raw")[1]
+    key = f"{group}/web/000"
+    part = step.part(key)
+    assert part is not None
+    storage.remove(f"{step.uri}/manifest.json")
+    storage.remove(f"{step.uri}/{part.path}" if what == "file" else f"{step.uri}/records/{key.replace('/', '--')}.json")
+    if what == "file" and group != "candidates":  # which are not published, and are finished with
+        with pytest.raises((ArtifactError, CorpusError), match=key):
+            run(root, tmp_path / "raw")
+    again = run(root, tmp_path / "raw")
+    assert again.manifest["content"] == whole.manifest["content"]
+    assert again.manifest["accounts"] == whole.manifest["accounts"]

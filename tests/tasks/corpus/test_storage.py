@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from model import storage
 from tasks.artifact import Artifact
-from tasks.corpus import folders, storage
+from tasks.corpus import folders
+from tasks.corpus import storage as places
 from tasks.corpus.acquire import AcquireError, acquire, checksum, listing, resolve
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.extract.passage import Passage
@@ -364,16 +366,13 @@ def test_what_is_fetched_together_is_bounded_in_number_and_in_bytes(monkeypatch)
 
 def test_many_remote_objects_are_listed_in_linear_time(monkeypatch):
     class Many:
-        def invalidate_cache(self):
-            pass
-
         def info(self, _):
             return {"type": "directory"}
 
         def find(self, root, detail):
             return {f"{root}/{n:07}.jsonl": {"size": 5, "ETag": f'"{n}"'} for n in range(200_000)}
 
-    monkeypatch.setattr(storage, "_filesystem", lambda _: (Many(), "bucket/prefix"))
+    monkeypatch.setattr(places, "_filesystem", lambda _: (Many(), "bucket/prefix"))
     began = time.process_time()
     objects = list(Store(FolderSource(**folder("s3://bucket/prefix"))).objects())
     assert (len(objects), objects[-1].path, objects[-1].checksum) == (200_000, "0199999.jsonl", "etag:199999")

@@ -10,6 +10,7 @@ import polars as pl
 from pydantic import Field
 
 from model.config import Config
+from tasks.accounts import Balance
 from tasks.artifact import Step
 from tests.tasks.report.training import (
     DOMAINS,
@@ -70,7 +71,8 @@ def publish(root: Path, until: str = "evaluation") -> list[Step]:
         statistics = STATISTICS[step.name]() if step.name in STATISTICS else {"bytes": 61_000_000}
         for key, (suffix, content) in PARTS.get(step.name, dict)().items():
             step.put(key, suffix, lambda path, content=content: write(path, content))
-        step.publish(statistics, {"money": 0.01})
+        balance = Balance("documents", 4321, out=4000, rejected=300, dropped=21) if step.name == "corpus" else None
+        step.publish(statistics, balance=balance, cost={"money": 0.01})
         if step.name == until:
             break
     return found

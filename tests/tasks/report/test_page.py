@@ -69,6 +69,13 @@ def test_the_numbers_that_matter_are_said(whole):
     assert "It ended on 4 ranks (expert 2, pipeline 2). Spikes that it went round: 1." in page
 
 
+def test_where_the_rows_went_is_said(whole):
+    for text in whole:
+        row = next(line for line in text.splitlines() if "4,321" in line)
+        for cell in ("corpus", "documents", "4,000", "300", "21"):
+            assert cell in row, cell
+
+
 def test_text_of_models_and_corpora_is_escaped(whole):
     page, _ = whole
     assert "<b>never</b>" not in page

@@ -70,7 +70,7 @@ class Corpus:
         return sorted(documents, key=lambda one: one["url"]), sorted(rejected, key=lambda one: one["url"])
 
     def published(self) -> Artifact:
-        return self.step.publish({}, keep="index,removals")
+        return self.step.publish({}, [f"{group}/{key}" for group in ("index", "removals") for key in self.keys])
 
 
 @pytest.fixture

@@ -1,0 +1,108 @@
+"""One written file of an artifact: where it lies, and whether it is what was recorded of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model import storage
+from model.storage import is_local, local_path
+
+# Checked files are state of the process on purpose: it dies with the attempt.
+_VERIFIED: set[tuple[str, str, int]] = set()
+
+
+class ArtifactError(RuntimeError):
+    """Stored data that is missing, altered or incomplete; the message names the file and what to do."""
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Part:
+    """One written file of an artifact."""
+
+    key: str
+    """Its name within the artifact, such as `documents/web-0003`; `/` groups parts."""
+    path: str
+    """Where it lies, relative to the artifact's uri; the name carries the start of its sha256. `../<fingerprint>/...`
+    where an earlier version of the artifact holds it."""
+    sha256: str
+    bytes: int
+    rows: int
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+
+def cache_folder() -> Path:
+    """Where fetched files are kept: $OPENK2_CACHE, or openk2's folder in the user's cache."""
+    base = os.environ.get("OPENK2_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "openk2"
+    return Path(base)
+
+
+def rows_in(file: Path, stated: int | None, place: str) -> int:
+    """The rows of a part: what a Parquet file itself says, and whoever wrote it must not contradict; else `stated`."""
+    if file.suffix != ".parquet":
+        return stated or 0
+    import pyarrow.parquet as pq  # here: it takes longer to load than most of what only looks at manifests
+
+    rows: int = pq.read_metadata(file).num_rows
+    if stated is not None and stated != rows:
+        raise ArtifactError(f"{place} has {rows:,} rows where {stated:,} were written: a defect; please report it")
+    return rows
+
+
+def checked(listed: str, part: Part) -> Path:
+    """The local path of a part that the artifact at `listed` lists, fetched into the cache where it is remote; its
+    bytes are those that were recorded. ArtifactError where it is missing or altered."""
+    uri, place = _holder(listed, part)
+    if is_local(uri):
+        path = local_path(uri) / place
+        if not path.exists():
+            raise ArtifactError(f"{path} is listed but missing: delete {uri} and run its stage again")
+        _check(path, part, uri, str(path))
+        return path
+    path = cache_folder() / "parts" / part.sha256[:2] / f"{part.sha256}{Path(place).suffix}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            storage.fetch(f"{uri}/{place}", partial)
+            _check(partial, part, uri, f"{uri}/{place}")  # before it has the name by which others find it
+            partial.replace(path)
+        except FileNotFoundError:
+            raise ArtifactError(f"{uri}/{place} is listed but missing: delete {uri} and run its stage again") from None
+        finally:
+            partial.unlink(missing_ok=True)
+    return path
+
+
+def _holder(uri: str, part: Part) -> tuple[str, str]:
+    """(the uri of the version that holds a part of the artifact at `uri`, the part's path in there)."""
+    path = part.path
+    if path.startswith("../"):
+        fingerprint, _, path = path.removeprefix("../").partition("/")
+        uri = f"{uri.rpartition('/')[0]}/{fingerprint}"
+    if not path.startswith("parts/") or ".." in path.split("/") or uri.endswith("/.."):
+        raise ArtifactError(f"{uri} lists a part at '{part.path}', which is outside of it: its manifest was altered")
+    return uri, path
+
+
+def _check(path: Path, part: Part, uri: str, name: str) -> None:
+    """ArtifactError unless `path` has the bytes of `part`; each file is read once per process."""
+    key = (str(path), part.sha256, path.stat().st_mtime_ns)
+    if key in _VERIFIED:
+        return
+    if path.stat().st_size != part.bytes or sha256_file(path) != part.sha256:
+        raise ArtifactError(
+            f"{name} has not the bytes its manifest lists (sha256 {part.sha256[:12]}...): it was altered or cut; "
+            f"delete {uri} and run its stage again"
+        )
+    _VERIFIED.add(key)
