@@ -228,7 +228,7 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
                 + abs(int(stated_held.get(domain, {}).get("tokens", 0)) - held),
             }
         )
-    rules = (
+    rules: tuple[Rule, ...] = (
         Rule(
             "Every domain the recipe names has training tokens",
             "tokens",
