@@ -4,12 +4,14 @@ No account, no telemetry, nothing leaves the machine."""
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +22,8 @@ import psutil
 
 from flows.guard import TICKET
 from tasks import process
+
+log = logging.getLogger(__name__)
 
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -37,6 +41,9 @@ PRIVATE = {
 HUNG = 60.0
 """Seconds in which a starting server neither computes, reads nor logs anything before it is given up. How long a start
 takes says how busy the machine is, nothing else."""
+
+STARTS = 5
+"""Times that a private server that died is started again before the run is ended: something ends it on purpose."""
 
 
 class ServerError(RuntimeError):
@@ -71,6 +78,7 @@ class Server:
             TICKET: self.ticket,
         }
         self._child: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
 
     @property
     def access(self) -> dict[str, str]:
@@ -84,7 +92,7 @@ class Server:
         began = self.log.stat().st_size if self.log.exists() else 0
         self._child = process.start(command, self.log, self._settings, keep=[descriptor])
         moved, last = time.monotonic(), None
-        while not self._healthy():
+        while not self._healthy() and not self._stopping.is_set():
             if (code := self._child.poll()) is not None:
                 raise ServerError(f"the Prefect server ended with code {code}: {self._told(began)}")
             if (now := self._activity()) != last:
@@ -98,6 +106,44 @@ class Server:
     def running(self) -> bool:
         """Whether the process lives."""
         return self._child is not None and self._child.poll() is None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Start it again whenever it dies in the block. Nobody is refused meanwhile: requests wait in the socket, and
+        Prefect's client asks again where one was cut off. Where that does not help, the block is interrupted as by
+        Ctrl-C, so that a stage writes its checkpoint, and ServerError says why."""
+        failures: list[ServerError] = []
+
+        def keep() -> None:
+            try:
+                self._keep()
+            except ServerError as error:
+                failures.append(error)
+                signal.raise_signal(signal.SIGINT)
+
+        # The kernel ends the server with the thread that started it: this one has to last as long as the block.
+        keeper = threading.Thread(target=keep, name="prefect-server", daemon=True)
+        keeper.start()
+        try:
+            yield
+        except BaseException as error:
+            if failures:
+                told = f"{failures[0]}; what was finished is kept: the same command goes on from here"
+                raise ServerError(told) from error
+            raise
+        finally:
+            self._stopping.set()
+            keeper.join()
+
+    def _keep(self) -> None:
+        for _ in range(STARTS):
+            while self.running():
+                if self._stopping.wait(0.5):
+                    return
+            assert self._child is not None
+            log.warning("the private Prefect server ended (code %d) and is started again", self._child.returncode)
+            self.start()
+        raise ServerError(f"the private Prefect server ended {STARTS} times; its log: {self.log}")
 
     def stop(self, grace: float = 2.0) -> None:
         """End it and give the port back."""
@@ -142,7 +188,7 @@ def api(root: str) -> Iterator[str]:
         server = Server(Path(root) if "://" not in root else Path.home() / ".cache" / "openk2", PRIVATE)
         try:
             server.start()
-            with _environment(server.access):
+            with _environment(server.access), server.kept():
                 yield server.access["PREFECT_API_URL"]
         finally:
             server.stop()
