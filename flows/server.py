@@ -22,6 +22,7 @@ import psutil
 
 from flows.guard import TICKET
 from tasks import process
+from tasks.launch import last_words
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ PRIVATE = {
     "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
     "PREFECT_LOGGING_LEVEL": "ERROR",
 }
+TERSE = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL"}
+"""A command tells errors itself, in a sentence."""
 HUNG = 60.0
 """Seconds in which a starting server neither computes, reads nor logs anything before it is given up. How long a start
 takes says how busy the machine is, nothing else."""
@@ -120,6 +123,7 @@ class Server:
             except ServerError as error:
                 failures.append(error)
                 signal.raise_signal(signal.SIGINT)
+                self._refuse()
 
         # The kernel ends the server with the thread that started it: this one has to last as long as the block.
         keeper = threading.Thread(target=keep, name="prefect-server", daemon=True)
@@ -145,6 +149,19 @@ class Server:
             self.start()
         raise ServerError(f"the private Prefect server ended {STARTS} times; its log: {self.log}")
 
+    def _refuse(self) -> None:
+        """Answer in the server's place that it is gone: Prefect's client would ask a silent one again for minutes."""
+        self._listener.settimeout(0.5)
+        while not self._stopping.is_set():
+            with suppress(OSError):  # also nobody's asking for half a second
+                connection, _ = self._listener.accept()
+                with connection:
+                    connection.settimeout(1.0)
+                    connection.sendall(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(1 << 16):  # an unread request would reset the connection
+                        pass
+
     def stop(self, grace: float = 2.0) -> None:
         """End it and give the port back."""
         self._listener.close()
@@ -169,19 +186,14 @@ class Server:
         return (size,)
 
     def _told(self, began: int) -> str:
-        """The last words of the log since byte `began`, and where it lies."""
-        with self.log.open("rb") as file:
-            file.seek(began)
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return f"{lines[-1][:300] if lines else 'it said nothing'} (its log: {self.log})"
+        return f"{last_words(self.log, began)} (its log: {self.log})"
 
 
 @contextmanager
 def api(root: str) -> Iterator[str]:
     """A Prefect API for the block: its URL, with the environment set for flows started inside."""
     theirs = os.environ.get("PREFECT_API_URL")
-    with _environment(QUIET), _environment({"PREFECT_LOGGING_LEVEL": "CRITICAL"}, keep=True):
-        # CRITICAL: the command tells errors itself, in a sentence
+    with _environment(QUIET), _environment(TERSE, keep=True):
         if theirs:
             yield theirs
             return
