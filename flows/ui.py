@@ -61,7 +61,7 @@ def main(
         )
         out.print(f"Starting the Prefect server (its log: {server.log}) ...")
         server.start()
-        with _key_file(folder / "prefect.key", server.key) as file:
+        with key_file(folder / "prefect.key", server.key) as file:
             out.print("Deploying the flows ...")
             _call([*PREFECT, "work-pool", "create", "--type", "process", *FIXED, "--overwrite", POOL])
             _call([*PREFECT, "deploy", "--all"])
@@ -110,7 +110,7 @@ def _end_runs(worker: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _key_file(path: Path, key: str) -> Iterator[Path]:
+def key_file(path: Path, key: str) -> Iterator[Path]:
     """The key in a file that nobody but its owner can read, for as long as the server runs. Raises ServerError where
     the file system knows no such files."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent)  # 0600 from its first moment on
