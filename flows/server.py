@@ -45,7 +45,7 @@ HUNG = 60.0
 """Seconds in which a starting server neither computes, reads nor logs anything before it is given up. How long a start
 takes says how busy the machine is, nothing else."""
 
-STARTS = 5
+STARTS = 3
 """Times that a private server that died is started again before the run is ended: something ends it on purpose."""
 
 
@@ -67,7 +67,8 @@ class Server:
         try:
             self._listener = socket.create_server(("127.0.0.1", port))
         except OSError as error:
-            raise ServerError(f"port {port} of 127.0.0.1 can't be opened ({error.strerror}): choose another") from None
+            why = os.strerror(error.errno or 0)
+            raise ServerError(f"port {port} of 127.0.0.1 can't be opened ({why}): choose another") from None
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.key = f"openk2:{secrets.token_urlsafe(32)}"
         self.ticket = secrets.token_urlsafe(32)
@@ -103,6 +104,7 @@ class Server:
             elif time.monotonic() - moved > HUNG:
                 self._child.send_signal(signal.SIGUSR1)  # it writes to its log where every thread stands
                 time.sleep(1.0)
+                process.stop(self._child, grace=0.0)
                 raise ServerError(f"the Prefect server does nothing for {HUNG:g} s: {self._told(began)}")
             time.sleep(0.1)
 
@@ -122,7 +124,8 @@ class Server:
                 self._keep()
             except ServerError as error:
                 failures.append(error)
-                signal.raise_signal(signal.SIGINT)
+                # Sent to that very thread, it also wakes it from a system call.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 self._refuse()
 
         # The kernel ends the server with the thread that started it: this one has to last as long as the block.
@@ -140,14 +143,21 @@ class Server:
             keeper.join()
 
     def _keep(self) -> None:
-        for _ in range(STARTS):
-            while self.running():
-                if self._stopping.wait(0.5):
-                    return
+        left = STARTS
+        while not self._stopping.wait(0.5):
+            if self.running():
+                continue
             assert self._child is not None
-            log.warning("the private Prefect server ended (code %d) and is started again", self._child.returncode)
-            self.start()
-        raise ServerError(f"the private Prefect server ended {STARTS} times; its log: {self.log}")
+            code = self._child.returncode
+            if not left:
+                raise ServerError(f"the private Prefect server ended with code {code} again (its log: {self.log})")
+            left -= 1
+            log.warning("the private Prefect server ended (code %d) and is started again", code)
+            try:
+                self.start()
+            except ServerError:
+                if not left:
+                    raise
 
     def _refuse(self) -> None:
         """Answer in the server's place that it is gone: Prefect's client would ask a silent one again for minutes."""

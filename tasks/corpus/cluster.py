@@ -92,7 +92,7 @@ def cluster(address: str | None, workers: int) -> Iterator[Dask]:
             yield Dask(client)
         return
     # The status pages have no key: their ports answer nothing.
-    pages = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")}
+    pages: dict[str, list[str]] = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")}
     with (
         _quiet(),
         dask.config.set(pages),
