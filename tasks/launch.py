@@ -35,6 +35,9 @@ from training.precision import Precision
 log = logging.getLogger(__name__)
 
 PROGRESS = "progress.json"
+RENDEZVOUS, STORE = "rendezvous", "ranks"
+"""Files by which the ranks of one node find each other. torchrun's and torch's own way is a port that is open to the
+network and takes pickles from whoever writes to it."""
 ERROR = re.compile(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged|Bad|Broken)\w*:")
 """How a line of a job's log begins that names what ended it."""
 POLL = 0.25  # seconds between two looks at a job's progress
@@ -161,7 +164,7 @@ def command(module: str, job: Path, execution: Execution, node: int = 0) -> list
         where = (
             ["--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}", f"--node-rank={node}"]
             if meeting
-            else ["--standalone"]
+            else ["--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={job.parent / RENDEZVOUS}"]
         )
         ranks = [f"--nnodes={execution.nodes}", f"--nproc-per-node={execution.processes}"]
         launcher = ["torch.distributed.run", *where, *ranks, "-m"]
@@ -208,6 +211,16 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     }
     if execution.device == "cpu":
         environment["DS_ACCELERATOR"] = "cpu"
+    if execution.nodes == 1:
+        for name in (RENDEZVOUS, STORE):
+            (work / name).unlink(missing_ok=True)
+        loopback = "lo0" if sys.platform == "darwin" else "lo"
+        environment |= {
+            "OPENK2_STORE": str(work / STORE),
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "GLOO_SOCKET_IFNAME": loopback,
+            "NCCL_SOCKET_IFNAME": loopback,
+        }
     for node in range(1, execution.nodes):
         line = shlex.join(["python", *command(module, job, execution, node)[1:]])
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
@@ -220,7 +233,7 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     code = process.stop(child, GRACE)
     if (work / "summary.json").exists() and code == 0:
         return
-    told = _last_words(journal, began)
+    told = last_words(journal, began)
     if (work / "preempted.json").exists():
         raise JobPreempted(f"{label} was ended from outside and wrote a checkpoint; run it again to resume")
     if code < 0:
@@ -252,8 +265,8 @@ def _read(file: Path) -> dict[str, Any] | None:
         return None  # not written yet, or this very moment
 
 
-def _last_words(journal: Path, began: int) -> str:
-    """The last line of the log that names an error, or its last line."""
+def last_words(journal: Path, began: int) -> str:
+    """The last line that names an error in what a log has had since byte `began`, or its last line."""
     with journal.open("rb") as file:
         file.seek(began)
         text = file.read().decode(errors="replace")

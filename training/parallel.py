@@ -146,7 +146,8 @@ class World:
 
 @contextlib.contextmanager
 def join(device: Literal["cpu", "cuda"] = "cpu", timeout_seconds: float = 600) -> Iterator[World]:
-    """The world that the launcher made, for the length of a `with` block.
+    """The world that the launcher made, for the length of a `with` block. The ranks meet in the file OPENK2_STORE;
+    without it at MASTER_ADDR and MASTER_PORT, where torch listens to the whole network.
 
     Raises `RuntimeError` when a rank does not appear or does not answer a collective within `timeout_seconds`.
     """
@@ -162,6 +163,7 @@ def join(device: Literal["cpu", "cuda"] = "cpu", timeout_seconds: float = 600) -
         rank=rank,
         world_size=size,
         timeout=datetime.timedelta(seconds=timeout_seconds),
+        store=dist.FileStore(meeting, size) if (meeting := os.environ.get("OPENK2_STORE")) else None,
     )
     try:
         yield World(rank, size, local_rank)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 from typing import Any
@@ -61,8 +62,12 @@ def _server(path: str, context: int) -> Any:
     params.fit_params = False
     params.warmup = False
     params.verbosity = -1
-    server = xllamacpp.Server(params)
-    server.handle_completions({"prompt": "a", "n_predict": 1})
+    # Requests come through the pipe alone. llama.cpp insists on listening too, and a port would obey every user of the
+    # machine: it gets a socket in a folder of ours, which is gone as soon as it listens.
+    with tempfile.TemporaryDirectory() as folder:
+        params.hostnames = [f"{folder}/http.sock"]
+        server = xllamacpp.Server(params)
+        server.handle_completions({"prompt": "a", "n_predict": 1})
     return server
 
 

@@ -69,6 +69,7 @@ def cluster(address: str | None, workers: int) -> Iterator[Dask]:
     """The cluster of the scheduler at `address`; where that is None, one of `workers` processes on this machine, which
     end with the block. Raises WorkerError where there is none or its libraries are not installed."""
     try:
+        import dask
         from distributed import Client, LocalCluster
         from distributed.security import Security
     except ImportError as error:
@@ -90,8 +91,11 @@ def cluster(address: str | None, workers: int) -> Iterator[Dask]:
                 ) from error
             yield Dask(client)
         return
+    # The status pages have no key: their ports answer nothing.
+    pages: dict[str, list[str]] = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")}
     with (
         _quiet(),
+        dask.config.set(pages),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

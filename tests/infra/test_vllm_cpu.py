@@ -50,6 +50,24 @@ def test_what_is_there_is_served_at_once_with_what_the_flow_needs(tmp_path: Path
     assert "converting" not in done.stderr
 
 
+def test_requests_need_a_key_that_only_its_owner_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENK2_ENGINE_KEY", raising=False)
+    prepared(tmp_path, '#!/bin/sh\necho "$VLLM_API_KEY"; echo "$@" >&2\n')
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "key").write_text("an older one, open to all")
+    given = []
+    for _ in range(2):
+        done = start("--folder", str(tmp_path), "--model", str(tmp_path))
+        given.append(done.stdout.strip())
+        assert (tmp_path / "key").read_text() == done.stdout
+        assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+        assert given[-1] not in done.stderr
+    assert len(set(given)) == 2
+    assert min(map(len, given)) > 40
+    monkeypatch.setenv("OPENK2_ENGINE_KEY", "mine")
+    assert start("--folder", str(tmp_path), "--model", str(tmp_path)).stdout == "mine\n"
+
+
 def test_latent_attention_does_without_the_kernel_that_turns_one_head_alone(tmp_path: Path) -> None:
     prepared(tmp_path, '#!/bin/sh\necho "$@"\n')
     ours = tmp_path / "ours"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -99,8 +100,11 @@ def served(folder: Path, dtype: str) -> Iterator[Callable[[list[list[int]]], lis
         port = free.getsockname()[1]
     command = [sys.executable, str(HOUSE / "infra" / "vllm_cpu.py"), "--folder", str(FOLDER), "--model", str(folder)]
     command += ["--name", "ours", "--port", str(port), "--", "--dtype", dtype, "--max-model-len", "256"]
+    key = secrets.token_urlsafe()
     with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        server = subprocess.Popen(
+            command, stdout=log, stderr=log, start_new_session=True, env=os.environ | {"OPENK2_ENGINE_KEY": key}
+        )
     try:
         url = f"http://127.0.0.1:{port}"
         while not _healthy(url):
@@ -111,7 +115,8 @@ def served(folder: Path, dtype: str) -> Iterator[Callable[[list[list[int]]], lis
         def complete(prompts: list[list[int]]) -> list[dict[str, Any]]:
             asked = {"model": "ours", "prompt": prompts, "temperature": 0, "max_tokens": NEW, "logprobs": 0}
             asked |= {"return_token_ids": True, "ignore_eos": True}
-            answer = httpx.post(f"{url}/v1/completions", json=asked, timeout=600)
+            bearer = {"Authorization": f"Bearer {key}"}
+            answer = httpx.post(f"{url}/v1/completions", json=asked, headers=bearer, timeout=600)
             answer.raise_for_status()
             return answer.json()["choices"]
 

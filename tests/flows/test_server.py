@@ -1,0 +1,191 @@
+"""The Prefect servers that we start: their ports, their key, and what a run sees when one dies or does not come up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from flows import server as module
+from flows.server import PRIVATE, Server, ServerError, api
+from flows.ui import key_file
+
+HOUSE = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.prefect
+RUN = """
+import sys
+from flows import cli, server
+from flows.server import api
+
+server.STARTS = 1
+
+def run():
+    with api(sys.argv[1]):
+        from prefect import flow, task
+
+        @task
+        def double(number):
+            print("task", number, flush=True)
+            sys.stdin.readline()
+            return 2 * number
+
+        @flow
+        def doubles():
+            return [double(number) for number in range(2)]
+
+        print("result", doubles())
+
+cli.app = run
+cli.main()
+"""
+"""A run as the command line makes it; each task waits for a line."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path, PRIVATE)
+    yield server
+    server.stop()
+
+
+def spoil(folder: Path) -> None:
+    """No server can start on what is left of the history."""
+    for file in folder.glob("prefect.db*"):
+        file.unlink()
+    (folder / "prefect.db").mkdir()
+
+
+def start(root: Path) -> subprocess.Popen[str]:
+    """The run, its first task under way."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(root)],
+        cwd=HOUSE,
+        env={**environment, "PYTHONPATH": str(HOUSE)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "task 0\n"
+    return run
+
+
+def kill_server(run: subprocess.Popen[str]) -> None:
+    (child,) = [child for child in psutil.Process(run.pid).children() if "flows.guard" in child.cmdline()]
+    child.kill()
+
+
+def test_a_run_goes_on_when_its_server_is_killed(tmp_path):
+    run = start(tmp_path)
+    kill_server(run)
+    told, _ = run.communicate("\n\n\n\n", timeout=300)
+    assert run.returncode == 0, told
+    assert "result [0, 2]" in told
+    assert told.count("is started again") == 1
+    assert "Traceback" not in told
+
+
+def test_a_server_that_can_not_be_started_again_ends_the_run_in_a_sentence(tmp_path):
+    run = start(tmp_path)
+    spoil(tmp_path)
+    kill_server(run)
+    told = run.stdout.read()  # the task waits for its line all the while
+    assert run.wait() == 1
+    assert "unable to open database file" in told
+    assert "what was finished is kept: the same command goes on from here" in told
+    assert str(tmp_path / "prefect.log") in told
+    assert "Traceback" not in told
+    assert len(told.splitlines()) == 2, told  # that it is started again, and how that ended
+
+
+def test_a_server_that_dies_again_and_again_ends_the_block(server, monkeypatch):
+    monkeypatch.setattr(module, "STARTS", 1)
+    server.start()
+
+    def disturbed() -> None:
+        with server.kept():
+            while True:
+                if server.running():
+                    os.kill(server._child.pid, signal.SIGKILL)
+                time.sleep(0.1)
+
+    with pytest.raises(ServerError, match="what was finished is kept"):
+        disturbed()
+
+
+def test_a_server_that_does_not_come_up_says_why(tmp_path, server):
+    (tmp_path / "prefect.db").mkdir()
+    with pytest.raises(ServerError, match=r"ended with code \d+: .*unable to open database file.*prefect\.log"):
+        server.start()
+
+
+def test_a_start_that_hangs_is_given_up_and_its_log_says_where(tmp_path, monkeypatch):
+    """The time that a start takes is no reason: that nothing moves is."""
+    (tmp_path / "prefect").mkdir()
+    (tmp_path / "prefect" / "__init__.py").write_text("import time\ntime.sleep(3600)\n")
+    server = Server(tmp_path, {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(HOUSE)])})
+    monkeypatch.setattr(module, "HUNG", 8.0)
+    try:
+        with pytest.raises(ServerError, match=r"does nothing for 8 s.*prefect\.log"):
+            server.start()
+    finally:
+        server.stop()
+    assert 'prefect/__init__.py", line 2' in server.log.read_text()
+
+
+def test_a_taken_port_is_told_before_anything_starts(tmp_path, server):
+    with pytest.raises(ServerError, match=r"port \d+ of 127.0.0.1 can't be opened \(Address already in use\)"):
+        Server(tmp_path, PRIVATE, int(server.address.rpartition(":")[2]))
+
+
+def test_a_private_server_asks_for_its_key_and_has_no_pages(tmp_path, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "another:servers")
+    with api(str(tmp_path)) as url:
+        key = os.environ["PREFECT_API_AUTH_STRING"]
+        assert os.environ["PREFECT_API_URL"] == url
+        assert httpx.get(f"{url}/admin/version", trust_env=False).status_code == 401
+        user, password = key.split(":")
+        assert httpx.get(f"{url}/admin/version", auth=(user, password), trust_env=False).status_code == 200
+        assert httpx.get(url.removesuffix("/api"), trust_env=False).status_code == 404
+    assert os.environ["PREFECT_API_AUTH_STRING"] == "another:servers"
+    assert "PREFECT_API_URL" not in os.environ
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health", trust_env=False)
+
+
+def test_every_start_has_a_key_of_its_own(tmp_path):
+    servers = [Server(tmp_path, PRIVATE) for _ in range(3)]
+    try:
+        assert len({server.key for server in servers} | {server.ticket for server in servers}) == 6
+        assert all(len(server.key) > 40 for server in servers)
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def test_the_key_file_is_its_owners_alone_from_its_first_moment(tmp_path):
+    path = tmp_path / "prefect.key"
+    path.write_text("an older one")
+    path.chmod(0o666)
+    before = os.umask(0)
+    try:
+        with path.open() as old, key_file(path, "openk2:secret") as file:
+            assert file.read_text() == "openk2:secret\n"
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            assert old.read() == "an older one"  # whoever had it open reads nothing new
+            assert [entry.name for entry in tmp_path.iterdir()] == ["prefect.key"]
+    finally:
+        os.umask(before)
+    assert not path.exists()
