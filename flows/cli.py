@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -84,8 +81,7 @@ def run(
         out.print(f"Everything is up to date: nothing to do. The report: [bold]{page}[/bold]")
         return
     began = time.monotonic()
-    with _alone(root):
-        result = _run(request, stage)
+    result = _run(request, stage)
     out.print(f"Done in {clock(time.monotonic() - began)}: [bold]{result.name}[/bold] {result.uri}")
     if (page := _page(root)).exists():
         out.print(f"The report: [bold]{page}[/bold]")
@@ -415,37 +411,16 @@ def fetch(
     from flows.terminal import shown
     from tasks.artifact import cache_folder
     from tasks.corpus.acquire import acquire
+    from tasks.lock import alone
 
     step = dag(request_of(preset, root, preset_file, overrides)).sources
-    with shown(out):
+    with alone(root, "openk2 fetch"), shown(out):
         artifact = step.artifact() or acquire(step.begin(), cache_folder())
     out.print(f"sources: {len(artifact.parts())} in {artifact.uri}")
 
 
 def _page(root: str) -> Path:
     return Path(root) / "report.html"
-
-
-@contextmanager
-def _alone(root: str) -> Iterator[None]:
-    """One run at a time on one local root."""
-    if "://" in root:
-        yield
-        return
-    Path(root).mkdir(parents=True, exist_ok=True)
-    with (Path(root) / ".lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise typer.BadParameter(
-                f"process {holder} is already running a recipe in '{root}': wait for it, or give another --root"
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
 
 
 INTERRUPTED = 128 + signal.SIGINT

@@ -36,9 +36,11 @@ def database(root: Path) -> str:
 @contextmanager
 def api(root: str) -> Iterator[str]:
     """A Prefect API for the block: its URL, with the environment set for flows started inside."""
-    before = {name: os.environ.get(name) for name in (*QUIET, "PREFECT_API_URL", "PREFECT_LOGGING_LEVEL")}
+    changed = (*QUIET, "PREFECT_API_URL", "PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL")
+    before = {name: os.environ.get(name) for name in changed}
     os.environ.update(QUIET)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # the command tells errors itself, in a sentence
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")  # what it logs else stands in the run
     try:
         if before["PREFECT_API_URL"]:
             yield before["PREFECT_API_URL"]
@@ -71,7 +73,6 @@ def _private(folder: Path) -> Iterator[str]:
             "PREFECT_SERVER_UI_ENABLED": "false",
             "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
             "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
-            "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
             "PREFECT_LOGGING_LEVEL": "ERROR",
         },
     )

@@ -28,6 +28,10 @@ from tasks.launch import GRACE
 
 HOUSE = Path(__file__).resolve().parent.parent
 POOL = "openk2"
+REFRESH = "refresh/refresh"
+NIGHTLY = ["--cron", "0 3 * * *", "--timezone", "UTC", "--no-active", "--accept-yes"]
+"""The schedule that waits to be switched on. It stands here, not in prefect.yaml, from where every deploy would switch
+it off again and delete the others."""
 out = Console(highlight=False)
 
 
@@ -62,7 +66,10 @@ def main(
         _wait(f"{address}/api/health", server, journal)
         out.print("Deploying the flows ...")
         _call([*prefect, "work-pool", "create", "--type", "process", "--overwrite", POOL])
+        first = not _succeeds([*prefect, "deployment", "inspect", REFRESH])
         _call([*prefect, "deploy", "--all"])
+        if first:  # later starts leave schedules as their owner has them
+            _call([*prefect, "deployment", "schedule", "create", REFRESH, *NIGHTLY])
         worker = process.start([*prefect, "worker", "start", "--pool", POOL, "--limit", "1"], journal)
         children.append(worker)
         out.print(f"Ready: [bold]{address}/deployments[/bold]  (choose recipe / laptop, then Run). Ctrl-C ends it.")
@@ -111,6 +118,10 @@ def _wait(url: str, server: subprocess.Popen[bytes], journal: Path) -> None:
                 return
         except httpx.TransportError:
             time.sleep(0.2)
+
+
+def _succeeds(command: list[str]) -> bool:
+    return subprocess.run(command, cwd=HOUSE, capture_output=True).returncode == 0
 
 
 def _call(command: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +13,15 @@ from prefect.artifacts import create_markdown_artifact
 from expectations.gate import GateFailed, judge
 from tasks.artifact import Artifact, Step
 
+log = logging.getLogger(__name__)
+
 
 @task(name="gate", task_run_name="{gate_step.name}", retries=0)
 def gate(gate_step: Step, subject_step: Step) -> Artifact:
     """Judge `subject_step`'s artifact; returns the gate's artifact, or raises GateFailed with the reasons. Judging
     the same data again gives the same verdict, so this is never retried."""
     try:
-        artifact = judge(gate_step, subject_step)
+        artifact = judge(gate_step.begin(), subject_step)
     except GateFailed as failure:
         _show(gate_step.name, failure.statistics, failure.page)
         raise
@@ -27,24 +30,45 @@ def gate(gate_step: Step, subject_step: Step) -> Artifact:
 
 
 def _show(name: str, statistics: Mapping[str, Any], page: str) -> None:
+    failed = _failed(statistics)
+    outcome = _outcome(statistics)
+    log.log(logging.ERROR if failed else logging.INFO, "%s: %s; Data Docs: %s", name, outcome, page)
+    for expectation in failed:
+        log.error("%s", _sentence(expectation))
     markdown = verdict(name, statistics, page)
-    outcome = markdown.partition("\n")[0].removeprefix(f"# {name}: ").replace("*", "")
     create_markdown_artifact(markdown, key=re.sub(r"[^a-z0-9-]", "-", name.lower()), description=outcome)
 
 
 def verdict(name: str, statistics: Mapping[str, Any], page: str) -> str:
     """The verdict as markdown: what failed first, then every expectation."""
-    expectations = statistics["expectations"]
-    failed = [expectation for expectation in expectations if not expectation["success"]]
-    outcome = f"**{len(failed)} of {len(expectations)} expectations failed**" if failed else "every expectation holds"
-    lines = [f"# {name}: {outcome}", "", f"Data Docs: `{page}`", ""]
-    for expectation in failed:
-        lines += [
-            f"- **{expectation['sentence']}**: expected {expectation['expected']}, observed {expectation['observed']}. "
-            f"{expectation['remedy'].capitalize()}."
-        ]
-    lines += ["", "| | Expectation | Expected | Observed |", "|---|---|---|---|"]
-    for expectation in expectations:
-        cells = [str(expectation[key]).replace("|", "\\|") for key in ("sentence", "expected", "observed")]
-        lines.append(f"| {'✓' if expectation['success'] else '✗'} | {' | '.join(cells)} |")
+    failed = _failed(statistics)
+    outcome = _outcome(statistics)
+    lines = [f"# {name}: {f'**{outcome}**' if failed else outcome}", "", f"Data Docs: `{page}`", ""]
+    lines += [f"- {_sentence(expectation)}" for expectation in failed]
+    # The UI cuts a wide table off on the right: what was observed stands first, and under it what was expected.
+    lines += ["", "| | Observed | Expectation |", "|---|---|---|"]
+    for expectation in statistics["expectations"]:
+        sentence, expected, observed = (_cell(expectation[key]) for key in ("sentence", "expected", "observed"))
+        lines.append(f"| {'✓' if expectation['success'] else '✗'} | {observed} | {sentence}: {expected} |")
     return "\n".join(lines) + "\n"
+
+
+def _failed(statistics: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [expectation for expectation in statistics["expectations"] if not expectation["success"]]
+
+
+def _outcome(statistics: Mapping[str, Any]) -> str:
+    failed, count = len(_failed(statistics)), len(statistics["expectations"])
+    return f"{failed} of {count} expectations failed" if failed else "every expectation holds"
+
+
+def _sentence(expectation: Mapping[str, Any]) -> str:
+    """One failed expectation: what it is, what was expected and observed, and what to do."""
+    return (
+        f"{expectation['sentence']}: expected {expectation['expected']}, observed {expectation['observed']}. "
+        f"{expectation['remedy'].capitalize()}."
+    )
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")

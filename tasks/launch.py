@@ -27,6 +27,7 @@ from model.config import Config
 from model.engines.engine import Price, RequestLimits
 from tasks import process
 from tasks.artifact import Artifact, Step, cache_folder, is_local
+from tasks.job_log import JobLog
 from tasks.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ def run_job(module: str, step: Step, inputs: Mapping[str, Artifact], execution: 
     """
     work = step.workspace()
     with _alone(work) as lock:
+        step.begin()  # waiting for another job is no time of this one's
         job = work / "job.json"
         job.write_text(
             json.dumps(
@@ -190,7 +192,8 @@ def progress_of(step: Step) -> dict[str, Any] | None:
 def _supervise(module: str, job: Path, label: str, execution: Execution, lock: int) -> None:
     work = job.parent
     journal = work / "log.txt"
-    began = journal.stat().st_size if journal.exists() else 0
+    said = JobLog(journal)
+    began = said.at
     house = str(Path(__file__).resolve().parent.parent)
     environment = {
         **CPU_ENVIRONMENT,
@@ -206,7 +209,7 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
     child = process.start(command(module, job, execution), journal, environment, keep=[lock])
     try:
-        _relay(child, work / PROGRESS, label)
+        _relay(child, work / PROGRESS, said, label)
     except BaseException:
         process.stop(child, GRACE)
         raise
@@ -221,11 +224,12 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     raise JobFailed(f"{label} failed (exit code {code}): {told} (its log: {journal})")
 
 
-def _relay(child: Any, file: Path, label: str) -> None:
-    """Turn the job's progress.json into ticks until the job ends."""
+def _relay(child: Any, file: Path, said: JobLog, label: str) -> None:
+    """Turn the job's progress.json into ticks, and its log into ours, until the job ends."""
     progress: Progress | None = None
     while True:
         ended = child.poll() is not None
+        said.relay(ended)
         state = _read(file)
         if state and state.get("total"):
             if progress is None:
