@@ -47,12 +47,13 @@ def logged() -> Iterator[None]:
     for logger in loggers:
         logger.addHandler(handler)
         logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
-    last: dict[str, float] = {}
+    last: dict[str, tuple[float, bool]] = {}
 
     def hear(tick: Tick) -> None:
         now = time.monotonic()
-        if tick.finished or now - last.get(tick.label, -EVERY) >= EVERY:
-            last[tick.label] = now
+        then, finished = last.get(tick.label, (-EVERY, False))
+        if now - then >= EVERY or tick.finished > finished:
+            last[tick.label] = (now, tick.finished)
             # Past the loggers: every run around this one hears the tick itself.
             handler.handle(logging.LogRecord("progress", logging.INFO, __file__, 0, tick.sentence(), (), None))
 

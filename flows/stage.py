@@ -1,5 +1,5 @@
-"""What every stage's flow has in common: a form for its parameters, the lock of its root, signs of life, its log, and its
-progress as Prefect artifacts."""
+"""What every stage's flow has in common: a form for its parameters, the lock of its root, signs of life, its log, and
+its progress as Prefect artifacts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Runs whose process died are shown as Crashed, not as running for ever.
 
-A run says every few seconds, as a Prefect event, that it lives. An automation of the server ends it as Crashed when that
-stops: be it that its process, its worker or its machine died, or that all of them died with the server, which looks when
-it is started again. Every run sees to it that its server has the automation, so that any server will do.
+A run says every few seconds, as a Prefect event, that it lives. An automation of the server ends it as Crashed when
+that stops: be it that its process, its worker or its machine died, or that all of them died with the server, which
+looks when it is started again. Every run sees to it that its server has the automation, so that any server will do.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def automation() -> AutomationCore:
             threshold=1,
             within=timedelta(seconds=SILENCE),
         ),
-        actions=[ChangeFlowRunState(state=StateType.CRASHED, message=MESSAGE)],
+        actions=[ChangeFlowRunState(name=None, state=StateType.CRASHED, message=MESSAGE, force=False)],
     )
 
 

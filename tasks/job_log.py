@@ -46,7 +46,7 @@ class JobLog:
             return
         self._told += 1
         found = LINE.match(text)
-        level = logging.getLevelName(found[1]) if found else logging.INFO
+        level = logging.getLevelNamesMapping()[found[1]] if found else logging.INFO
         log.log(level, "%s", found[2] if found else text)
 
     def _open_window(self) -> None:
