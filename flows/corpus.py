@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flows.dag import dag
-from flows.form import Form
 from flows.preset import load_preset
+from flows.request import Request
 from flows.stage import stage
 from tasks.artifact import Artifact
 from tasks.corpus.tasks import acquire_sources, curate_corpus, score_documents
@@ -12,7 +12,7 @@ from tasks.gate import gate
 
 
 @stage("corpus")
-def corpus(request: Form) -> Artifact:
+def corpus(request: Request) -> Artifact:
     """Sources into a cache and an artifact, documents out of them with every reject named, snapshot by snapshot (those
     that exist already are kept), the gate, then every document's quality."""
     preset = load_preset(request)

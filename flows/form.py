@@ -1,31 +1,21 @@
 """A stage's form is refused while it is being submitted, not after its run has begun.
 
-Prefect's server holds what is submitted against the JSON schema alone, and knows nothing of presets. So the servers
-that we start look first (`Forms`); with any other, the run's parameters are refused before its first step (`Form`).
+Prefect's server holds what is submitted against the JSON schema alone, and knows nothing of presets. The servers that
+we start look first; with any other, the run ends before its first step.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 from anyio import to_thread
-from pydantic import AfterValidator, ValidationError
 from starlette.requests import Request as Submission
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.preset import load_preset
 from flows.request import Request
-
-
-def _checked(request: Request) -> Request:
-    load_preset(request)
-    return request
-
-
-Form = Annotated[Request, AfterValidator(_checked)]
-"""A `Request` whose preset file exists and whose overrides are possible."""
 
 
 class Forms:
@@ -59,7 +49,7 @@ def _refusal(body: bytes) -> str:
     try:
         parameters: Any = json.loads(body).get("parameters")
         request = Request.model_validate(parameters["request"])
-    except (ValueError, ValidationError, AttributeError, TypeError, KeyError):
+    except (ValueError, AttributeError, TypeError, KeyError):
         return ""
     try:
         load_preset(request)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flows.dag import dag
-from flows.form import Form
 from flows.preset import load_preset
+from flows.request import Request
 from flows.stage import stage
 from tasks.agentic.tasks import synthesise
 from tasks.artifact import Artifact
@@ -12,7 +12,7 @@ from tasks.training import train
 
 
 @stage("posttrain")
-def posttrain(request: Form) -> Artifact:
+def posttrain(request: Request) -> Artifact:
     """Dialogues, supervised fine-tuning, reinforcement learning with verifiable rewards, QAT."""
     preset = load_preset(request)
     plan, execution = dag(request, preset), preset.execution

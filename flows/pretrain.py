@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from flows.dag import dag
-from flows.form import Form
 from flows.preset import load_preset
+from flows.request import Request
 from flows.stage import stage
 from tasks.artifact import Artifact
 from tasks.training import train
 
 
 @stage("pretrain")
-def pretrain(request: Form) -> Artifact:
+def pretrain(request: Request) -> Artifact:
     """Warm-up, constant, cosine, annealing and long context with MuonClip, in a process the launcher supervises."""
     preset = load_preset(request)
     plan = dag(request, preset)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from flows.corpus import corpus
-from flows.form import Form
 from flows.posttrain import posttrain
 from flows.pretrain import pretrain
 from flows.release import release
 from flows.rephrase import rephrase
 from flows.report import report
+from flows.request import Request
 from flows.stage import stage
 from flows.tokens import tokens
 from tasks.artifact import Artifact
 
 
 @stage("recipe")
-def recipe(request: Form) -> Artifact:
+def recipe(request: Request) -> Artifact:
     """Kimi K2's recipe from end to end. A stage whose artifact exists is skipped; a gate that fails ends the run."""
     corpus(request)  # sources -> extraction, quality rules, deduplication -> gate
     rephrase(request)  # knowledge rewritten, mathematics as learning notes, each segment held to its source -> gate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flows.corpus import corpus
 from flows.dag import dag, next_snapshot
-from flows.form import Form
 from flows.preset import load_preset
+from flows.request import Request
 from flows.stage import stage
 from tasks.artifact import Artifact
 from tasks.corpus.tasks import acquire_news
@@ -13,7 +13,7 @@ from tasks.progress import Progress
 
 
 @stage("refresh")
-def refresh(request: Form) -> Artifact:
+def refresh(request: Request) -> Artifact:
     """List the sources again; what is new or has changed is curated and published beside what was there before.
 
     A corpus that is not complete, be it the first or one that an interrupted refresh left, is completed before that.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from flows.dag import dag
-from flows.form import Form
+from flows.request import Request
 from flows.stage import stage
 from tasks.artifact import Artifact
 from tasks.evaluate.tasks import evaluate, publish
 
 
 @stage("release")
-def release(request: Form) -> Artifact:
+def release(request: Request) -> Artifact:
     """Both checkpoints written and verified; then base, SFT, RL and released models on the same held-out problems."""
     plan = dag(request)
     released = publish(plan.release, plan.qat.require(), plan.tokenizer.require())

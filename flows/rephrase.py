@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flows.dag import dag
-from flows.form import Form
 from flows.preset import load_preset
+from flows.request import Request
 from flows.stage import stage
 from tasks.artifact import Artifact
 from tasks.gate import gate
@@ -12,7 +12,7 @@ from tasks.rephrase.tasks import rewrite
 
 
 @stage("rephrase")
-def rephrase(request: Form) -> Artifact:
+def rephrase(request: Request) -> Artifact:
     """Documents chosen by seed, rewritten segment by segment, checked for fidelity, and the gate."""
     preset = load_preset(request)
     plan = dag(request, preset)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flows.dag import dag
-from flows.form import Form
 from flows.preset import load_preset
+from flows.request import Request
 from flows.stage import stage
 from tasks.artifact import Artifact
 from tasks.corpus.tasks import mix_corpus
@@ -13,7 +13,7 @@ from tasks.tokens.tasks import train_tokenizer, write_shards
 
 
 @stage("tokens")
-def tokens(request: Form) -> Artifact:
+def tokens(request: Request) -> Artifact:
     """A byte-level BPE with K2's special tokens, the mix, uint32 shards by split and domain, the gate."""
     preset = load_preset(request)
     plan = dag(request, preset)

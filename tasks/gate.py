@@ -45,11 +45,13 @@ def verdict(name: str, statistics: Mapping[str, Any], page: str) -> str:
     outcome = _outcome(statistics)
     lines = [f"# {name}: {f'**{outcome}**' if failed else outcome}", "", f"Data Docs: `{page}`", ""]
     lines += [f"- {_sentence(expectation)}" for expectation in failed]
-    # The UI cuts a wide table off on the right: what was observed stands first, and under it what was expected.
-    lines += ["", "| | Observed | Expectation |", "|---|---|---|"]
+    lines.append("")
+    # A list, for the UI never wraps a table's cells and cuts off what is too wide.
     for expectation in statistics["expectations"]:
-        sentence, expected, observed = (_cell(expectation[key]) for key in ("sentence", "expected", "observed"))
-        lines.append(f"| {'✓' if expectation['success'] else '✗'} | {observed} | {sentence}: {expected} |")
+        mark = "✓" if expectation["success"] else "✗"
+        lines.append(
+            f"- {mark} {expectation['sentence']}: **{expectation['observed']}** (expected {expectation['expected']})"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -68,7 +70,3 @@ def _sentence(expectation: Mapping[str, Any]) -> str:
         f"{expectation['sentence']}: expected {expectation['expected']}, observed {expectation['observed']}. "
         f"{expectation['remedy'].capitalize()}."
     )
-
-
-def _cell(value: object) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
