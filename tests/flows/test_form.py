@@ -1,4 +1,4 @@
-"""A form that no run could follow is refused when it is submitted, with the sentence that a run would have ended with."""
+"""A form that no run could follow is refused when it is submitted, with the sentence that a run would end with."""
 
 from __future__ import annotations
 

@@ -1,0 +1,127 @@
+"""`make ui` as it is: schedules fire and survive, and runs whose process died end as Crashed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tasks.lock import alone
+
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(1200)]
+HOUSE = Path(__file__).resolve().parents[2]
+
+
+class Ui:
+    """One start of `make ui`, and its API."""
+
+    def __init__(self, root: Path, port: int) -> None:
+        self.root, self.port = root, port
+        self.said = root.parent / f"{time.monotonic_ns()}.txt"
+        with self.said.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "flows.ui", "--root", str(root), "--port", str(port)],
+                stdout=file,
+                stderr=file,
+                cwd=HOUSE,
+                env=os.environ | {"PYTHONPATH": str(HOUSE)},
+                start_new_session=True,
+            )
+        until(lambda: "Ready" in self.said.read_text() or self.process.poll() is not None)
+        assert self.process.poll() is None, self.said.read_text()
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        address = f"http://127.0.0.1:{self.port}/api"
+        answer = httpx.request(method, f"{address}{path}", json=body, timeout=60, trust_env=False)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def deployment(self, name: str) -> dict[str, Any]:
+        return self.ask("GET", f"/deployments/name/{name}/{name}")
+
+    def runs(self, name: str) -> list[dict[str, Any]]:
+        """The runs of a flow that have started, newest first."""
+        wanted = {"flow_runs": {"start_time": {"is_null_": False}}, "flows": {"name": {"any_": [name]}}}
+        return self.ask("POST", "/flow_runs/filter", wanted | {"sort": "START_TIME_DESC"})
+
+    def kill(self) -> None:
+        """SIGKILL to everything at once: the runs, the worker, the server and what started them."""
+        everything = [*psutil.Process(self.process.pid).children(recursive=True), psutil.Process(self.process.pid)]
+        for process in everything:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        for process in everything:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+
+def until(met: Callable[[], Any]) -> Any:
+    """What `met` returns once that is true; how long it takes says how busy the machine is."""
+    while not (found := met()):
+        time.sleep(0.5)
+    return found
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], Ui]]:
+    root = tmp_path / "root"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    started: list[Ui] = []
+
+    def begin() -> Ui:
+        started.append(Ui(root, port))
+        return started[-1]
+
+    yield begin
+    for ui in started:
+        if ui.process.poll() is None:
+            ui.stop()
+
+
+def test_schedules_fire_and_survive_and_dead_runs_end(start):
+    ui = start()
+    (nightly,) = ui.deployment("refresh")["schedules"]
+    assert not nightly["active"]
+    report = ui.deployment("report")
+    interval = {"interval": timedelta(seconds=30).total_seconds(), "timezone": "UTC"}
+    # as the UI makes one: without a slug, switched off and then on
+    made = ui.ask("POST", f"/deployments/{report['id']}/schedules", [{"schedule": interval, "active": False}])
+    ui.ask("PATCH", f"/deployments/{report['id']}/schedules/{made[0]['id']}", {"active": True})
+    until(lambda: [run for run in ui.runs("report") if run["auto_scheduled"] and run["state_type"] == "COMPLETED"])
+
+    # a recipe whose first stage waits for the root, and then everything dies
+    other = ui.root.parent / "another"
+    form = {"request": {"preset": "test", "root": str(other)}}
+    with alone(str(other), "the test"):
+        recipe = ui.ask("GET", "/deployments/name/recipe/laptop")
+        run = ui.ask("POST", f"/deployments/{recipe['id']}/create_flow_run", {"parameters": form})["id"]
+        lines = {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200}
+        until(lambda: "is in use by the test" in json.dumps(ui.ask("POST", "/logs/filter", lines)))
+        lives = {"filter": {"event": {"name": ["openk2.flow-run.lives"]}}}
+        until(lambda: ui.ask("POST", "/events/filter", lives)["events"])
+        ui.kill()
+    ui = start()
+    assert [each["active"] for each in ui.deployment("refresh")["schedules"]] == [False]
+    assert [each["active"] for each in ui.deployment("report")["schedules"]] == [True]
+    ended = until(lambda: (found := ui.ask("GET", f"/flow_runs/{run}"))["state_type"] != "RUNNING" and found)
+    assert ended["state_type"] == "CRASHED"
+    assert "Run it again" in ended["state"]["message"]
