@@ -56,3 +56,10 @@ def _refusal(body: bytes) -> str:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def app() -> ASGIApp:
+    """Prefect's server behind the check."""
+    from prefect.server.api.server import create_app
+
+    return Forms(create_app())

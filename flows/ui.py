@@ -61,7 +61,8 @@ def main(
     children: list[subprocess.Popen[bytes]] = []
     try:
         out.print(f"Starting the Prefect server (its log: {journal}) ...")
-        server = process.start([*prefect, "server", "start", "--host", "127.0.0.1", "--port", str(port)], journal)
+        where = ["--host", "127.0.0.1", "--port", str(port), "--no-access-log", "--lifespan", "on"]
+        server = process.start([sys.executable, "-m", "uvicorn", "--factory", "flows.form:app", *where], journal)
         children.append(server)
         _wait(f"{address}/api/health", server, journal)
         out.print("Deploying the flows ...")
@@ -70,6 +71,7 @@ def main(
         _call([*prefect, "deploy", "--all"])
         if first:  # later starts leave schedules as their owner has them
             _call([*prefect, "deployment", "schedule", "create", REFRESH, *NIGHTLY])
+        _call([sys.executable, "-m", "flows.watch"])  # before the worker: no run of this server can live yet
         worker = process.start([*prefect, "worker", "start", "--pool", POOL, "--limit", "1"], journal)
         children.append(worker)
         out.print(f"Ready: [bold]{address}/deployments[/bold]  (choose recipe / laptop, then Run). Ctrl-C ends it.")

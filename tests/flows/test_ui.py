@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from tasks.lock import alone
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(1200)]
 HOUSE = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")} | {
+    "PYTHONPATH": str(HOUSE)
+}
 
 
 class Ui:
@@ -37,7 +41,7 @@ class Ui:
                 stdout=file,
                 stderr=file,
                 cwd=HOUSE,
-                env=os.environ | {"PYTHONPATH": str(HOUSE)},
+                env=ENVIRONMENT,
                 start_new_session=True,
             )
         until(lambda: "Ready" in self.said.read_text() or self.process.poll() is not None)
@@ -108,20 +112,41 @@ def test_schedules_fire_and_survive_and_dead_runs_end(start):
     ui.ask("PATCH", f"/deployments/{report['id']}/schedules/{made[0]['id']}", {"active": True})
     until(lambda: [run for run in ui.runs("report") if run["auto_scheduled"] and run["state_type"] == "COMPLETED"])
 
+    # a form that no run could follow
+    recipe = ui.ask("GET", "/deployments/name/recipe/laptop")["id"]
+    submit = f"/deployments/{recipe}/create_flow_run"
+    with pytest.raises(httpx.HTTPStatusError) as refused:
+        ui.ask("POST", submit, {"parameters": {"request": {"preset": "test", "overrides": ["mix.epoks=2"]}}})
+    assert "mix.epoks" in refused.value.response.json()["detail"]
+
+    # a command that dies where it waits: it keeps its history in the same file
+    with alone(str(ui.root), "the test"):
+        command = [sys.executable, "-m", "flows.cli", "run", "refresh", "--preset", "test", "--root", str(ui.root)]
+        said = ui.root.parent / "command.txt"
+        with said.open("wb") as file:
+            waiting = subprocess.Popen(command, stdout=file, stderr=file, cwd=HOUSE, env=ENVIRONMENT)
+        until(lambda: "is in use by the test" in said.read_text() or waiting.poll() is not None)
+        waiting.kill()
+        waiting.wait()
+    killed = ui.runs("refresh")[0]["id"]
+
     # a recipe whose first stage waits for the root, and then everything dies
     other = ui.root.parent / "another"
     form = {"request": {"preset": "test", "root": str(other)}}
     with alone(str(other), "the test"):
-        recipe = ui.ask("GET", "/deployments/name/recipe/laptop")
-        run = ui.ask("POST", f"/deployments/{recipe['id']}/create_flow_run", {"parameters": form})["id"]
+        run = ui.ask("POST", submit, {"parameters": form})["id"]
         lines = {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200}
         until(lambda: "is in use by the test" in json.dumps(ui.ask("POST", "/logs/filter", lines)))
         lives = {"filter": {"event": {"name": ["openk2.flow-run.lives"]}}}
         until(lambda: ui.ask("POST", "/events/filter", lives)["events"])
         ui.kill()
+    with closing(sqlite3.connect(ui.root / "prefect.db")) as history:  # what a server does that is away for long
+        history.execute("DELETE FROM automation_bucket")
+        history.commit()
     ui = start()
     assert [each["active"] for each in ui.deployment("refresh")["schedules"]] == [False]
     assert [each["active"] for each in ui.deployment("report")["schedules"]] == [True]
-    ended = until(lambda: (found := ui.ask("GET", f"/flow_runs/{run}"))["state_type"] != "RUNNING" and found)
-    assert ended["state_type"] == "CRASHED"
-    assert "Run it again" in ended["state"]["message"]
+    for identity in (run, killed):
+        ended = until(lambda it=identity: (r := ui.ask("GET", f"/flow_runs/{it}"))["state_type"] != "RUNNING" and r)
+        assert ended["state_type"] == "CRASHED"
+        assert "Run it again" in ended["state"]["message"]
