@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -92,8 +88,7 @@ def run(
         out.print(styled("Everything is up to date: nothing to do. The report: ", (str(page), "bold")))
         return
     began = time.monotonic()
-    with _alone(root):
-        result = _run(request, stage)
+    result = _run(request, stage)
     took = clock(time.monotonic() - began)
     out.print(styled(f"Done in {took}: ", (result.name, "bold"), f" {result.uri}"))
     if storage.exists(page := _page(root)):
@@ -434,37 +429,16 @@ def fetch(
     from flows.terminal import shown
     from tasks.artifact import cache_folder
     from tasks.corpus.acquire import acquire
+    from tasks.lock import alone
 
     step = dag(request_of(preset, root, preset_file, overrides)).sources
-    with shown(out):
+    with alone(root, "openk2 fetch"), shown(out):
         artifact = step.artifact() or acquire(step.begin(), cache_folder())
     out.print(f"sources: {len(artifact.parts())} in {artifact.uri}")
 
 
 def _page(root: str) -> str:
     return f"{root.rstrip('/')}/report.html"
-
-
-@contextmanager
-def _alone(root: str) -> Iterator[None]:
-    """One run at a time on one local root."""
-    if "://" in root:
-        yield
-        return
-    Path(root).mkdir(parents=True, exist_ok=True)
-    with (Path(root) / ".lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise RequestError(
-                f"process {holder} is already running a recipe in '{root}': wait for it, or give another --root"
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
 
 
 INTERRUPTED = 128 + signal.SIGINT

@@ -21,6 +21,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from flows.form import Forms
+
 HOSTS = ("127.0.0.1", "localhost")
 TICKET = "OPENK2_SIGN_IN"
 """The environment variable with the ticket that `/sign-in` takes once for the key; without it there is no such page."""
@@ -107,9 +109,10 @@ def app() -> ASGIApp:
     under a host name of their own."""
     from prefect.server.api.server import create_app
 
-    inner: ASGIApp = create_app()
+    key = os.environ["PREFECT_SERVER_API_AUTH_STRING"]
+    inner: ASGIApp = Forms(create_app(), key)
     if ticket := os.environ.pop(TICKET, None):
-        inner = SignIn(inner, ticket, os.environ["PREFECT_SERVER_API_AUTH_STRING"])
+        inner = SignIn(inner, ticket, key)
     return TrustedHostMiddleware(OwnOrigin(inner), allowed_hosts=HOSTS, www_redirect=False)
 
 

@@ -36,11 +36,14 @@ PRIVATE = {
     "PREFECT_SERVER_UI_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
     "PREFECT_LOGGING_LEVEL": "ERROR",
 }
-TERSE = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL"}
-"""A command tells errors itself, in a sentence."""
+TERSE = {
+    "PREFECT_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",
+}
+"""A command tells errors itself, in a sentence; what else is logged stands in the run."""
 HUNG = 60.0
 """Seconds in which a starting server neither computes, reads nor logs anything before it is given up. How long a start
 takes says how busy the machine is, nothing else."""

@@ -1,4 +1,5 @@
-"""What every stage's flow has in common: a form for its parameters, and its progress as Prefect artifacts."""
+"""What every stage's flow has in common: a form for its parameters, the lock of its root, signs of life, its log, and
+its progress as Prefect artifacts."""
 
 from __future__ import annotations
 
@@ -13,10 +14,15 @@ from prefect import flow
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.flows import Flow
 from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 
 from flows.precision import settle
+from flows.preset import load_preset
 from flows.request import Request
+from flows.run_log import logged
+from flows.watch import watched
 from tasks.artifact import Artifact
+from tasks.lock import alone
 from tasks.progress import Tick, listen
 
 EVERY = 5.0  # seconds between two updates of a progress artifact
@@ -29,7 +35,8 @@ def stage(name: str) -> Callable[[Callable[[Request], Artifact]], Flow[[Request]
         @flow(name=name, flow_run_name=f"{name}-{{request.preset}}", validate_parameters=True)
         @wraps(function)
         def run(request: Request) -> Artifact:
-            with progress_artifacts():
+            load_preset(request)  # a form that can't be followed waits for nobody
+            with watched(), logged(), alone(request.root, f"the run '{flow_run.name}'"), progress_artifacts():
                 return function(request)
 
         return run

@@ -33,6 +33,10 @@ POOL = "openk2"
 PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
 FIXED = ["--base-job-template", str(HOUSE / "infra" / "pool.json")]
 """What a run's process is, with nothing for a run or a deployment to set: no command, no folder, no environment."""
+REFRESH = "refresh/refresh"
+NIGHTLY = ["--cron", "0 3 * * *", "--timezone", "UTC", "--no-active", "--accept-yes"]
+"""The schedule that waits to be switched on. It stands here, not in prefect.yaml, from where every deploy would switch
+it off again and delete the others."""
 out = Console(highlight=False)
 
 
@@ -64,7 +68,11 @@ def main(
         with key_file(folder / "prefect.key", server.key) as file:
             out.print("Deploying the flows ...")
             _call([*PREFECT, "work-pool", "create", "--type", "process", *FIXED, "--overwrite", POOL])
+            first = not _succeeds([*PREFECT, "deployment", "inspect", REFRESH])
             _call([*PREFECT, "deploy", "--all"])
+            if first:  # later starts leave schedules as their owner has them
+                _call([*PREFECT, "deployment", "schedule", "create", REFRESH, *NIGHTLY])
+            _call([sys.executable, "-m", "flows.watch"])  # before the worker: no run of this server can live yet
             worker = process.start([*PREFECT, "worker", "start", "--pool", POOL, "--limit", "1"], server.log)
             children.append(worker)
             out.print(f"Ready: [bold]{server.address}/sign-in#{server.ticket}[/bold]", soft_wrap=True)
@@ -124,6 +132,10 @@ def key_file(path: Path, key: str) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+def _succeeds(command: list[str]) -> bool:
+    return subprocess.run(command, cwd=HOUSE, capture_output=True).returncode == 0
 
 
 def _call(command: list[str]) -> None:

@@ -354,10 +354,10 @@ class Step:
         return artifact
 
     def begin(self) -> Step:
-        """Start this attempt's clock, and name the attempt before any worker process could name one of its own; called
-        once by the stage's flow, returns the step."""
-        _attempt()
-        _BEGAN.setdefault(self.uri, time.monotonic())
+        """Begin an attempt: start its clock anew (a process may try again, and waits before it does) and name it before
+        any worker process could name one of its own. Called where the work begins; returns the step."""
+        os.environ["OPENK2_ATTEMPT"] = uuid.uuid4().hex[:12]
+        _BEGAN[self.uri] = time.monotonic()
         return self
 
     def _record(self, part: Part) -> None:
@@ -394,7 +394,7 @@ _BEGAN: dict[str, float] = {}
 
 
 def _attempt() -> str:
-    """One run of the command is one attempt; worker processes inherit its name through the environment."""
+    """The attempt that is under way; worker processes inherit its name through the environment."""
     return os.environ.setdefault("OPENK2_ATTEMPT", uuid.uuid4().hex[:12])
 
 

@@ -29,6 +29,7 @@ from model.storage import is_local, local_path
 from tasks import process
 from tasks.address import Address, Endpoint
 from tasks.artifact import Artifact, Step, cache_folder
+from tasks.job_log import JobLog
 from tasks.progress import Progress
 from training.precision import Precision
 
@@ -132,6 +133,7 @@ def run_job(module: str, step: Step, inputs: Mapping[str, Artifact], execution: 
     """
     work = step.workspace()
     with _alone(work) as lock:
+        step.begin()  # waiting for another job is no time of this one's
         step.record_begun()
         job = work / "job.json"
         job.write_text(
@@ -200,7 +202,8 @@ def progress_of(step: Step) -> dict[str, Any] | None:
 def _supervise(module: str, job: Path, label: str, execution: Execution, lock: int) -> None:
     work = job.parent
     journal = work / "log.txt"
-    began = journal.stat().st_size if journal.exists() else 0
+    said = JobLog(journal)
+    began = said.at
     house = str(Path(__file__).resolve().parent.parent)
     environment = {
         **CPU_ENVIRONMENT,
@@ -226,7 +229,7 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
     child = process.start(command(module, job, execution), journal, environment, keep=[lock])
     try:
-        _relay(child, work / PROGRESS, label)
+        _relay(child, work / PROGRESS, said, label)
     except BaseException:
         process.stop(child, GRACE)
         raise
@@ -241,11 +244,12 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     raise JobFailed(f"{label} failed (exit code {code}): {told} (its log: {journal})")
 
 
-def _relay(child: Any, file: Path, label: str) -> None:
-    """Turn the job's progress.json into ticks until the job ends."""
+def _relay(child: Any, file: Path, said: JobLog, label: str) -> None:
+    """Turn the job's progress.json into ticks, and its log into ours, until the job ends."""
     progress: Progress | None = None
     while True:
         ended = child.poll() is not None
+        said.relay(ended)
         state = _read(file)
         if state and state.get("total"):
             if progress is None:

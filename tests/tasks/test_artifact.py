@@ -12,7 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -20,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.config import Config
+from tasks import artifact
 from tasks.artifact import Artifact, ArtifactError, NotReady, Step, digest, iter_manifests
 
 
@@ -164,6 +167,19 @@ def test_time_adds_up_over_attempts(tmp_path, monkeypatch):
     assert 100.0 <= manifest["seconds"] < 160.0
 
 
+def test_waiting_before_another_try_of_the_same_process_is_no_time(tmp_path, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: clock.now, strftime=time.strftime, gmtime=time.gmtime, now=0.0)
+    monkeypatch.setattr(artifact, "time", clock)
+    step = make(tmp_path).begin()
+    clock.now += 10.0
+    step.put("a", ".txt", lambda path: path.write_text("a"))
+    clock.now += 5000.0
+    step.begin()
+    clock.now += 7.0
+    manifest = step.publish({}).manifest
+    assert (manifest["seconds"], manifest["attempts"]) == (17.0, 2)
+
+
 def test_worker_processes_belong_to_the_attempt_that_began(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENK2_ATTEMPT", raising=False)
     make(tmp_path).begin()
@@ -230,6 +246,7 @@ def test_workers_are_sent_the_record_and_not_the_manifest(tmp_path):
 CHILD = """
 import os, sys
 from pathlib import Path
+from types import SimpleNamespace
 from model.config import Config
 from tasks.artifact import Step
 class Literals(Config):

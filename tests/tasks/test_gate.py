@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 
+import expectations.gate
 from expectations.gate import GateFailed
+from tasks import artifact
 from tasks.artifact import Step
 from tasks.gate import gate
 from tests.expectations.data import CORPUS_GATE, corpus
@@ -21,6 +26,22 @@ def judged(gate_step: Step, subject: Step) -> str:
 def artifacts(kind: str) -> list:
     with get_client(sync_client=True) as client:
         return [item for item in client.read_artifacts() if item.key == kind]
+
+
+def test_a_gate_s_time_is_that_of_the_judging(server, tmp_path, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: clock.now, strftime=time.strftime, gmtime=time.gmtime, now=0.0)
+    monkeypatch.setattr(artifact, "time", clock)
+    validate = expectations.gate.validate
+
+    def slowly(*arguments, **options):
+        clock.now += 100.0
+        return validate(*arguments, **options)
+
+    monkeypatch.setattr(expectations.gate, "validate", slowly)
+    subject = corpus(tmp_path / "good")
+    step = Step("corpus-gate", CORPUS_GATE, subject.root, (subject,))
+    judged(step, subject)
+    assert step.require().manifest["seconds"] == 100.0
 
 
 def test_a_run_stops_at_a_failed_gate_and_shows_why(server, tmp_path):

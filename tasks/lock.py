@@ -1,0 +1,162 @@
+"""One run at a time under one root, whoever started it: a command, a page of the UI, a schedule. Who comes second waits
+and says for whom; what the first finished is then there.
+
+On a disk the lock is the kernel's, on `{root}/.lock`: it ends with the process, however that ends. A store has no such
+lock. There the runs are numbered objects under `{root}/.lock/`: whoever creates the next number holds the root, renews
+it, and marks it when done. Creating is exclusive (a conditional write), so of two that come at once one wins; a number
+that nobody renews any more is passed over by the next.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from model.storage import filesystem, is_local
+
+log = logging.getLogger(__name__)
+
+POLL = 0.5  # seconds between two tries on a disk
+RENEWED = 20.0  # seconds between two renewals on a store, and between two looks at another's
+ABANDONED = 100.0  # seconds without a renewal after which a store's lock counts for nothing
+REMINDED = 600.0  # seconds between two sentences of one that waits
+
+_HELD: ContextVar[frozenset[str]] = ContextVar("roots that this run holds", default=frozenset())
+
+
+@contextmanager
+def alone(root: str, work: str) -> Iterator[None]:
+    """Hold `root` for the block, as `work`; waits while another run holds it. Within a block that holds it, a block of
+    the same run enters at once."""
+    place = os.path.realpath(root.removeprefix("file://")) if is_local(root) else root.rstrip("/")
+    if place in _HELD.get():
+        yield
+        return
+    holder = f"{work} (process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')})"
+    with _locked(place, holder) if is_local(root) else _leased(place, holder):
+        token = _HELD.set(_HELD.get() | {place})
+        try:
+            yield
+        finally:
+            _HELD.reset(token)
+
+
+class _Wait:
+    """Says whom a run waits for, at first and every few minutes."""
+
+    def __init__(self, root: str) -> None:
+        self.root, self.told, self.holder = root, 0.0, ""
+
+    def tell(self, holder: str) -> None:
+        now = time.monotonic()
+        if holder != self.holder or now - self.told >= REMINDED:
+            self.holder, self.told = holder, now
+            log.warning("'%s' is in use by %s: waiting until that ends", self.root, holder or "another run")
+
+
+@contextmanager
+def _locked(folder: str, holder: str) -> Iterator[None]:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    wait = _Wait(folder)
+    with (Path(folder) / ".lock").open("a+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                file.seek(0)
+                wait.tell(file.read().strip())
+                time.sleep(POLL)
+        file.truncate(0)
+        file.write(holder)
+        file.flush()
+        yield
+
+
+@contextmanager
+def _leased(url: str, holder: str) -> Iterator[None]:
+    fs, folder = filesystem(f"{url}/.lock")
+    record: dict[str, Any] = {"holder": holder, "renewals": 0, "over": False}
+    number = _take(fs, folder, record, url)
+    over = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(fs, folder, number, record, over), daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        renewing.join()
+        with suppress(OSError):  # the next one waits a little longer
+            _write(fs, folder, number, record | {"over": True})
+
+
+def _take(fs: Any, folder: str, record: dict[str, Any], url: str) -> int:
+    """Create the next number as soon as the newest is over or abandoned; returns it."""
+    wait = _Wait(url)
+    seen: Any = None
+    changed = 0.0
+    while True:
+        numbers = _numbers(fs, folder)
+        newest = _read(fs, folder, numbers[-1]) if numbers else None
+        now = time.monotonic()
+        if newest != seen:  # by this machine's clock alone: two machines' clocks differ
+            seen, changed = newest, now
+        if not newest or newest["over"] or now - changed > ABANDONED:
+            number = (numbers[-1] if numbers else 0) + 1
+            try:
+                _write(fs, folder, number, record, mode="create")
+            except FileExistsError:
+                continue  # another was faster
+            for old in numbers:
+                with suppress(FileNotFoundError):
+                    fs.rm_file(_path(folder, old))
+            return number
+        wait.tell(newest["holder"])
+        time.sleep(min(RENEWED, ABANDONED) / 4)
+
+
+def _renew(fs: Any, folder: str, number: int, record: dict[str, Any], over: threading.Event) -> None:
+    while not over.wait(RENEWED):
+        try:
+            if _numbers(fs, folder)[-1:] != [number]:
+                # Nothing is lost: parts are named by their bytes, a manifest comes last. Only work is done twice.
+                log.error("another run took the lock of %s: this one had not renewed it in time", folder)
+                return
+            record["renewals"] += 1
+            _write(fs, folder, number, record)
+        except OSError as error:
+            log.warning("the lock of %s could not be renewed: %s", folder, error)
+
+
+def _numbers(fs: Any, folder: str) -> list[int]:
+    try:
+        names = [Path(str(name)).name for name in fs.ls(folder, detail=False)]
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _path(folder: str, number: int) -> str:
+    return f"{folder}/{number:08}"
+
+
+def _read(fs: Any, folder: str, number: int) -> dict[str, Any] | None:
+    """The record of a number; None where it went since it was listed."""
+    try:
+        return json.loads(fs.cat_file(_path(folder, number)))
+    except FileNotFoundError:
+        return None
+
+
+def _write(fs: Any, folder: str, number: int, record: dict[str, Any], mode: str = "overwrite") -> None:
+    fs.pipe_file(_path(folder, number), json.dumps(record).encode(), mode=mode)

@@ -1,0 +1,146 @@
+"""The lock of a root: one run at a time, on a disk and on a store, whoever comes second and however the first ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from tasks import lock
+from tasks.lock import alone
+
+HOLDER = """
+import sys, time
+from tasks.lock import alone
+with alone(sys.argv[1], "another run"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def holder(root: str) -> subprocess.Popen[str]:
+    """A process that holds `root` until it is ended."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, root], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """A store's lock is renewed, and given up, in less time than a test may take."""
+    monkeypatch.setattr(lock, "RENEWED", 0.2)
+    monkeypatch.setattr(lock, "ABANDONED", 2.0)
+
+
+def waits(root: str, other: subprocess.Popen[str], end: signal.Signals, caplog) -> None:
+    """Whoever comes second waits, says for whom, and enters when the first is ended."""
+    entered = threading.Event()
+
+    def second() -> None:
+        with alone(root, "the second"):
+            entered.set()
+
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "tasks.lock"]
+
+    with caplog.at_level(logging.WARNING, logger="tasks.lock"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        while not said():
+            assert not entered.wait(0.05), "it entered while another held the root"
+        other.send_signal(end)
+        thread.join()
+    other.wait()
+    assert entered.is_set()
+    assert f"in use by another run (process {other.pid} on " in said()[0]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_the_second_run_of_a_folder_waits_however_the_first_ends(tmp_path: Path, caplog, end):
+    waits(str(tmp_path / "root"), holder(str(tmp_path / "root")), end, caplog)
+
+
+def test_one_folder_by_several_names_is_one_root(tmp_path: Path, caplog):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "root")
+    waits(f"file://{tmp_path}/link/", holder(os.path.relpath(tmp_path / "root")), signal.SIGTERM, caplog)
+
+
+def test_a_stage_within_a_run_that_holds_the_root_enters_at_once(tmp_path: Path):
+    with alone(str(tmp_path), "recipe"), alone(f"{tmp_path}/", "corpus"):
+        pass
+    with alone(f"memory://{tmp_path.name}", "recipe"), alone(f"memory://{tmp_path.name}/", "corpus"):
+        pass
+
+
+def test_two_threads_of_one_process_are_two_runs(tmp_path: Path):
+    inside, most = [], []
+
+    def work() -> None:
+        with alone(str(tmp_path), "one of two"):
+            inside.append(1)
+            most.append(len(inside))
+            inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1, 1]
+
+
+def test_a_store_is_held_released_and_taken_again(bucket):
+    for number in (1, 2, 3):
+        with alone(bucket, f"run {number}"):
+            fs, path = fsspec.core.url_to_fs(f"{bucket}/.lock", use_listings_cache=False)
+            (held,) = fs.ls(path, detail=False)
+            assert held.endswith(f"{number:08}"), "older ones are removed"
+            record = json.loads(fs.cat_file(held))
+            assert record["holder"].startswith(f"run {number} (process {os.getpid()} on ")
+            assert not record["over"]
+    assert json.loads(fs.cat_file(held))["over"]
+
+
+def test_a_store_that_a_dead_run_holds_is_passed_on_when_nobody_renews_it(bucket, soon, caplog):
+    waits(bucket, holder(bucket), signal.SIGKILL, caplog)
+
+
+def test_a_store_that_a_live_run_holds_is_not_passed_on(bucket, soon):
+    entered = threading.Event()
+
+    def second() -> None:
+        with alone(bucket, "the second"):
+            entered.set()
+
+    thread = threading.Thread(target=second)
+    with alone(bucket, "the first"):
+        thread.start()
+        assert not entered.wait(3 * lock.ABANDONED)
+    thread.join()
+
+
+def test_of_many_that_come_at_once_one_at_a_time_holds_a_store(bucket, soon):
+    inside, most = [], []
+
+    def work() -> None:
+        with alone(bucket, "one of many"):
+            inside.append(1)
+            most.append(len(inside))
+            inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 5
