@@ -37,7 +37,7 @@ def submit(client: httpx.AsyncClient, body: bytes, path: str = "/api/deployments
     [
         ({"overrides": ["rephrase.documens=4"]}, "rephrase.documens"),
         ({"overrides": ["rephrase.documents=many"]}, "rephrase.documents"),
-        ({"overrides": ["mix.epochs=1", "pretrain"]}, "override 'pretrain' is not of the form stage.field=value"),
+        ({"overrides": ["mix.epochs=1", "pretrain"]}, "'pretrain' is not of the form stage.field=value"),
         ({"preset_file": "nowhere.yaml"}, "there is no preset file nowhere.yaml"),
         ({"preset": "test", "overrides": ["tokenizer.vocabulary=1000"]}, "vocab"),
     ],
