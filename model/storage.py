@@ -134,7 +134,12 @@ def move_in(local: Path, url: str) -> None:
 def fetch(url: str, target: Path) -> None:
     """Copy what lies at `url` to a local file; FileNotFoundError where there is nothing."""
     fs, path = filesystem(url)
-    patient(lambda: fs.get_file(path, str(target)), url)
+    try:
+        patient(lambda: fs.get_file(path, str(target)), url)
+    except OSError as error:
+        if error.errno == errno.ENOSPC and error.filename is None:
+            error.filename = str(target)
+        raise
 
 
 def exists(url: str) -> bool:

@@ -204,9 +204,18 @@ class Step:
         """The records of some keys, in their order; ArtifactError where one has none."""
         keys = list(keys)
         if lost := self.missing(keys):
-            raise _lacking(self.uri, lost, len(keys))
+            raise lacking(self.uri, lost, len(keys))
         texts = storage.read_all([f"{self.uri}/records/{_flat(key)}.json" for key in keys])
         return [Part(**json.loads(text)["part"]) for text in texts]
+
+    def lying(self) -> dict[str, int]:
+        """Bytes of every file that lies among the parts, by its path as parts have it: one listing."""
+        return {f"parts/{path}": size for path, size in storage.sizes(f"{self.uri}/parts").items()}
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Remove the records of some parts, so that a run makes them again."""
+        for key in keys:
+            storage.remove(f"{self.uri}/records/{_flat(key)}.json")
 
     def path(self, part: Part) -> Path:
         """The local path of a recorded part, its sha256 checked."""
@@ -241,8 +250,9 @@ class Step:
             try:
                 write(local)
             except OSError as error:
-                # some writers (numpy's) tell a short write without saying why
-                if error.errno is None and shutil.disk_usage(folder).free < FULL:
+                # some writers tell a full disk without saying where, or (numpy's) a short write without saying why
+                short = error.errno is None and shutil.disk_usage(folder).free < FULL
+                if short or (error.errno == errno.ENOSPC and error.filename is None):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{self.uri}/parts/{key}") from error
                 raise
             sha256 = sha256_file(local)
@@ -324,17 +334,11 @@ class Step:
     def _refuse_lost(self, wanted: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> None:
         """ArtifactError where a part was never recorded, or its file is not what was. The record of such a file goes
         too: the same command makes the part again."""
-        lying = storage.sizes(f"{self.uri}/parts")
-        gone = [
-            key
-            for key in wanted
-            if key in found and lying.get(found[key]["path"].removeprefix("parts/")) != found[key]["bytes"]
-        ]
-        for key in gone:
-            storage.remove(f"{self.uri}/records/{_flat(key)}.json")
-        lost = sorted({key for key in wanted if key not in found}.union(gone))
-        if lost:
-            raise _lacking(self.uri, lost, len(wanted))
+        lying = self.lying()
+        gone = [key for key in wanted if key in found and lying.get(found[key]["path"]) != found[key]["bytes"]]
+        self.forget(gone)
+        if lost := sorted({key for key in wanted if key not in found}.union(gone)):
+            raise lacking(self.uri, lost, len(wanted))
 
     def _with_earlier(self, parts: list[dict[str, Any]], earlier: Artifact) -> list[dict[str, Any]]:
         """`parts` and those of `earlier`, as seen from here, in the order of keys."""
@@ -460,7 +464,8 @@ def _sound(uri: str, manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def _lacking(uri: str, lost: Sequence[str], total: int) -> ArtifactError:
+def lacking(uri: str, lost: Sequence[str], total: int) -> ArtifactError:
+    """The error of an artifact at `uri` that lacks some of its parts."""
     named = ", ".join(lost[:8]) + (", ..." if len(lost) > 8 else "")
     return ArtifactError(
         f"{uri} lacks {len(lost):,} of its {total:,} parts ({named}): nothing was published; run the same command "

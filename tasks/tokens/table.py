@@ -6,7 +6,7 @@ The columns of the table and where a shard lies are `training.shards`'s, which r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import xxhash
 
 from tasks.accounts import Balance
-from tasks.artifact import Artifact, Step
-from training.ranges import block_digests
-from training.shards import TABLE, TOKEN
+from tasks.artifact import Artifact, Step, lacking
+from training.ranges import BLOCK, DIGEST, block_digests
+from training.shards import TABLE, TOKEN, blocks_path, index_path, shard_path
 
 ROW_GROUP = 1 << 14
 """Documents of one group of rows of an index."""
@@ -77,10 +77,26 @@ def write_index(index: pa.Table, path: Path) -> None:
     pq.write_table(index, path, ROW_GROUP, compression="zstd", use_dictionary=repeated, column_encoding=spans)
 
 
+def _files(row: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """(path, bytes) of a shard, its index and its blocks' digests."""
+    yield shard_path(row["key"], row["sha256"]), row["bytes"]
+    yield index_path(row["key"], row["index_sha256"]), row["index_bytes"]
+    yield blocks_path(row["key"], row["blocks_sha256"]), -(-row["bytes"] // BLOCK) * DIGEST
+
+
 def publish(
     step: Step, rows: Iterable[Mapping[str, Any]], statistics: Mapping[str, Any], balance: Balance | None = None
 ) -> Artifact:
-    """Write the table of `rows`, then the manifest that names it: nothing of the shards is read before."""
+    """Write the table of `rows`, then the manifest that names it: nothing of the shards is read before.
+
+    Raises ArtifactError where a file of a shard is not there any more; its batch is then to be written again.
+    """
+    rows = list(rows)
+    lying = step.lying()
+    lost = [row["key"] for row in rows if any(lying.get(path) != size for path, size in _files(row))]
+    step.forget({f"batches/{key.rpartition('/')[2].partition('-')[0]}" for key in lost})
+    if lost:
+        raise lacking(step.uri, lost, len(rows))
     schema = pa.schema([pa.field(name, pa.type_for_alias(kind), nullable=False) for name, kind in TABLE.items()])
     table = pa.Table.from_pylist(sorted(rows, key=lambda row: row["key"]), schema)
     step.put("shards", ".parquet", lambda path: pq.write_table(table, path, compression="zstd"), table.num_rows)

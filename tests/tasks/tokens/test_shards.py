@@ -191,6 +191,23 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     assert done == {path: path.stat().st_mtime_ns for path in paths}
 
 
+@pytest.mark.parametrize("folder", ["shards", "index", "blocks"])
+def test_a_shard_that_is_gone_is_written_again(
+    tmp_path: Path, corpus: Made, rewrites: Made, learned: Made, tokens: Artifact, folder: str
+) -> None:
+    step = Step("tokens", CONFIG, str(tmp_path), (corpus[0], rewrites[0], learned[0]))
+    build(step, corpus[1], rewrites[1], learned[1])
+    Path(step.uri, "manifest.json").unlink()
+    next(path for path in Path(step.uri, "parts", folder).rglob("*") if path.is_file()).unlink()
+    with pytest.raises(ArtifactError, match=r"lacks 1 of its .* run the same command again"):
+        build(step, corpus[1], rewrites[1], learned[1])
+    again = build(step, corpus[1], rewrites[1], learned[1])
+    assert content(again) == content(tokens)
+    TokenShards(again.uri).verify()
+    accounts = again.manifest["accounts"]
+    assert accounts["in"] == accounts["out"] + accounts["rejected"] + accounts["dropped"]
+
+
 def resume(root: str, data: str, corpus: str, rewrites: str, learned: str) -> None:
     """The stage in a process of its own, slowed so that a kill lands between records."""
     artifacts = [Artifact.load(uri) for uri in (corpus, rewrites, learned)]
