@@ -32,9 +32,9 @@ from tasks.corpus import records
 from tasks.corpus.config import CorpusConfig
 from tasks.corpus.dedup.find import MEMORY_BYTES, find
 from tasks.corpus.dedup.removals import apply
-from tasks.corpus.executor import Executor, Serial
+from tasks.corpus.executor import Again, Executor, Serial
 from tasks.corpus.licence import patterns
-from tasks.corpus.partition import partition_name, refine, sources_of
+from tasks.corpus.partition import partition_name, refine, sources_of, without
 from tasks.corpus.quality.tally import merged
 from tasks.progress import Progress
 
@@ -84,9 +84,10 @@ def _refine_all(
     step: Step, sources: Artifact, partitions: dict[str, Part], served: dict[str, Any], executor: Executor
 ) -> None:
     def job(key: str) -> tuple[Any, ...]:
-        return step, key, sources, partitions[key], served[key.rpartition("/")[0]]
+        return step, key, sources, partitions[key], served[key.rpartition("/")[0]], ()
 
-    _work("corpus", step, "candidates", {key: part.bytes for key, part in partitions.items()}, executor, refine, job)
+    sizes = {key: part.bytes for key, part in partitions.items()}
+    _work("corpus", step, "candidates", sizes, executor, refine, job, without)
 
 
 def _finish_all(step: Step, keys: Sequence[str], executor: Executor) -> None:
@@ -102,6 +103,7 @@ def _work(
     executor: Executor,
     function: Callable[..., Any],
     job: Callable[[str], tuple[Any, ...]],
+    again: Again | None = None,
 ) -> None:
     """One job for every partition that has no part in `group`, large ones first, so that no worker is left with one at
     the end."""
@@ -109,7 +111,7 @@ def _work(
     total = sum(sizes.values())
     first = total - sum(sizes[key] for key in left)
     with Progress(label, total / 1e6, "MB", first / 1e6) as progress:
-        for key, _ in executor.map(function, {key: job(key) for key in left}):
+        for key, _ in executor.map(function, {key: job(key) for key in left}, again):
             progress.advance(sizes[key] / 1e6, note=key)
 
 
