@@ -15,6 +15,7 @@ from prefect.flows import Flow
 
 from flows.request import Request
 from tasks.artifact import Artifact
+from tasks.interrupts import answered
 from tasks.progress import Tick, listen
 
 EVERY = 5.0  # seconds between two updates of a progress artifact
@@ -27,7 +28,7 @@ def stage(name: str) -> Callable[[Callable[[Request], Artifact]], Flow[[Request]
         @flow(name=name, flow_run_name=f"{name}-{{request.preset}}", validate_parameters=True)
         @wraps(function)
         def run(request: Request) -> Artifact:
-            with progress_artifacts():
+            with answered(), progress_artifacts():
                 return function(request)
 
         return run

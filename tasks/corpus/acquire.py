@@ -106,6 +106,7 @@ def acquire(
             "files": sum(part.rows for part in listings),
             "bytes": sum(part.statistics["bytes"] for part in listings),
             "unreadable": sum(part.statistics["unreadable"] for part in listings),
+            "passed_over": sum(part.statistics["passed_over"] for part in listings),
             "origins": {one.source.name: one.origin for one in served},
             "fallbacks": {one.source.name: one.instead_of for one in served if one.instead_of},
             **lists,
@@ -228,7 +229,7 @@ class _Shards:
 
 def _pack(step: Step, config: SourcesConfig, one: Served, cache: Path, known: Known) -> None:
     """Write `raw/<source>/...` and `listing/<source>`, which is recorded last: a source without one is packed again."""
-    name, counts = one.source.name, {"bytes": 0, "unreadable": 0, "shards": 0}
+    name, counts = one.source.name, {"bytes": 0, "unreadable": 0, "passed_over": 0, "shards": 0}
     files, references = (_Shards(step, name, suffix, config.shard_bytes) for suffix in (".zip", ".json"))
     rows = 0
 
@@ -248,14 +249,19 @@ def _pack(step: Step, config: SourcesConfig, one: Served, cache: Path, known: Kn
 
     def entry(item: Item) -> dict[str, Any]:
         if isinstance(item, Unreadable):
-            counts["unreadable"] += 1
-            return {"path": item.path, "unreadable": item.reason}
+            counts["unreadable" if item.kind == "unreadable" else "passed_over"] += 1
+            return {"path": item.path, "unreadable": item.reason, "kind": item.kind}
         shard = (files if isinstance(item, File) else references).add(item, counts["shards"])
         counts["shards"] = max(counts["shards"], shard + 1)
         counts["bytes"] += _bytes(item)
         return {"path": label(item.path), "bytes": _bytes(item), "checksum": checksum(item), "shard": shard}
 
     step.put(f"listing/{name}", ".jsonl", write, rows=lambda: rows, statistics=lambda: counts)
+    if counts["passed_over"]:
+        log.warning(
+            "%s: %d links, pipes and the like were passed over; `rejected` of the corpus names each",
+            name, counts["passed_over"],
+        )  # fmt: skip
 
 
 def _selected(source: Source, found: Iterable[Item]) -> Iterator[Item]:

@@ -26,6 +26,8 @@ AHEAD = 4  # jobs per worker thread that the scheduler holds
 class Dask:
     """The workers of one Dask cluster."""
 
+    spent = 0.0
+
     def __init__(self, client: Any) -> None:
         """client: a connected `distributed.Client`; `cluster` makes one."""
         self._client = client

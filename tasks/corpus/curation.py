@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -66,9 +65,9 @@ def curate(
     partitions = {partition_name(part.key, len(versions) - 1): part for part in sources.parts("raw")}
     keys = sorted(partitions)
     _refine_all(step, sources, partitions, served, executor)
-    began = _cpu_seconds()
+    began = time.process_time() + executor.spent
     find(step, keys, executor, (earlier,) if earlier else (), memory_bytes)
-    reduced = _cpu_seconds() - began
+    reduced = time.process_time() + executor.spent - began
     _finish_all(step, keys, executor)
     acquired = "rejected/acquired" + (f"/{len(versions) - 1}" if earlier else "")
     if step.part(acquired) is None:
@@ -191,8 +190,7 @@ def _reject_unreadable(step: Step, key: str, sources: Artifact) -> None:
                 with sources.file(part).open(encoding="utf-8") as lines:
                     for entry in map(json.loads, lines):
                         if "unreadable" in entry:
-                            url, reason = f"{name}:{entry['path']}", entry["unreadable"]
-                            rejected.add(records.rejected(name, url, records.READ, "unreadable", reason))
+                            rejected.add(records.unread(name, entry["path"], entry["kind"], entry["unreadable"]))
 
     step.put(key, ".parquet", write, rows=lambda: rejects.rows, statistics=rejects.record)
 
@@ -307,12 +305,6 @@ def _cost(step: Step, keys: Sequence[str], reduced: float, price_per_hour: float
         "reduce_cpu_seconds": round(reduced, 3),
         "money": round((seconds + reduced) / 3600 * price_per_hour, 6),
     }
-
-
-def _cpu_seconds() -> float:
-    """Of this process and of the workers that it has seen end."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _part(step: Step, key: str) -> Part:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tasks.corpus.watch import PLACE_BYTES
 from tasks.corpus.worker import NO_MEMORY
@@ -54,6 +54,9 @@ Again = Callable[[tuple[Any, ...], Death], tuple[Any, ...] | None]
 class Executor(Protocol):
     """Runs many independent jobs of one function."""
 
+    spent: float
+    """CPU seconds that jobs took in other processes of this machine, as far as that is known."""
+
     def map(
         self, function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], again: Again | None = None
     ) -> Iterator[tuple[str, Any]]:
@@ -68,6 +71,8 @@ class Executor(Protocol):
 class Serial:
     """One job after the other, here: no job has a budget, and no signal is heard within C code."""
 
+    spent = 0.0
+
     def map(
         self, function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], again: Again | None = None
     ) -> Iterator[tuple[str, Any]]:
@@ -76,46 +81,69 @@ class Serial:
 
 
 class Processes:
-    """Worker processes of this machine."""
+    """Worker processes of this machine.
+
+    with Processes(2) as workers: they are kept from one `map` to the next; without the block each ends its own.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self.spent = 0.0
+        self._idle: list[_Worker] = []
+        self._kept = False
+
+    def __enter__(self) -> Self:
+        self._kept = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept = False
+        self._end_idle()
+
+    def _end_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().end()
 
     def map(
         self, function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], again: Again | None = None
     ) -> Iterator[tuple[str, Any]]:
         left = deque(jobs.items())
-        idle: list[_Worker] = []
         busy: dict[Any, tuple[_Worker, str, tuple[Any, ...]]] = {}
         try:
             while left or busy:
                 while left and len(busy) < self.workers:
                     name, arguments = left.popleft()
-                    worker = idle.pop() if idle else _Worker()
+                    worker = self._idle.pop() if self._idle else _Worker()
                     busy[worker.connection] = (worker, name, arguments)
                     worker.begin(function, arguments, watched=again is not None)
                 for ready in wait(list(busy), LOOK):
                     worker, name, arguments = busy.pop(ready)
                     try:
-                        succeeded, result = worker.connection.recv()
+                        succeeded, result, seconds = worker.connection.recv()
                     except (EOFError, ConnectionResetError):
-                        death = worker.end()
-                        changed = again(arguments, death) if again else None
-                        if changed is None:
-                            raise WorkerError(
-                                f"a worker process died ({_cause(death)}) while working on {name} (out of memory?): run "
-                                "the same command with fewer workers; what was finished is kept"
-                            ) from None
-                        left.appendleft((name, changed))
+                        left.appendleft((name, self._again(worker.end(), name, arguments, again)))
                         continue
-                    idle.append(worker)
+                    self._idle.append(worker)
+                    self.spent += seconds
                     if not succeeded:
                         raise result
                     yield name, result
         finally:
             # Whoever cancels does not want to wait for the jobs under way.
-            for worker in [*idle, *(held[0] for held in busy.values())]:
+            for worker, _, _ in busy.values():
                 worker.end()
+            if not self._kept:
+                self._end_idle()
+
+    def _again(self, death: Death, name: str, arguments: tuple[Any, ...], again: Again | None) -> tuple[Any, ...]:
+        changed = again(arguments, death) if again else None
+        if changed is None:
+            cause = f"exit code {death.code}" if death.code >= 0 else f"signal {-death.code}"
+            raise WorkerError(
+                f"a worker process died ({cause}) while working on {name} (out of memory?): run the same command with "
+                "fewer workers; what was finished is kept"
+            )
+        return changed
 
 
 class _Worker:
@@ -146,15 +174,12 @@ class _Worker:
         return Death(int.from_bytes(self._slot[:], "little"), self._process.wait())
 
 
-def _cause(death: Death) -> str:
-    return f"exit code {death.code}" if death.code >= 0 else f"signal {-death.code}"
-
-
 @contextmanager
 def executor(execution: Execution) -> Iterator[Executor]:
     """The executor that a preset asks for; what was started for it ends with the block."""
     if execution.executor == "processes":
-        yield Processes(execution.workers)
+        with Processes(execution.workers) as workers:
+            yield workers
         return
     from tasks.corpus.cluster import cluster
 

@@ -186,9 +186,7 @@ class Line:
                 yield row
 
     def _unreadable(self, found: Unreadable) -> Iterator[dict[str, Any]]:
-        name = self.source.name
-        stage = records.READ if found.kind == "unreadable" else "extract"
-        yield records.rejected(name, f"{name}:{found.path}", stage, found.kind, found.reason)
+        yield records.unread(self.source.name, found.path, found.kind, found.reason)
 
     def _judged(self, path: str, passage: Passage) -> Iterator[dict[str, Any]]:
         """The rows of a document; a rejected one where a stage fails on it, which stops nobody else's document."""

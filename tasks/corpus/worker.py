@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 import traceback
 from multiprocessing.connection import Connection
 
@@ -31,14 +32,15 @@ def main(connection_fd: int, slot_fd: int, parent: int) -> None:
             function, arguments, watched = connection.recv()
         except EOFError:
             return
+        began = time.process_time()
         try:
-            result = (True, function(*arguments, slot=slot) if watched else function(*arguments))
+            succeeded, result = True, function(*arguments, slot=slot) if watched else function(*arguments)
         except Exception as error:
             if watched and isinstance(error, MemoryError):
                 os._exit(NO_MEMORY)  # what is left of this process is not to be trusted
             error.add_note("".join(traceback.format_exception(error)))
-            result = (False, _portable(error))
-        connection.send(result)
+            succeeded, result = False, _portable(error)
+        connection.send((succeeded, result, time.process_time() - began))
 
 
 def _portable(error: Exception) -> Exception:
