@@ -22,6 +22,7 @@ from flows.request import Request
 from flows.run_log import logged
 from flows.watch import watched
 from tasks.artifact import Artifact
+from tasks.interrupts import answered
 from tasks.lock import alone
 from tasks.progress import Tick, listen
 
@@ -36,7 +37,13 @@ def stage(name: str) -> Callable[[Callable[[Request], Artifact]], Flow[[Request]
         @wraps(function)
         def run(request: Request) -> Artifact:
             load_preset(request)  # a form that can't be followed waits for nobody
-            with watched(), logged(), alone(request.root, f"the run '{flow_run.name}'"), progress_artifacts():
+            with (
+                answered(),
+                watched(),
+                logged(),
+                alone(request.root, f"the run '{flow_run.name}'"),
+                progress_artifacts(),
+            ):
                 return function(request)
 
         return run

@@ -103,19 +103,22 @@ def acquire(
     listings = step.parts(f"listing/{one.source.name}" for one in served)
     keys = ["sources", *(key for part in listings for key in (part.key, *_raw(part)))]
     keys += [f"{group}/{name}" for group in ("evaluations", "blocklists") for name in lists[group]]
-    unreadable = sum(part.statistics["unreadable"] for part in listings)
+    unreadable, passed_over = (
+        sum(part.statistics[name] for part in listings) for name in ("unreadable", "passed_over")
+    )
     return step.publish(
         {
             "sources": len(served),
             "files": rows_of(listings),
             "bytes": sum(part.statistics["bytes"] for part in listings),
             "unreadable": unreadable,
+            "passed_over": passed_over,
             "origins": {one.source.name: one.origin for one in served},
             "fallbacks": {one.source.name: one.instead_of for one in served if one.instead_of},
             **lists,
         },
         keys,
-        Balance("files", taken=rows_of(listings), out="raw", rejected=unreadable),
+        Balance("files", taken=rows_of(listings), out="raw", rejected=unreadable + passed_over),
     )
 
 
@@ -245,7 +248,7 @@ class _Shards:
 
 def _pack(step: Step, config: SourcesConfig, one: Served, cache: Path, known: Known) -> None:
     """Write `raw/<source>/...` and `listing/<source>`, which is recorded last: a source without one is packed again."""
-    name, counts = one.source.name, {"bytes": 0, "unreadable": 0, "shards": 0}
+    name, counts = one.source.name, {"bytes": 0, "unreadable": 0, "passed_over": 0, "shards": 0}
     files, references = (_Shards(step, name, suffix, config.shard_bytes) for suffix in (".zip", ".json"))
     listed = 0
 
@@ -265,14 +268,19 @@ def _pack(step: Step, config: SourcesConfig, one: Served, cache: Path, known: Kn
 
     def entry(item: Item) -> dict[str, Any]:
         if isinstance(item, Unreadable):
-            counts["unreadable"] += 1
-            return {"path": item.path, "unreadable": item.reason}
+            counts["unreadable" if item.kind == "unreadable" else "passed_over"] += 1
+            return {"path": item.path, "unreadable": item.reason, "kind": item.kind}
         shard = (files if isinstance(item, File) else references).add(item, counts["shards"])
         counts["shards"] = max(counts["shards"], shard + 1)
         counts["bytes"] += _bytes(item)
         return {"path": label(item.path), "bytes": _bytes(item), "checksum": checksum(item), "shard": shard}
 
     step.put(f"listing/{name}", ".jsonl", write, rows=lambda: listed, statistics=lambda: counts)
+    if counts["passed_over"]:
+        log.warning(
+            "%s: %d links, pipes and the like were passed over; `rejected` of the corpus names each",
+            name, counts["passed_over"],
+        )  # fmt: skip
 
 
 def _selected(source: Source, found: Iterable[Item]) -> Iterator[Item]:

@@ -7,6 +7,7 @@ and nothing is unpacked to disk, so that a member's name, absolute or with `..`,
 from __future__ import annotations
 
 import io
+import stat
 import struct
 import tarfile
 import zipfile
@@ -45,8 +46,9 @@ class Unreadable:
     path: str
     reason: str
     kind: str = "unreadable"
-    """`unreadable` for what is damaged or out of reach. Anything else names a sound thing that is no document
-    (`http_status`, `media_type`, `no_reader`, `vendored`): such things are counted as rejected under this reason."""
+    """`unreadable` for what is damaged or out of reach. Anything else names a thing that is no document (`http_status`,
+    `media_type`, `no_reader`, `vendored`, `link`, `special_file`) or too much of one (`markup`, `over_time`,
+    `over_memory`, `crashed`): such things are counted as rejected under this reason."""
 
 
 @dataclass
@@ -76,8 +78,8 @@ def members(path: str, file: io.BufferedIOBase, limit: int) -> Iterator[File | U
 
 
 def entries(path: str, file: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
-    """The regular files of a packed file, in stored order, under `path/`; links, devices and folders are passed over
-    (a link's target is a member of its own). A zip needs a seekable file."""
+    """The regular files of a packed file, in stored order, under `path/`. Links (their targets are members
+    of their own) and devices are passed over, and counted in one Unreadable at the end. A zip needs a seekable file."""
     lower = path.lower()
     try:
         if lower.endswith((".zip", ".whl")):
@@ -97,10 +99,13 @@ def _zip(path: str, file: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
     directory = _directory_bytes(file, size)
     if directory > ZIP_DIRECTORY_MAX:
         raise DamagedError(f"its directory takes {directory:,} bytes, over {ZIP_DIRECTORY_MAX:,}: too many members")
-    unfolded = 0
+    unfolded = links = 0
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             if info.filename.endswith("/"):  # is_dir() of Python 3.11 fails where a damaged name is empty
+                continue
+            if stat.S_ISLNK(info.external_attr >> 16):
+                links += 1
                 continue
             name = _label(path, info.filename)
             try:
@@ -113,6 +118,7 @@ def _zip(path: str, file: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
             unfolded += member.count
             # Members that overlap unfold the same bytes again and again.
             guard(unfolded, size)
+    yield from _passed_over(path, links)
 
 
 def _directory_bytes(file: io.BufferedIOBase, size: int) -> int:
@@ -173,11 +179,19 @@ def _tar(path: str, stream: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
     # Read as a stream, so that a cut archive still gives what lies before the cut.
     available: Any = _Available(stream)
     with tarfile.open(fileobj=available, mode="r|", errors="surrogateescape", tarinfo=_Header) as archive:
+        links = 0
         while (info := archive.next()) is not None:
             archive.members = []  # type: ignore[attr-defined]  # else it would remember every member
+            links += not (info.isfile() or info.isdir())
             file = archive.extractfile(info) if info.isfile() else None
             if file is not None:
                 yield Member(_label(path, info.name), reader(_exactly(file, info.size)))
+    yield from _passed_over(path, links)
+
+
+def _passed_over(path: str, count: int) -> Iterator[Unreadable]:
+    if count:
+        yield Unreadable(path, f"{count:,} links or devices in it were passed over", "link")
 
 
 def _exactly(file: Any, size: int) -> Iterator[bytes]:

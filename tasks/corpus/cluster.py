@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from tasks.code import PACKAGES, code_hash
-from tasks.corpus.executor import WorkerError
+from tasks.corpus.executor import Again, Processes, WorkerError
 
 CONNECT = 30.0  # seconds a scheduler and its first worker get to answer
 AHEAD = 4  # jobs per worker thread that the scheduler holds
@@ -26,11 +26,15 @@ AHEAD = 4  # jobs per worker thread that the scheduler holds
 class Dask:
     """The workers of one Dask cluster."""
 
+    spent = 0.0
+
     def __init__(self, client: Any) -> None:
         """client: a connected `distributed.Client`; `cluster` makes one."""
         self._client = client
 
-    def map(self, function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[str, Any]]:
+    def map(
+        self, function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], again: Again | None = None
+    ) -> Iterator[tuple[str, Any]]:
         """As `Executor.map`; a job whose worker dies is given to others (`distributed.scheduler.allowed-failures`,
         3 times) before it is an error."""
         from distributed import KilledWorker, as_completed
@@ -44,7 +48,7 @@ class Dask:
             room = AHEAD * max(sum(self._client.nthreads().values()), 1) - len(names)
             futures = []
             for name, arguments in islice(left, max(room, 1)):
-                future = self._client.submit(run, expected, function, arguments, pure=False)
+                future = self._client.submit(run, expected, function, arguments, again, pure=False)
                 names[future] = name
                 futures.append(future)
             return futures
@@ -131,7 +135,9 @@ def provenance(function: Callable[..., Any]) -> dict[str, str]:
     }
 
 
-def run(expected: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def run(
+    expected: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...], again: Again | None = None
+) -> Any:
     """One job, on a worker. Raises WorkerError where the worker would not give the bytes that the caller would."""
     here = provenance(function)
     other = [f"{name} {here[name]} instead of {expected[name]}" for name in expected if here[name] != expected[name]]
@@ -139,4 +145,8 @@ def run(expected: dict[str, str], function: Callable[..., Any], arguments: tuple
         raise WorkerError(
             f"the Dask worker on {platform.node()} has {', '.join(other)}: install the same openk2 on all workers"
         )
-    return function(*arguments)
+    if again is None:
+        return function(*arguments)
+    # In a process of its own: a document may end it, and the scheduler must not take this worker for a lost one.
+    ((_, result),) = Processes(1).map(function, {"": arguments}, again)
+    return result

@@ -8,8 +8,10 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
+import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -77,8 +79,6 @@ def guard(unfolded: int, packed: int) -> None:
 class _Counted:
     """What a decoder reads from, counted; one byte can be looked at first."""
 
-    closed = False
-
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream, self._ahead, self.count = stream, b"", 0
 
@@ -90,9 +90,6 @@ class _Counted:
         data = self._stream.read1(size)
         self.count += len(data)
         return data
-
-    def close(self) -> None:
-        """pyarrow closes what it read from; whoever opened the stream does that."""
 
     def empty(self) -> bool:
         self._ahead = self._ahead or self.read(1)
@@ -106,16 +103,26 @@ def _plain(stream: _Counted) -> Iterator[bytes]:
 
 def _gzip(stream: _Counted) -> Iterator[bytes]:
     decoder, data, within = zlib.decompressobj(31), b"", False
-    seen = False
+    seen, damage = False, ""
     while data := data or stream.read(BLOCK):
         if seen and not within and not data.strip(b"\0"):
             data = b""  # zero padding after the last stream
             continue
         within = seen = True
+        before = decoder.copy()
         try:
             block = decoder.decompress(data, BLOCK)
         except zlib.error as error:
-            raise DamagedError(f"damaged gzip data: {error}") from error
+            at = yield from _ahead_of_damage(before, data)
+            if not _CHECK.search(str(error)):
+                raise DamagedError(f"damaged gzip data: {error}") from error
+            # All of this stream came out and its checksum is wrong: another may follow.
+            damage = damage or f"damaged gzip data: {error}"
+            data = data[at:]
+            while (start := data.find(_MEMBER)) < 0 and (more := stream.read(BLOCK)):
+                data = data[-2:] + more  # the magic number may be parted by the end of the block
+            decoder, data, within = zlib.decompressobj(31), data[start:] if start >= 0 else b"", False
+            continue
         if block:
             yield block
         data = decoder.unconsumed_tail
@@ -123,6 +130,22 @@ def _gzip(stream: _Counted) -> Iterator[bytes]:
             decoder, data, within = zlib.decompressobj(31), decoder.unused_data, False
     if within or not seen:
         raise DamagedError("the gzip data end early")
+    if damage:
+        raise DamagedError(damage)
+
+
+_CHECK = re.compile("incorrect (data|length) check")
+
+
+def _ahead_of_damage(decoder: Any, data: bytes) -> Generator[bytes, None, int]:
+    """What `decoder`, which `data` would break, still decodes of them; returns how many bytes that took."""
+    for at in range(len(data)):
+        try:
+            if block := decoder.decompress(data[at : at + 1]):
+                yield block
+        except zlib.error:
+            return at
+    return len(data)
 
 
 _MEMBER = b"\x1f\x8b\x08"
@@ -138,10 +161,12 @@ def _mended(stream: io.BufferedIOBase) -> Iterator[bytes]:
             data = b""
             continue
         within = True
+        before = decoder.copy()
         try:
             block = decoder.decompress(data, BLOCK)
             data = decoder.unconsumed_tail
         except zlib.error:
+            yield from _ahead_of_damage(before, data)
             block = b"\r\n\r\ndamaged gzip data\r\n\r\n"
             # The magic number may be parted by the end of the block.
             while (at := data.find(_MEMBER, 1)) < 0 and (more := source.read(BLOCK)):
@@ -170,20 +195,25 @@ def _streams(stream: _Counted, new: Callable[[], Any], label: str) -> Iterator[b
     decoder, data, within = new(), stream.read(BLOCK), False
     if not data:
         raise DamagedError(f"the {label} data end early")
+    held, given = _Held(), 0
     while data or within:
         if not within and not data.strip(b"\0"):
             data = stream.read(BLOCK)  # zero padding after the last stream
             continue
         within = True
+        if data:
+            held.add(data)
         try:
             block = decoder.decompress(data, BLOCK)
         except (lzma.LZMAError, OSError, MemoryError) as error:
+            yield from _ahead_of_error(new().decompress, held, given)
             raise DamagedError(f"damaged {label} data: {error}") from error
+        given += len(block)
         if block:
             yield block
         if decoder.eof:
             data, within = decoder.unused_data or stream.read(BLOCK), False
-            decoder = new()
+            decoder, held, given = new(), _Held(), 0
         elif decoder.needs_input:
             data = stream.read(BLOCK)
             if not data:
@@ -192,18 +222,106 @@ def _streams(stream: _Counted, new: Callable[[], Any], label: str) -> Iterator[b
             data = b""
 
 
+HELD_MAX = 32_000_000
+"""What was read of a stream is kept up to so many bytes, to decode it again to the very byte before a damage: a codec
+keeps what it decoded in the call that fails. Of a longer stream up to one BLOCK ahead of the damage is lost. Ours."""
+
+
+class _Held:
+    """The compressed bytes of a stream so far; nothing once there are too many."""
+
+    def __init__(self) -> None:
+        self.data: bytearray | None = bytearray()
+        self.last = 0
+        """Where the bytes that were added last begin."""
+
+    def add(self, data: bytes) -> None:
+        if self.data is not None:
+            self.last = len(self.data)
+            self.data += data
+            if len(self.data) > HELD_MAX:
+                self.data = None
+
+
+def _ahead_of_error(decompress: Callable[[bytes, int], bytes], held: _Held, given: int) -> Iterator[bytes]:
+    """What a new decoder makes of the held bytes after the first `given` bytes that it gives, up to its error: what was
+    read last goes in and comes out byte by byte. (bzip2 keeps the very last one: it looks at the checksum with it.)"""
+    if held.data is None:
+        return
+    last, out = bytes(held.data[held.last :]), bytearray()
+    pieces = chain([(bytes(held.data[: held.last]), BLOCK)], ((last[at : at + 1], 1) for at in range(len(last))))
+    try:
+        for piece, size in pieces:
+            block = decompress(piece, size)
+            while block:
+                out += block[given:]
+                given = max(0, given - len(block))
+                block = decompress(b"", size)
+    except (lzma.LZMAError, OSError, EOFError, MemoryError):
+        pass  # the damage, which whoever calls has met already
+    if out:
+        yield bytes(out)
+
+
 def _zstd(stream: _Counted) -> Iterator[bytes]:
     if stream.empty():
         raise DamagedError("the zstd data end early")
-    with pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd") as decoded:
+    source, given = _Recorded(stream), 0
+    with pa.CompressedInputStream(pa.PythonFile(source, mode="r"), "zstd") as decoded:
         while True:
             try:
                 block = decoded.read(BLOCK)
             except (OSError, pa.ArrowException) as error:
+                if source.held.data is not None:
+                    yield from _zstd_ahead_of_error(source.held, given)
                 raise DamagedError(f"the zstd data are damaged or end early: {error}") from error
             if not block:
                 return
+            given += len(block)
             yield block
+
+
+def _zstd_ahead_of_error(held: _Held, given: int) -> Iterator[bytes]:
+    out = bytearray()
+    with pa.CompressedInputStream(pa.PythonFile(_Slow(held), mode="r"), "zstd") as decoded:
+        try:
+            while given:
+                given -= len(decoded.read(min(given, BLOCK)))
+            while block := decoded.read(1):
+                out += block
+        except (OSError, pa.ArrowException):
+            pass  # as above
+    if out:
+        yield bytes(out)
+
+
+class _Recorded:
+    """What pyarrow reads from, held."""
+
+    closed = False
+
+    def __init__(self, stream: _Counted) -> None:
+        self._stream, self.held = stream, _Held()
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self.held.add(data)
+        return data
+
+    def close(self) -> None:
+        """pyarrow closes what it read from; whoever opened the stream does that."""
+
+
+class _Slow(io.BytesIO):
+    """Held bytes, those of the read that met the damage one at a time."""
+
+    def __init__(self, held: _Held) -> None:
+        super().__init__(bytes(held.data or b""))
+        self._last = held.last
+
+    def read(self, size: int | None = -1) -> bytes:
+        slow = self.tell() >= self._last
+        return super().read(1 if slow else min(size or 0, self._last - self.tell()))
 
 
 _CODECS: dict[str, Callable[[_Counted], Iterator[bytes]]] = {

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +32,9 @@ from tasks.corpus import records
 from tasks.corpus.config import CorpusConfig
 from tasks.corpus.dedup.find import MEMORY_BYTES, find
 from tasks.corpus.dedup.removals import apply
-from tasks.corpus.executor import Executor, Serial
+from tasks.corpus.executor import Again, Executor, Serial
 from tasks.corpus.licence import patterns
-from tasks.corpus.partition import partition_name, refine, sources_of
+from tasks.corpus.partition import partition_name, refine, sources_of, without
 from tasks.corpus.quality.tally import merged
 from tasks.progress import Progress
 
@@ -75,9 +74,9 @@ def curate(
     partitions = {partition_name(part.key, len(versions) - 1): part for part in sources.parts("raw")}
     keys = sorted(partitions)
     _refine_all(step, sources, partitions, served, executor)
-    began = _cpu_seconds()
+    began = time.process_time() + executor.spent
     find(step, keys, executor, (earlier,) if earlier else (), memory_bytes)
-    reduced = _cpu_seconds() - began
+    reduced = time.process_time() + executor.spent - began
     _finish_all(step, keys, executor)
     of_snapshot = f"/{len(versions) - 1}" if earlier else ""
     acquired, passages = f"rejected/acquired{of_snapshot}", f"passages{of_snapshot}"
@@ -95,7 +94,7 @@ def _read(step: Step, keys: Sequence[str], sources: Artifact, earlier: Artifact 
     """(documents that were read of all snapshots, the partitions of this one in which evaluation sets were found).
     What could not be read is counted from the sources, the rest where it was read."""
     read = earlier.manifest["accounts"]["in"] if earlier else 0
-    read += sum(part.statistics["unreadable"] for part in sources.parts("listing"))
+    read += sum(part.statistics["unreadable"] + part.statistics["passed_over"] for part in sources.parts("listing"))
     contaminated = []
     for key in keys:
         found = _part(step, f"candidates/{key}").statistics
@@ -109,9 +108,10 @@ def _refine_all(
     step: Step, sources: Artifact, partitions: dict[str, Part], served: dict[str, Any], executor: Executor
 ) -> None:
     def job(key: str) -> tuple[Any, ...]:
-        return step, key, sources, partitions[key], served[key.rpartition("/")[0]]
+        return step, key, sources, partitions[key], served[key.rpartition("/")[0]], ()
 
-    _work("corpus", step, REFINED, {key: part.bytes for key, part in partitions.items()}, executor, refine, job)
+    sizes = {key: part.bytes for key, part in partitions.items()}
+    _work("corpus", step, REFINED, sizes, executor, refine, job, without)
 
 
 def _finish_all(step: Step, keys: Sequence[str], executor: Executor) -> None:
@@ -127,6 +127,7 @@ def _work(
     executor: Executor,
     function: Callable[..., Any],
     job: Callable[[str], tuple[Any, ...]],
+    again: Again | None = None,
 ) -> None:
     """One job for every partition that lacks a part in one of `groups`, large ones first, so that no worker is left
     with one at the end."""
@@ -136,7 +137,7 @@ def _work(
     total = sum(sizes.values())
     first = total - sum(sizes[key] for key in left)
     with Progress(label, total / 1e6, "MB", first / 1e6) as progress:
-        for key, _ in executor.map(function, {key: job(key) for key in left}):
+        for key, _ in executor.map(function, {key: job(key) for key in left}, again):
             progress.advance(sizes[key] / 1e6, note=key)
 
 
@@ -216,8 +217,7 @@ def _reject_unreadable(step: Step, key: str, sources: Artifact) -> None:
                 with sources.file(part).open(encoding="utf-8") as lines:
                     for entry in map(json.loads, lines):
                         if "unreadable" in entry:
-                            url, reason = f"{name}:{entry['path']}", entry["unreadable"]
-                            rejected.add(records.rejected(name, url, records.READ, "unreadable", reason))
+                            rejected.add(records.unread(name, entry["path"], entry["kind"], entry["unreadable"]))
 
     step.put(key, ".parquet", write, rows=lambda: rejects.rows, statistics=rejects.record)
 
@@ -376,12 +376,6 @@ def _cost(step: Step, keys: Sequence[str], reduced: float, price_per_hour: float
         "reduce_cpu_seconds": round(reduced, 3),
         "money": round((seconds + reduced) / 3600 * price_per_hour, 6),
     }
-
-
-def _cpu_seconds() -> float:
-    """Of this process and of the workers that it has seen end."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _part(step: Step, key: str) -> Part:

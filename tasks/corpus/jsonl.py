@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tasks.corpus.archives import Unreadable
-from tasks.corpus.compression import BLOCK
+from tasks.corpus.compression import BLOCK, DamagedError
 from tasks.corpus.extract.passage import ExtractionError, Passage
 from tasks.corpus.fields import Fields
 
@@ -61,7 +61,14 @@ def _lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes | None]:
     """Lines without their end, None for one of more than `limit` bytes; holds `limit` bytes and a block."""
     held: list[bytes] = []
     size = 0
-    while block := stream.read1(BLOCK):
+    damage: DamagedError | None = None
+    while True:
+        try:
+            block = stream.read1(BLOCK)
+        except DamagedError as error:
+            block, damage = b"", error
+        if not block:
+            break
         for number, piece in enumerate(block.split(b"\n")):
             if number:
                 yield b"".join(held) if size <= limit else None
@@ -71,5 +78,16 @@ def _lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes | None]:
                 held.append(piece)
             else:
                 held.clear()
-    if size:
+    # A last line has no end; of one that damage cut there may be all that matters.
+    if size and not (damage and not _whole(b"".join(held))):
         yield b"".join(held) if size <= limit else None
+    if damage is not None:
+        raise damage
+
+
+def _whole(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

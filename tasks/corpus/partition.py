@@ -6,6 +6,8 @@ Memory holds one raw record, one batch of rows and the partition's index, whatev
 from __future__ import annotations
 
 import json
+import logging
+import mmap
 import time
 import zipfile
 from collections import Counter
@@ -23,6 +25,7 @@ from tasks.corpus import licence, records
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.config import CorpusConfig
 from tasks.corpus.dedup.index import IndexWriter
+from tasks.corpus.executor import Death
 from tasks.corpus.extract.passage import Passage
 from tasks.corpus.language import identify
 from tasks.corpus.quality.judge import judge
@@ -35,6 +38,9 @@ from tasks.corpus.safety.screen import Screen
 from tasks.corpus.sources import Source
 from tasks.corpus.split import split
 from tasks.corpus.storage import label
+from tasks.corpus.watch import Loss, Watch
+
+log = logging.getLogger(__name__)
 
 CONTAMINATION = pa.schema(
     [pa.field("url", pa.string(), nullable=False), pa.field("source", pa.string(), nullable=False), *HITS]
@@ -42,16 +48,21 @@ CONTAMINATION = pa.schema(
 SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 
 
-class DocumentError(RuntimeError):
-    """A defect of a rule or reader, met in one document; the message names file and record."""
-
-
-def refine(step: Step, key: str, sources: Artifact, raw: Part, served: dict[str, Any]) -> Part:
+def refine(
+    step: Step,
+    key: str,
+    sources: Artifact,
+    raw: Part,
+    served: dict[str, Any],
+    lost: tuple[Loss, ...] = (),
+    slot: mmap.mmap | None = None,
+) -> Part:
     """Write `rejected/<key>`, `index/<key>`, `contamination/<key>` where there was any, and, last, `candidates/<key>`
     for one part of `sources`; returns the last.
 
-    served: the record of the source that the part belongs to (`sources_of`). The candidates' statistics say how many
-    documents were `read`, as many as there are candidates and rejected rows, and how the `rules` judged them.
+    served: the record of the source that the part belongs to (`sources_of`). lost: what ended a worker before. The
+    candidates' statistics say how many documents were `read`, as many as there are candidates and rejected rows, and
+    how the `rules` judged them.
     """
     config = step.config
     assert isinstance(config, CorpusConfig)
@@ -59,6 +70,7 @@ def refine(step: Step, key: str, sources: Artifact, raw: Part, served: dict[str,
     screen = _screen(config.safety, sources)
     line = Line(SOURCE.validate_python(served["source"]), config, screen)
     index, rejects = IndexWriter(config.dedup), records.Rejects()
+    watch = Watch(slot, config.document_seconds_max, config.document_memory_max, lost)
 
     def everything(path: Path) -> None:
         with records.Writer(path, records.DOCUMENT, index.add) as kept:
@@ -80,8 +92,9 @@ def refine(step: Step, key: str, sources: Artifact, raw: Part, served: dict[str,
 
     def stream(kept: records.Writer, path: Path) -> None:
         with records.Writer(path, records.REJECTED, rejects.add) as rejected:
-            for row in line.rows(passages(sources.file(raw), line.source, served["record_bytes_max"])):
+            for row in line.rows(passages(sources.file(raw), line.source, served["record_bytes_max"], watch), watch):
                 (rejected if "stage" in row else kept).add(row)
+            watch.end()
 
     # Recorded last: a partition without candidates is done again.
     return step.put(
@@ -96,6 +109,23 @@ def refine(step: Step, key: str, sources: Artifact, raw: Part, served: dict[str,
             "rules": line.tally.record(),
         },
     )
+
+
+def without(arguments: tuple[Any, ...], death: Death) -> tuple[Any, ...] | None:
+    """The arguments of `refine` to go on with after a worker died at a document: without that document. One that died
+    of neither time nor memory is tried once more: somebody else may have ended its worker."""
+    config, lost = arguments[0].config, arguments[5]
+    before = [loss.kind for loss in lost if loss.place == death.place]
+    if not death.place or set(before) - {"suspected"}:
+        return None
+    reasons = {
+        "over_time": f"took over {config.document_seconds_max:g} seconds of CPU time (corpus.document_seconds_max)",
+        "over_memory": f"took over {config.document_memory_max:,} bytes of memory (corpus.document_memory_max)",
+        "crashed": f"ended its reader twice, the last time with code {death.code}",
+    }
+    kind = "suspected" if death.kind == "crashed" and not before else death.kind
+    log.warning("%s: place %d of the partition: %s", arguments[1], death.place, reasons[death.kind])
+    return (*arguments[:5], (*lost, Loss(death.place, kind, reasons[death.kind])))
 
 
 @lru_cache(maxsize=1)
@@ -149,31 +179,35 @@ class Line:
         """Of each file with something unreadable: rows that could not be read, and all of its rows."""
         self._file, self._rows = "", 0
 
-    def rows(self, passages: Iterator[tuple[str, Passage | Unreadable]]) -> Iterator[dict[str, Any]]:
-        """One row, candidate or rejected, for every document of `passages` and for everything that held none.
+    def rows(
+        self, passages: Iterator[tuple[str, Passage | Unreadable]], watch: Watch | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """One row, candidate or rejected, for every document of `passages` and for everything that held none."""
+        watch = watch or Watch()
+        for path, found in passages:
+            if isinstance(found, Unreadable):
+                rows = self._unreadable(found)
+            elif loss := watch.come():
+                rows = iter([self._rejected(path, found, loss.kind, loss.reason)])
+            else:
+                rows = self._judged(path, found)
+            for row in rows:
+                self.read += 1
+                self._count(path, row)
+                yield row
 
-        Raises DocumentError where a stage fails on a document: that is a defect of the stage, never of the document.
-        """
-        place = "the first file"
+    def _unreadable(self, found: Unreadable) -> Iterator[dict[str, Any]]:
+        yield records.unread(self.source.name, found.path, found.kind, found.reason)
+
+    def _judged(self, path: str, passage: Passage) -> Iterator[dict[str, Any]]:
+        """The rows of a document; a rejected one where a stage fails on it, which stops nobody else's document."""
         try:
-            for path, found in passages:
-                if isinstance(found, Unreadable):
-                    place, rows = found.path, self._unreadable(found)
-                else:
-                    place, rows = self._url(path, found), self._documents(path, found)
-                for row in rows:
-                    self.read += 1
-                    self._count(path, row)
-                    yield row
-                place = f"what follows {place}"
+            yield from self._documents(path, passage)
         except (OSError, MemoryError):
             raise  # of the machine, not of a document
         except Exception as error:
-            raise DocumentError(
-                f"curating {place} of source '{self.source.name}' failed with {type(error).__name__}: {error}; this is "
-                "a defect of a rule or reader: report it, and until it is mended leave the file out with the source's "
-                "`exclude`"
-            ) from error
+            log.warning("a rule failed on %s: please report it", self._url(path, passage), exc_info=error)
+            yield self._rejected(path, passage, "failed", f"{type(error).__name__}: {str(error)[:200]}")
 
     def _count(self, path: str, row: dict[str, Any]) -> None:
         # Files come one after the other: only those with something unreadable are remembered, and the present one.
@@ -191,10 +225,8 @@ class Line:
         gone = sum(sizes.get(path, 0) * unread / rows for path, (unread, rows) in self.unread.items())
         return {"raw_bytes": sum(sizes.values()), "unreadable_bytes": round(gone)}
 
-    def _unreadable(self, found: Unreadable) -> Iterator[dict[str, Any]]:
-        name = self.source.name
-        stage = records.READ if found.kind == "unreadable" else "extract"
-        yield records.rejected(name, f"{name}:{found.path}", stage, found.kind, found.reason)
+    def _rejected(self, path: str, passage: Passage, reason: str, value: object) -> dict[str, Any]:
+        return records.rejected(self.source.name, self._url(path, passage), "extract", reason, value, passage.text)
 
     def _documents(self, path: str, passage: Passage) -> Iterator[dict[str, Any]]:
         """Repaired, cut, and each piece through the stages."""

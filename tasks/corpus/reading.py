@@ -23,6 +23,7 @@ from tasks.corpus.extract.passage import ExtractionError, Passage
 from tasks.corpus.fields import Fields
 from tasks.corpus.sources import RECORD_BYTES_MAX, FolderSource, Source, matches
 from tasks.corpus.storage import Reference, Store, label
+from tasks.corpus.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -30,42 +31,48 @@ TITLE_CHARS_MAX, URL_CHARS_MAX = 300, 4_000
 
 
 def passages(
-    partition: Path, source: Source, record_bytes_max: int = RECORD_BYTES_MAX
+    partition: Path, source: Source, record_bytes_max: int = RECORD_BYTES_MAX, watch: Watch | None = None
 ) -> Iterator[tuple[str, Passage | Unreadable]]:
     """(path within the source, what was read there) of one part `raw/<source>/<nnn>`, at least one for every file: a
     Passage without text where a file holds none.
 
     partition: a zip of raw files, or a JSON list of references to objects that are read where they lie.
+    watch: is told of everything that is read and of every document; what it calls lost is left out, with the reason.
     """
+    watch = watch or Watch()
     if partition.suffix == ".json":
         assert isinstance(source, FolderSource)
         store = Store(source)
         for record in json.loads(partition.read_text(encoding="utf-8")):
-            yield from _referenced(store, Reference(**record), source, record_bytes_max)
+            yield from _referenced(store, Reference(**record), source, record_bytes_max, watch)
         return
     with zipfile.ZipFile(partition) as shard:
         for info in shard.infolist():
             with shard.open(info) as raw:
-                yield from _placed(info.filename, io.BufferedReader(raw), source, record_bytes_max)  # type: ignore[type-var]
+                stream = io.BufferedReader(raw)  # type: ignore[type-var]
+                yield from _placed(info.filename, stream, source, record_bytes_max, watch)
 
 
 def read(file: File, source: Source, limit: int) -> Iterator[Passage | Unreadable]:
     """Everything that one raw file in memory holds, its records and what it unpacks to at most `limit` bytes each; a
     defect ends it with an Unreadable that says what it was."""
-    yield from _read(file.path, io.BytesIO(file.data), source, limit)
+    yield from _read(file.path, io.BytesIO(file.data), source, limit, Watch())
 
 
 def _referenced(
-    store: Store, reference: Reference, source: Source, limit: int
+    store: Store, reference: Reference, source: Source, limit: int, watch: Watch
 ) -> Iterator[tuple[str, Passage | Unreadable]]:
     path = label(reference.path)
+    if loss := watch.come():
+        yield path, Unreadable(path, loss.reason, loss.kind)
+        return
     try:
         if not store.unchanged(reference):
             yield path, Unreadable(path, "changed since it was listed: acquire the sources again")
             return
         with store.open(reference.path) as stream:
             if not packed(path):
-                yield from _placed(path, stream, source, limit)
+                yield from _placed(path, stream, source, limit, watch)
                 return
             seekable = stream if stream.seekable() else io.BytesIO(read_whole(stream, limit))
             empty = True
@@ -75,7 +82,7 @@ def _referenced(
                     yield path, entry
                 elif matches(source, entry.path):
                     empty = False
-                    yield from _placed(entry.path, entry.stream, source, limit)
+                    yield from _placed(entry.path, entry.stream, source, limit, watch)
             if empty:
                 yield path, Passage("")
     except (OSError, DamagedError) as error:
@@ -83,34 +90,50 @@ def _referenced(
 
 
 def _placed(
-    path: str, stream: io.BufferedIOBase, source: Source, limit: int
+    path: str, stream: io.BufferedIOBase, source: Source, limit: int, watch: Watch
 ) -> Iterator[tuple[str, Passage | Unreadable]]:
     empty = True
-    for found in _read(path, stream, source, limit):
+    reading = _read(path, stream, source, limit, watch)
+    while True:
+        if loss := watch.come():
+            yield path, Unreadable(path, f"{loss.reason} to read what comes next: the rest is given up", loss.kind)
+            return
+        found = next(reading, None)
+        if found is None:
+            break
         empty = False
         yield path, found
     if empty:
         yield path, Passage("")
 
 
-def _read(path: str, stream: io.BufferedIOBase, source: Source, limit: int) -> Iterator[Passage | Unreadable]:
+def _read(
+    path: str, stream: io.BufferedIOBase, source: Source, limit: int, watch: Watch
+) -> Iterator[Passage | Unreadable]:
     try:
         name, inner = decompressed(path, stream)
         reading = kind(name, source.reading)
         if reading is None:
             yield _no_reader(path, name)
         elif reading in RECORDS:
-            for found in _records(path, reading, inner, source, limit):
+            for found in _records(path, reading, inner, source, limit, watch):
                 yield _clean(found) if isinstance(found, Passage) else found
         elif reading == "code" and vendored(path):
             yield Unreadable(path, "other people's code, by the folder that it lies in", "vendored")
         else:
-            for passage in _extracted(reading, read_whole(inner, limit)):
+            for passage in _extracted(reading, read_whole(inner, limit), watch):
                 yield _clean(passage)
-    except (DamagedError, NotTextError, ExtractionError) as error:
+    except ExtractionError as error:
+        yield Unreadable(path, str(error), error.kind)
+    except (DamagedError, NotTextError) as error:
         yield Unreadable(path, str(error))
     except OSError as error:
         yield Unreadable(path, f"{type(error).__name__}: {error}")
+    except MemoryError:
+        raise
+    except Exception as error:
+        log.warning("reading %s failed", path, exc_info=error)
+        yield Unreadable(path, f"its reader failed: {type(error).__name__}: {str(error)[:120]}")
 
 
 def _no_reader(path: str, name: str) -> Unreadable:
@@ -121,22 +144,24 @@ def _no_reader(path: str, name: str) -> Unreadable:
 
 
 def _records(
-    path: str, reading: str, stream: io.BufferedIOBase, source: Source, limit: int
+    path: str, reading: str, stream: io.BufferedIOBase, source: Source, limit: int, watch: Watch
 ) -> Iterator[Passage | Unreadable]:
     if reading == "warc":
         return warc.passages(
-            path, stream, limit, lambda body, is_html: _extracted("html" if is_html else "plain", body)
+            path, stream, limit, lambda body, is_html: _extracted("html" if is_html else "plain", body, watch)
         )
     many = jsonl.passages if reading == "jsonl" else parquet.passages
     return many(path, stream, Fields.of(source), limit)
 
 
-def _extracted(reading: str, data: bytes) -> list[Passage]:
+def _extracted(reading: str, data: bytes, watch: Watch) -> list[Passage]:
     """The passages of one document. Raises NotTextError or ExtractionError, whatever hostile bytes did to a parser."""
+    if loss := watch.come():
+        raise ExtractionError(loss.reason, loss.kind)
     text = decode(data)
     try:
         return EXTRACT[reading](text)
-    except ExtractionError:
+    except (ExtractionError, MemoryError):
         raise
     except Exception as error:
         log.warning("the %s extractor failed", reading, exc_info=error)

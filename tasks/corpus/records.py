@@ -78,6 +78,11 @@ def rejected(
     }
 
 
+def unread(source: str, path: str, kind: str, reason: str) -> dict[str, Any]:
+    """One row of the rejected table for what gave no text (`archives.Unreadable`)."""
+    return rejected(source, f"{source}:{path}", READ if kind == "unreadable" else "extract", kind, reason)
+
+
 def meta(**values: Any) -> str:
     """The JSON of a document's `meta`: what is empty is left out."""
     return json.dumps({key: value for key, value in values.items() if value}, ensure_ascii=False, sort_keys=True)

@@ -74,14 +74,14 @@ class Store:
         elif self.local.is_file():
             yield Reference(self.local.name, self.local.stat().st_size)
         elif self.local.exists():
-            yield from _walk(self.local, "", (os.path.realpath(self.local),))
+            yield from _walk(self.local, "", os.path.realpath(self.local), set())
         else:
             raise UnavailableError(f"there is no file or folder {self.local}")
 
     def open(self, path: str) -> io.BufferedReader:
         """The object at `path` as a stream; reading it raises OSError. Close it."""
         if not self.remote:
-            return self._local(path).open("rb")
+            return _opened(self._local(path))
         place = self._remote(path)
         return io.BufferedReader(_Patient(lambda: self.fs.open(place, "rb")), BLOCK)
 
@@ -90,7 +90,7 @@ class Store:
         if self.remote:
             return _reference(path, patient(lambda: self.fs.info(self._remote(path))))
         hasher, size = xxhash.xxh3_128(), 0
-        with self._local(path).open("rb") as file:
+        with _opened(self._local(path)) as file:
             while block := file.read(BLOCK):
                 hasher.update(block)
                 size += len(block)
@@ -178,9 +178,13 @@ class Store:
             if "://" in path or ".." in path.split("/"):
                 return Unreadable(label(path), "the listing names it, but it does not lie below the source's path")
             try:
-                if not self.remote:
-                    return Reference(path, self._local(path).stat().st_size)
-                return self.checksum(path)
+                if self.remote:
+                    return self.checksum(path)
+                place = self._local(path)
+                if not _within(os.path.realpath(place), os.path.realpath(self.local)):
+                    return Unreadable(label(path), LEADS_OUT, "link")
+                with _opened(place) as file:
+                    return Reference(path, os.fstat(file.fileno()).st_size)
             except (OSError, ValueError) as error:
                 return Unreadable(label(path), said(error))
 
@@ -190,8 +194,19 @@ class Store:
                 yield from pool.map(ask, paths[start : start + 1000])
 
 
-def _walk(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[Reference | Unreadable]:
+LEADS_OUT = "a symbolic link that leads out of the source: name what it leads to as a source of its own"
+SPECIAL = "not a regular file (a pipe, socket or device)"
+
+
+def _walk(folder: Path, prefix: str, root: str, seen: set[tuple[int, int]]) -> Iterator[Reference | Unreadable]:
+    """The files below `folder`, each real folder once, at its own place: links to folders are passed over and named,
+    and links to files that do not lie below `root` likewise."""
     try:
+        here = folder.stat()
+        if (here.st_dev, here.st_ino) in seen:
+            yield Unreadable(label(prefix.rstrip("/")), "a folder that was read at another place (a mount)", "link")
+            return
+        seen.add((here.st_dev, here.st_ino))
         found = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
         yield Unreadable(label(prefix.rstrip("/")) or ".", f"folder could not be listed: {error.strerror}")
@@ -205,16 +220,30 @@ def _walk(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[Referen
                 label(path), "symbolic link to nowhere or to itself" if entry.is_symlink() else said(error)
             )
             continue
-        if stat.S_ISDIR(status.st_mode):
-            real = os.path.realpath(entry.path)
-            if real in above:
-                yield Unreadable(label(path), "symbolic link loop: it leads to a folder above itself")
+        if entry.is_symlink() and not _within(os.path.realpath(entry.path), root):
+            yield Unreadable(label(path), LEADS_OUT, "link")
+        elif stat.S_ISDIR(status.st_mode):
+            if entry.is_symlink():
+                yield Unreadable(label(path), "a symbolic link to a folder that is read at its own place", "link")
             elif entry.name not in HIDDEN:
-                yield from _walk(Path(entry.path), f"{path}/", (*above, real))
+                yield from _walk(Path(entry.path), f"{path}/", root, seen)
         elif stat.S_ISREG(status.st_mode):
             yield Reference(path, status.st_size)
         else:
-            yield Unreadable(label(path), "not a regular file (a pipe, socket or device)")
+            yield Unreadable(label(path), SPECIAL, "special_file")
+
+
+def _within(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root.rstrip('/')}/")
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    """A regular file, open. A pipe, which a file may have become since it was listed, would wait for its writer."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise StorageError(SPECIAL)
+    return file
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

@@ -18,7 +18,7 @@ from fastwarc.warc import WarcRecord
 
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.compression import BLOCK, DamagedError, blocks, read_whole, reader
-from tasks.corpus.extract.passage import Passage
+from tasks.corpus.extract.passage import ExtractionError, Passage
 
 DOCUMENTS = {b"response", b"resource", b"conversion"}
 PAGES = {"text/html", "application/xhtml+xml"}
@@ -50,7 +50,7 @@ def passages(path: str, stream: io.BufferedIOBase, limit: int, page: Page) -> It
         try:
             body, is_html = record.document(limit)
             found = page(body, is_html)
-        except Skipped as error:
+        except ExtractionError as error:
             yield Unreadable(place, str(error), error.kind)
             continue
         except ValueError as error:
@@ -60,14 +60,6 @@ def passages(path: str, stream: io.BufferedIOBase, limit: int, page: Page) -> It
         for one in found or [Passage("")]:
             anchor = f"{number}.{one.anchor}" if one.anchor else str(number)
             yield Passage(one.text, one.title, anchor, url=record.url)
-
-
-class Skipped(ValueError):
-    """A sound record that holds no document of ours."""
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
 
 
 @dataclass
@@ -86,25 +78,25 @@ class _Record:
         return self.fields.get(b"warc-target-uri", b"").strip().strip(b"<>").decode("utf-8", "replace")
 
     def document(self, limit: int) -> tuple[bytes, bool]:
-        """The document within, and whether it is HTML. Raises Skipped or DamagedError."""
+        """The document within, and whether it is HTML. Raises ExtractionError or DamagedError."""
         if self.kind == b"continuation" or self.fields.get(b"warc-segment-number", b"").strip() not in (b"", b"0"):
             raise DamagedError("one segment of a record that was cut in several")
         if reason := self.fields.get(b"warc-truncated", b"").strip():
             why = reason[:40].decode("utf-8", "replace")
-            raise Skipped("truncated", f"the crawler kept only its beginning (WARC-Truncated: {why})")
+            raise ExtractionError(f"the crawler kept only its beginning (WARC-Truncated: {why})", "truncated")
         if self.kind == b"conversion":
             return self.body, False
         record = self._parsed("none")
         if record.is_http:
             status = record.http_headers.status_code if record.http_headers else None
             if status != 200:
-                raise Skipped("http_status", f"the server answered {status or 'nothing that is HTTP'}")
+                raise ExtractionError(f"the server answered {status or 'nothing that is HTTP'}", "http_status")
             media = record.http_content_type or "text/html"
         else:
             media = record.headers.get("Content-Type") or "text/html"
         media = media.partition(";")[0].strip().lower()
         if media not in PAGES | TEXTS:
-            raise Skipped("media_type", f"its media type is {media[:80]}")
+            raise ExtractionError(f"its media type is {media[:80]}", "media_type")
         return self._body(record, limit), media in PAGES
 
     def _parsed(self, decode: Literal["none", "transfer", "all"]) -> WarcRecord:

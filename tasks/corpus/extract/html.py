@@ -13,7 +13,8 @@ from itertools import islice
 from lxml import etree
 
 from tasks.corpus.extract.formulas import drawn, formula
-from tasks.corpus.extract.passage import ExtractionError, Passage
+from tasks.corpus.extract.markup import parse
+from tasks.corpus.extract.passage import Passage
 from tasks.corpus.wordlist import words
 
 DROPPED = words(
@@ -72,15 +73,8 @@ class _Block:
 
 
 def extract(text: str) -> list[Passage]:
-    """The main text of one page; [] where it has none. Raises ExtractionError where it does not parse at all."""
-    parser = etree.HTMLParser(huge_tree=True, remove_comments=True, remove_pis=True, encoding="utf-8")
-    try:
-        # NUL ends a string for libxml2, and a lone surrogate is no UTF-8.
-        root = etree.fromstring(text.replace("\0", "").encode("utf-8", "replace"), parser)
-    except etree.XMLSyntaxError as error:
-        if not text.strip():
-            return []
-        raise ExtractionError(f"not HTML: {error}") from error
+    """The main text of one page; [] where it has none. Raises ExtractionError as `markup.parse` does."""
+    root = parse(text)
     if root is None:
         return []
     title = "".join(root.xpath("string(//head/title)"))[:300]
@@ -163,6 +157,8 @@ class _Walk:
             else:
                 self.say(f"${source}$")
             return True
+        if tag == "math":
+            return True  # an empty one, and so are those within it
         if tag == "pre":
             code = "".join(_code(element)).strip("\n").replace("\xa0", " ").rstrip()
             self.flush()
@@ -206,7 +202,8 @@ class _Walk:
     def holds(self, element: etree._Element, tags: set[str], share: float) -> bool:
         """Whether one of `tags` or more than this share of the page's text lies within `element`."""
         chars = 0
-        for inner in element.iter():
+        # Not `iter`, which takes the longer for an element the deeper it lies.
+        for _, inner in etree.iterwalk(element, events=("start",)):
             chars += len(inner.text or "") + (len(inner.tail or "") if inner is not element else 0)
             if inner.tag in tags or chars > share * self.page_chars:
                 self.doubts += 1

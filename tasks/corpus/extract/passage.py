@@ -26,4 +26,9 @@ class Passage:
 
 
 class ExtractionError(ValueError):
-    """A file that is not what its name says; the sentence says what was wrong."""
+    """A document that gives no text; the sentence says what was wrong."""
+
+    def __init__(self, reason: str, kind: str = "unreadable") -> None:
+        """kind: `unreadable` where it is not what its name says; anything else is the reason of its rejected row."""
+        super().__init__(reason)
+        self.kind = kind

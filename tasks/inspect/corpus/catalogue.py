@@ -52,6 +52,19 @@ _REASONS = {
     ),
     "media_type": Explanation("A crawler's record of something that is no text; the value is its type."),
     "no_reader": Explanation("A kind of file that nothing here reads; the value says which."),
+    "markup": Explanation("Markup that no page needs and a parser chokes on; the value says which limit it passes."),
+    "over_time": Explanation(
+        "A worker was ended over it: it took more CPU time than a document may.", "Ours.", "corpus.document_seconds_max"
+    ),
+    "over_memory": Explanation(
+        "A worker was ended over it: it took more memory than a document may.", "Ours.", "corpus.document_memory_max"
+    ),
+    "crashed": Explanation("It ended the worker that read it twice; the value has the exit code."),
+    "failed": Explanation(
+        "A rule failed on it, which is a defect of the rule: please report it. The value is the error."
+    ),
+    "link": Explanation("A symbolic link: what it leads to is read at its own place, if it lies in the source at all."),
+    "special_file": Explanation("A pipe, a socket or a device: it holds no document and is never opened."),
     "vendored": Explanation("Other people's code that lies in a project's own, and comes with its own source."),
     "empty": Explanation("A file in which extraction found no text."),
     "licence_not_allowed": Explanation("No pattern of the licence policy matches; the value is the licence."),

@@ -67,7 +67,9 @@ def test_a_debian_package_gives_the_files_of_its_data_member(suffix):
     data = tar({"./usr/share/doc/a": b"one", "./usr/share/b": b"two"}, link=True)
     inner = PACK[suffix](data) if suffix else data
     deb = ar({"debian-binary": b"2.0\n", "control.tar.xz": b"odd", f"data.tar{suffix}": inner})
-    assert read("p.deb", deb) == [File("p.deb/usr/share/doc/a", b"one"), File("p.deb/usr/share/b", b"two")]
+    *files, link = read("p.deb", deb)
+    assert files == [File("p.deb/usr/share/doc/a", b"one"), File("p.deb/usr/share/b", b"two")]
+    assert link == Unreadable("p.deb", "1 links or devices in it were passed over", "link")
 
 
 def test_a_truncated_package_gives_what_lies_before_the_cut_and_is_named():

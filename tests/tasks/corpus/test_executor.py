@@ -115,13 +115,18 @@ def test_an_address_without_dask_is_refused():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("name", ["processes", "dask"])
 def test_no_worker_outlives_its_command(tmp_path, name, number):
-    script = textwrap.dedent("""
-        import os, signal, sys, time
+    (tmp_path / "work.py").write_text(
+        textwrap.dedent("""
+        import os, time
         from pathlib import Path
 
         def sleep(folder):
             Path(folder, str(os.getpid())).touch()
             time.sleep(300)
+        """)
+    )
+    script = textwrap.dedent("""
+        import signal, sys
 
         def interrupt(number, frame):
             raise KeyboardInterrupt
@@ -131,6 +136,7 @@ def test_no_worker_outlives_its_command(tmp_path, name, number):
             signal.signal(signal.SIGTERM, interrupt)
             from tasks.corpus.executor import executor
             from tasks.launch import Execution
+            from work import sleep
             with executor(Execution(executor=sys.argv[2], workers=2)) as workers:
                 dict(workers.map(sleep, {str(n): (sys.argv[3],) for n in range(2)}))
     """)

@@ -295,7 +295,7 @@ def test_folders_and_files_without_permission_are_named(tmp_path, monkeypatch):
     put = put_local(tmp_path / "in")
     for name in ("a.txt", "locked/b.txt", "secret.txt", "secret.jsonl"):
         put(name, b"a")
-    scandir, opened = os.scandir, Path.open
+    scandir, opened = os.scandir, os.open
 
     def refuse(path):
         if str(path).rpartition("/")[2].startswith(("locked", "secret")):
@@ -303,7 +303,7 @@ def test_folders_and_files_without_permission_are_named(tmp_path, monkeypatch):
 
     # The user of this test may be root, whom nothing is refused.
     monkeypatch.setattr(os, "scandir", lambda path: (refuse(path), scandir(path))[1])
-    monkeypatch.setattr(Path, "open", lambda path, *rest, **more: (refuse(path), opened(path, *rest, **more))[1])
+    monkeypatch.setattr(os, "open", lambda path, *rest, **more: (refuse(path), opened(path, *rest, **more))[1])
     artifact = acquire(step(tmp_path / "data", folder(tmp_path / "in")), tmp_path)
     assert texts(artifact) == {"a.txt": ["a"]}
     rows = [json.loads(line) for line in artifact.file("listing/own").read_text().splitlines()]

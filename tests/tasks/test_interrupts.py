@@ -1,0 +1,73 @@
+"""A process ends on SIGTERM and on Ctrl-C, also in the middle of a native call that holds Python's lock."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).resolve().parents[2]
+STUCK = "sum(itertools.repeat(1))"  # never returns, never looks for signals, never lets another thread run
+SLOW_TO_END = "end_slowly()"
+
+
+def started(work: str) -> subprocess.Popen[str]:
+    script = textwrap.dedent(f"""
+        import itertools, signal, time
+        from tasks.interrupts import answered
+
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+
+        def end_slowly():
+            try:
+                time.sleep(600)
+            finally:
+                time.sleep(3)
+                print("ended", flush=True)
+
+        signal.signal(signal.SIGTERM, interrupt)
+        with answered(1.0), answered(1.0):
+            print("ready", flush=True)
+            {work}
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_native_call_that_never_returns_is_ended(number):
+    process = started(STUCK)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert "what was finished is kept" in said
+
+
+def test_who_heard_the_signal_may_take_its_time_to_end():
+    process = started(SLOW_TO_END)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert (said, process.returncode) == ("ended\n", -signal.SIGINT)
+
+
+def test_nothing_is_left_behind():
+    process = started("pass")
+    said, _ = process.communicate(timeout=60)  # returns once nobody holds its output
+    assert (said, process.returncode) == ("", 0)
