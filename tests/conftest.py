@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+# pytest-xdist gives its workers a terminal of 80 columns, which would then be the width of every console of ours
+os.environ.pop("COLUMNS", None)
+# two workers of two threads each on two cores would wait for each other; before torch is loaded
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # How long an example takes says how busy the machine is, nothing else.
 settings.register_profile("untimed", deadline=None)

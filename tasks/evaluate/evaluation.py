@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from tokenizers import Tokenizer
 
 from model.chat import Chat
@@ -21,14 +22,15 @@ from model.quantize import as_served
 from model.transformer import Transformer
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
+from tasks.corpus.executor import executor
 from tasks.evaluate.checkpoint import read_checkpoint
 from tasks.evaluate.config import EvaluateConfig
-from tasks.evaluate.measure import Answered, Turn, answer, even, heldout_loss, show, tool_turns, try_tools
+from tasks.evaluate.measure import Answered, answer, even, heldout_loss, show, tool_turns, try_tools
 from tasks.evaluate.release import checkpoint_folder
 from tasks.evaluate.statistics import mean, paired_difference, tool_call_fidelity, wilson
+from tasks.launch import Execution
 from tasks.progress import Progress
 from training.inputs import load_model, load_splits
-from training.rl.environments import Problem
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +58,8 @@ SCHEMA = pa.schema(
 )
 
 
-def evaluate_release(step: Step, inputs: Mapping[str, Artifact]) -> Artifact:
-    """Measure and publish.
+def evaluate_release(step: Step, inputs: Mapping[str, Artifact], execution: Execution) -> Artifact:
+    """Measure and publish; the models are measured side by side in worker processes.
 
     Args:
         step: the evaluation; its configuration is an EvaluateConfig.
@@ -65,14 +67,13 @@ def evaluate_release(step: Step, inputs: Mapping[str, Artifact]) -> Artifact:
     """
     config = step.config
     assert isinstance(config, EvaluateConfig)
-    chat = Chat(Tokenizer.from_file(str(checkpoint_folder(inputs["release"], "bf16") / "tokenizer.json")))
-    problems = even(load_splits(inputs["dialogues"].uri)[1].problems, config.problems)
     turns = tool_turns(inputs["dialogues"], config.tool_dialogues)
-    with Progress("evaluation", len(MODELS), "models") as progress:
-        for name in MODELS:
-            if step.part(f"models/{name}") is None or step.part(f"replies/{name}") is None:
-                _measure(step, name, _loader(name, inputs), chat, problems, turns, inputs["tokens"])
-            progress.advance(note=name)
+    missing = [name for name in MODELS if step.part(f"models/{name}") is None or step.part(f"replies/{name}") is None]
+    jobs = {name: (step, name, dict(inputs), execution.threads) for name in missing}
+    with Progress("evaluation", len(MODELS), "models", first=len(MODELS) - len(missing)) as progress:
+        with executor(execution) as workers:
+            for name, _ in workers.map(_measure, jobs):
+                progress.advance(note=name)
     measured = {name: json.loads(step.path(_part(step, f"models/{name}")).read_text()) for name in MODELS}
     rates = {name: pq.read_table(step.path(_part(step, f"replies/{name}"))).to_pylist() for name in MODELS}
     keys = [f"{group}/{name}" for name in MODELS for group in ("models", "replies")]
@@ -80,28 +81,24 @@ def evaluate_release(step: Step, inputs: Mapping[str, Artifact]) -> Artifact:
     return step.publish(summary(measured, rates, len(turns), config), keys, balance)
 
 
-def _loader(name: str, inputs: Mapping[str, Artifact]) -> Callable[[], Transformer]:
-    """How a model is had, when its turn comes: one is in memory at a time."""
+def _load(name: str, inputs: Mapping[str, Artifact]) -> Transformer:
     if name in ("bf16", "int4"):
-        return lambda: read_checkpoint(checkpoint_folder(inputs["release"], name))  # type: ignore[arg-type]
-    return lambda: as_served(load_model(inputs[name].uri), int4=False)
+        return read_checkpoint(checkpoint_folder(inputs["release"], name))  # type: ignore[arg-type]
+    return as_served(load_model(inputs[name].uri), int4=False)
 
 
-def _measure(
-    step: Step,
-    name: str,
-    load: Callable[[], Transformer],
-    chat: Chat,
-    problems: Sequence[Problem],
-    turns: Sequence[Turn],
-    tokens: Artifact,
-) -> None:
+def _measure(step: Step, name: str, inputs: Mapping[str, Artifact], threads: int) -> None:
+    """Everything that is measured on one model, in a worker process of its own."""
+    torch.set_num_threads(threads)
     config = step.config
     assert isinstance(config, EvaluateConfig)
-    model = load()
+    chat = Chat(Tokenizer.from_file(str(checkpoint_folder(inputs["release"], "bf16") / "tokenizer.json")))
+    problems = even(load_splits(inputs["dialogues"].uri)[1].problems, config.problems)
+    turns = tool_turns(inputs["dialogues"], config.tool_dialogues)
+    model = _load(name, inputs)
     answered = answer(model, chat, problems, config)
     record = {
-        "heldout": heldout_loss(model, tokens, config),
+        "heldout": heldout_loss(model, inputs["tokens"], config),
         "tools": tool_call_fidelity(try_tools(model, chat, turns, config.max_new_tokens)) if turns else {},
         "samples": show(model, chat, turns, config),
     }

@@ -11,6 +11,7 @@ from prefect.tasks import exponential_backoff
 
 from tasks.artifact import Artifact, Step
 from tasks.evaluate import evaluation, release
+from tasks.launch import Execution
 from tasks.retry import passing
 
 
@@ -24,8 +25,8 @@ def publish(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:
 
 
 @task(name="evaluate", retries=2, retry_delay_seconds=exponential_backoff(5), retry_condition_fn=passing)
-def evaluate(step: Step, inputs: Mapping[str, Artifact]) -> Artifact:
+def evaluate(step: Step, inputs: Mapping[str, Artifact], execution: Execution) -> Artifact:
     """Measure every checkpoint on the same problems; what an earlier attempt measured is kept."""
-    artifact = step.begin().artifact() or evaluation.evaluate_release(step, inputs)
+    artifact = step.begin().artifact() or evaluation.evaluate_release(step, inputs, execution)
     create_markdown_artifact(evaluation.table(artifact.statistics), key="evaluation")
     return artifact

@@ -53,7 +53,7 @@ def test_the_laptop_model_has_the_size_it_says():
         (["pretrain.seed=-1"], "pretrain.seed"),
         (["description.x=1"], "is a value"),
         (["pretrain.model.vocab_size=4096"], "bos_token_id = 8175: is no id of a vocabulary of 4096"),
-        (["tokenizer.vocabulary=16384"], "pretrain.model.vocab_size is 8192 and tokenizer.vocabulary 16384"),
+        (["tokenizer.vocabulary=16384"], "pretrain.model.vocab_size is 4096 and tokenizer.vocabulary 16384"),
         (["pretrain.model.moe_intermediate_size=100"], "pretrain.model.moe_intermediate_size is 100.*groups of 32"),
         (["pretrain.model.hidden_size=200"], "pretrain.model.hidden_size is 200.*groups of 32"),
         (["pretrain.model.num_attention_heads=0"], "num_attention_heads"),

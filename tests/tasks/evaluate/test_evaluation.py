@@ -22,6 +22,7 @@ from tasks.evaluate.config import EvaluateConfig, ReleaseConfig
 from tasks.evaluate.evaluation import MODELS, difference, evaluate_release, table
 from tasks.evaluate.measure import Turn, even, heldout_loss, judge, tool_turns, try_tools
 from tasks.evaluate.release import release
+from tasks.launch import Execution
 from tests.posttraining import (
     Label,
     byte_tokenizer,
@@ -45,6 +46,7 @@ CONFIG = EvaluateConfig(
     continuation_prompts=("def f",),
     chat_prompts=("1+1=",),
 )
+ONE, TWO = Execution(workers=1, threads=1), Execution(workers=2, threads=1)
 
 
 def heldout_tokens(root, end: int) -> Artifact:
@@ -82,7 +84,7 @@ def inputs(tmp_path_factory) -> dict[str, Artifact]:
 
 @pytest.fixture(scope="module")
 def evaluated(inputs, tmp_path_factory) -> Artifact:
-    return evaluate_release(Step("evaluation", CONFIG, str(tmp_path_factory.mktemp("out"))), inputs)
+    return evaluate_release(Step("evaluation", CONFIG, str(tmp_path_factory.mktemp("out"))), inputs, ONE)
 
 
 def test_every_model_is_measured_on_the_same_things(evaluated):
@@ -108,8 +110,8 @@ def test_every_model_is_measured_on_the_same_things(evaluated):
     assert "Not measured" in text
 
 
-def test_the_same_inputs_give_the_same_numbers_and_bytes(evaluated, inputs, tmp_path):
-    again = evaluate_release(Step("evaluation", CONFIG, str(tmp_path)), inputs)
+def test_two_processes_give_the_same_numbers_and_bytes_as_one(evaluated, inputs, tmp_path):
+    again = evaluate_release(Step("evaluation", CONFIG, str(tmp_path)), inputs, TWO)
     assert again.statistics == evaluated.statistics
     assert again.manifest["content"] == evaluated.manifest["content"]
 
@@ -126,9 +128,9 @@ def test_what_was_measured_is_kept_after_an_interruption(evaluated, inputs, tmp_
 
     monkeypatch.setattr(evaluation, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_release(step, inputs)
+        evaluate_release(step, inputs, ONE)
     assert step.artifact() is None
-    again = evaluate_release(step, inputs)
+    again = evaluate_release(step, inputs, ONE)
     assert measured == ["base", "sft", "rl", "rl", "bf16", "int4"]
     assert again.statistics == evaluated.statistics
 
