@@ -22,13 +22,12 @@ from model.quantize import as_served
 from model.transformer import Transformer
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
-from tasks.corpus.executor import executor
+from tasks.corpus.executor import Executor, Serial
 from tasks.evaluate.checkpoint import read_checkpoint
 from tasks.evaluate.config import EvaluateConfig
 from tasks.evaluate.measure import Answered, answer, even, heldout_loss, show, tool_turns, try_tools
 from tasks.evaluate.release import checkpoint_folder
 from tasks.evaluate.statistics import mean, paired_difference, tool_call_fidelity, wilson
-from tasks.launch import Execution
 from tasks.progress import Progress
 from training.inputs import load_model, load_splits
 
@@ -58,22 +57,25 @@ SCHEMA = pa.schema(
 )
 
 
-def evaluate_release(step: Step, inputs: Mapping[str, Artifact], execution: Execution) -> Artifact:
-    """Measure and publish; the models are measured side by side in worker processes.
+def evaluate_release(
+    step: Step, inputs: Mapping[str, Artifact], executor: Executor | None = None, threads: int = 1
+) -> Artifact:
+    """Measure and publish; one model is one job of the executor (one after the other here where none is given).
 
     Args:
         step: the evaluation; its configuration is an EvaluateConfig.
         inputs: release, base, sft, rl, dialogues, tokens.
+        threads: CPU threads of a job.
     """
     config = step.config
     assert isinstance(config, EvaluateConfig)
+    problems = even(load_splits(inputs["dialogues"].uri)[1].problems, config.problems)
     turns = tool_turns(inputs["dialogues"], config.tool_dialogues)
     missing = [name for name in MODELS if step.part(f"models/{name}") is None or step.part(f"replies/{name}") is None]
-    jobs = {name: (step, name, dict(inputs), execution.threads) for name in missing}
+    jobs = {name: (step, name, dict(inputs), threads) for name in missing}
     with Progress("evaluation", len(MODELS), "models", first=len(MODELS) - len(missing)) as progress:
-        with executor(execution) as workers:
-            for name, _ in workers.map(_measure, jobs):
-                progress.advance(note=name)
+        for name, _ in (executor or Serial()).map(_measure, jobs):
+            progress.advance(note=name)
     measured = {name: json.loads(step.path(_part(step, f"models/{name}")).read_text()) for name in MODELS}
     rates = {name: pq.read_table(step.path(_part(step, f"replies/{name}"))).to_pylist() for name in MODELS}
     keys = [f"{group}/{name}" for name in MODELS for group in ("models", "replies")]

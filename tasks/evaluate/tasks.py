@@ -10,6 +10,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.tasks import exponential_backoff
 
 from tasks.artifact import Artifact, Step
+from tasks.corpus.executor import executor
 from tasks.evaluate import evaluation, release
 from tasks.launch import Execution
 from tasks.retry import passing
@@ -27,6 +28,9 @@ def publish(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:
 @task(name="evaluate", retries=2, retry_delay_seconds=exponential_backoff(5), retry_condition_fn=passing)
 def evaluate(step: Step, inputs: Mapping[str, Artifact], execution: Execution) -> Artifact:
     """Measure every checkpoint on the same problems; what an earlier attempt measured is kept."""
-    artifact = step.begin().artifact() or evaluation.evaluate_release(step, inputs, execution)
+    artifact = step.begin().artifact()
+    if artifact is None:
+        with executor(execution) as workers:
+            artifact = evaluation.evaluate_release(step, inputs, workers, execution.threads)
     create_markdown_artifact(evaluation.table(artifact.statistics), key="evaluation")
     return artifact

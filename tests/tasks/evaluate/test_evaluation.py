@@ -17,12 +17,12 @@ from model.quantize import as_served
 from model.transformer import Transformer
 from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tasks.artifact import Artifact, Step
+from tasks.corpus.executor import Processes
 from tasks.evaluate import evaluation
 from tasks.evaluate.config import EvaluateConfig, ReleaseConfig
 from tasks.evaluate.evaluation import MODELS, difference, evaluate_release, table
 from tasks.evaluate.measure import Turn, even, heldout_loss, judge, tool_turns, try_tools
 from tasks.evaluate.release import release
-from tasks.launch import Execution
 from tests.posttraining import (
     Label,
     byte_tokenizer,
@@ -46,7 +46,6 @@ CONFIG = EvaluateConfig(
     continuation_prompts=("def f",),
     chat_prompts=("1+1=",),
 )
-ONE, TWO = Execution(workers=1, threads=1), Execution(workers=2, threads=1)
 
 
 def heldout_tokens(root, end: int) -> Artifact:
@@ -84,7 +83,7 @@ def inputs(tmp_path_factory) -> dict[str, Artifact]:
 
 @pytest.fixture(scope="module")
 def evaluated(inputs, tmp_path_factory) -> Artifact:
-    return evaluate_release(Step("evaluation", CONFIG, str(tmp_path_factory.mktemp("out"))), inputs, ONE)
+    return evaluate_release(Step("evaluation", CONFIG, str(tmp_path_factory.mktemp("out"))), inputs)
 
 
 def test_every_model_is_measured_on_the_same_things(evaluated):
@@ -111,7 +110,7 @@ def test_every_model_is_measured_on_the_same_things(evaluated):
 
 
 def test_two_processes_give_the_same_numbers_and_bytes_as_one(evaluated, inputs, tmp_path):
-    again = evaluate_release(Step("evaluation", CONFIG, str(tmp_path)), inputs, TWO)
+    again = evaluate_release(Step("evaluation", CONFIG, str(tmp_path)), inputs, Processes(2))
     assert again.statistics == evaluated.statistics
     assert again.manifest["content"] == evaluated.manifest["content"]
 
@@ -128,9 +127,9 @@ def test_what_was_measured_is_kept_after_an_interruption(evaluated, inputs, tmp_
 
     monkeypatch.setattr(evaluation, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_release(step, inputs, ONE)
+        evaluate_release(step, inputs)
     assert step.artifact() is None
-    again = evaluate_release(step, inputs, ONE)
+    again = evaluate_release(step, inputs)
     assert measured == ["base", "sft", "rl", "rl", "bf16", "int4"]
     assert again.statistics == evaluated.statistics
 
