@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
-import torch
 from tokenizers import Tokenizer
 
 from model.chat import Chat
+from model.config import ModelConfig
 from model.transformer import Transformer
 from training.cache import File
-from training.checkpoint import read_model
-from training.job import Job, JobError
+from training.checkpoint import Stored, fill, read_model
+from training.expert_parallel import pieces
+from training.job import JobError
 from training.rl.environments import Problem
 
 
@@ -37,32 +40,30 @@ class Dialogues:
     """The same rows as prompts with answers."""
 
 
-def device_of(job: Job) -> torch.device:
-    """The device that the job asks for."""
-    if job.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(job.device)
-
-
 def parts(uri: str, group: str) -> dict[str, Path]:
     """Key -> local path, checked, of an artifact's parts under `group`.
 
     Raises:
         JobError: there is no manifest, or it lists nothing there.
     """
-    path = Path(uri.removeprefix("file://")) / "manifest.json"
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8"))["parts"]
-    except (OSError, ValueError, KeyError) as error:
-        raise JobError(f"{path} cannot be read ({error!r}): run the stage that makes it") from error
+    listed = _manifest(uri)["parts"]
     found = {
         part["key"]: File(uri, part["path"], part["sha256"], part["bytes"]).local
         for part in sorted(listed, key=lambda part: part["key"])
         if part["key"] == group or part["key"].startswith(f"{group}/")
     }
     if not found:
-        raise JobError(f"{path} lists no part '{group}': this is not the artifact that the job needs")
+        raise JobError(f"{uri} lists no part '{group}': this is not the artifact that the job needs")
     return found
+
+
+def _manifest(uri: str) -> dict[str, Any]:
+    path = Path(uri.removeprefix("file://")) / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        return {name: manifest[name] for name in ("parts", "fingerprint")}
+    except (OSError, ValueError, KeyError) as error:
+        raise JobError(f"{path} cannot be read ({error!r}): run the stage that makes it") from error
 
 
 def load_chat(uri: str) -> Chat:
@@ -70,14 +71,40 @@ def load_chat(uri: str) -> Chat:
     return Chat(Tokenizer.from_file(str(parts(uri, "tokenizer")["tokenizer"])))
 
 
+@dataclass(frozen=True)
+class Published:
+    """The model that a training stage published: parts `model/config...` and `model/model...`."""
+
+    uri: str
+    config: ModelConfig
+    config_file: Path
+    files: list[Path]
+    """Its weights."""
+
+    @classmethod
+    def at(cls, uri: str) -> Published:
+        """Raises `JobError` where the artifact holds no model."""
+        found = parts(uri, "model")
+        config = next((path for key, path in found.items() if key.startswith("model/config")), None)
+        weights = [path for key, path in found.items() if key.startswith("model/model")]
+        if config is None or not weights:
+            raise JobError(f"{uri} lists {', '.join(found)}: a model needs its config.json and its weights")
+        return cls(uri, ModelConfig.model_validate_json(config.read_text(encoding="utf-8")), config, weights)
+
+    def fill(self, model: Transformer) -> None:
+        """Copy the weights, or those that a rank's part of the network holds, into `model`."""
+        fill(model, Stored.of_files(self.files), self.uri, pieces(model))
+
+
 def load_model(uri: str) -> Transformer:
-    """The model that a training stage published (parts `model/config...` and `model/model...`), float32 on the CPU."""
-    found = parts(uri, "model")
-    config = next((path for key, path in found.items() if key.startswith("model/config")), None)
-    weights = [path for key, path in found.items() if key.startswith("model/model")]
-    if config is None or not weights:
-        raise JobError(f"{uri} lists {', '.join(found)}: a model needs its config.json and its weights")
-    return read_model(config, weights).float()  # of a base in bfloat16 too: its masters stayed with its run
+    """The model that a training stage published, float32 on the CPU."""
+    found = Published.at(uri)
+    return read_model(found.config_file, found.files).float()  # of a base in bfloat16 too: its masters stayed behind
+
+
+def fingerprints(inputs: Mapping[str, str]) -> dict[str, str]:
+    """What the artifacts at these places are, by name. Raises `JobError` where one has no manifest."""
+    return {name: str(_manifest(uri)["fingerprint"]) for name, uri in inputs.items()}
 
 
 def load_dialogues(uri: str, split: str) -> Dialogues:
