@@ -28,10 +28,8 @@ class QatConfig(Config):
     is below that of `rounded`."""
     warmup: int = Field(default=3, ge=0)
     """Updates over which the learning rate rises from 0."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled decay; none by default, as in RL: it would pull on the weights with no gradient against it."""
-    tau: float = Field(default=100.0, gt=0)
-    """QK-Clip's threshold (K2 report 2.1)."""
+    optimizer: MuonClipConfig = Field(default_factory=lambda: MuonClipConfig(weight_decay=0.0))
+    """MuonClip's constants. No decay by default, as in RL: it would pull on the weights with no gradient against it."""
     sequence_length: int = Field(default=256, ge=16)
     """Tokens of a row into which dialogues are packed, attention kept apart."""
     rows: int = Field(default=8, ge=1)
@@ -48,8 +46,3 @@ class QatConfig(Config):
     """Tokens of a reply in evaluations; what runs over counts as wrong."""
     run: TuningRunConfig = Field(default_factory=TuningRunConfig)
     """How it runs; its micro-batches are rows."""
-
-    @property
-    def optimizer(self) -> MuonClipConfig:
-        """MuonClip's constants."""
-        return MuonClipConfig(weight_decay=self.weight_decay, tau=self.tau)

@@ -19,7 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.quantize import fake_quantize_experts
+from model.softmax_attention import document_mask
 from model.transformer import Transformer
+from tasks.artifact import Artifact
 from tests.posttraining import RL, SFT, model_artifact, tiny_config, write_job
 from tests.posttraining import World as Inputs
 from tests.training.ranks import free_ports, run_ranks
@@ -76,7 +78,8 @@ CONFIGS: dict[type[Objective], dict[str, Any]] = {
         "distillation": 0.7,
         "rows": 5,
         "sequence_length": 160,
-        "learning_rate": 1e-3,
+        "learning_rate": 1e-4,  # larger ones move weights across the borders of INT4, where rounding decides
+        "optimizer": EXACT | {"weight_decay": 0.0},
         "dtype": "float32",
         "evaluate_prompts": 3,
         "evaluate_samples": 1,
@@ -98,9 +101,19 @@ def artifacts(kind: type[Objective], inputs: Inputs) -> dict[str, Any]:
     if kind is Tuning:
         return {"base": inputs.base, **shared}
     if kind is Reinforcement:
-        return {"sft": inputs.base, "tokens": inputs.tokens, **shared}
+        return {"sft": hesitant(inputs), "tokens": inputs.tokens, **shared}
     wide = Transformer(tiny_config(moe_intermediate_size=32, initializer_range=0.2), seed=1)
     return {"rl": model_artifact(inputs.root / "wide", wide, "rl"), **shared}
+
+
+def hesitant(inputs: Inputs) -> Artifact:
+    """A model that ends some replies at once and is cut in others, so that there are rewards to learn from."""
+    model, chat = load_model(inputs.base.uri), load_chat(inputs.tokenizer.uri)
+    problem = load_splits(inputs.dialogues.uri)[0].problems[0]
+    with torch.no_grad():
+        hidden_D = model(torch.tensor([chat.prompt(problem.messages, problem.tools)])).hidden_BSD[0, -1]
+        model.lm_head.weight[chat.stop] = 4.5 * hidden_D / hidden_D.square().sum()
+    return model_artifact(inputs.root / "hesitant", model, "sft")
 
 
 def job_of(kind: type[Objective], inputs: Inputs, folder: Path, **changes: Any) -> Path:
@@ -147,7 +160,7 @@ def assert_close_runs(one: Path, other: Path) -> None:
         assert not apart, [(mine["step"], key, mine[key], theirs.get(key)) for key in apart]
     first, second = (checkpoint.load_model(folder / "final").state_dict() for folder in (one, other))
     for name, tensor in first.items():
-        torch.testing.assert_close(tensor, second[name], rtol=1e-4, atol=1e-5, msg=lambda text, at=name: f"{at}: {text}")
+        torch.testing.assert_close(tensor, second[name], rtol=1e-4, atol=5e-5, msg=lambda text, at=name: f"{at}: {text}")
 
 
 @KINDS
@@ -171,10 +184,11 @@ def test_two_ranks_train_what_one_trains(kind: type[Objective], inputs: Inputs, 
         shutil.rmtree(again / "final")
         for later in checkpoint.checkpoints(again / "checkpoints")[1:]:
             shutil.rmtree(later)
-    run(kind, job_of(kind, inputs, tmp_path / "two-again"))
+    one_again, two_again = (job_of(kind, inputs, tmp_path / name) for name in ("one-again", "two-again"))
+    run(kind, two_again)
 
     def resume(world: World) -> None:
-        run(kind, job_of(kind, inputs, tmp_path / "one-again"), world)
+        run(kind, one_again, world)
 
     assert run_ranks(2, resume) == [None, None]
     assert_close_runs(tmp_path / "two-again", tmp_path / "one")
@@ -203,7 +217,7 @@ def assert_plain(folder: Path, plain: list[tuple[float, float]], model: Transfor
         assert line["gradient_norm"] == pytest.approx(norm, rel=1e-4, abs=1e-6)
     final = checkpoint.load_model(folder / "final").state_dict()
     for name, tensor in model.state_dict().items():
-        torch.testing.assert_close(final[name], tensor, rtol=1e-4, atol=1e-5, msg=lambda text, at=name: f"{at}: {text}")
+        torch.testing.assert_close(final[name], tensor, rtol=1e-4, atol=5e-5, msg=lambda text, at=name: f"{at}: {text}")
 
 
 def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
@@ -246,27 +260,23 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
         for group in groups:
             curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
         trees = plant([Tree(group.prompt, [response.ids for response in group.responses]) for group in groups])
-        ids_BS = trees.branch_BS
-        from model.softmax_attention import document_mask
-
         output = model(
             trees.tokens_BS,
             positions_BS=trees.positions_BS,
-            mask=document_mask(ids_BS, shared_prompt=True),
+            mask=document_mask(trees.branch_BS, shared_prompt=True),
             max_logits=True,
         )
         log_probs_NT = tree_log_probs(model, trees, output.hidden_BSD)
         rewards_N = torch.tensor([reward for group in groups for reward in group.rewards])
         groups_N = torch.arange(len(groups)).repeat_interleave(config.responses)
-        inputs_ = LossInputs(log_probs_NT, log_probs_NT.detach(), trees.mask_NT, rewards_N, groups_N)
+        read = LossInputs(log_probs_NT, log_probs_NT.detach(), trees.mask_NT, rewards_N, groups_N)
         batch = tokens.batch(number * config.ptx_samples, config.ptx_samples)
         beside = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS, max_logits=True)
         ptx = model.loss(beside.hidden_BSD, batch.targets_BS) + beside.aux_loss
-        loss = k2_objective(inputs_, config.tau).loss + config.ptx_weight * ptx
+        loss = k2_objective(read, config.tau).loss + config.ptx_weight * ptx
         progress = number / (UPDATES - 1)
         rate = config.learning_rate + (config.final_learning_rate - config.learning_rate) * progress
-        informative = [group for group in groups if group.informative]
-        assert informative, "a group whose rewards differ is what there is to learn from"
+        assert sum(group.informative for group in groups) > 1
         maxima = torch.maximum(output.max_logits_LH, beside.max_logits_LH)
         norm = stepped(model, optimizer, loss, maxima, rate, config.gradient_clip)
         plain.append((float(loss.detach()), norm))
