@@ -2,8 +2,8 @@
 
 The schedules are torch.distributed.pipelining's (docs/pretraining.md says why). Between ranks travels the residual
 stream alone, and its gradient: every pipeline rank of one data index has the same micro-batches, so tokens, documents
-and targets are where they are needed. A layer's balance loss enters its gradient where it arises, and its maxima and counts
-stay there; the loss comes from the rank that holds the head.
+and targets are where they are needed. A layer's balance loss enters its gradient where it arises, and its maxima and
+counts stay there; the loss comes from the rank that holds the head.
 
 Shape suffixes: B samples, S tokens of a sample, D hidden, L layers that this rank holds, H heads, E experts.
 """

@@ -95,7 +95,9 @@ class Quantising(PostTraining):
         """For each micro-batch the teacher's hidden states at trained positions, where this rank holds the head."""
         states: list[list[Tensor]] = [[] for _ in rows]
 
-        def keep(to: list[Tensor], targets_BS: Tensor, model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+        def keep(
+            to: list[Tensor], targets_BS: Tensor, model: Transformer, hidden_BSD: Tensor
+        ) -> tuple[Tensor, Measures]:
             to.append(hidden_BSD[targets_BS.to(hidden_BSD.device) != IGNORED])
             return hidden_BSD.new_zeros(()), {}
 
@@ -139,7 +141,9 @@ class Quantising(PostTraining):
         """Next-token loss and divergence from the RL model, nats, over the assistant's tokens of held-out dialogues."""
         trainer, config = self.trainer, self.config
         share = trainer.mesh.data.share(config.rows)
-        batches = [self.validation.batches(number, share, config.run.micro_batch) for number in range(VALIDATION_BATCHES)]
+        batches = [
+            self.validation.batches(number, share, config.run.micro_batch) for number in range(VALIDATION_BATCHES)
+        ]
         rows = [each for batch in batches for each in batch]
         (trained,) = trainer.total(sum(each.trained for each in rows))
         parts = [

@@ -11,7 +11,9 @@ from training.parallel import World
 from training.shards import BadShard
 
 
-def read(loader: Loader, share: range, world: World, first: int, run: PretrainRunConfig) -> tuple[Batch, dict[str, str]]:
+def read(
+    loader: Loader, share: range, world: World, first: int, run: PretrainRunConfig
+) -> tuple[Batch, dict[str, str]]:
     """This rank's share of the samples from `first` on, and why which shards are skipped from there on.
 
     Whatever bad shard some rank of the whole `world` meets, all skip, and all read again: the samples that took the

@@ -318,9 +318,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         sums = self.engine.train(parts)
         flags = {"stop": self.preemption.asked, "lost": self.writer.failed}
-        totals = joined(
-            sums, self.objective.measures, self.engine.layers, self.objective.model, flags, self.world
-        )
+        totals = joined(sums, self.objective.measures, self.engine.layers, self.objective.model, flags, self.world)
         self.stopping |= "stop" in totals.flags
         if "lost" in totals.flags:
             self.writer.check()
@@ -397,9 +395,7 @@ class Trainer:
     def _open_metrics(self, after: int) -> None:
         """The metrics up to step `after`, to be gone on with."""
         self.metrics.close()
-        self.metrics = Metrics(
-            self.work / "metrics.jsonl", after, self.world.rank == 0, self.run_config.trackers
-        )
+        self.metrics = Metrics(self.work / "metrics.jsonl", after, self.world.rank == 0, self.run_config.trackers)
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 

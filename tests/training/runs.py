@@ -16,8 +16,8 @@ from torch import Tensor
 
 from training import checkpoint
 from training.config import PretrainConfig
-from training.mesh import Mesh
 from training.job import Job
+from training.mesh import Mesh
 from training.pretrain import NextToken
 from training.trainer import Trainer
 from training.watchdog import Watchdog

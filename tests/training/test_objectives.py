@@ -160,7 +160,9 @@ def assert_close_runs(one: Path, other: Path) -> None:
         assert not apart, [(mine["step"], key, mine[key], theirs.get(key)) for key in apart]
     first, second = (checkpoint.load_model(folder / "final").state_dict() for folder in (one, other))
     for name, tensor in first.items():
-        torch.testing.assert_close(tensor, second[name], rtol=1e-4, atol=5e-5, msg=lambda text, at=name: f"{at}: {text}")
+        torch.testing.assert_close(
+            tensor, second[name], rtol=1e-4, atol=5e-5, msg=lambda text, at=name: f"{at}: {text}"
+        )
 
 
 @KINDS
@@ -175,7 +177,9 @@ def test_two_ranks_train_what_one_trains(kind: type[Objective], inputs: Inputs, 
     assert run_ranks(2, work) == [None, None]
     gradients, others = (load_file(tmp_path / f"{name}.safetensors") for name in ("one", "two"))
     for name, gradient in gradients.items():
-        torch.testing.assert_close(others[name], gradient, rtol=1e-4, atol=1e-6, msg=lambda text, at=name: f"{at}: {text}")
+        torch.testing.assert_close(
+            others[name], gradient, rtol=1e-4, atol=1e-6, msg=lambda text, at=name: f"{at}: {text}"
+        )
     assert_close_runs(tmp_path / "two", tmp_path / "one")
     # cut back to an early checkpoint, and ended by another number of ranks
     for folder in (tmp_path / "one", tmp_path / "two"):
@@ -349,8 +353,8 @@ def until(folder: Path, step: int) -> None:
 def test_ranks_that_are_killed_or_asked_to_stop_go_on(
     kind: type[Objective], module: str, inputs: Inputs, tmp_path: Path
 ) -> None:
-    """kill -9 of one rank ends the other with a sentence, SIGTERM to one rank stops both with a checkpoint, and the same
-    command ends with the bytes of an undisturbed run of two ranks."""
+    """kill -9 of one rank ends the other with a sentence, SIGTERM to one rank stops both with a checkpoint, and the
+    same command ends with the bytes of an undisturbed run of two ranks."""
     whole, cut = job_of(kind, inputs, tmp_path / "whole"), job_of(kind, inputs, tmp_path / "cut")
     assert [process.wait(200) for process in start(whole, module)] == [0, 0]
     killed = start(cut, module)

@@ -75,9 +75,7 @@ def roll_out(
     return [everyones[place] for place in range(len(problems))]
 
 
-def _judged(
-    problem: Problem, chat: Chat, prompt: list[int], responses: list[Response], config: RewardConfig
-) -> Group:
+def _judged(problem: Problem, chat: Chat, prompt: list[int], responses: list[Response], config: RewardConfig) -> Group:
     judged = scores(problem, [chat.parse(response.ids) for response in responses])
     right = [score if response.finished else 0.0 for score, response in zip(judged, responses, strict=True)]
     lengths = [len(response.ids) for response in responses]

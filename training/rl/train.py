@@ -61,9 +61,7 @@ class Reinforcement(PostTraining):
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
         config = self.config
-        self.curriculum = Curriculum(
-            self.train.problems, config.environments, config.prioritised, self.counts["seen"]
-        )
+        self.curriculum = Curriculum(self.train.problems, config.environments, config.prioritised, self.counts["seen"])
 
     # ----------------------------------------------------------------------------------------------------- a step
 
@@ -116,7 +114,7 @@ class Reinforcement(PostTraining):
     def _update(
         self, groups: Sequence[Group], rate: float, temperature: float, number: int, first: bool
     ) -> dict[str, float]:
-        """One optimizer step on the objective of whole groups and on pretraining tokens, of which each rank has a share.
+        """One optimizer step on the objective of whole groups and on pretraining tokens; each rank has a share.
 
         Raises `Diverged`, and applies nothing, where the trainer sees other log-probabilities than the generator.
         """
@@ -158,9 +156,7 @@ class Reinforcement(PostTraining):
     def _measure(self, samples: int, greedy: bool = True) -> Evaluation:
         """On the same problems with the same draws, whenever it is asked."""
         config = self.config
-        found = self.pass_rates(
-            self.trainer.model, samples, f"rl/{config.seed}/evaluation", config.rewards, greedy
-        )
+        found = self.pass_rates(self.trainer.model, samples, f"rl/{config.seed}/evaluation", config.rewards, greedy)
         self.trainer.metrics.write("evaluation", self.trainer.done, **found.record())
         return found
 
