@@ -162,15 +162,6 @@ class TuningRunConfig(RunConfig):
     checkpoint_every: int = Field(default=10, gt=0)
     """Steps between checkpoints; an evaluation that decides something writes one too."""
 
-    @model_validator(mode="after")
-    def _generates(self) -> TuningRunConfig:
-        if self.layout.copy_ranks > 1:
-            raise ValueError(
-                f"layout has pipeline x expert = {self.layout.pipeline} x {self.layout.expert}: replies are sampled on "
-                "every rank, which needs the whole model; leave both at 1"
-            )
-        return self
-
 
 class PretrainConfig(Config):
     """The base model's making: the network, MuonClip and the stages."""

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from model.quantize import QuantizationError, as_served, fake_quantize_experts
 from model.transformer import Transformer
-from training.engine import Loss, Measures
+from training.engine import Engine, Loss, Measures
 from training.job import JobError
+from training.mesh import Mesh
 from training.packing import IGNORED, Packed, Rows
 from training.posttraining import PostTraining
 from training.qat_config import QatConfig
@@ -75,7 +76,7 @@ class Quantising(PostTraining):
         weight = 1 - config.distillation  # of the next token; the teacher's routing is part of what distillation keeps
         rows = self.packed.batches(number - 1, trainer.mesh.data.share(config.rows), config.run.micro_batch)
         read, trained = trainer.total(sum(each.read for each in rows), sum(each.trained for each in rows))
-        taught = self._taught(rows) if config.distillation else [None] * len(rows)
+        taught = self._taught(self.teaching, rows) if config.distillation else [None] * len(rows)
         parts = [
             each.micro_batch(
                 distilled(each.targets_BS, trained, config.distillation, self.teacher, states),
@@ -91,7 +92,8 @@ class Quantising(PostTraining):
         self.record(number, {"tokens": self.counts["tokens"]} | values, int(read), config.sequence_length)
         return f"loss {totals.loss:.4f}"
 
-    def _taught(self, rows: list[Rows]) -> list[list[Tensor]]:
+    @staticmethod
+    def _taught(teaching: Engine, rows: list[Rows]) -> list[list[Tensor]]:
         """For each micro-batch the teacher's hidden states at trained positions, where this rank holds the head."""
         states: list[list[Tensor]] = [[] for _ in rows]
 
@@ -102,15 +104,16 @@ class Quantising(PostTraining):
             return hidden_BSD.new_zeros(()), {}
 
         parts = [each.micro_batch(partial(keep, to, each.targets_BS)) for each, to in zip(rows, states, strict=True)]
-        self.teaching.evaluate(parts)
+        teaching.evaluate(parts)
         return states
 
     # ------------------------------------------------------------------------------------------------- evaluation
 
     def measure_first(self) -> bool:
         """The RL model as it is released in bf16, and the same merely rounded."""
-        self.counts["bf16"] = self._measure(as_served(self.teacher, int4=False), "bf16")
-        self.counts["rounded"] = self._measure(as_served(self.teacher, int4=True), "rounded")
+        teacher = self.trainer.whole(self.teacher)
+        self.counts["bf16"] = self._measure(as_served(teacher, int4=False), teacher, "bf16")
+        self.counts["rounded"] = self._measure(as_served(teacher, int4=True), teacher, "rounded")
         if not self.steps:
             self.evaluate(0)
         return True
@@ -122,14 +125,16 @@ class Quantising(PostTraining):
 
     def evaluate(self, number: int) -> None:
         """The result of training, in INT4."""
-        self.counts["qat"] = self._measure(as_served(self.trainer.model, int4=True), "qat")
+        trainer = self.trainer
+        served = as_served(trainer.whole(trainer.model), int4=True)
+        self.counts["qat"] = self._measure(served, trainer.whole(self.teacher), "qat")
 
-    def _measure(self, model: Transformer, name: str) -> dict[str, Any]:
+    def _measure(self, model: Transformer, teacher: Transformer, name: str) -> dict[str, Any]:
         """Pass rates (of single problems, for pairing), held-out loss and divergence from the RL model."""
         config, trainer, model = self.config, self.trainer, model.to(self.trainer.device)
         rewards, seed = RewardConfig(budget=config.budget), f"qat/{config.seed}/evaluation"
         found = self.pass_rates(model, config.evaluate_samples, seed, rewards)
-        loss, divergence = self._heldout(model)
+        loss, divergence = self._heldout(model, teacher)
         record = found.record()
         trainer.metrics.write("evaluation", trainer.done, model=name, loss=loss, divergence=divergence, **record)
         note = f"{name}: pass rate {record['sampled']:.0%} sampled, {record['greedy']:.0%} greedy"
@@ -137,24 +142,27 @@ class Quantising(PostTraining):
         rates = {"environments": found.environments, "sampled": found.sampled, "greedy": found.greedy}
         return {"loss": loss, "divergence": divergence, **rates}
 
-    def _heldout(self, model: Transformer) -> tuple[float, float]:
-        """Next-token loss and divergence from the RL model, nats, over the assistant's tokens of held-out dialogues."""
+    def _heldout(self, model: Transformer, teacher: Transformer) -> tuple[float, float]:
+        """Next-token loss and divergence from the RL model, nats, over the assistant's tokens of held-out dialogues;
+        both models are whole, and each rank takes rows of its own."""
         trainer, config = self.trainer, self.config
-        share = trainer.mesh.data.share(config.rows)
-        batches = [
-            self.validation.batches(number, share, config.run.micro_batch) for number in range(VALIDATION_BATCHES)
-        ]
+        share, size = trainer.world.share(config.rows), config.run.micro_batch
+        batches = [self.validation.batches(number, share, size) for number in range(VALIDATION_BATCHES)]
         rows = [each for batch in batches for each in batch]
-        (trained,) = trainer.total(sum(each.trained for each in rows))
+        teaching, taking = (
+            Engine(each, Mesh(), trainer.device, config.dtype, trainer.watchdog.beat) for each in (teacher, model)
+        )
         parts = [
-            each.micro_batch(distilled(each.targets_BS, trained, 1.0, self.teacher, states))
-            for each, states in zip(rows, self._taught(rows), strict=True)
+            each.micro_batch(distilled(each.targets_BS, 1.0, 1.0, teacher, states))
+            for each, states in zip(rows, self._taught(teaching, rows), strict=True)
         ]
-        found = trainer.engine_of(model).evaluate(parts).measures
-        none = torch.zeros((), dtype=torch.float64, device=trainer.device)
-        sums = torch.stack([found.get(name, none) for name in self.measures])
-        loss, divergence = trainer.world.all_reduce(sums).tolist()
-        return loss, divergence
+        found = taking.evaluate(parts).measures
+        sums = torch.zeros(3, dtype=torch.float64, device=trainer.device)
+        sums[0] += sum(each.trained for each in rows)
+        for place, name in enumerate(self.measures, 1):
+            sums[place] += found.get(name, 0.0)
+        trained, loss, divergence = trainer.world.all_reduce(sums).tolist()
+        return loss / trained, divergence / trained
 
     def summary(self) -> dict[str, Any]:
         counts, config = self.counts, self.config

@@ -71,7 +71,9 @@ class Tuning(PostTraining):
         """Hold the pass rate against the band: it ends the run, sends it back to look closer, or lets it go on."""
         config, trainer, counts = self.config, self.trainer, self.counts
         rewards = RewardConfig(budget=config.budget, budgets=config.budgets)
-        found = self.pass_rates(trainer.model, config.evaluate_samples, f"sft/{config.seed}/evaluation", rewards)
+        found = self.pass_rates(
+            trainer.whole(trainer.model), config.evaluate_samples, f"sft/{config.seed}/evaluation", rewards
+        )
         rate = found.of(config.gate).record()
         low, high = config.band
         if rate["sampled"] > high and counts["every"] > 1:

@@ -45,7 +45,7 @@ from training.cache import ShardError
 from training.checkpoint import CheckpointError
 from training.config import MuonClipConfig, RunConfig, SpikeConfig
 from training.engine import Engine, MicroBatch, engine
-from training.expert_parallel import network
+from training.expert_parallel import network, pieces
 from training.job import Job, JobError, Preemption
 from training.layout import LayoutError
 from training.mesh import Mesh, arrange
@@ -189,6 +189,7 @@ class Trainer:
         self.stopping = False
         """Whether some rank was asked to stop, as all have heard."""
         self.objective = kind(self)
+        mesh.layout.require(self.objective.model)
         self.detector = SpikeDetector(self.objective.spikes or SpikeConfig())
         self._begin()
 
@@ -220,6 +221,28 @@ class Trainer:
     def engine_of(self, model: Transformer) -> Engine:
         """What runs micro-batches through this rank's part of a network."""
         return engine(model, self.mesh, self.device, self.config.dtype, self.watchdog.beat)
+
+    @torch.no_grad()
+    def whole(self, model: Transformer) -> Transformer:
+        """All of a network of which every rank has a part, on every rank; `model` itself where it has all of it.
+
+        Replies are sampled from it: each rank its own.
+        """
+        if self.mesh.layout.copy_ranks == 1:
+            return model
+        with torch.device("meta"):
+            made = Transformer(model.config)
+        made = made.to(next(model.parameters()).dtype).to_empty(device=self.device).eval()
+        made.float32_head = model.float32_head
+        held, cuts = model.state_dict(), pieces(model)
+        for name, tensor in made.state_dict().items():
+            tensor.zero_()
+            # every part comes from one rank, zeros from the others
+            if name in held and (name in cuts or self.mesh.expert.rank == 0):
+                first, _ = cuts.get(name, (0, 0))
+                tensor[first : first + len(held[name])] = held[name]
+            self.mesh.pipeline.all_reduce(self.mesh.expert.all_reduce(tensor))
+        return made
 
     def new_optimizer(self) -> None:
         """An optimizer without memory."""

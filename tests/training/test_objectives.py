@@ -28,7 +28,6 @@ from tests.training.ranks import free_ports, run_ranks
 from training import checkpoint
 from training.inputs import load_chat, load_model, load_splits
 from training.job import Job
-from training.layout import Layout
 from training.loader import Loader
 from training.mesh import Mesh, arrange
 from training.muonclip import MuonClip
@@ -124,8 +123,9 @@ def run(kind: type[Objective], path: Path, world: World | None = None, gradients
     """A job in this process as one rank of `world`; the first update's gradients go to the file `gradients`."""
     torch.set_num_threads(1)
     job = Job.read(path)
-    mesh = Mesh() if world is None else arrange(world, Layout(), 60)
-    trainer = Trainer(kind, kind.settings.model_validate(job.config), job, mesh, torch.device("cpu"))
+    config: Any = kind.settings.model_validate(job.config)
+    mesh = Mesh() if world is None else arrange(world, config.run.layout, 60)
+    trainer = Trainer(kind, config, job, mesh, torch.device("cpu"))
     accumulate: Callable[..., Any] = trainer.accumulate
 
     def kept(parts: Any) -> Any:
@@ -197,6 +197,23 @@ def test_two_ranks_train_what_one_trains(kind: type[Objective], inputs: Inputs, 
     assert run_ranks(2, resume) == [None, None]
     assert_close_runs(tmp_path / "two-again", tmp_path / "one")
     assert_close_runs(tmp_path / "one-again", tmp_path / "one")
+
+
+@KINDS
+@pytest.mark.parametrize("cut", ["expert", "pipeline"])
+def test_a_model_cut_over_two_ranks_is_trained_alike(
+    kind: type[Objective], cut: str, inputs: Inputs, tmp_path: Path
+) -> None:
+    """Half of the experts or of the layers on each rank; replies are sampled from the whole model."""
+    one = job_of(kind, inputs, tmp_path / "one")
+    two = job_of(kind, inputs, tmp_path / "two", run=CONFIGS[kind]["run"] | {"layout": {cut: 2}})
+    run(kind, one)
+
+    def work(world: World) -> None:
+        run(kind, two, world)
+
+    assert run_ranks(2, work) == [None, None]
+    assert_close_runs(tmp_path / "two", tmp_path / "one")
 
 
 # --------------------------------------------------------------------------------------------- the plain references

@@ -102,9 +102,9 @@ class Reinforcement(PostTraining):
         config, trainer = self.config, self.trainer
         seed = f"rl/{config.seed}/{done}"
         problems = self.curriculum.draw(config.prompts, f"{seed}/prompts")
-        trainer.model.eval()
+        policy = trainer.whole(trainer.model).eval()
         groups = roll_out(
-            *(trainer.model, self.chat, problems, config.responses, temperature, seed, config.rewards, config.dtype),
+            *(policy, self.chat, problems, config.responses, temperature, seed, config.rewards, config.dtype),
             *(trainer.world, trainer.watchdog.beat),
         )
         for group in groups:
@@ -122,7 +122,7 @@ class Reinforcement(PostTraining):
         # groups of equal rewards have no gradient at pi_theta = pi_old: in the first update they are left out
         used = sorted((group for group in groups if group.informative or not first), key=_size)
         parts = [
-            policy(batch, sum(len(group.responses) for group in groups), temperature, config.tau, first)
+            practised(batch, sum(len(group.responses) for group in groups), temperature, config.tau, first)
             for batch in _batches(used[data.rank :: data.size], config.run.micro_tokens)
         ]
         if self.ptx is not None:
@@ -156,7 +156,9 @@ class Reinforcement(PostTraining):
     def _measure(self, samples: int, greedy: bool = True) -> Evaluation:
         """On the same problems with the same draws, whenever it is asked."""
         config = self.config
-        found = self.pass_rates(self.trainer.model, samples, f"rl/{config.seed}/evaluation", config.rewards, greedy)
+        found = self.pass_rates(
+            self.trainer.whole(self.trainer.model), samples, f"rl/{config.seed}/evaluation", config.rewards, greedy
+        )
         self.trainer.metrics.write("evaluation", self.trainer.done, **found.record())
         return found
 
@@ -207,7 +209,7 @@ NUMBERS = (
 """What is recorded of an iteration's updates, as their mean."""
 
 
-def policy(groups: Sequence[Group], total: int, temperature: float, tau: float, first: bool) -> MicroBatch:
+def practised(groups: Sequence[Group], total: int, temperature: float, tau: float, first: bool) -> MicroBatch:
     """The micro-batch of some groups: K2's objective as their share of the mean over `total` responses.
 
     In the `first` update the trainer's log-probabilities are compared with those that the generator drew by.
