@@ -372,7 +372,8 @@ def test_ranks_that_are_killed_or_asked_to_stop_go_on(
 ) -> None:
     """kill -9 of one rank ends the other with a sentence, SIGTERM to one rank stops both with a checkpoint, and the
     same command ends with the bytes of an undisturbed run of two ranks."""
-    whole, cut = job_of(kind, inputs, tmp_path / "whole"), job_of(kind, inputs, tmp_path / "cut")
+    longer = {"max_updates": 40} if kind is Tuning else {"iterations": 30, "updates": 1}
+    whole, cut = (job_of(kind, inputs, tmp_path / name, **longer) for name in ("whole", "cut"))
     assert [process.wait(200) for process in start(whole, module)] == [0, 0]
     killed = start(cut, module)
     until(tmp_path / "cut", 3)
@@ -380,7 +381,7 @@ def test_ranks_that_are_killed_or_asked_to_stop_go_on(
     assert [process.wait(200) for process in killed] == [1, -signal.SIGKILL]
     assert "RankError: another rank has ended" in (tmp_path / "cut" / "rank0.log").read_text()
     asked = start(cut, module)
-    until(tmp_path / "cut", 4)
+    until(tmp_path / "cut", max(line["step"] for line in lines(tmp_path / "cut")) + 2)  # a line that is not there yet
     asked[1].send_signal(signal.SIGTERM)
     assert [process.wait(200) for process in asked] == [75, 75]
     assert (tmp_path / "cut" / "preempted.json").exists()
