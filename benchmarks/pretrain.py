@@ -193,10 +193,10 @@ def loop(folder: Path, arguments: argparse.Namespace) -> None:
     parts = {
         "forward and backward": (trainer.engine, "train"),
         "optimizer": (trainer.optimizer, "step"),
-        "reading": (trainer, "_read"),
-        "checkpoints": (trainer, "_checkpoint"),
+        "reading": (trainer.objective, "_read"),
+        "checkpoints": (trainer, "checkpoint"),
         "clipping": (trainer.replicas, "clip_gradients"),
-        "evaluation": (trainer, "_evaluate"),
+        "evaluation": (trainer.objective, "evaluate"),
     }
     for name, (owner, method) in parts.items():
         setattr(owner, method, timed(spent, name, getattr(owner, method)))

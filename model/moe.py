@@ -297,10 +297,16 @@ class Experts(nn.Module):
         self.gate_EFD = nn.Parameter(torch.empty(shape))
         self.up_EFD = nn.Parameter(torch.empty(shape))
         self.down_EDF = nn.Parameter(torch.empty(shape[0], shape[2], shape[1]))
+        self.view: Callable[[Tensor, str], Tensor] | None = None
+        """(weight, name) -> the weight as the forward sees it, for quantisation-aware training; None: as it is."""
 
     def matrices(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Gate, up and down as the forward multiplies with them; quantisation-aware training overrides it."""
-        return self.gate_EFD, self.up_EFD, self.down_EDF
+        """Gate, up and down as the forward multiplies with them."""
+        if self.view is None:
+            return self.gate_EFD, self.up_EFD, self.down_EDF
+        named = ((self.gate_EFD, "gate_EFD"), (self.up_EFD, "up_EFD"), (self.down_EDF, "down_EDF"))
+        gate_EFD, up_EFD, down_EDF = (self.view(weight, f"the experts' {name}") for weight, name in named)
+        return gate_EFD, up_EFD, down_EDF
 
     def forward(self, x_ND: Tensor, weights_N: Tensor, counts_E: Tensor, keep: Keep = PLAIN) -> Tensor:
         """SwiGLU of rows sorted by expert, each scaled by its weight; (N, D)."""

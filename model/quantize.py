@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from model.config import INT4_GROUP
 from model.convert import from_hf_state, to_hf_state
-from model.moe import Experts, MixtureOfExperts
+from model.moe import Experts
 from model.transformer import Transformer
 
 GROUP = INT4_GROUP
@@ -91,35 +91,18 @@ def fake_quantize(weight_OI: Tensor, name: str = "weight") -> Tensor:
     return result
 
 
-class FakeQuantizedExperts(Experts):
-    """Experts whose forward sees INT4 weights; the parameters, and what is trained, stay the unrounded ones."""
-
-    def __init__(self, experts: Experts) -> None:
-        nn.Module.__init__(self)
-        for name, parameter in experts.named_parameters():
-            self.register_parameter(name, parameter)  # the same objects: optimizers and checkpoints notice nothing
-
-    def matrices(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The stacked weights as they will be served."""
-        gate_EFD, up_EFD, down_EDF = super().matrices()
-        return (
-            fake_quantize(gate_EFD, "the experts' gate_proj"),
-            fake_quantize(up_EFD, "the experts' up_proj"),
-            fake_quantize(down_EDF, "the experts' down_proj"),
-        )
-
-
 def fake_quantize_experts(model: nn.Module) -> None:
-    """Let every routed expert of `model` see INT4 weights from now on; names and parameters stay as they are.
+    """Let the forward of every routed expert of `model` see INT4 weights from now on; the parameters, and what is
+    trained, stay the unrounded ones.
 
     Raises:
         QuantizationError: a width does not divide by 32.
     """
-    for module in list(model.modules()):
-        if isinstance(module, MixtureOfExperts) and not isinstance(module.experts, FakeQuantizedExperts):
-            module.experts = FakeQuantizedExperts(module.experts)
-            for name, parameter in module.experts.named_parameters():
+    for module in model.modules():
+        if isinstance(module, Experts):
+            for name, parameter in module.named_parameters():
                 _check_width(parameter, f"the experts' {name}")
+            module.view = fake_quantize
 
 
 def served_dtype(name: str) -> torch.dtype:

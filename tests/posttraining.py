@@ -19,7 +19,8 @@ from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tasks.agentic.dialogues import make_dialogues
 from tasks.artifact import Artifact, Step
 from tests.shards import publish_shards
-from training import run as runs
+from training import trainer as trainers
+from training.trainer import Objective, Trainer
 
 VOCABULARY = 256 + len(SPECIAL_TOKENS)
 
@@ -140,7 +141,7 @@ RL = {
     "ptx_sequence_length": 32,
     "evaluate_prompts": 40,
     "evaluate_samples": 4,
-    "checkpoint_every": 4,
+    "run": {"checkpoint_every": 4},
     "seed": 1,
 }
 
@@ -163,9 +164,9 @@ class World:
         return write_job(self.root / name, RL | changes, inputs)
 
 
-def go(module: Any, job: Path) -> int:
+def go(kind: type[Objective], job: Path) -> int:
     """Run a job in this process; its exit code."""
-    return runs.main(module.run, module.__name__, ["--config", str(job)])
+    return trainers.main(kind, kind.__module__, ["--config", str(job)])
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -188,9 +189,9 @@ class Cut(BaseException):
     """As abrupt as a test can be within one process: nothing catches it."""
 
 
-def cut_after(monkeypatch: Any, module: Any, count: int) -> None:
-    """Let the job of `module` die after `count` updates."""
-    real, done = runs.update, 0
+def cut_after(monkeypatch: Any, count: int) -> None:
+    """Let the next job die after `count` updates."""
+    real, done = Trainer.apply, 0
 
     def cut(*arguments: Any) -> Any:
         nonlocal done
@@ -199,4 +200,4 @@ def cut_after(monkeypatch: Any, module: Any, count: int) -> None:
             raise Cut
         return real(*arguments)
 
-    monkeypatch.setattr(module, "update", cut)
+    monkeypatch.setattr(Trainer, "apply", cut)

@@ -132,18 +132,22 @@ def load_optimizer_state(directory: Path) -> Stored:
 
 
 def load_weights(directory: Path, model: Transformer, cuts: Cuts | None = None) -> None:
-    """Copy into `model`, which may hold some layers only and some slices of the tensors in `cuts`, its part of the
-    checkpoint's weights, whatever the layout of the ranks that wrote them.
+    """Copy a checkpoint's weights into `model`; see `fill`."""
+    fill(model, _stored(directory, WEIGHTS), f"checkpoint {directory.name}", cuts)
 
-    Raises `CheckpointError`, on every rank alike, where the checkpoint's tensors are not those of the whole model.
+
+def fill(model: Transformer, stored: Stored, where: str, cuts: Cuts | None = None) -> None:
+    """Copy into `model`, which may hold some layers only and some slices of the tensors in `cuts`, its part of the
+    weights in `stored`, whatever the layout of the ranks that wrote them.
+
+    Raises `CheckpointError`, on every rank alike, where those are not the tensors of the whole model.
     """
-    stored = _stored(directory, WEIGHTS)
-    _require(stored, model.config, f"checkpoint {directory.name}")
+    _require(stored, model.config, where)
     state = model.state_dict()
     for part in pieces_of(state, cuts):
         shape = stored.index[part.name][0][0].shape
         if part.shape != shape or part.first + part.length > shape[0]:
-            raise CheckpointError(f"checkpoint {directory.name}: {part.name} is {shape} and not what holds {part}")
+            raise CheckpointError(f"{where}: {part.name} is {shape} and not what holds {part}")
         stored.copy(part.name, state[part.name], part.first)
 
 
@@ -293,10 +297,13 @@ def load_state(directory: Path) -> dict[str, Any]:
     return json.loads((directory / STATE).read_text())
 
 
-def prune(root: Path, retention: RetentionConfig, stage_ends: Collection[int] = ()) -> None:
-    """Delete the checkpoints that `retention` does not keep, and what killed runs left half written."""
+def prune(
+    root: Path, retention: RetentionConfig, stage_ends: Collection[int] = (), needed: Collection[int] = ()
+) -> None:
+    """Delete the checkpoints that neither `retention` keeps nor are `needed`, and what killed runs left half
+    written."""
     found = checkpoints(root)
-    kept = retention.kept([number(directory) for directory in found], stage_ends)
+    kept = retention.kept([number(directory) for directory in found], stage_ends) | set(needed)
     for directory in found:
         if number(directory) not in kept:
             remove(directory)

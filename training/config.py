@@ -117,7 +117,7 @@ class RetentionConfig(Config):
 
 
 class RunConfig(Config):
-    """How a pretraining job runs; not part of what a checkpoint holds a run to."""
+    """How a training job runs; not part of what a checkpoint holds a run to."""
 
     micro_batch: int = Field(default=8, gt=0)
     """Samples of one forward and backward on one rank; gradients accumulate over as many as the global batch needs."""
@@ -125,19 +125,32 @@ class RunConfig(Config):
     """How the ranks are arranged: pipeline and expert parallelism; all that is left over is data parallel."""
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     """What is kept between forward and backward: recomputation, storage in FP8, offload to the host."""
-    memory_of: dict[str, MemoryConfig] = Field(default_factory=dict)
-    """The same for stages that need it otherwise, by their names: long sequences leave less room."""
     checkpoint_every: int = Field(default=100, gt=0)
-    """Updates between checkpoints; the last update of a stage writes one too."""
+    """Steps between checkpoints; the end of a stage and an evaluation that decides something write one too."""
     checkpoint_in_background: bool = True
     """Copy the state to host memory and write it while training goes on; False writes before the next update, and
     needs no memory for the copy."""
     retention: RetentionConfig = Field(default_factory=RetentionConfig)
     """Which checkpoints stay; others are deleted when a newer one is complete."""
-    spikes: SpikeConfig = Field(default_factory=SpikeConfig)
-    """What a spike is; the run goes back to its last good checkpoint and leaves out the data that led there."""
     trackers: tuple[Literal["tensorboard"], ...] = ()
     """What shows the metrics beside metrics.jsonl: `tensorboard` writes event files (the extra of that name)."""
+    collective_timeout_seconds: float = Field(default=600, gt=0)
+    """How long a rank waits for the others before it ends with an error."""
+    stall_seconds: float | None = Field(default=480, gt=0)
+    """Seconds without a micro-batch done (or a reply sampled, an evaluation or a checkpoint begun) after which a rank
+    writes its stacks to the log and ends; less than collective_timeout_seconds, so that every rank does. None never
+    does."""
+    peak_flops: float | None = Field(default=None, gt=0)
+    """Peak floating point operations per second of one rank's device, for the MFU; None leaves the MFU out."""
+
+
+class PretrainRunConfig(RunConfig):
+    """How a pretraining job runs."""
+
+    memory_of: dict[str, MemoryConfig] = Field(default_factory=dict)
+    """`memory` for stages that need it otherwise, by their names: long sequences leave less room."""
+    spikes: SpikeConfig = Field(default_factory=SpikeConfig)
+    """What a spike is; the run goes back to its last good checkpoint and leaves out the data that led there."""
     prefetch_updates: int = Field(default=2, ge=0)
     """Updates whose shards are checked, and fetched where they are remote, ahead of their use."""
     bad_shards: Literal["error", "skip"] = "error"
@@ -145,17 +158,17 @@ class RunConfig(Config):
     recorded (in the metrics, the checkpoints and the summary)."""
     most_skipped: float = Field(default=0.01, ge=0, le=1)
     """Share of the samples that may lie in skipped shards before the run ends after all."""
-    collective_timeout_seconds: float = Field(default=600, gt=0)
-    """How long a rank waits for the others before it ends with an error."""
-    stall_seconds: float | None = Field(default=480, gt=0)
-    """Seconds without a micro-batch done (or an evaluation, or a checkpoint begun) after which a rank writes its stacks
-    to the log and ends; less than collective_timeout_seconds, so that every rank does. None never does."""
-    peak_flops: float | None = Field(default=None, gt=0)
-    """Peak floating point operations per second of one rank's device, for the MFU; None leaves the MFU out."""
 
     def memory_in(self, stage: str) -> MemoryConfig:
         """What is kept in the stage of that name."""
         return self.memory_of.get(stage, self.memory)
+
+
+class TuningRunConfig(RunConfig):
+    """How a job of post-training runs."""
+
+    checkpoint_every: int = Field(default=10, gt=0)
+    """Steps between checkpoints; an evaluation that decides something writes one too."""
 
 
 class PretrainConfig(Config):
@@ -190,7 +203,7 @@ class PretrainConfig(Config):
     """Held-out samples per domain of one evaluation (fewer where a domain has fewer)."""
     heads_every: int = Field(default=50, gt=0)
     """Updates between records of every single head's largest logit, factor and clip count."""
-    run: RunConfig = Field(default_factory=RunConfig)
+    run: PretrainRunConfig = Field(default_factory=PretrainRunConfig)
     """How it runs."""
 
     @model_validator(mode="before")

@@ -1,87 +1,94 @@
-"""The forwards and backwards of one batch on this rank: all between reading samples and reducing gradients.
+"""The forwards and backwards of one update on this rank: all between an objective's micro-batches and the reduction of
+gradients.
 
-Shape suffixes: B samples, S tokens of a sample, L layers that this rank holds, H heads, E experts.
+Shape suffixes: B rows, S tokens of a row, D hidden, L layers that this rank holds, H heads, E experts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from model.softmax_attention import document_mask
 from model.transformer import Output, Transformer
-from training.config import PretrainConfig
-from training.loader import Batch
 from training.mesh import Mesh
-from training.samples import IGNORED, PADDING
+from training.samples import PADDING
+
+Measures = Mapping[str, Tensor]
+"""Scalars by name, to be added up over micro-batches and ranks."""
+Loss = Callable[[Transformer, Tensor], tuple[Tensor, Measures]]
+"""(model, hidden_BSD) -> a micro-batch's share of the loss of the global batch, and what was measured beside it."""
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Rows that go through the network together, on the CPU, and what is learned from them."""
+
+    tokens_BS: Tensor
+    loss: Loss
+    document_ids_BS: Tensor | None = None
+    """Attention stays inside equal ids, and below 0 is padding; without ids it crosses from document to document."""
+    positions_BS: Tensor | None = None
+    """0, 1, ... along each row where there are none."""
+    shared_prompt: bool = False
+    """Ids are those of a prompt's responses, and 0 is the prompt, which all of them see (`training.rl.tree`)."""
+    aux_weight: float = 0.0
+    """Weight of the mean balance loss of these rows: their share of the global batch's, as a rule."""
 
 
 @dataclass
 class Sums:
-    """What the forwards of one batch gave on this rank, for its own samples and the layers that it holds."""
+    """What the micro-batches of one update gave on this rank, for its own rows and the layers that it holds."""
 
-    nll: Tensor
-    """Cross-entropy summed over the targets, nats, float64; 0 where another rank holds the head."""
+    loss: Tensor
+    """The sum of the shares, float64; 0 where another rank holds the head."""
     aux_loss: Tensor
-    """Balance loss of these layers, its weight included, as a mean over the global batch, float64."""
+    """Balance loss of these layers, its weight included, float64."""
     max_logits_LH: Tensor
     """Each head's largest attention logit, float32; -inf where there was no token."""
     expert_counts_LE: Tensor
     """Tokens per expert of the mixture layers, int64."""
+    measures: dict[str, Tensor] = field(default_factory=dict)
+    """float64."""
 
-
-class MicroBatch(NamedTuple):
-    """Samples that go through the network together, on the CPU."""
-
-    tokens_BS: Tensor
-    targets_BS: Tensor
-    document_ids_BS: Tensor | None
-
-
-def micro_batches(batch: Batch, size: int, count: int, documents: bool) -> Iterator[MicroBatch]:
-    """`count` pieces of at most `size` samples; where `batch` has not enough, one sample of padding each.
-
-    Padding has no target and document ids below 0, so that it enters neither losses, nor counts, nor maxima. Without
-    `documents`, samples of the batch have no ids: attention crosses from one document into another.
-    """
-    for number in range(count):
-        part = slice(number * size, (number + 1) * size)
-        tokens_BS = batch.tokens_BS[part]
-        if len(tokens_BS):
-            yield MicroBatch(tokens_BS, batch.targets_BS[part], batch.document_ids_BS[part] if documents else None)
-        else:
-            shape = (1, tokens_BS.shape[1])
-            none_BS = torch.full(shape, IGNORED), torch.full(shape, PADDING, dtype=torch.int32)
-            yield MicroBatch(torch.zeros(shape, dtype=torch.int64), *none_BS)
+    def add(self, loss: Tensor, measures: Measures) -> None:
+        """Count what one micro-batch gave."""
+        self.loss += loss.detach().double()
+        for name, value in measures.items():
+            value = value.detach().double()
+            self.measures[name] = self.measures[name] + value if name in self.measures else value
 
 
 class Engine:
-    """Runs a batch through a network whose layers are all on this rank, micro-batch after micro-batch."""
+    """Runs micro-batches through a network whose layers are all on this rank, one after another."""
 
     def __init__(
-        self, model: Transformer, config: PretrainConfig, mesh: Mesh, device: torch.device, beat: Callable[[str], None]
+        self, model: Transformer, mesh: Mesh, device: torch.device, dtype: str, beat: Callable[[str], None]
     ) -> None:
-        """`beat` hears of every micro-batch."""
-        self.model, self.config, self.mesh, self.device, self.beat = model, config, mesh, device, beat
+        """`dtype` is the precision of the products; `beat` hears of every micro-batch."""
+        self.model, self.mesh, self.device, self.beat = model, mesh, device, beat
+        self.dtype: torch.dtype = getattr(torch, dtype)
         self.layers = model.held
         """Indices, within the whole network, of the layers whose maxima and counts `train` gives, in that order."""
 
-    def train(self, batch: Batch, targets: float, samples: int) -> Sums:
-        """Forwards and backwards over `batch`, this rank's share of a global batch; gradients are added up.
+    def train(self, parts: Sequence[MicroBatch]) -> Sums:
+        """Forwards and backwards over this rank's micro-batches of a global batch; gradients are added up.
 
-        Every micro-batch is weighted by its targets (the balance loss by its samples) among the `targets` and `samples`
-        of the global batch, so that the sum of all ranks' gradients is that of its mean, however it is cut.
+        Losses are shares of one number, so that the sum of all ranks' gradients is that of the global batch, however it
+        is cut.
         """
         sums = self._zeros()
-        for part in self._parts(batch, samples):
-            nll, output = self._forward(part, max_logits=True)
-            aux_loss = output.aux_loss * (len(part.tokens_BS) / samples)
-            (nll / targets + aux_loss).backward()
-            sums.nll += nll.detach().double()
+        for part in self._as_many(parts):
+            output = self._forward(part, max_logits=True)
+            with self.precision():
+                loss, measures = part.loss(self.model, output.hidden_BSD)
+            aux_loss = output.aux_loss * part.aux_weight
+            (loss + aux_loss).backward()
+            sums.add(loss, measures)
             sums.aux_loss += aux_loss.detach().double()
             assert output.max_logits_LH is not None
             sums.max_logits_LH = torch.maximum(sums.max_logits_LH, output.max_logits_LH)
@@ -89,51 +96,77 @@ class Engine:
         return sums
 
     @torch.no_grad()
-    def evaluate(self, batch: Batch, samples: int) -> Tensor:
-        """Cross-entropy summed over the targets of `batch`, this rank's share of `samples`, as `Sums.nll`."""
-        nll = torch.zeros((), dtype=torch.float64, device=self.device)
-        for part in self._parts(batch, samples):
-            nll += self._forward(part, max_logits=False)[0].double()
-        return nll
+    def evaluate(self, parts: Sequence[MicroBatch]) -> Sums:
+        """Losses and measures of this rank's micro-batches."""
+        sums = self._zeros()
+        for part in self._as_many(parts):
+            hidden_BSD = self._forward(part, max_logits=False).hidden_BSD
+            with self.precision():
+                sums.add(*part.loss(self.model, hidden_BSD))
+        return sums
 
     def _zeros(self) -> Sums:
-        model = self.config.model
-        moe = sum(layer >= model.first_k_dense_replace for layer in self.layers)
+        config = self.model.config
+        moe = sum(layer >= config.first_k_dense_replace for layer in self.layers)
         return Sums(
-            nll=torch.zeros((), dtype=torch.float64, device=self.device),
+            loss=torch.zeros((), dtype=torch.float64, device=self.device),
             aux_loss=torch.zeros((), dtype=torch.float64, device=self.device),
-            max_logits_LH=torch.full((len(self.layers), model.num_attention_heads), -math.inf, device=self.device),
-            expert_counts_LE=torch.zeros((moe, model.n_routed_experts), dtype=torch.int64, device=self.device),
+            max_logits_LH=torch.full((len(self.layers), config.num_attention_heads), -math.inf, device=self.device),
+            expert_counts_LE=torch.zeros((moe, config.n_routed_experts), dtype=torch.int64, device=self.device),
         )
 
-    def _parts(self, batch: Batch, samples: int) -> Iterator[MicroBatch]:
-        """The micro-batches, as many on all ranks that exchange tokens: those of the largest share of `samples`."""
-        alone = self.mesh.expert.size == 1
-        most = len(batch.tokens_BS) if alone else math.ceil(samples / self.mesh.data.size)
-        size = self.config.run.micro_batch
-        return micro_batches(batch, size, math.ceil(most / size), self.config.separate_documents)
+    def _as_many(self, parts: Sequence[MicroBatch]) -> list[MicroBatch]:
+        """The micro-batches, filled up with padding to as many as any rank has that this one exchanges tokens with."""
+        return filled_up(parts, most_of(len(parts), self.mesh, self.device))
 
-    def _forward(self, part: MicroBatch, max_logits: bool) -> tuple[Tensor, Output]:
-        """Sum of the cross-entropy over the targets of some samples, and the model's output."""
+    def _forward(self, part: MicroBatch, max_logits: bool) -> Output:
         self.beat("a micro-batch")
-        documents_BS = None if part.document_ids_BS is None else part.document_ids_BS.to(self.device)
         with self.precision():
-            output = self.model(part.tokens_BS.to(self.device), document_ids_BS=documents_BS, max_logits=max_logits)
-            nll = self.model.loss(output.hidden_BSD, part.targets_BS.to(self.device), IGNORED, reduction="sum")
-        return nll, output
+            return self.model(part.tokens_BS.to(self.device), **self.places(part), max_logits=max_logits)
+
+    def places(self, part: MicroBatch) -> dict[str, object]:
+        """Positions and attention of a micro-batch, as `Transformer.forward` takes them."""
+        positions_BS, ids_BS = part.positions_BS, part.document_ids_BS
+        places: dict[str, object] = {"positions_BS": None if positions_BS is None else positions_BS.to(self.device)}
+        if ids_BS is None:
+            return places
+        ids_BS = ids_BS.to(self.device)
+        if part.shared_prompt:
+            return places | {"mask": document_mask(ids_BS, shared_prompt=True)}
+        return places | {"document_ids_BS": ids_BS}
 
     def precision(self) -> torch.autocast:
         """The precision of the forward's products."""
-        dtype = getattr(torch, self.config.dtype)
-        return torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32)
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
 
-def engine(
-    model: Transformer, config: PretrainConfig, mesh: Mesh, device: torch.device, beat: Callable[[str], None]
-) -> Engine:
+def filled_up(parts: Sequence[MicroBatch], count: int) -> list[MicroBatch]:
+    """`count` micro-batches: `parts`, and one row of padding each where these are not enough.
+
+    Padding has document ids below 0 and no loss, so that it enters neither losses, nor counts, nor maxima.
+    """
+    length = parts[0].tokens_BS.shape[1] if parts else 1
+    tokens_BS = torch.zeros((1, length), dtype=torch.int64)
+    nothing = MicroBatch(tokens_BS, _nothing, torch.full((1, length), PADDING, dtype=torch.int32))
+    return [*parts, *[nothing] * (count - len(parts))]
+
+
+def _nothing(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+    """A loss of zero from whose backward every layer gets a gradient: other ranks' tokens may pass through it."""
+    return hidden_BSD.float().sum() * 0, {}
+
+
+def most_of(count: int, mesh: Mesh, device: torch.device) -> int:
+    """The largest `count` of the ranks that exchange tokens: all of them make as many forwards."""
+    if mesh.expert.size == 1:
+        return count
+    return int(mesh.expert.all_reduce(torch.tensor(count, device=device), "max"))
+
+
+def engine(model: Transformer, mesh: Mesh, device: torch.device, dtype: str, beat: Callable[[str], None]) -> Engine:
     """The engine that the layout asks for."""
     if mesh.pipeline.size == 1:
-        return Engine(model, config, mesh, device, beat)
+        return Engine(model, mesh, device, dtype, beat)
     from training.pipeline import PipelineEngine  # a second and a half of imports
 
-    return PipelineEngine(model, config, mesh, device, beat)
+    return PipelineEngine(model, mesh, device, dtype, beat)

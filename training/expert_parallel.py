@@ -93,18 +93,20 @@ def outline(config: ModelConfig, ranks: World, layers: Sequence[int] | None = No
 
 def network(
     config: ModelConfig,
-    seed: int,
+    seed: int | None,
     ranks: World,
     device: torch.device,
     layers: Sequence[int] | None = None,
     weights: torch.dtype = torch.float32,
 ) -> Transformer:
-    """What `outline` describes, on `device`; the initial weights are those of one rank.
+    """What `outline` describes, on `device`; the weights drawn from `seed` are those of one rank, and without one they
+    are for the caller to set.
 
     Gradients are summed in float32 whatever the `weights` are.
     """
     model = outline(config, ranks, layers).to(weights).to_empty(device=device)
-    model.init_weights(seed)
+    if seed is not None:
+        model.init_weights(seed)
     for parameter in model.parameters():
         parameter.grad_dtype = torch.float32
     return model

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import torch
 from tokenizers import Tokenizer
 
 from model.chat import Chat
+from model.config import ModelConfig
 from model.transformer import Transformer
 from training.cache import File, read_manifest
-from training.checkpoint import read_model
-from training.job import Job, JobError
+from training.checkpoint import Stored, fill, read_model
+from training.expert_parallel import pieces
+from training.job import JobError
 from training.rl.environments import Problem
 
 
@@ -35,13 +37,6 @@ class Dialogues:
     examples: list[Example]
     problems: list[Problem]
     """The same rows as prompts with answers."""
-
-
-def device_of(job: Job) -> torch.device:
-    """The device that the job asks for."""
-    if job.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(job.device)
 
 
 def parts(uri: str, group: str) -> dict[str, Path]:
@@ -66,14 +61,40 @@ def load_chat(uri: str) -> Chat:
     return Chat(Tokenizer.from_file(str(parts(uri, "tokenizer")["tokenizer"])))
 
 
+@dataclass(frozen=True)
+class Published:
+    """The model that a training stage published: parts `model/config...` and `model/model...`."""
+
+    uri: str
+    config: ModelConfig
+    config_file: Path
+    files: list[Path]
+    """Its weights."""
+
+    @classmethod
+    def at(cls, uri: str) -> Published:
+        """Raises `JobError` where the artifact holds no model."""
+        found = parts(uri, "model")
+        config = next((path for key, path in found.items() if key.startswith("model/config")), None)
+        weights = [path for key, path in found.items() if key.startswith("model/model")]
+        if config is None or not weights:
+            raise JobError(f"{uri} lists {', '.join(found)}: a model needs its config.json and its weights")
+        return cls(uri, ModelConfig.model_validate_json(config.read_text(encoding="utf-8")), config, weights)
+
+    def fill(self, model: Transformer) -> None:
+        """Copy the weights, or those that a rank's part of the network holds, into `model`."""
+        fill(model, Stored.of_files(self.files), self.uri, pieces(model))
+
+
 def load_model(uri: str) -> Transformer:
-    """The model that a training stage published (parts `model/config...` and `model/model...`), float32 on the CPU."""
-    found = parts(uri, "model")
-    config = next((path for key, path in found.items() if key.startswith("model/config")), None)
-    weights = [path for key, path in found.items() if key.startswith("model/model")]
-    if config is None or not weights:
-        raise JobError(f"{uri} lists {', '.join(found)}: a model needs its config.json and its weights")
-    return read_model(config, weights).float()  # of a base in bfloat16 too: its masters stayed with its run
+    """The model that a training stage published, float32 on the CPU."""
+    found = Published.at(uri)
+    return read_model(found.config_file, found.files).float()  # of a base in bfloat16 too: its masters stayed behind
+
+
+def fingerprints(inputs: Mapping[str, str]) -> dict[str, str]:
+    """What the artifacts at these places are, by name. Raises `ShardError` where one has no manifest."""
+    return {name: str(read_manifest(uri)["fingerprint"]) for name, uri in inputs.items()}
 
 
 def load_dialogues(uri: str, split: str) -> Dialogues:

@@ -1,14 +1,17 @@
-"""Dialogues packed into rows, attention kept apart: the batch of an update as a function of its number."""
+"""Dialogues packed into rows, attention kept apart: the rows of an update as a function of its number."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from training.engine import Loss, MicroBatch
 from training.inputs import Example
+from training.job import JobError
 
 IGNORED = -100
 
@@ -19,7 +22,7 @@ def pack(lengths: Sequence[int], size: int, seed: str) -> list[list[int]]:
     Every dialogue is in exactly one row, and no row has more than `size` tokens.
 
     Raises:
-        ValueError: a dialogue is longer than a row.
+        JobError: a dialogue is longer than a row.
     """
     order = list(range(len(lengths)))
     random.Random(seed).shuffle(order)
@@ -28,7 +31,7 @@ def pack(lengths: Sequence[int], size: int, seed: str) -> list[list[int]]:
     for index in order:
         length = lengths[index]
         if length > size:
-            raise ValueError(
+            raise JobError(
                 f"a dialogue has {length} tokens and a row {size}: raise sequence_length, or lower dialogues.max_tokens"
             )
         row = next((row for row in range(max(0, len(rows) - 64), len(rows)) if room[row] >= length), None)
@@ -41,6 +44,32 @@ def pack(lengths: Sequence[int], size: int, seed: str) -> list[list[int]]:
     return rows
 
 
+class Rows(NamedTuple):
+    """Some rows, int64 [B, S]."""
+
+    tokens_BS: Tensor
+    targets_BS: Tensor
+    """IGNORED where nobody trains the next token."""
+    documents_BS: Tensor
+    """-1 at padding."""
+    positions_BS: Tensor
+    """Within each dialogue."""
+
+    @property
+    def read(self) -> int:
+        """Tokens."""
+        return int((self.documents_BS >= 0).sum())
+
+    @property
+    def trained(self) -> int:
+        """Targets that are trained."""
+        return int((self.targets_BS != IGNORED).sum())
+
+    def micro_batch(self, loss: Loss, aux_weight: float = 0.0) -> MicroBatch:
+        """The rows with what is learned from them."""
+        return MicroBatch(self.tokens_BS, loss, self.documents_BS, self.positions_BS, aux_weight=aux_weight)
+
+
 class Packed:
     """An endless stream of batches over some dialogues: epoch after epoch, each in its own order."""
 
@@ -49,12 +78,9 @@ class Packed:
         self._lengths = [len(example.ids) for example in examples]
         self._epochs: list[list[list[int]]] = []
 
-    def batch(self, update: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Tokens, targets, document ids and positions [B, S] of an update, counted from 0.
-
-        Targets that nobody trains are IGNORED; document ids are -1 at padding. Rows are cut at the longest of them.
-        """
-        rows = [self._row(number) for number in range(update * self.rows, (update + 1) * self.rows)]
+    def batch(self, update: int, share: range | None = None) -> Rows:
+        """The rows of an update, counted from 0, or a `share` of them; they are cut at the longest."""
+        rows = [self._row(update * self.rows + number) for number in (range(self.rows) if share is None else share)]
         tokens, targets, documents, positions = [], [], [], []
         for row in rows:
             ids: list[int] = []
@@ -74,7 +100,12 @@ class Packed:
             documents.append(marks + [-1] * fill)
             positions.append(places + [0] * fill)
         used = max(sum(mark >= 0 for mark in marks) for marks in documents)
-        return tuple(torch.tensor(rows)[:, :used] for rows in (tokens, targets, documents, positions))  # type: ignore[return-value]
+        return Rows(*(torch.tensor(values)[:, :used] for values in (tokens, targets, documents, positions)))
+
+    def batches(self, update: int, share: range, size: int) -> list[Rows]:
+        """A `share` of the rows of an update, at most `size` together."""
+        firsts = range(share.start, share.stop, size)
+        return [self.batch(update, range(first, min(first + size, share.stop))) for first in firsts]
 
     def _row(self, number: int) -> list[int]:
         """The dialogues of a row, counted through all epochs."""

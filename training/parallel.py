@@ -12,7 +12,7 @@ import datetime
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from training.schedule import share
 
+T = TypeVar("T")
 BUCKET_ELEMENTS = 1 << 24  # gradients travel in buckets of 64 MiB: few calls, little extra memory
 
 
@@ -119,11 +120,15 @@ class World:
 
     def gather_texts(self, text: str) -> list[str]:
         """What every rank gives, by rank, on every rank."""
-        texts: list[str] = [text] * self.size
+        return self.gather(text)
+
+    def gather(self, value: T) -> list[T]:
+        """What every rank gives, pickled on its way, by rank, on every rank."""
+        values: list[T] = [value] * self.size
         if self.size > 1:
             with _answered():
-                dist.all_gather_object(texts, text, self.group)
-        return texts
+                dist.all_gather_object(values, value, self.group)
+        return values
 
     def barrier(self) -> None:
         """Wait for every rank."""

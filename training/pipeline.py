@@ -1,9 +1,9 @@
 """Pipeline parallelism: the layers of one copy of the model on several ranks, under 1F1B or interleaved 1F1B.
 
 The schedules are torch.distributed.pipelining's (docs/pretraining.md says why). Between ranks travels the residual
-stream alone, and its gradient: every pipeline rank of one data index reads the same samples, so tokens, documents and
-targets are where they are needed. A layer's balance loss enters its gradient where it arises, and its maxima and counts
-stay there; the cross-entropy comes from the rank that holds the head.
+stream alone, and its gradient: every pipeline rank of one data index has the same micro-batches, so tokens, documents
+and targets are where they are needed. A layer's balance loss enters its gradient where it arises, and its maxima and
+counts stay there; the loss comes from the rank that holds the head.
 
 Shape suffixes: B samples, S tokens of a sample, D hidden, L layers that this rank holds, H heads, E experts.
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,14 +23,10 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
 from model.transformer import Transformer
-from training.config import PretrainConfig
-from training.engine import Engine, Sums
-from training.loader import Batch
+from training.engine import Engine, MicroBatch, Sums, filled_up, most_of
 from training.mesh import Mesh
 from training.parallel import lost
-from training.samples import IGNORED, PADDING
-
-log = logging.getLogger(__name__)
+from training.samples import PADDING
 
 Schedule = Schedule1F1B | ScheduleInterleaved1F1B
 
@@ -105,27 +101,31 @@ class _Piece(nn.Module):
     def __init__(self, engine: PipelineEngine, layers: range) -> None:
         super().__init__()
         self.engine, self.layers = engine, layers
-        held, dense = engine.layers, engine.config.model.first_k_dense_replace
+        held, dense = engine.layers, engine.model.config.first_k_dense_replace
         row = held.index(layers.start)
         self.rows = slice(row, row + len(layers))
         row = sum(layer >= dense for layer in held[:row])
         self.mixtures = slice(row, row + sum(layer >= dense for layer in layers))
 
-    def forward(self, x: Tensor, tokens_BS: Tensor, documents_BS: Tensor | None = None) -> Tensor:
-        """The residual stream after the layers, normed after the last of all; sums and maxima go to the engine's."""
+    def forward(self, x: Tensor, number_B: Tensor) -> Tensor:
+        """The residual stream after the layers, normed after the last of all; sums and maxima go to the engine's.
+
+        `number_B` is the number of the micro-batch, for each of its rows.
+        """
         engine, training = self.engine, torch.is_grad_enabled()
+        part = engine.parts[int(number_B[0])]
         engine.beat("a micro-batch")
         with engine.precision():
             output = engine.model(
-                tokens_BS,
-                document_ids_BS=documents_BS,
+                part.tokens_BS.to(engine.device),
+                **engine.places(part),
                 max_logits=training,
                 layers=self.layers,
                 x_BSD=x if self.layers.start else None,
             )
         if not training:
             return output.hidden_BSD
-        sums, aux_loss = engine.sums, output.aux_loss * engine.aux_weight
+        sums, aux_loss = engine.sums, output.aux_loss * part.aux_weight
         sums.aux_loss += aux_loss.detach().double()
         sums.max_logits_LH[self.rows] = torch.maximum(sums.max_logits_LH[self.rows], output.max_logits_LH)
         sums.expert_counts_LE[self.mixtures] += output.expert_counts_LE
@@ -133,56 +133,46 @@ class _Piece(nn.Module):
 
 
 class PipelineEngine(Engine):
-    """Runs a batch through a network whose layers lie on the ranks of `mesh.pipeline`."""
+    """Runs micro-batches through a network whose layers lie on the ranks of `mesh.pipeline`, all of which are given the
+    same ones. Of their losses only the rank that holds the head knows."""
 
     def __init__(
-        self, model: Transformer, config: PretrainConfig, mesh: Mesh, device: torch.device, beat: Callable[[str], None]
+        self, model: Transformer, mesh: Mesh, device: torch.device, dtype: str, beat: Callable[[str], None]
     ) -> None:
         """`model` holds the layers of this rank's pieces; `beat` hears of every piece's forward."""
-        super().__init__(model, config, mesh, device, beat)
+        super().__init__(model, mesh, device, dtype, beat)
         # a step that fails is logged with the whole schedule, hundreds of lines of every rank; the error says enough
         logging.getLogger(ScheduleInterleaved1F1B.__module__).setLevel(logging.CRITICAL)
-        self._pieces = mesh.layout.layers(config.model)
-        self._schedules: dict[tuple[int, int], Schedule] = {}
+        self._pieces = mesh.layout.layers(model.config)
+        self._schedules: dict[tuple[int, int, int], Schedule] = {}
         self.sums = self._zeros()
-        self.targets, self.aux_weight = 1.0, 0.0
-        for stage in config.stages.stages:
-            most, count = self._micro_batches(stage.batch)
-            if count > most and mesh.world.rank == 0:
-                log.warning(
-                    "stage %r: %d micro-batches a rank become %d, filled up with padding, because %d pipeline ranks of "
-                    "%d pieces each need them; a smaller run.micro_batch or a larger batch makes them useful",
-                    *(stage.name, most, count, mesh.layout.pipeline, mesh.layout.virtual),
-                )
+        self.parts: list[MicroBatch] = []
+        """The micro-batches under way, all of one shape."""
+        self._given: list[MicroBatch] = []
 
-    def train(self, batch: Batch, targets: float, samples: int) -> Sums:
-        """Forwards and backwards over `batch`, this rank's share of a global batch; gradients are added up."""
-        self.sums, self.targets = self._zeros(), targets
-        # a sample of padding has a balance loss of 0, and the mean is over all samples of a micro-batch
-        self.aux_weight = self.config.run.micro_batch / samples
-        self._run(batch, samples, backward=True)
+    def train(self, parts: Sequence[MicroBatch]) -> Sums:
+        """Forwards and backwards over this rank's micro-batches of a global batch; gradients are added up."""
+        self._run(parts, backward=True)
         return self.sums
 
     @torch.no_grad()
-    def evaluate(self, batch: Batch, samples: int) -> Tensor:
-        """Cross-entropy summed over the targets of `batch`, this rank's share of `samples`, as `Sums.nll`."""
-        self.sums = self._zeros()
-        self._run(batch, samples, backward=False)
-        return self.sums.nll
+    def evaluate(self, parts: Sequence[MicroBatch]) -> Sums:
+        """Losses and measures of this rank's micro-batches."""
+        self._run(parts, backward=False)
+        return self.sums
 
-    def _run(self, batch: Batch, samples: int, backward: bool) -> None:
-        count = self._micro_batches(samples)[1]
-        more = count * self.config.run.micro_batch - len(batch.tokens_BS)
-        tokens_BS = self._filled(batch.tokens_BS, more, 0)
-        inputs: dict[str, Any] = {"tokens_BS": tokens_BS}
-        if self.config.separate_documents or more:
-            ids_BS = batch.document_ids_BS if self.config.separate_documents else torch.zeros_like(batch.tokens_BS)
-            inputs["documents_BS"] = self._filled(ids_BS, more, PADDING)
-        schedule = self._schedule(count, tokens_BS.shape[1])
+    def _run(self, parts: Sequence[MicroBatch], backward: bool) -> None:
+        count = self.mesh.layout.micro_batches(most_of(len(parts), self.mesh, self.device))
+        self.sums, self._given = self._zeros(), filled_up(parts, count)
+        rows, length = (max(part.tokens_BS.shape[at] for part in self._given) for at in (0, 1))
+        self.parts = [_of_shape(part, rows, length) for part in self._given]
+        schedule = self._schedule(count, rows, length)
+        number_B = torch.arange(count).repeat_interleave(rows)
+        tokens_BS = torch.cat([part.tokens_BS for part in self.parts]).to(self.device)
         first = (tokens_BS,) if self.mesh.pipeline.rank == 0 else ()
-        targets_BS = self._filled(batch.targets_BS, more, IGNORED)
+        step = schedule.step if backward else schedule.eval
         try:
-            (schedule.step if backward else schedule.eval)(*first, target=targets_BS, return_outputs=False, **inputs)
+            step(*first, target=number_B, return_outputs=False, number_B=number_B)
         except RuntimeError as error:
             if error.__cause__ is not None:  # what a piece raised; torch adds its inputs
                 raise error.__cause__ from None
@@ -190,20 +180,12 @@ class PipelineEngine(Engine):
                 raise lost(error) from error
             raise
 
-    def _micro_batches(self, samples: int) -> tuple[int, int]:
-        """Those of the largest share of `samples`, and as many as all ranks run."""
-        most = math.ceil(math.ceil(samples / self.mesh.data.size) / self.config.run.micro_batch)
-        return most, self.mesh.layout.micro_batches(most)
-
-    def _filled(self, values_BS: Tensor, more: int, value: int) -> Tensor:
-        return F.pad(values_BS, (0, 0, 0, more), value=value).to(self.device)
-
-    def _schedule(self, count: int, length: int) -> Schedule:
-        """The schedule of so many micro-batches of rows of `length` tokens."""
-        if (count, length) in self._schedules:
-            return self._schedules[count, length]
+    def _schedule(self, count: int, rows: int, length: int) -> Schedule:
+        """The schedule of so many micro-batches of `rows` of `length` tokens."""
+        if (count, rows, length) in self._schedules:
+            return self._schedules[count, rows, length]
         # shapes told beforehand: torch would else find them by a forward on what memory holds, and send them pickled
-        shape = (self.config.run.micro_batch, length, self.config.model.hidden_size)
+        shape = (rows, length, self.model.config.hidden_size)
         dtype = next(self.model.parameters()).dtype
         x_BSD = torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
         tokens_BS = torch.empty(shape[:2], dtype=torch.int64, device="meta")
@@ -225,12 +207,34 @@ class PipelineEngine(Engine):
             made: Schedule = Schedule1F1B(stages[0], count, loss_fn=self._loss, scale_grads=False)
         else:
             made = ScheduleInterleaved1F1B([*stages], count, loss_fn=self._loss, scale_grads=False)
-        self._schedules[count, length] = made
+        self._schedules[count, rows, length] = made
         return made
 
-    def _loss(self, hidden_BSD: Tensor, targets_BS: Tensor) -> Tensor:
-        """A micro-batch's share of the mean cross-entropy, on the rank that holds the head."""
+    def _loss(self, hidden_BSD: Tensor, number_B: Tensor) -> Tensor:
+        """A micro-batch's share of the loss, on the rank that holds the head."""
+        part = self._given[int(number_B[0])]
+        rows, length = part.tokens_BS.shape
         with self.precision():
-            nll = self.model.loss(hidden_BSD, targets_BS, IGNORED, reduction="sum")
-        self.sums.nll += nll.detach().double()
-        return nll / self.targets
+            loss, measures = part.loss(self.model, hidden_BSD[:rows, :length])
+        self.sums.add(loss, measures)
+        return loss
+
+
+def _of_shape(part: MicroBatch, rows: int, length: int) -> MicroBatch:
+    """`part` filled up with padding: a pipeline's buffers have one shape for all micro-batches of an update."""
+    have, width = part.tokens_BS.shape
+    if (have, width) == (rows, length):
+        return part
+
+    def filled(values_BS: Tensor, value: int) -> Tensor:
+        return F.pad(values_BS, (0, length - width, 0, rows - have), value=value)
+
+    ids_BS, positions_BS = part.document_ids_BS, part.positions_BS
+    ids_BS = torch.zeros_like(part.tokens_BS, dtype=torch.int32) if ids_BS is None else ids_BS
+    return replace(
+        part,
+        tokens_BS=filled(part.tokens_BS, 0),
+        document_ids_BS=filled(ids_BS, PADDING),
+        positions_BS=None if positions_BS is None else filled(positions_BS, 0),
+        aux_weight=part.aux_weight * rows / have,  # a row of padding has a balance loss of 0, and the mean is over all
+    )

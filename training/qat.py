@@ -13,11 +13,10 @@ Shapes: N trained positions, V vocabulary.
 
 from __future__ import annotations
 
-import logging
 import math
 import statistics
 import sys
-import time
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,146 +24,149 @@ from torch import Tensor
 
 from model.quantize import QuantizationError, as_served, fake_quantize_experts
 from model.transformer import Transformer
-from training.inputs import device_of, load_chat, load_model, load_splits
-from training.job import Job, JobError
-from training.muonclip import MuonClip
-from training.packing import IGNORED, Packed
+from training.engine import Engine, Loss, Measures
+from training.job import JobError
+from training.mesh import Mesh
+from training.packing import IGNORED, Packed, Rows
+from training.posttraining import PostTraining
 from training.qat_config import QatConfig
 from training.rl.config import RewardConfig
-from training.rl.rollout import Evaluation, evaluate, first_of_each, interval
-from training.run import Run, main, update
-
-log = logging.getLogger(__name__)
+from training.rl.rollout import Evaluation, interval
+from training.trainer import Trainer, main
 
 VALIDATION_BATCHES = 4  # of `rows` rows each, for the held-out loss
 
 
-class Quantising:
-    """One QAT run."""
+class Quantising(PostTraining):
+    """The RL model's own distributions, with INT4 experts in the forward."""
 
-    def __init__(self, job: Job) -> None:
-        self.config = config = job.configured(QatConfig)
-        self.device = device_of(job)
-        self.chat = load_chat(job.input("tokenizer"))
-        train, heldout = load_splits(job.input("dialogues"))
-        self.problems = first_of_each(heldout.problems, config.evaluate_prompts)
-        self.teacher = load_model(job.input("rl")).to(self.device).eval().requires_grad_(False)
-        self.model = load_model(job.input("rl")).to(self.device)
-        fake_quantize_experts(self.model)
-        pad = self.model.config.pad_token_id
-        self.packed = Packed(train.examples, config.sequence_length, config.rows, config.seed, pad)
-        self.heldout = Packed(heldout.examples, config.sequence_length, config.rows, 0, pad)
-        self.optimizer = MuonClip.for_model(self.model, config.optimizer)
-        self.run = Run(job, config, self.model, self.optimizer, "updates", config.updates)
-        self.began = time.monotonic()
+    settings, source = QatConfig, "rl"
+    measures = ("dialogue_loss", "divergence")
 
-    def fit(self) -> None:
-        """Measure, train, measure, and write `final/`."""
-        run, config = self.run, self.config
-        if not run.state:
-            run.state = {
-                "tokens": 0,
-                "trained": 0,
-                "bf16": self._measure(as_served(self.teacher, int4=False), "bf16"),
-                "rounded": self._measure(as_served(self.teacher, int4=True), "rounded"),
-            }
-            run.save()
-        while run.step < config.updates:
-            run.pause_if_asked()
-            began = time.monotonic()
-            values, tokens, trained = self._update()
-            run.step += 1
-            run.state["tokens"] += tokens
-            run.state["trained"] += trained
-            timing = {"seconds": time.monotonic() - began}
-            run.metrics.write("update", run.step, tokens=run.state["tokens"], **values, timing=timing)
-            run.tell(f"loss {values['loss']:.4f}")
-            if run.step % config.checkpoint_every == 0:
-                run.save()
-        trained_model = self._measure(as_served(self.model, int4=True), "qat")
-        run.finish(self._summary(trained_model))
+    def __init__(self, trainer: Trainer) -> None:
+        """Refuses rows that are longer than the model's window."""
+        super().__init__(trainer)
+        config = self.config
+        self.require_window("qat", config.sequence_length)
+        self.steps = config.updates
+        pad = self.model.pad_token_id
+        self.packed = Packed(self.train.examples, config.sequence_length, config.rows, config.seed, pad)
+        self.validation = Packed(self.heldout.examples, config.sequence_length, config.rows, 0, pad)
 
-    def _update(self) -> tuple[dict[str, float], int, int]:
-        """One update: its metrics, the tokens read and the tokens trained."""
-        lr = learning_rate(self.config, self.run.step)
-        batch = self.packed.batch(self.run.step)
-        parts: dict[str, float] = {}
+    def fill(self, model: Transformer) -> None:
+        """Raises `JobError` where the experts' widths do not divide by 32."""
+        super().fill(model)
+        try:
+            fake_quantize_experts(model)
+        except QuantizationError as error:
+            raise JobError(str(error)) from error
 
-        def forward() -> tuple[Tensor, Tensor | None]:
-            loss, max_logits_LH, measured = self._loss(batch)
-            parts.update(measured)
-            return loss, max_logits_LH
+    def begin(self) -> None:
+        """The teacher beside the model: the same weights, never rounded."""
+        self.teacher = self.trainer.network().eval().requires_grad_(False)
+        super().fill(self.teacher)
+        self.teaching = self.trainer.engine_of(self.teacher)
+        self.counts = {"tokens": 0, "trained": 0}
 
-        values = update(self.model, self.optimizer, lr, self.config.gradient_clip, [forward])
-        read, trained = int((batch[2] >= 0).sum()), int((batch[1] != IGNORED).sum())
-        return {"learning_rate": lr, **values, **parts}, read, trained
+    # ----------------------------------------------------------------------------------------------------- a step
 
-    def _loss(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None, dict[str, float]]:
-        """Loss over a batch's trained positions, the heads' maxima, and the parts of the loss as numbers."""
-        weight = self.config.distillation
-        tokens_BS, targets_BS, documents_BS, positions_BS = (tensor.to(self.device) for tensor in batch)
-        trained_BS = targets_BS != IGNORED
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16"):
-            places = {"positions_BS": positions_BS, "document_ids_BS": documents_BS}
-            output = self.model(tokens_BS, **places, max_logits=True)
-            logits_NV = self.model.logits(output.hidden_BSD[trained_BS]).float()
-            nll = torch.nn.functional.cross_entropy(logits_NV, targets_BS[trained_BS])
-            loss, measured = nll + output.aux_loss, {"dialogue_loss": float(nll.detach())}
-            if weight > 0:
-                with torch.no_grad():
-                    hidden_BSD = self.teacher(tokens_BS, **places).hidden_BSD
-                    teacher_NV = self.teacher.logits(hidden_BSD[trained_BS]).float()
-                divergence = kl_divergence(teacher_NV, logits_NV)
-                # the teacher's routing is part of what is kept: distillation leaves the balance loss out
-                loss = (1 - weight) * loss + weight * divergence
-                measured["divergence"] = float(divergence.detach())
-        return loss, output.max_logits_LH, measured
+    def step(self, number: int) -> str:
+        """One update."""
+        trainer, config = self.trainer, self.config
+        weight = 1 - config.distillation  # of the next token; the teacher's routing is part of what distillation keeps
+        rows = self.packed.batches(number - 1, trainer.mesh.data.share(config.rows), config.run.micro_batch)
+        read, trained = trainer.total(sum(each.read for each in rows), sum(each.trained for each in rows))
+        taught = self._taught(self.teaching, rows) if config.distillation else [None] * len(rows)
+        parts = [
+            each.micro_batch(
+                distilled(each.targets_BS, trained, config.distillation, self.teacher, states),
+                weight * len(each.tokens_BS) / config.rows,
+            )
+            for each, states in zip(rows, taught, strict=True)
+        ]
+        totals, values = trainer.update(parts, learning_rate(config, number - 1))
+        if not config.distillation:
+            del values["divergence"]
+        self.counts["tokens"] += int(read)
+        self.counts["trained"] += int(trained)
+        self.record(number, {"tokens": self.counts["tokens"]} | values, int(read), config.sequence_length)
+        return f"loss {totals.loss:.4f}"
 
-    def _measure(self, model: Transformer, name: str) -> dict[str, Any]:
+    @staticmethod
+    def _taught(teaching: Engine, rows: list[Rows]) -> list[list[Tensor]]:
+        """For each micro-batch the teacher's hidden states at trained positions, where this rank holds the head."""
+        states: list[list[Tensor]] = [[] for _ in rows]
+
+        def keep(
+            to: list[Tensor], targets_BS: Tensor, model: Transformer, hidden_BSD: Tensor
+        ) -> tuple[Tensor, Measures]:
+            to.append(hidden_BSD[targets_BS.to(hidden_BSD.device) != IGNORED])
+            return hidden_BSD.new_zeros(()), {}
+
+        parts = [each.micro_batch(partial(keep, to, each.targets_BS)) for each, to in zip(rows, states, strict=True)]
+        teaching.evaluate(parts)
+        return states
+
+    # ------------------------------------------------------------------------------------------------- evaluation
+
+    def measure_first(self) -> bool:
+        """The RL model as it is released in bf16, and the same merely rounded."""
+        teacher = self.trainer.whole(self.teacher)
+        self.counts["bf16"] = self._measure(as_served(teacher, int4=False), teacher, "bf16")
+        self.counts["rounded"] = self._measure(as_served(teacher, int4=True), teacher, "rounded")
+        if not self.steps:
+            self.evaluate(0)
+        return True
+
+    def evaluates(self, number: int) -> bool:
+        return number == self.steps
+
+    milestone = evaluates
+
+    def evaluate(self, number: int) -> None:
+        """The result of training, in INT4."""
+        trainer = self.trainer
+        served = as_served(trainer.whole(trainer.model), int4=True)
+        self.counts["qat"] = self._measure(served, trainer.whole(self.teacher), "qat")
+
+    def _measure(self, model: Transformer, teacher: Transformer, name: str) -> dict[str, Any]:
         """Pass rates (of single problems, for pairing), held-out loss and divergence from the RL model."""
-        model = model.to(self.device)
-        config, run = self.config, self.run
-        found = evaluate(
-            model,
-            self.chat,
-            self.problems,
-            config.evaluate_samples,
-            f"qat/{config.seed}/evaluation",
-            RewardConfig(budget=config.budget),
-            config.dtype,
-        )
-        loss, divergence = self._heldout(model)
+        config, trainer, model = self.config, self.trainer, model.to(self.trainer.device)
+        rewards, seed = RewardConfig(budget=config.budget), f"qat/{config.seed}/evaluation"
+        found = self.pass_rates(model, config.evaluate_samples, seed, rewards)
+        loss, divergence = self._heldout(model, teacher)
         record = found.record()
-        run.metrics.write("evaluation", run.step, model=name, loss=loss, divergence=divergence, **record)
-        run.tell(f"{name}: pass rate {record['sampled']:.0%} sampled, {record['greedy']:.0%} greedy")
+        trainer.metrics.write("evaluation", trainer.done, model=name, loss=loss, divergence=divergence, **record)
+        note = f"{name}: pass rate {record['sampled']:.0%} sampled, {record['greedy']:.0%} greedy"
+        trainer.progress("running", note=note)
         rates = {"environments": found.environments, "sampled": found.sampled, "greedy": found.greedy}
         return {"loss": loss, "divergence": divergence, **rates}
 
-    @torch.no_grad()
-    def _heldout(self, model: Transformer) -> tuple[float, float]:
-        """Next-token loss and divergence from the RL model, nats, over the assistant's tokens of held-out dialogues."""
-        sums, count = torch.zeros(2, dtype=torch.float64), 0
-        for number in range(VALIDATION_BATCHES):
-            tokens_BS, targets_BS, documents_BS, positions_BS = (
-                tensor.to(self.device) for tensor in self.heldout.batch(number)
-            )
-            trained_BS = targets_BS != IGNORED
-            places = {"positions_BS": positions_BS, "document_ids_BS": documents_BS}
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16"):
-                logits_NV, teacher_NV = (
-                    network.logits(network(tokens_BS, **places).hidden_BSD[trained_BS]).float()
-                    for network in (model, self.teacher)
-                )
-            nll = torch.nn.functional.cross_entropy(logits_NV, targets_BS[trained_BS], reduction="sum")
-            sums += torch.stack([nll, kl_divergence(teacher_NV, logits_NV) * len(logits_NV)]).double().cpu()
-            count += len(logits_NV)
-        loss, divergence = (sums / count).tolist()
-        return loss, divergence
+    def _heldout(self, model: Transformer, teacher: Transformer) -> tuple[float, float]:
+        """Next-token loss and divergence from the RL model, nats, over the assistant's tokens of held-out dialogues;
+        both models are whole, and each rank takes rows of its own."""
+        trainer, config = self.trainer, self.config
+        share, size = trainer.world.share(config.rows), config.run.micro_batch
+        batches = [self.validation.batches(number, share, size) for number in range(VALIDATION_BATCHES)]
+        rows = [each for batch in batches for each in batch]
+        teaching, taking = (
+            Engine(each, Mesh(), trainer.device, config.dtype, trainer.watchdog.beat) for each in (teacher, model)
+        )
+        parts = [
+            each.micro_batch(distilled(each.targets_BS, 1.0, 1.0, teacher, states))
+            for each, states in zip(rows, self._taught(teaching, rows), strict=True)
+        ]
+        found = taking.evaluate(parts).measures
+        sums = torch.zeros(3, dtype=torch.float64, device=trainer.device)
+        sums[0] += sum(each.trained for each in rows)
+        for place, name in enumerate(self.measures, 1):
+            sums[place] += found.get(name, 0.0)
+        trained, loss, divergence = trainer.world.all_reduce(sums).tolist()
+        return loss / trained, divergence / trained
 
-    def _summary(self, trained: dict[str, Any]) -> dict[str, Any]:
-        """The stage's statistics."""
-        state, config = self.run.state, self.config
-        models = {"bf16": state["bf16"], "rounded": state["rounded"], "qat": trained}
+    def summary(self) -> dict[str, Any]:
+        counts, config = self.counts, self.config
+        models = {name: counts[name] for name in ("bf16", "rounded", "qat")}
         return {
             "updates": config.updates,
             "distillation": config.distillation,
@@ -173,22 +175,43 @@ class Quantising:
             "pass_rate": {name: statistics.fmean(found["sampled"]) for name, found in models.items()},
             "greedy_pass_rate": {name: statistics.fmean(found["greedy"]) for name, found in models.items()},
             "change_from_bf16": {name: paired(models["bf16"], models[name]) for name in ("rounded", "qat")},
-            "evaluation": {name: self._evaluation(found) for name, found in models.items()},
-            "tokens": state["tokens"],
-            "trained_tokens": state["trained"],
-            "seed": config.seed,
-            "seconds": round(time.monotonic() - self.began, 3),
+            "evaluation": {name: _evaluation(found) for name, found in models.items()},
+            "tokens": counts["tokens"],
+            "trained_tokens": counts["trained"],
+            **super().summary(),
         }
 
-    @staticmethod
-    def _evaluation(found: dict[str, Any]) -> dict[str, Any]:
-        return Evaluation(found["environments"], found["sampled"], found["greedy"], 1.0).record()
+
+def _evaluation(found: dict[str, Any]) -> dict[str, Any]:
+    return Evaluation(found["environments"], found["sampled"], found["greedy"], 1.0).record()
 
 
-def kl_divergence(teacher_NV: Tensor, student_NV: Tensor) -> Tensor:
-    """Mean KL(teacher || student) in nats over N positions, from logits; zero exactly where they agree."""
+def distilled(
+    targets_BS: Tensor, total: float, weight: float, teacher: Transformer, states: list[Tensor] | None
+) -> Loss:
+    """`weight` of the divergence from the teacher and the rest of the cross-entropy, over the trained targets as their
+    share of the mean over `total` of them. `states` is the one tensor of the teacher's hidden states there; None leaves
+    the divergence out."""
+
+    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+        targets = targets_BS.to(hidden_BSD.device)
+        trained_BS = targets != IGNORED
+        logits_NV = model.logits(hidden_BSD[trained_BS]).float()
+        nll = torch.nn.functional.cross_entropy(logits_NV, targets[trained_BS], reduction="sum") / total
+        if states is None:
+            return nll, {"dialogue_loss": nll}
+        with torch.no_grad():
+            teacher_NV = teacher.logits(states[0]).float()
+        divergence = divergences(teacher_NV, logits_NV).sum() / total
+        return (1 - weight) * nll + weight * divergence, {"dialogue_loss": nll, "divergence": divergence}
+
+    return loss
+
+
+def divergences(teacher_NV: Tensor, student_NV: Tensor) -> Tensor:
+    """KL(teacher || student) in nats at each of N positions, from logits; zero exactly where they agree."""
     teacher_NV = teacher_NV.log_softmax(-1)
-    return (teacher_NV.exp() * (teacher_NV - student_NV.log_softmax(-1))).sum(-1).mean()
+    return (teacher_NV.exp() * (teacher_NV - student_NV.log_softmax(-1))).sum(-1)
 
 
 def learning_rate(config: QatConfig, done: int) -> float:
@@ -207,13 +230,5 @@ def paired(before: dict[str, Any], after: dict[str, Any]) -> dict[str, list[floa
     }
 
 
-def run(job: Job) -> None:
-    """The job; JobError where the experts' widths do not divide by 32."""
-    try:
-        Quantising(job).fit()
-    except QuantizationError as error:
-        raise JobError(str(error)) from error
-
-
 if __name__ == "__main__":
-    sys.exit(main(run, "training.qat"))
+    sys.exit(main(Quantising, "training.qat"))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from model.config import Config
-from training.config import PosttrainMuonClipConfig
+from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 
 
 class QatConfig(Config):
     """INT4 in the forward of the routed experts, after RL (K2-Thinking: during post-training)."""
+
+    execution_fields: ClassVar[frozenset[str]] = frozenset({"run"})
 
     seed: int = Field(default=0, ge=0)
     """Decides the order of the dialogues and the samples of the evaluations."""
@@ -41,5 +45,5 @@ class QatConfig(Config):
     """Samples for each of them at temperature 1."""
     budget: int = Field(default=48, ge=1)
     """Tokens of a reply in evaluations; what runs over counts as wrong."""
-    checkpoint_every: int = Field(default=10, ge=1)
-    """Updates between checkpoints."""
+    run: TuningRunConfig = Field(default_factory=TuningRunConfig)
+    """How it runs; its micro-batches are rows."""

@@ -12,150 +12,135 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
+from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from training.inputs import device_of, load_chat, load_model, load_splits
-from training.job import Job, JobError
-from training.muonclip import MuonClip
+from model.transformer import Transformer
+from training.engine import Loss, Measures
 from training.packing import IGNORED, Packed
+from training.posttraining import PostTraining
 from training.rl.config import RewardConfig
-from training.rl.rollout import evaluate, first_of_each
-from training.run import Run, main, update
 from training.sft_config import SftConfig
+from training.trainer import Trainer, main
 
 log = logging.getLogger(__name__)
 
 
-class Tuning:
-    """One SFT run."""
+class Tuning(PostTraining):
+    """The assistant's next token, until the pass rate is in the band."""
 
-    def __init__(self, job: Job) -> None:
-        self.config = job.configured(SftConfig)
-        self.chat = load_chat(job.input("tokenizer"))
-        train, heldout = load_splits(job.input("dialogues"))
-        self.problems = first_of_each(heldout.problems, self.config.evaluate_prompts)
-        self.device = device_of(job)
-        self.model = load_model(job.input("base")).to(self.device)
-        window = self.model.config.max_position_embeddings
-        if self.config.sequence_length > window:
-            raise JobError(
-                f"sft.sequence_length = {self.config.sequence_length}: the base model's window is {window} tokens; "
-                "pack shorter rows, and lower dialogues.max_tokens with them"
-            )
-        pad = self.model.config.pad_token_id
-        self.packed = Packed(train.examples, self.config.sequence_length, self.config.rows, self.config.seed, pad)
-        self.optimizer = MuonClip.for_model(self.model, self.config.optimizer)
-        self.run = Run(job, self.config, self.model, self.optimizer, "updates", self.config.max_updates)
-        self.began = time.monotonic()
+    settings, source = SftConfig, "base"
 
-    def fit(self) -> None:
-        """Train until the band or the last update, and write `final/`."""
-        config, run = self.config, self.run
-        if not run.state:
-            run.state = {"every": config.evaluate_every, "evaluated": 0, "tokens": 0, "trained": 0}
-            run.save()
-        state = run.state
-        while True:
-            if state["evaluated"] < run.step and (run.step % state["every"] == 0 or run.step == config.max_updates):
-                verdict = self._judge(state)
-                if verdict is not None:
-                    run.finish(self._summary(verdict))
-                    return
-                state = run.state  # of an earlier step, where the run went back
-            run.pause_if_asked()
-            began = time.monotonic()
-            values, tokens, trained = self._update()
-            run.step += 1
-            state["tokens"] += tokens
-            state["trained"] += trained
-            timing = {"seconds": time.monotonic() - began}
-            run.metrics.write(
-                "update", run.step, tokens=state["tokens"], trained=state["trained"], **values, timing=timing
-            )
-            run.tell(f"loss {values['loss']:.3f}")
+    def __init__(self, trainer: Trainer) -> None:
+        """Refuses rows that are longer than the base model's window."""
+        super().__init__(trainer)
+        config = self.config
+        self.require_window("sft", config.sequence_length)
+        self.steps = config.max_updates
+        pad = self.model.pad_token_id
+        self.packed = Packed(self.train.examples, config.sequence_length, config.rows, config.seed, pad)
 
-    def _judge(self, state: dict[str, Any]) -> str | None:
-        """Evaluate; why the run ends here, or None where it goes on (perhaps from an earlier step)."""
-        config, run = self.config, self.run
+    def begin(self) -> None:
+        self.counts = {"every": self.config.evaluate_every, "evaluated": 0, "tokens": 0, "trained": 0, "stopped": None}
+
+    # ----------------------------------------------------------------------------------------------------- a step
+
+    def step(self, number: int) -> str:
+        """One update."""
+        trainer, config = self.trainer, self.config
+        rows = self.packed.batches(number - 1, trainer.mesh.data.share(config.rows), config.run.micro_batch)
+        read, trained = trainer.total(sum(each.read for each in rows), sum(each.trained for each in rows))
+        parts = [each.micro_batch(nll(each.targets_BS, trained), len(each.tokens_BS) / config.rows) for each in rows]
+        totals, values = trainer.update(parts, config.learning_rate * min(1.0, number / max(1, config.warmup)))
+        self.counts["tokens"] += int(read)
+        self.counts["trained"] += int(trained)
+        counted = {name: self.counts[name] for name in ("tokens", "trained")}
+        self.record(number, counted | values, int(read), config.sequence_length)
+        return f"loss {totals.loss:.3f}"
+
+    # ------------------------------------------------------------------------------------------------- evaluation
+
+    def evaluates(self, number: int) -> bool:
+        return number % self.counts["every"] == 0 or number == self.steps
+
+    milestone = evaluates
+
+    def evaluate(self, number: int) -> None:
+        """Hold the pass rate against the band: it ends the run, sends it back to look closer, or lets it go on."""
+        config, trainer, counts = self.config, self.trainer, self.counts
         rewards = RewardConfig(budget=config.budget, budgets=config.budgets)
-        seed = f"sft/{config.seed}/evaluation"
-        samples, dtype = config.evaluate_samples, config.dtype
-        found = evaluate(self.model, self.chat, self.problems, samples, seed, rewards, dtype)
+        found = self.pass_rates(
+            trainer.whole(trainer.model), config.evaluate_samples, f"sft/{config.seed}/evaluation", rewards
+        )
         rate = found.of(config.gate).record()
         low, high = config.band
-        earlier = state["evaluated"]
-        if rate["sampled"] > high and state["every"] > 1:
-            log.info("pass rate %.2f at update %d: over the band, going back to %d", rate["sampled"], run.step, earlier)
-            run.back_to(earlier)
-            run.state["every"] = max(1, state["every"] // 4)
-            run.save()
-            return None
-        run.metrics.write("evaluation", run.step, gate=rate, **found.record())
-        state["evaluated"] = run.step
-        state["last"] = {"gate": rate, **found.record()}
-        run.tell(f"pass rate {rate['sampled']:.0%} sampled, {rate['greedy']:.0%} greedy")
-        if rate["sampled"] > high:
-            return "over"
+        if rate["sampled"] > high and counts["every"] > 1:
+            self._look_closer(rate["sampled"], number)
+            return
+        trainer.metrics.write("evaluation", number, gate=rate, **found.record())
+        counts["evaluated"], counts["last"] = number, {"gate": rate, **found.record()}
+        log.info("pass rate %.0f%% sampled, %.0f%% greedy", 100 * rate["sampled"], 100 * rate["greedy"])
         if rate["sampled"] >= low:
-            return "band"
-        if run.step >= config.max_updates:
+            counts["stopped"] = "over" if rate["sampled"] > high else "band"
+        elif number >= self.steps:
             log.warning("the pass rate is %.2f after the last update: it never reached the band", rate["sampled"])
-            return "budget"
-        run.save()
-        return None
+            counts["stopped"] = "budget"
 
-    def _update(self) -> tuple[dict[str, float], int, int]:
-        """One update: its metrics, the tokens read and the tokens trained."""
-        config = self.config
-        lr = config.learning_rate * min(1.0, (self.run.step + 1) / max(1, config.warmup))
-        tokens_BS, targets_BS, documents_BS, positions_BS = (
-            tensor.to(self.device) for tensor in self.packed.batch(self.run.step)
-        )
-        trained_BS = targets_BS != IGNORED
+    def _look_closer(self, rate: float, number: int) -> None:
+        """Go on from the evaluation before this one, with a quarter of the updates between two."""
+        trainer, earlier = self.trainer, self.counts["evaluated"]
+        log.info("pass rate %.2f at update %d: over the band, going back to %d", rate, number, earlier)
+        trainer.go_back(earlier)
+        self.counts["every"] = max(1, self.counts["every"] // 4)
+        trainer.checkpoint()
+        trainer.forget_later()
 
-        def forward() -> tuple[Tensor, Tensor | None]:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
-                output = self.model(tokens_BS, positions_BS=positions_BS, document_ids_BS=documents_BS, max_logits=True)
-                # Logits only where something is learned.
-                loss = self.model.loss(output.hidden_BSD[trained_BS][None], targets_BS[trained_BS][None])
-            return loss + output.aux_loss, output.max_logits_LH
+    def measure_first(self) -> bool:
+        return True  # the start is what the first evaluation may go back to
 
-        values = update(self.model, self.optimizer, lr, config.gradient_clip, [forward])
-        read = int((documents_BS >= 0).sum())
-        return {"learning_rate": lr, **values}, read, int(trained_BS.sum())
+    @property
+    def finished(self) -> bool:
+        return self.counts["stopped"] is not None
 
-    def _summary(self, verdict: str) -> dict[str, Any]:
-        """The stage's statistics."""
-        state = self.run.state
+    @property
+    def needed(self) -> Collection[int]:
+        return {self.counts["evaluated"]}
+
+    def summary(self) -> dict[str, Any]:
+        counts = self.counts
         reasons = {
             "band": "the sampled pass rate entered the band",
             "over": "the sampled pass rate was above the band at once",
             "budget": "the last update came before the band",
         }
         return {
-            "updates": self.run.step,
-            "stopped": verdict,
-            "stopped_because": reasons[verdict],
+            "updates": self.trainer.done,
+            "stopped": counts["stopped"],
+            "stopped_because": reasons[counts["stopped"]],
             "band": list(self.config.band),
-            "pass_rate": state["last"]["gate"]["sampled"],
-            "greedy_pass_rate": state["last"]["gate"]["greedy"],
-            "evaluation": state["last"],
-            "tokens": state["tokens"],
-            "trained_tokens": state["trained"],
-            "dialogues": len(self.packed.examples),
-            "seed": self.config.seed,
-            "seconds": round(time.monotonic() - self.began, 3),
+            "pass_rate": counts["last"]["gate"]["sampled"],
+            "greedy_pass_rate": counts["last"]["gate"]["greedy"],
+            "evaluation": counts["last"],
+            "tokens": counts["tokens"],
+            "trained_tokens": counts["trained"],
+            "dialogues": len(self.train.examples),
+            **super().summary(),
         }
 
 
-def run(job: Job) -> None:
-    """The job."""
-    Tuning(job).fit()
+def nll(targets_BS: Tensor, total: float) -> Loss:
+    """Cross-entropy of the trained targets as their share of the mean over `total` of them; logits are made only where
+    something is learned."""
+
+    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+        targets = targets_BS.to(hidden_BSD.device)
+        trained_BS = targets != IGNORED
+        return model.loss(hidden_BSD[trained_BS][None], targets[trained_BS][None], reduction="sum") / total, {}
+
+    return loss
 
 
 if __name__ == "__main__":
-    sys.exit(main(run, "training.sft"))
+    sys.exit(main(Tuning, "training.sft"))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from model.config import Config
-from training.config import MuonClipConfig
+from training.config import MuonClipConfig, TuningRunConfig
 from training.precision import Precision
 
 
 class SftConfig(Config):
     """Supervised fine-tuning on dialogues, stopped where reinforcement learning still has something to win."""
+
+    execution_fields: ClassVar[frozenset[str]] = frozenset({"run"})
 
     seed: int = Field(default=0, ge=0)
     """Decides the order of the dialogues and the samples of the evaluations."""
@@ -47,6 +49,8 @@ class SftConfig(Config):
     """Tokens of a reply in evaluations; what runs over counts as wrong."""
     budgets: dict[str, int] = Field(default_factory=dict)
     """Budgets of single environments, where they differ."""
+    run: TuningRunConfig = Field(default_factory=TuningRunConfig)
+    """How it runs; its micro-batches are rows."""
 
     @model_validator(mode="after")
     def _band(self) -> Self:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 
 from training.cache import ShardError
-from training.config import RunConfig
+from training.config import PretrainRunConfig
 from training.loader import Batch, Loader
 from training.parallel import World
 from training.shards import BadShard
 
 
-def read(loader: Loader, share: range, world: World, first: int, run: RunConfig) -> tuple[Batch, dict[str, str]]:
+def read(
+    loader: Loader, share: range, world: World, first: int, run: PretrainRunConfig
+) -> tuple[Batch, dict[str, str]]:
     """This rank's share of the samples from `first` on, and why which shards are skipped from there on.
 
     Whatever bad shard some rank of the whole `world` meets, all skip, and all read again: the samples that took the

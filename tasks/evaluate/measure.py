@@ -28,8 +28,7 @@ from training.rl.config import RewardConfig
 from training.rl.environments import Problem
 from training.rl.rewards import same, schema_error
 from training.rl.rollout import GREEDY, roll_out
-from training.rl.sampling import sample
-from training.run import seeded
+from training.rl.sampling import sample, seeded
 from training.shards import TokenShards
 
 BATCH = 8  # windows of one forward of the held-out loss

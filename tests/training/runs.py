@@ -16,8 +16,10 @@ from torch import Tensor
 
 from training import checkpoint
 from training.config import PretrainConfig
+from training.job import Job
 from training.mesh import Mesh
-from training.pretrain import Trainer
+from training.pretrain import NextToken
+from training.trainer import Trainer
 from training.watchdog import Watchdog
 
 VOCABULARY, END = 64, 1
@@ -72,8 +74,15 @@ def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: 
 
 def trainer_of(values: dict[str, Any], mesh: Mesh | None = None, watchdog: Watchdog | None = None) -> Trainer:
     """A job in this process, as one rank of `mesh`."""
-    config, work = PretrainConfig.model_validate(values["config"]), Path(values["work"])
-    return Trainer(config, values["inputs"]["tokens"], work, mesh or Mesh(), torch.device("cpu"), watchdog=watchdog)
+    config = PretrainConfig.model_validate(values["config"])
+    job = Job(values["config"], values["inputs"], Path(values["work"]), values["threads"])
+    return Trainer(NextToken, config, job, mesh or Mesh(), torch.device("cpu"), watchdog=watchdog)
+
+
+def next_token(trainer: Trainer) -> NextToken:
+    """The objective of a pretraining run."""
+    assert isinstance(trainer.objective, NextToken)
+    return trainer.objective
 
 
 def start(

@@ -32,9 +32,10 @@ from training.loader import Batch
 from training.mesh import Mesh, arrange
 from training.parallel import World
 from training.pipeline import PipelineEngine
-from training.pretrain import Trainer
+from training.pretrain import next_token
 from training.replicas import Replicas
 from training.samples import IGNORED
+from training.trainer import Trainer
 
 STAGES = [
     {"name": "constant", "updates": 8, "sequence_length": 32, "batch": 7, "rate": {"start": 0.005, "end": 0.005}},
@@ -94,19 +95,21 @@ def compare(
     def beat(what: str) -> None:
         received.append(buffers(engine))
 
-    engine = PipelineEngine(cut, config, mesh, DEVICE, beat)
-    alone = Engine(whole, config, Mesh(), DEVICE, lambda what: None)
+    engine = PipelineEngine(cut, mesh, DEVICE, config.dtype, beat)
+    alone = Engine(whole, Mesh(), DEVICE, config.dtype, lambda what: None)
     for model in (cut, whole):
         if yarn:
             model.set_yarn(YarnConfig(factor=yarn, original_max_position_embeddings=32), int(32 * yarn))
     close = {"float32": {"rtol": 1e-4, "atol": 1e-6}, "bfloat16": {"rtol": 0.05, "atol": 2e-3}}[config.dtype]
+    how = config.run.micro_batch, config.separate_documents
     dense, held = config.model.first_k_dense_replace, torch.tensor(engine.layers)
     for scale in range(1, rounds + 1):
         batch, mine = batch_of(samples, length), batch_of(samples, length, mesh.data.share(samples))
         targets = scale * float((batch.targets_BS != IGNORED).sum())
         for model in (cut, whole):
             model.zero_grad()
-        sums, want = engine.train(mine, targets, samples), alone.train(batch, targets, samples)
+        sums = engine.train(next_token(mine, targets, samples, *how))
+        want = alone.train(next_token(batch, targets, samples, *how))
         replicas.reduce_gradients()
         expected = {name: parameter.grad for name, parameter in whole.named_parameters()}
         for name, parameter in cut.named_parameters():
@@ -118,14 +121,15 @@ def compare(
             float(norm), rel=0.02 if config.dtype == "bfloat16" else 1e-5
         )
         if config.dtype == "float32":
-            for have, expected in ((sums.nll, want.nll), (sums.aux_loss, want.aux_loss)):
+            for have, expected in ((sums.loss, want.loss), (sums.aux_loss, want.aux_loss)):
                 torch.testing.assert_close(world.all_reduce(have.clone()), expected, rtol=1e-5, atol=1e-7)
             maxima_LH = mesh.data.all_reduce(sums.max_logits_LH.clone(), "max")
             torch.testing.assert_close(maxima_LH, want.max_logits_LH[held], rtol=1e-5, atol=1e-6)
             counts_LE = mesh.data.all_reduce(sums.expert_counts_LE.clone())
             assert torch.equal(counts_LE, want.expert_counts_LE[held[held >= dense] - dense])
-        nll = world.all_reduce(engine.evaluate(batch_of(3, length, mesh.data.share(3)), 3))
-        torch.testing.assert_close(nll, alone.evaluate(batch_of(3, length), 3), rtol=close["rtol"], atol=1e-6)
+        nll = world.all_reduce(engine.evaluate(next_token(batch_of(3, length, mesh.data.share(3)), 1.0, 3, *how)).loss)
+        expected = alone.evaluate(next_token(batch_of(3, length), 1.0, 3, *how)).loss
+        torch.testing.assert_close(nll, expected, rtol=close["rtol"], atol=1e-6)
     # what is received has memory while it is on its way, however many micro-batches there are
     assert max(received) <= 2 * layout.virtual - 1
     assert buffers(engine) == 0
@@ -287,9 +291,9 @@ def lose(layout: Layout, number: signal.Signals) -> Callable[[int], None]:
             if world.rank == 0 and next(beats) == 6 * layout.virtual + 4:
                 os.kill(os.getpid(), number)
 
-        engine = PipelineEngine(model, config, mesh, DEVICE, beat)
+        engine = PipelineEngine(model, mesh, DEVICE, config.dtype, beat)
         for _ in range(3):
-            engine.train(batch_of(12, 32), 1.0, 12)
+            engine.train(next_token(batch_of(12, 32), 1.0, 12, config.run.micro_batch))
 
     return work
 
@@ -321,7 +325,8 @@ def test_the_error_of_a_piece_is_told_as_it_is() -> None:
 
         with among(rank, 2, port, timeout=3) as world:
             model = Transformer(config.model, layers=layout.held(config.model, rank))
-            PipelineEngine(model, config, arrange(world, layout, 3), DEVICE, beat).train(batch_of(4, 32), 1.0, 4)
+            engine = PipelineEngine(model, arrange(world, layout, 3), DEVICE, config.dtype, beat)
+            engine.train(next_token(batch_of(4, 32), 1.0, 4, config.run.micro_batch))
 
     ended = outcomes(*start(2, work))
     assert ended[1] == "MemoryError: no room for the experts"

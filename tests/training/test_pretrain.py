@@ -23,6 +23,7 @@ from tests.training.runs import (
     assert_same,
     job,
     lines,
+    next_token,
     start,
     trainer_of,
     wait,
@@ -31,7 +32,8 @@ from training import checkpoint
 from training.cache import ShardError
 from training.config import PretrainConfig
 from training.order import OrderError
-from training.pretrain import Diverged, main
+from training.pretrain import NextToken
+from training.trainer import Diverged, main
 
 
 def test_a_run_learns_through_all_stages(undisturbed: Path) -> None:
@@ -69,7 +71,8 @@ def test_the_final_model_loads_and_repeats_the_last_evaluation(shards: Path, und
     assert model.config.max_position_embeddings == 128
     trainer = trainer_of(job(shards, undisturbed))
     trainer.engine.model = model
-    losses = trainer._evaluate(trainer.plan.stages[-1])
+    objective = next_token(trainer)
+    losses = objective.heldout_losses(objective.plan.stages[-1])
     evaluated = [record for record in lines(undisturbed) if record["event"] == "evaluation"][-1]
     assert losses == pytest.approx(evaluated["losses"], rel=1e-6)
 
@@ -115,7 +118,7 @@ def test_a_preempted_run_writes_a_checkpoint_and_says_so(shards: Path, undisturb
     assert process.wait(timeout=150) == 75
     progress = json.loads((tmp_path / "work" / "progress.json").read_text())
     assert progress["status"] == "preempted"
-    assert json.loads((tmp_path / "work" / "preempted.json").read_text()) == {"update": progress["done"]}
+    assert json.loads((tmp_path / "work" / "preempted.json").read_text()) == {"step": progress["done"]}
     assert (
         checkpoint.load_state(checkpoint.checkpoints(tmp_path / "work" / "checkpoints")[-1])["update"]
         == progress["done"]
@@ -190,14 +193,16 @@ def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> No
     tau = 0.01
     trainer = trainer_of(job(shards, tmp_path, dtype="float32", optimizer={"tau": tau}))
     assert all(group["lr"] == 0 for group in trainer.optimizer.param_groups)  # until the loop sets the stage's
-    update = trainer.plan.update(1)
-    batch = trainer.streams.loaders[0].batch(update.first_sample, update.stage.batch)
-    before = trainer._accumulate(update, batch).max_logits_LH
+    objective = next_token(trainer)
+    update = objective.plan.update(1)
+    batch = objective.streams.loaders[0].batch(update.first_sample, update.stage.batch)
+    parts = objective.parts(batch, update.stage.batch)
+    before = trainer.accumulate(parts).max_logits_LH
     trainer.optimizer.step(max_logits_LH=before)
     report = trainer.optimizer.last_report
     assert report is not None
     assert report.clipped_heads > 0
-    after = trainer._accumulate(update, batch).max_logits_LH
+    after = trainer.accumulate(parts).max_logits_LH
     expected = torch.where(before > tau, torch.tensor(tau), before)
     # below the first layer the residual stream has not changed; further up it has, by what attention now gives
     torch.testing.assert_close(after[0], expected[0], rtol=1e-4, atol=1e-7)
@@ -210,7 +215,7 @@ def test_a_checkpoint_of_another_run_is_refused(
 ) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps(job(shards, undisturbed, seed=1)))
-    assert main(["--config", str(path)]) == 1
+    assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
     assert "CheckpointError: " in (error := capsys.readouterr().err)
     assert "another configuration" in error
 
@@ -235,7 +240,7 @@ def test_a_job_that_cannot_run_says_why(
     values = job(shards, tmp_path / "work")
     (values if "inputs" in change else values["config"]).update(change)
     path.write_text(json.dumps(values))
-    assert main(["--config", str(path)]) == 1
+    assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -243,7 +248,7 @@ def test_a_file_that_is_no_job_says_so(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "job.json"
     for text, message in (("{", "is no job file"), ("{}", "lacks 'config'")):
         path.write_text(text)
-        assert main(["--config", str(path)]) == 1
+        assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
         assert message in capsys.readouterr().err
 
 
@@ -338,7 +343,7 @@ def test_packed_rows_and_limits_of_epochs_in_a_run(shards: Path, tmp_path: Path)
     packed = job(shards, tmp_path, stages=SHORT[1:], most_epochs={"*": 3})
     trainer = trainer_of(packed)
     assert trainer.run() == 0
-    assert trainer.streams.loaders[0].samples.kind == "best_fit"
+    assert next_token(trainer).streams.loaders[0].samples.kind == "best_fit"
     updates = [line for line in lines(tmp_path) if line["event"] == "update"]
     assert updates[-1]["loss"] < updates[0]["loss"]
     epochs = json.loads((tmp_path / "summary.json").read_text())["epochs"][0]

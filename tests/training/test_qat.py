@@ -16,13 +16,11 @@ from safetensors.torch import load_file
 from model.quantize import as_served
 from model.transformer import Transformer
 from tasks.agentic.config import DialoguesConfig, TaskConfig
-from tests.posttraining import dialogues_artifact, model_artifact, tiny_config, tokenizer_artifact, write_job
-from training import qat
-from training.config import PosttrainMuonClipConfig
-from training.job import Job
-from training.qat import kl_divergence, learning_rate
+from tests.posttraining import dialogues_artifact, go, model_artifact, tiny_config, tokenizer_artifact, write_job
+from training.config import PosttrainMuonClipConfig, TuningRunConfig
+from training.qat import Quantising, divergences, learning_rate
 from training.qat_config import QatConfig
-from training.run import Preempted, Run
+from training.trainer import DONE, PREEMPTED, Trainer
 
 SMALL = QatConfig(
     updates=6,
@@ -35,7 +33,7 @@ SMALL = QatConfig(
     evaluate_prompts=3,
     evaluate_samples=1,
     budget=6,
-    checkpoint_every=2,
+    run=TuningRunConfig(checkpoint_every=2),
 )
 
 
@@ -62,7 +60,7 @@ def config(**changes) -> dict:
 
 
 def start(folder: Path, inputs, **changes) -> dict:
-    qat.run(Job.read(write_job(folder, config(**changes), inputs)))
+    assert go(Quantising, write_job(folder, config(**changes), inputs)) == DONE
     return json.loads((folder / "summary.json").read_text())
 
 
@@ -79,9 +77,9 @@ def test_the_divergence_is_torchs_and_zero_where_nothing_changed():
     theirs = torch.nn.functional.kl_div(
         student.log_softmax(-1), teacher.log_softmax(-1), log_target=True, reduction="batchmean"
     )
-    assert torch.allclose(kl_divergence(teacher, student), theirs)
-    assert kl_divergence(teacher, teacher) == 0
-    assert kl_divergence(teacher + 7, teacher).abs() < 1e-6  # logits are defined up to a constant
+    assert torch.allclose(divergences(teacher, student).mean(), theirs)
+    assert not divergences(teacher, teacher).any()
+    assert divergences(teacher + 7, teacher).abs().max() < 1e-6  # logits are defined up to a constant
 
 
 def test_the_rate_rises_then_falls_to_a_tenth():
@@ -131,22 +129,22 @@ def test_with_no_distillation_the_dialogues_are_learned(inputs, tmp_path):
 
 def test_killed_anywhere_the_same_command_ends_with_the_same_bytes(inputs, tmp_path, monkeypatch):
     whole = start(tmp_path / "whole", inputs)
-    told = Run.tell
+    told = Trainer.progress
 
     class Killed(BaseException):
         pass
 
-    # in the first measurement, in the second, between updates, behind the last, in the last measurement
-    for moment in (1, 2, 5, 8, 9):
+    # in the first measurement, in the second, between updates, in the last measurement, behind it
+    for moment in (1, 2, 5, 9, 10):
         folder, left = tmp_path / f"killed-{moment}", [moment]
 
-        def tell(self, note, status="running", left=left):
+        def tell(self, status, left=left, **values):
             left[0] -= 1
             if left[0] == 0:
                 raise Killed
-            told(self, note, status)
+            told(self, status, **values)
 
-        monkeypatch.setattr(Run, "tell", tell)
+        monkeypatch.setattr(Trainer, "progress", tell)
         with pytest.raises(Killed):
             start(folder, inputs)
         monkeypatch.undo()
@@ -159,16 +157,15 @@ def test_killed_anywhere_the_same_command_ends_with_the_same_bytes(inputs, tmp_p
 
 def test_asked_to_stop_it_writes_a_checkpoint_and_goes_on_from_it(inputs, tmp_path, monkeypatch):
     whole = start(tmp_path / "whole", inputs, updates=3)
-    told = Run.tell
+    told = Trainer.progress
 
-    def tell(self, note, status="running"):
-        told(self, note, status)
-        if note.startswith("loss"):
+    def tell(self, status, **values):
+        told(self, status, **values)
+        if values.get("note", "").startswith("loss"):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Run, "tell", tell)
-    with pytest.raises(Preempted):
-        start(tmp_path / "asked", inputs, updates=3)
+    monkeypatch.setattr(Trainer, "progress", tell)
+    assert go(Quantising, write_job(tmp_path / "asked", config(updates=3), inputs)) == PREEMPTED
     monkeypatch.undo()
     assert (tmp_path / "asked" / "preempted.json").exists()
     assert {**start(tmp_path / "asked", inputs, updates=3), "seconds": 0} == {**whole, "seconds": 0}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.runs import assert_same, job, lines, start, trainer_of, wait
+from tests.training.runs import assert_same, job, lines, next_token, start, trainer_of, wait
 from training import checkpoint
-from training.pretrain import Diverged
 from training.spikes import Rollbacks
+from training.trainer import Diverged
 
 # every gradient norm a little above the median of the stage's last ones is a spike: ordinary noise makes some
 TOUCHY = {"window": 3, "least": 2, "gradient_deviations": 1e-6, "gradient_share": 0.02, "most_rollbacks": 50}
@@ -52,15 +52,15 @@ def test_a_spike_is_gone_round_and_recorded(shards: Path, rolled: Path) -> None:
     assert summary["rollbacks"] == last["rollbacks"] == rollbacks.records()
     updates = [line for line in lines(rolled) if line["event"] == "update"]
     assert [line["step"] for line in updates] == list(range(1, 13))
-    trainer = trainer_of(touchy(shards, rolled))
+    objective = next_token(trainer_of(touchy(shards, rolled)))
     for each in rollbacks.all:
         assert each.to < each.update
         assert each.to % 2 == 0
         assert each.reason.startswith("gradient norm ")
         assert all(f"norm {line['gradient_norm']:.4g} is above" not in each.reason for line in updates)
     for line in updates:
-        update = trainer.plan.update(line["step"])
-        first = trainer.streams.first_sample(update)
+        update = objective.plan.update(line["step"])
+        first = objective.streams.first_sample(update)
         out = {
             sample
             for each in rollbacks.all
@@ -69,9 +69,9 @@ def test_a_spike_is_gone_round_and_recorded(shards: Path, rolled: Path) -> None:
         }
         assert not out & set(range(first, first + update.stage.batch))
     for record, ends in zip(last["samples"], (8, 12), strict=True):
-        span = next(span for span in trainer.plan.spans if span.stage.name == record["stage"])
-        assert record["first"] == trainer.streams.first_sample(trainer.plan.update(span.first_update + 1))
-        assert record["end"] == trainer.streams.first_sample(trainer.plan.update(ends)) + span.stage.batch
+        span = next(span for span in objective.plan.spans if span.stage.name == record["stage"])
+        assert record["first"] == objective.streams.first_sample(objective.plan.update(span.first_update + 1))
+        assert record["end"] == objective.streams.first_sample(objective.plan.update(ends)) + span.stage.batch
     assert last["samples"][-1]["end"] > 4 * 4
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from model import storage
 from tests.posttraining import Cut, World, cut_after, finals, go, summary
-from training import run as runs
-from training import sft
 from training.checkpoint import verify
+from training.sft import Tuning
 from training.sft_config import SftConfig
+from training.trainer import DONE
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def world(tmp_path_factory) -> World:
 def tuned(world) -> Path:
     """An undisturbed run's folder."""
     job = world.sft("sft")
-    assert go(sft, job) == runs.DONE
+    assert go(Tuning, job) == DONE
     return job.parent
 
 
@@ -39,11 +39,11 @@ def test_sft_stops_in_the_band(tuned):
 @pytest.mark.parametrize("after", [4, 50])
 def test_a_killed_sft_run_ends_with_the_same_bytes(world, tuned, monkeypatch, after):
     job = world.sft(f"sft-cut-{after}")
-    cut_after(monkeypatch, sft, after)
+    cut_after(monkeypatch, after)
     with pytest.raises(Cut):
-        go(sft, job)
+        go(Tuning, job)
     monkeypatch.undo()
-    assert go(sft, job) == runs.DONE
+    assert go(Tuning, job) == DONE
     assert finals(job.parent) == finals(tuned)
 
 
@@ -51,7 +51,7 @@ def test_sft_goes_back_where_the_rate_jumps_over_the_band(world, tuned):
     """Evaluated too rarely, it finds the band with a finer step."""
     updates = summary(tuned)["updates"]
     job = world.sft("sft-jump", evaluate_every=160)
-    assert go(sft, job) == runs.DONE
+    assert go(Tuning, job) == DONE
     found = summary(job.parent)
     assert found["stopped"] == "band", found["stopped_because"]
     assert abs(found["updates"] - updates) < 60
@@ -61,7 +61,7 @@ def test_sft_goes_back_where_the_rate_jumps_over_the_band(world, tuned):
 
 def test_sft_that_never_learns_says_so(world, caplog):
     job = world.sft("sft-short", max_updates=2, evaluate_every=2)
-    assert go(sft, job) == runs.DONE
+    assert go(Tuning, job) == DONE
     assert summary(job.parent)["stopped"] == "budget"
     assert "never reached the band" in caplog.text
 

@@ -19,7 +19,7 @@ from flows.preset import load_preset
 from flows.request import Request
 from tests.training.runs import job, trainer_of
 from training.config import PretrainConfig
-from training.pretrain import DONE
+from training.trainer import DONE
 
 HOUSE = Path(__file__).resolve().parent.parent.parent
 PAGE = HOUSE / "docs" / "claims" / "muonclip.md"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.training.runs import MODEL, STAGES, assert_same, job, leaves, lines, start, trainer_of, wait
+from tests.training.runs import MODEL, STAGES, assert_same, job, leaves, lines, next_token, start, trainer_of, wait
 from training.config import PretrainConfig
-from training.pretrain import DONE
-from training.schedule import Update
+from training.trainer import DONE
 
 
 class Lost(Exception):
@@ -23,14 +21,14 @@ def test_a_run_on_bfloat16_weights_learns_and_resumes(shards: Path, tmp_path: Pa
     whole, stopped = (job(shards, tmp_path / name, weights="bfloat16") for name in ("whole", "stopped"))
     assert trainer_of(whole).run() == DONE
     first = trainer_of(stopped)
-    apply = first._update
+    step = first.objective.step
 
-    def until_lost(update: Update, *rest: Any) -> Any:
-        if update.number == 6:  # past the checkpoint of update 3
+    def until_lost(number: int) -> str:
+        if number == 6:  # past the checkpoint of update 3
             raise Lost
-        return apply(update, *rest)
+        return step(number)
 
-    first._update = until_lost  # type: ignore[method-assign]
+    first.objective.step = until_lost  # type: ignore[method-assign]
     with pytest.raises(Lost):
         first.run()
     assert trainer_of(stopped).run() == DONE
@@ -61,8 +59,9 @@ def test_two_ranks_with_half_of_the_experts_train_what_one_trains(shards: Path, 
 
 def test_gradients_of_bfloat16_weights_are_summed_in_float32(shards: Path, tmp_path: Path) -> None:
     trainer = trainer_of(job(shards, tmp_path / "work", weights="bfloat16"))
-    update = trainer.plan.update(1)
-    trainer._accumulate(update, trainer.streams.read(update)[0])
+    objective = next_token(trainer)
+    update = objective.plan.update(1)
+    trainer.accumulate(objective.parts(objective.streams.read(update)[0], update.stage.batch))
     gradients = [parameter.grad for parameter in trainer.model.parameters()]
     assert {gradient.dtype for gradient in gradients if gradient is not None} == {torch.float32}
     assert None not in gradients

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from model.config import Config
-from training.config import PosttrainMuonClipConfig
+from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 
 
@@ -28,8 +28,19 @@ class RewardConfig(Config):
         return self.budgets.get(environment, self.budget)
 
 
+class RlRunConfig(TuningRunConfig):
+    """How a job of reinforcement learning runs; its steps are iterations."""
+
+    micro_batch: int = Field(default=8, gt=0)
+    """Samples of pretraining tokens of one forward and backward on one rank."""
+    micro_tokens: int = Field(default=4096, ge=1)
+    """Most tokens of responses, their prompts included, of one forward and backward on one rank."""
+
+
 class RlConfig(Config):
     """Reinforcement learning with verifiable rewards and K2's objective."""
+
+    execution_fields: ClassVar[frozenset[str]] = frozenset({"run"})
 
     seed: int = Field(default=0, ge=0)
     """Decides the prompts, the samples and the auxiliary tokens of every iteration."""
@@ -71,8 +82,6 @@ class RlConfig(Config):
     """Precision of the forward and backward products, rollouts included; `auto`: what the device multiplies fast."""
     float32_head: bool = True
     """Logits in float32 where all else is bfloat16, whose logits between 16 and 32 are 0.125 apart."""
-    micro_tokens: int = Field(default=4096, ge=1)
-    """Most tokens of one forward and backward."""
     agreement: float = Field(default=0.05, gt=0)
     """Largest mean difference, in nats per token, between the generator's log-probabilities and the trainer's."""
     evaluate_prompts: int = Field(default=100, ge=1)
@@ -81,8 +90,8 @@ class RlConfig(Config):
     """Samples for each of them at temperature 1."""
     evaluate_every: int = Field(default=0, ge=0)
     """Iterations between evaluations of the curve (one sample a prompt); 0 leaves them out."""
-    checkpoint_every: int = Field(default=1, ge=1)
-    """Iterations between checkpoints."""
+    run: RlRunConfig = Field(default_factory=RlRunConfig)
+    """How it runs."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

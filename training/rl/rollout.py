@@ -1,24 +1,24 @@
 """Rollouts: responses of a policy to problems, as token ids with their log-probabilities, judged and priced.
 
 Token ids are kept from end to end: a response is trained on as it was sampled, never tokenised again. Every response
-has a seed of its own, so that no draw depends on how the batch was cut.
+has a seed of its own, so that no draw depends on how the batch was cut, nor on how many ranks share it.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from model.chat import Chat
 from model.transformer import Transformer
+from training.parallel import World
 from training.rl.config import RewardConfig
 from training.rl.environments import Problem, scores
 from training.rl.rewards import group_rewards
-from training.rl.sampling import Response, sample
-from training.run import seeded
+from training.rl.sampling import Response, sample, seeded
 
 GREEDY = 0.0
 
@@ -49,26 +49,38 @@ def roll_out(
     seed: str,
     config: RewardConfig,
     dtype: str,
+    world: World | None = None,
+    beat: Callable[[str], None] = lambda doing: None,
 ) -> list[Group]:
-    """`samples` responses to each problem, one group a problem in their order.
+    """`samples` responses to each problem, one group a problem in their order: the same on every rank.
 
     Args:
         temperature: 0 takes the likeliest token at each position.
         seed: names the draw; response j to the i-th problem has the stream (seed, i, j).
+        world: the ranks that share the problems, each with the whole model; this one alone by default.
+        beat: hears of every token.
     """
-    prompts = [chat.prompt(problem.messages, problem.tools) for problem in problems]
-    budgets = [config.budget_of(problem.environment) for problem in problems]
-    seeds = [[seeded(seed, place, draw) for draw in range(samples)] for place in range(len(problems))]
-    drawn = sample(model, prompts, budgets, seeds, temperature, chat.stop, dtype)
-    groups = []
-    for problem, prompt, responses in zip(problems, prompts, drawn, strict=True):
-        judged = scores(problem, [chat.parse(response.ids) for response in responses])
-        right = [score if response.finished else 0.0 for score, response in zip(judged, responses, strict=True)]
-        lengths = [len(response.ids) for response in responses]
-        finished = [response.finished for response in responses]
-        rewards = group_rewards(right, lengths, finished, config)
-        groups.append(Group(problem, prompt, responses, right, rewards))
-    return groups
+    world = world or World()
+    mine = range(world.rank, len(problems), world.size)  # in turn: neighbours are of one environment, alike in length
+    prompts = [chat.prompt(problems[place].messages, problems[place].tools) for place in mine]
+    budgets = [config.budget_of(problems[place].environment) for place in mine]
+    seeds = [[seeded(seed, place, draw) for draw in range(samples)] for place in mine]
+    drawn = sample(model, prompts, budgets, seeds, temperature, chat.stop, dtype, beat)
+    groups = {
+        place: _judged(problems[place], chat, prompt, responses, config)
+        for place, prompt, responses in zip(mine, prompts, drawn, strict=True)
+    }
+    beat("the other ranks' replies")
+    everyones = {place: group for each in world.gather(groups) for place, group in each.items()}
+    return [everyones[place] for place in range(len(problems))]
+
+
+def _judged(problem: Problem, chat: Chat, prompt: list[int], responses: list[Response], config: RewardConfig) -> Group:
+    judged = scores(problem, [chat.parse(response.ids) for response in responses])
+    right = [score if response.finished else 0.0 for score, response in zip(judged, responses, strict=True)]
+    lengths = [len(response.ids) for response in responses]
+    finished = [response.finished for response in responses]
+    return Group(problem, prompt, responses, right, group_rewards(right, lengths, finished, config))
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -133,11 +145,13 @@ def evaluate(
     config: RewardConfig,
     dtype: str,
     greedy: bool = True,
+    world: World | None = None,
+    beat: Callable[[str], None] = lambda doing: None,
 ) -> Evaluation:
     """Pass@1 on `problems`, sampled at temperature 1 and greedy; the same seed gives the same draws of noise."""
     model.eval()
-    drawn = roll_out(model, chat, problems, samples, 1.0, seed, config, dtype)
-    likeliest = roll_out(model, chat, problems, 1, GREEDY, seed, config, dtype) if greedy else []
+    drawn = roll_out(model, chat, problems, samples, 1.0, seed, config, dtype, world, beat)
+    likeliest = roll_out(model, chat, problems, 1, GREEDY, seed, config, dtype, world, beat) if greedy else []
     done = [response.finished for group in drawn for response in group.responses]
     return Evaluation(
         [problem.environment for problem in problems],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -25,6 +27,11 @@ class Response:
     """Whether it ended by itself and not at its budget."""
 
 
+def seeded(*parts: Any) -> int:
+    """A 63-bit seed from what names a draw: independent streams without shared state."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "little") >> 1
+
+
 def sample(
     model: Transformer,
     prompts: Sequence[Sequence[int]],
@@ -33,6 +40,7 @@ def sample(
     temperature: float,
     stop: int,
     dtype: str,
+    beat: Callable[[str], None] = lambda doing: None,
 ) -> list[list[Response]]:
     """Responses to each prompt, one for each of its seeds.
 
@@ -42,6 +50,7 @@ def sample(
         temperature: 0 takes the likeliest token.
         stop: the token that ends a response.
         dtype: precision of the forward, "bfloat16" or "float32".
+        beat: hears of every token.
     """
     # Long prompts first: rows of like length share a prefill, and the longest responses begin early.
     order = sorted(range(len(prompts)), key=lambda place: (-len(prompts[place]), place))
@@ -52,7 +61,9 @@ def sample(
     ]
     device = model.embed_tokens.weight.device.type
     with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
-        completions = iter(Generator(model, max_rows=MAX_ROWS).generate(requests))
+        stream = Generator(model, max_rows=MAX_ROWS).stream(requests, lambda *_: beat("a token of a reply"))
+        done = dict(stream)
+    completions = iter([done[number] for number in range(len(requests))])
     found: dict[int, list[Response]] = {}
     for place in order:
         found[place] = [

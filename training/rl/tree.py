@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.softmax_attention import Mask, document_mask
-from model.transformer import Output, Transformer
+from model.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class TreeBatch:
     tokens_BS: Tensor
     positions_BS: Tensor
     branch_BS: Tensor
-    """0 in the prompt, k in its k-th response (from 1), -1 at padding."""
+    """0 in the prompt, k in its k-th response (from 1), -1 at padding: document ids with a shared prompt."""
     sources_NT: Tensor
     """Index into B * S of the position that predicts a response token."""
     targets_NT: Tensor
@@ -51,11 +50,6 @@ class TreeBatch:
     def to(self, device: torch.device) -> TreeBatch:
         """The same on a device."""
         return TreeBatch(**{name: value.to(device) for name, value in vars(self).items()})
-
-    @property
-    def attention(self) -> Mask:
-        """Causal, to the prompt and to one's own branch; padding sees itself only."""
-        return document_mask(self.branch_BS, shared_prompt=True)
 
 
 def plant(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:
@@ -91,13 +85,12 @@ def plant(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:
     )  # fmt: skip
 
 
-def tree_log_probs(model: Transformer, batch: TreeBatch, temperature: float = 1.0) -> tuple[Tensor, Output]:
-    """log pi of every response token at `temperature` [N, T], float32, 0 outside the mask; and the model's output.
+def tree_log_probs(model: Transformer, batch: TreeBatch, hidden_BSD: Tensor, temperature: float = 1.0) -> Tensor:
+    """log pi of every response token at `temperature` [N, T], float32, 0 outside the mask, from the hidden states that
+    `model` gave for the batch.
 
     Only the positions that predict a response token go through the LM head.
     """
-    output = model(batch.tokens_BS, positions_BS=batch.positions_BS, mask=batch.attention, max_logits=True)
-    hidden_MD = output.hidden_BSD.flatten(0, 1)[batch.sources_NT[batch.mask_NT]]
+    hidden_MD = hidden_BSD.flatten(0, 1)[batch.sources_NT[batch.mask_NT]]
     values_M = model.log_probs(hidden_MD[None], batch.targets_NT[batch.mask_NT][None], temperature)[0]
-    log_probs_NT = values_M.new_zeros(batch.mask_NT.shape).masked_scatter(batch.mask_NT, values_M)
-    return log_probs_NT, output
+    return values_M.new_zeros(batch.mask_NT.shape).masked_scatter(batch.mask_NT, values_M)

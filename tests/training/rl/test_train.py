@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
-from training import run as runs
-from training import sft
 from training.checkpoint import load_model
 from training.rl import rollout
-from training.rl import train as rl
+from training.rl.train import Reinforcement
+from training.sft import Tuning
+from training.trainer import DONE, FAILED, PREEMPTED, Trainer
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def world(tmp_path_factory) -> World:
 def tuned(world):
     """The model that SFT leaves, as an artifact."""
     job = world.sft("sft")
-    assert go(sft, job) == runs.DONE
+    assert go(Tuning, job) == DONE
     return model_artifact(world.root, load_model(job.parent / "final"), "sft")
 
 
@@ -35,7 +35,7 @@ def tuned(world):
 def practised(world, tuned) -> Path:
     """An undisturbed run's folder."""
     job = world.rl("rl", tuned)
-    assert go(rl, job) == runs.DONE
+    assert go(Reinforcement, job) == DONE
     return job.parent
 
 
@@ -44,7 +44,7 @@ def test_rl_raises_the_heldout_reward(world, tuned, practised):
     rises = []
     for seed in (1, 2, 3, 4):
         job = world.rl(f"rl-{seed}", tuned, seed=seed)
-        assert go(rl, job) == runs.DONE
+        assert go(Reinforcement, job) == DONE
         found = summary(job.parent)
         assert found["before"]["by_environment"]["larger"]["sampled"] < 0.6
         rises.append(found["rise"]["sampled"]["rise"])
@@ -60,17 +60,17 @@ def test_rl_raises_the_heldout_reward(world, tuned, practised):
 @pytest.mark.parametrize("after", [3, 13])
 def test_a_killed_rl_run_ends_with_the_same_bytes(world, tuned, practised, monkeypatch, after):
     job = world.rl(f"rl-cut-{after}", tuned)
-    cut_after(monkeypatch, rl, after)
+    cut_after(monkeypatch, after)
     with pytest.raises(Cut):
-        go(rl, job)
+        go(Reinforcement, job)
     monkeypatch.undo()
-    assert go(rl, job) == runs.DONE
+    assert go(Reinforcement, job) == DONE
     assert finals(job.parent) == finals(practised)
 
 
 def test_sigterm_writes_a_checkpoint_and_says_preempted(world, tuned, practised, monkeypatch):
     job = world.rl("rl-asked", tuned)
-    real, done = runs.update, 0
+    real, done = Trainer.accumulate, 0
 
     def ask(*arguments):
         nonlocal done
@@ -79,24 +79,24 @@ def test_sigterm_writes_a_checkpoint_and_says_preempted(world, tuned, practised,
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*arguments)
 
-    monkeypatch.setattr(rl, "update", ask)
-    assert go(rl, job) == runs.PREEMPTED
+    monkeypatch.setattr(Trainer, "accumulate", ask)
+    assert go(Reinforcement, job) == PREEMPTED
     assert json.loads((job.parent / "preempted.json").read_text()) == {"step": 3}
     assert not (job.parent / "summary.json").exists()
     monkeypatch.undo()
-    assert go(rl, job) == runs.DONE
+    assert go(Reinforcement, job) == DONE
     assert not (job.parent / "preempted.json").exists()
     assert finals(job.parent) == finals(practised)
 
 
 def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch, capsys):
     job = world.rl("rl-other", tuned)
-    cut_after(monkeypatch, rl, 3)
+    cut_after(monkeypatch, 3)
     with pytest.raises(Cut):
-        go(rl, job)
+        go(Reinforcement, job)
     monkeypatch.undo()
-    assert go(rl, world.rl("rl-other", tuned, tau=0.5)) == runs.FAILED
-    assert "belongs to another configuration" in capsys.readouterr().err
+    assert go(Reinforcement, world.rl("rl-other", tuned, tau=0.5)) == FAILED
+    assert "was trained with another configuration" in capsys.readouterr().err
 
 
 def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, capsys):
@@ -111,12 +111,12 @@ def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, cap
 
     monkeypatch.setattr(rollout, "sample", skewed)
     job = world.rl("rl-skewed", tuned)
-    assert go(rl, job) == runs.FAILED
+    assert go(Reinforcement, job) == FAILED
     assert "differ from the trainer's" in capsys.readouterr().err
     assert not (job.parent / "final").exists()
 
 
 def test_a_job_without_an_input_says_which(world, capsys):
     job = write_job(world.root / "lacking", RL, {"dialogues": world.dialogues, "tokenizer": world.tokenizer})
-    assert go(rl, job) == runs.FAILED
+    assert go(Reinforcement, job) == FAILED
     assert "no input 'sft'" in capsys.readouterr().err

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from model.softmax_attention import document_mask
 from model.transformer import Transformer
 from tests.posttraining import tiny_config
 from training.rl.sampling import sample
-from training.rl.tree import Tree, plant, tree_log_probs
+from training.rl.tree import Tree, TreeBatch, plant, tree_log_probs
 
 TREES = [
     Tree([5, 6, 7], [[1, 2, 3], [4], [9, 9]]),
@@ -20,6 +21,13 @@ TREES = [
 @pytest.fixture(scope="module")
 def model() -> Transformer:
     return Transformer(tiny_config(initializer_range=0.2), seed=1)
+
+
+def log_probs(model: Transformer, batch: TreeBatch, temperature: float = 1.0) -> torch.Tensor:
+    """As an engine goes about it: the hidden states under the trees' mask, then the head."""
+    mask = document_mask(batch.branch_BS, shared_prompt=True)
+    hidden_BSD = model(batch.tokens_BS, positions_BS=batch.positions_BS, mask=mask).hidden_BSD
+    return tree_log_probs(model, batch, hidden_BSD, temperature)
 
 
 def one_by_one(model: Transformer, temperature: float) -> list[torch.Tensor]:
@@ -36,7 +44,7 @@ def one_by_one(model: Transformer, temperature: float) -> list[torch.Tensor]:
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probs_and_gradients_are_those_of_separate_rows(model, temperature):
     batch = plant(TREES, pad=0)
-    shared, _ = tree_log_probs(model, batch, temperature)
+    shared = log_probs(model, batch, temperature)
     apart = one_by_one(model, temperature)
     for row, expected in enumerate(apart):
         torch.testing.assert_close(shared[row, : len(expected)], expected, atol=1e-5, rtol=1e-5)
@@ -57,7 +65,7 @@ def test_log_probs_and_gradients_are_those_of_separate_rows(model, temperature):
 def test_what_stands_in_other_branches_does_not_matter(model):
     one = plant([Tree([5, 6], [[1, 2, 3], [7, 8]])])
     other = plant([Tree([5, 6], [[1, 2, 3], [9, 4]])])
-    torch.testing.assert_close(tree_log_probs(model, one)[0][0], tree_log_probs(model, other)[0][0], atol=1e-6, rtol=0)
+    torch.testing.assert_close(log_probs(model, one)[0], log_probs(model, other)[0], atol=1e-6, rtol=0)
 
 
 def test_the_trainer_agrees_with_the_generator(model):
@@ -65,7 +73,7 @@ def test_the_trainer_agrees_with_the_generator(model):
     prompts = [tree.prompt for tree in TREES]
     drawn = sample(model, prompts, [6, 3, 9], [[1, 2, 3, 4]] * 3, 0.8, stop=0, dtype="float32")
     batch = plant([Tree(prompt, [r.ids for r in group]) for prompt, group in zip(prompts, drawn, strict=True)])
-    values, _ = tree_log_probs(model, batch, 0.8)
+    values = log_probs(model, batch, 0.8)
     rows = [response for group in drawn for response in group]
     for row, response in enumerate(rows):
         expected = torch.tensor(response.log_probs)

@@ -1,0 +1,391 @@
+"""Every objective of post-training: its update is the plain one's, and two ranks train what one trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from model.quantize import fake_quantize_experts
+from model.softmax_attention import document_mask
+from model.transformer import Transformer
+from tasks.artifact import Artifact
+from tests.posttraining import RL, SFT, model_artifact, tiny_config, write_job
+from tests.posttraining import World as Inputs
+from tests.training.ranks import free_ports, run_ranks
+from training import checkpoint
+from training.inputs import load_chat, load_model, load_splits
+from training.job import Job
+from training.loader import Loader
+from training.mesh import Mesh, arrange
+from training.muonclip import MuonClip
+from training.packing import IGNORED, Packed
+from training.parallel import World
+from training.qat import Quantising, learning_rate
+from training.qat_config import QatConfig
+from training.rl.config import RlConfig
+from training.rl.curriculum import Curriculum
+from training.rl.objective import LossInputs, k2_objective
+from training.rl.rollout import roll_out
+from training.rl.train import Reinforcement
+from training.rl.tree import Tree, plant, tree_log_probs
+from training.sft import Tuning
+from training.sft_config import SftConfig
+from training.trainer import DONE, Objective, Trainer
+
+UPDATES = 10
+EXACT = {"newton_schulz_dtype": "float32"}
+CONFIGS: dict[type[Objective], dict[str, Any]] = {
+    Tuning: SFT
+    | {
+        "rows": 5,  # that no two ranks divide
+        "max_updates": UPDATES,
+        "evaluate_every": 4,
+        "evaluate_prompts": 7,
+        "evaluate_samples": 2,
+        "optimizer": EXACT,
+        "gradient_clip": 0.5,
+        "run": {"micro_batch": 2, "checkpoint_every": 3},
+    },
+    Reinforcement: RL
+    | {
+        "iterations": UPDATES // 2,
+        "updates": 2,
+        "prompts": 7,
+        "responses": 4,
+        "learning_rate": 0.005,
+        "evaluate_prompts": 5,
+        "evaluate_samples": 1,
+        "ptx_samples": 3,
+        "optimizer": EXACT | {"weight_decay": 0.0},
+        "run": {"micro_tokens": 256, "micro_batch": 1, "checkpoint_every": 2},
+    },
+    Quantising: {
+        "updates": UPDATES,
+        "distillation": 0.7,
+        "rows": 5,
+        "sequence_length": 160,
+        "learning_rate": 1e-4,  # larger ones move weights across the borders of INT4, where rounding decides
+        "optimizer": EXACT | {"weight_decay": 0.0},
+        "dtype": "float32",
+        "evaluate_prompts": 3,
+        "evaluate_samples": 1,
+        "budget": 4,
+        "run": {"micro_batch": 2, "checkpoint_every": 3},
+    },
+}
+KINDS = pytest.mark.parametrize("kind", CONFIGS, ids=lambda kind: kind.__name__)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    """The artifacts of all three: one model is the base, the SFT model and the RL model alike."""
+    return Inputs(tmp_path_factory.mktemp("objectives"))
+
+
+def artifacts(kind: type[Objective], inputs: Inputs) -> dict[str, Any]:
+    shared = {"dialogues": inputs.dialogues, "tokenizer": inputs.tokenizer}
+    if kind is Tuning:
+        return {"base": inputs.base, **shared}
+    if kind is Reinforcement:
+        return {"sft": hesitant(inputs), "tokens": inputs.tokens, **shared}
+    wide = Transformer(tiny_config(moe_intermediate_size=32, initializer_range=0.2), seed=1)
+    return {"rl": model_artifact(inputs.root / "wide", wide, "rl"), **shared}
+
+
+def hesitant(inputs: Inputs) -> Artifact:
+    """A model that ends some replies at once and is cut in others, so that there are rewards to learn from."""
+    model, chat = load_model(inputs.base.uri), load_chat(inputs.tokenizer.uri)
+    problem = load_splits(inputs.dialogues.uri)[0].problems[0]
+    with torch.no_grad():
+        hidden_D = model(torch.tensor([chat.prompt(problem.messages, problem.tools)])).hidden_BSD[0, -1]
+        model.lm_head.weight[chat.stop] = 4.5 * hidden_D / hidden_D.square().sum()
+    return model_artifact(inputs.root / "hesitant", model, "sft")
+
+
+def job_of(kind: type[Objective], inputs: Inputs, folder: Path, **changes: Any) -> Path:
+    return write_job(folder, CONFIGS[kind] | changes, artifacts(kind, inputs))
+
+
+def run(kind: type[Objective], path: Path, world: World | None = None, gradients: Path | None = None) -> Trainer:
+    """A job in this process as one rank of `world`; the first update's gradients go to the file `gradients`."""
+    torch.set_num_threads(1)
+    job = Job.read(path)
+    config: Any = kind.settings.model_validate(job.config)
+    mesh = Mesh() if world is None else arrange(world, config.run.layout, 60)
+    trainer = Trainer(kind, config, job, mesh, torch.device("cpu"))
+    accumulate: Callable[..., Any] = trainer.accumulate
+
+    def kept(parts: Any) -> Any:
+        totals = accumulate(parts)
+        if gradients is not None and not gradients.exists() and mesh.world.rank == 0:
+            found = {name: p.grad for name, p in trainer.model.named_parameters() if p.grad is not None}
+            save_file(found, gradients)
+        return totals
+
+    trainer.accumulate = kept  # type: ignore[method-assign]
+    assert trainer.run() == DONE
+    return trainer
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "timing"} for line in found]
+
+
+def close(one: Any, other: Any) -> bool:
+    """Equal to the rounding of float32 sums."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(close(*pair) for pair in zip(one, other, strict=True))
+    return one == (pytest.approx(other, rel=1e-4, abs=1e-6) if isinstance(one, float) else other)
+
+
+def assert_close_runs(one: Path, other: Path) -> None:
+    for mine, theirs in zip(lines(one), lines(other), strict=True):
+        apart = [key for key in mine if not close(mine[key], theirs.get(key))]
+        assert not apart, [(mine["step"], key, mine[key], theirs.get(key)) for key in apart]
+    first, second = (checkpoint.load_model(folder / "final").state_dict() for folder in (one, other))
+    for name, tensor in first.items():
+        torch.testing.assert_close(
+            tensor, second[name], rtol=1e-4, atol=5e-5, msg=lambda text, at=name: f"{at}: {text}"
+        )
+
+
+@KINDS
+def test_two_ranks_train_what_one_trains(kind: type[Objective], inputs: Inputs, tmp_path: Path) -> None:
+    """Losses, the first gradient, evaluations and ten updates; then one rank ends what two began, and the other way."""
+    one, two = (job_of(kind, inputs, tmp_path / name) for name in ("one", "two"))
+    run(kind, one, gradients=tmp_path / "one.safetensors")
+
+    def work(world: World) -> None:
+        run(kind, two, world, tmp_path / "two.safetensors")
+
+    assert run_ranks(2, work) == [None, None]
+    gradients, others = (load_file(tmp_path / f"{name}.safetensors") for name in ("one", "two"))
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(
+            others[name], gradient, rtol=1e-4, atol=1e-6, msg=lambda text, at=name: f"{at}: {text}"
+        )
+    assert_close_runs(tmp_path / "two", tmp_path / "one")
+    # cut back to an early checkpoint, and ended by another number of ranks
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        shutil.copytree(folder, folder.with_name(f"{folder.name}-again"))
+        again = folder.with_name(f"{folder.name}-again")
+        shutil.rmtree(again / "final")
+        for later in checkpoint.checkpoints(again / "checkpoints")[1:]:
+            shutil.rmtree(later)
+    one_again, two_again = (job_of(kind, inputs, tmp_path / name) for name in ("one-again", "two-again"))
+    run(kind, two_again)
+
+    def resume(world: World) -> None:
+        run(kind, one_again, world)
+
+    assert run_ranks(2, resume) == [None, None]
+    assert_close_runs(tmp_path / "two-again", tmp_path / "one")
+    assert_close_runs(tmp_path / "one-again", tmp_path / "one")
+
+
+@KINDS
+@pytest.mark.parametrize("cut", ["expert", "pipeline"])
+def test_a_model_cut_over_two_ranks_is_trained_alike(
+    kind: type[Objective], cut: str, inputs: Inputs, tmp_path: Path
+) -> None:
+    """Half of the experts or of the layers on each rank; replies are sampled from the whole model."""
+    one = job_of(kind, inputs, tmp_path / "one")
+    two = job_of(kind, inputs, tmp_path / "two", run=CONFIGS[kind]["run"] | {"layout": {cut: 2}})
+    run(kind, one)
+
+    def work(world: World) -> None:
+        run(kind, two, world)
+
+    assert run_ranks(2, work) == [None, None]
+    assert_close_runs(tmp_path / "two", tmp_path / "one")
+
+
+# --------------------------------------------------------------------------------------------- the plain references
+
+
+def stepped(model: Transformer, optimizer: MuonClip, loss: Tensor, maxima: Tensor, rate: float, clip: float) -> float:
+    """One update of a single process that knows neither ranks nor micro-batches; the gradient's norm."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), clip))
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step(max_logits_LH=maxima)
+    return norm
+
+
+def assert_plain(folder: Path, plain: list[tuple[float, float]], model: Transformer) -> None:
+    """The run in `folder` had these losses and norms and left this model."""
+    updates = [line for line in lines(folder) if line["event"] == "update"]
+    for line, (loss, norm) in zip(updates, plain, strict=True):
+        assert line["loss"] + line["aux_loss"] == pytest.approx(loss, rel=1e-4, abs=1e-6)
+        assert line["gradient_norm"] == pytest.approx(norm, rel=1e-4, abs=1e-6)
+    final = checkpoint.load_model(folder / "final").state_dict()
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(final[name], tensor, rtol=1e-4, atol=5e-5, msg=lambda text, at=name: f"{at}: {text}")
+
+
+def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
+    path = job_of(Tuning, inputs, tmp_path)
+    run(Tuning, path)
+    job = Job.read(path)
+    config = SftConfig.model_validate(job.config)
+    model = load_model(job.inputs["base"])
+    optimizer = MuonClip.for_model(model, config.optimizer)
+    train, _ = load_splits(job.inputs["dialogues"])
+    packed = Packed(train.examples, config.sequence_length, config.rows, config.seed, model.config.pad_token_id)
+    plain = []
+    for update in range(UPDATES):
+        tokens_BS, targets_BS, ids_BS, positions_BS = packed.batch(update)
+        output = model(tokens_BS, positions_BS=positions_BS, document_ids_BS=ids_BS, max_logits=True)
+        loss = model.loss(output.hidden_BSD, targets_BS, IGNORED) + output.aux_loss
+        rate = config.learning_rate * min(1.0, (update + 1) / config.warmup)
+        norm = stepped(model, optimizer, loss, output.max_logits_LH, rate, config.gradient_clip)
+        plain.append((float(loss.detach()), norm))
+    assert_plain(tmp_path, plain, model)
+
+
+def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
+    """Ten iterations of one update each: all groups in one batch, and all samples of PTX in another."""
+    path = job_of(Reinforcement, inputs, tmp_path, updates=1, iterations=UPDATES)
+    run(Reinforcement, path)
+    job = Job.read(path)
+    config = RlConfig.model_validate(job.config)
+    model = load_model(job.inputs["sft"])
+    model.float32_head = True
+    optimizer = MuonClip.for_model(model, config.optimizer)
+    train, _ = load_splits(job.inputs["dialogues"])
+    chat, curriculum = load_chat(job.inputs["tokenizer"]), Curriculum(train.problems, config.environments, True)
+    tokens = Loader(job.inputs["tokens"], "train", None, config.seed, config.ptx_sequence_length)
+    plain = []
+    for number in range(UPDATES):
+        seed = f"rl/{config.seed}/{number}"
+        drawn = curriculum.draw(config.prompts, f"{seed}/prompts")
+        groups = roll_out(model, chat, drawn, config.responses, 1.0, seed, config.rewards, "float32")
+        for group in groups:
+            curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
+        trees = plant([Tree(group.prompt, [response.ids for response in group.responses]) for group in groups])
+        output = model(
+            trees.tokens_BS,
+            positions_BS=trees.positions_BS,
+            mask=document_mask(trees.branch_BS, shared_prompt=True),
+            max_logits=True,
+        )
+        log_probs_NT = tree_log_probs(model, trees, output.hidden_BSD)
+        rewards_N = torch.tensor([reward for group in groups for reward in group.rewards])
+        groups_N = torch.arange(len(groups)).repeat_interleave(config.responses)
+        read = LossInputs(log_probs_NT, log_probs_NT.detach(), trees.mask_NT, rewards_N, groups_N)
+        batch = tokens.batch(number * config.ptx_samples, config.ptx_samples)
+        beside = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS, max_logits=True)
+        ptx = model.loss(beside.hidden_BSD, batch.targets_BS) + beside.aux_loss
+        loss = k2_objective(read, config.tau).loss + config.ptx_weight * ptx
+        progress = number / (UPDATES - 1)
+        rate = config.learning_rate + (config.final_learning_rate - config.learning_rate) * progress
+        assert sum(group.informative for group in groups) > 1
+        maxima = torch.maximum(output.max_logits_LH, beside.max_logits_LH)
+        norm = stepped(model, optimizer, loss, maxima, rate, config.gradient_clip)
+        plain.append((float(loss.detach()), norm))
+    assert_plain(tmp_path, plain, model)
+
+
+def test_qat_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
+    path = job_of(Quantising, inputs, tmp_path)
+    run(Quantising, path)
+    job = Job.read(path)
+    config = QatConfig.model_validate(job.config)
+    model, teacher = load_model(job.inputs["rl"]), load_model(job.inputs["rl"])
+    fake_quantize_experts(model)
+    optimizer = MuonClip.for_model(model, config.optimizer)
+    train, _ = load_splits(job.inputs["dialogues"])
+    packed = Packed(train.examples, config.sequence_length, config.rows, config.seed, model.config.pad_token_id)
+    plain = []
+    for update in range(UPDATES):
+        tokens_BS, targets_BS, ids_BS, positions_BS = packed.batch(update)
+        places = {"positions_BS": positions_BS, "document_ids_BS": ids_BS}
+        output = model(tokens_BS, **places, max_logits=True)
+        trained_BS = targets_BS != IGNORED
+        logits_NV = model.logits(output.hidden_BSD[trained_BS])
+        nll = torch.nn.functional.cross_entropy(logits_NV, targets_BS[trained_BS])
+        with torch.no_grad():
+            teacher_NV = teacher.logits(teacher(tokens_BS, **places).hidden_BSD[trained_BS])
+        divergence = torch.nn.functional.kl_div(
+            logits_NV.log_softmax(-1), teacher_NV.log_softmax(-1), log_target=True, reduction="batchmean"
+        )
+        loss = 0.3 * (nll + output.aux_loss) + 0.7 * divergence
+        rate = learning_rate(config, update)
+        norm = stepped(model, optimizer, loss, output.max_logits_LH, rate, config.gradient_clip)
+        plain.append((float(loss.detach()), norm))
+    assert_plain(tmp_path, plain, model)
+
+
+# ----------------------------------------------------------------------------------------------------- ranks that end
+
+
+def start(path: Path, module: str, ranks: int = 2) -> list[subprocess.Popen[bytes]]:
+    (port,) = free_ports(1)
+    processes = []
+    for rank in range(ranks):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(each or str(Path.cwd()) for each in sys.path),
+            "OMP_NUM_THREADS": "1",
+            **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+        }
+        command = [sys.executable, "-m", module, "--config", str(path)]
+        with (path.parent / f"rank{rank}.log").open("ab") as output:
+            processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
+    return processes
+
+
+def until(folder: Path, step: int) -> None:
+    """Wait until the job's metrics have a line of a later step."""
+    metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 200
+    while time.monotonic() < deadline:
+        if metrics.exists() and any(f'"update", "step": {step}' in line for line in metrics.read_text().splitlines()):
+            return
+        time.sleep(0.01)
+    raise AssertionError((folder / "rank0.log").read_text())
+
+
+@pytest.mark.parametrize(
+    ("kind", "module"), [(Tuning, "training.sft"), (Reinforcement, "training.rl.train")], ids=["sft", "rl"]
+)
+def test_ranks_that_are_killed_or_asked_to_stop_go_on(
+    kind: type[Objective], module: str, inputs: Inputs, tmp_path: Path
+) -> None:
+    """kill -9 of one rank ends the other with a sentence, SIGTERM to one rank stops both with a checkpoint, and the
+    same command ends with the bytes of an undisturbed run of two ranks."""
+    longer = {"max_updates": 40} if kind is Tuning else {"iterations": 30, "updates": 1}
+    whole, cut = (job_of(kind, inputs, tmp_path / name, **longer) for name in ("whole", "cut"))
+    assert [process.wait(200) for process in start(whole, module)] == [0, 0]
+    killed = start(cut, module)
+    until(tmp_path / "cut", 3)
+    killed[1].send_signal(signal.SIGKILL)
+    assert [process.wait(200) for process in killed] == [1, -signal.SIGKILL]
+    assert "RankError: another rank has ended" in (tmp_path / "cut" / "rank0.log").read_text()
+    asked = start(cut, module)
+    until(tmp_path / "cut", max(line["step"] for line in lines(tmp_path / "cut")) + 2)  # a line that is not there yet
+    asked[1].send_signal(signal.SIGTERM)
+    assert [process.wait(200) for process in asked] == [75, 75]
+    assert (tmp_path / "cut" / "preempted.json").exists()
+    assert [process.wait(200) for process in start(cut, module)] == [0, 0]
+    assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
+    one, other = ((tmp_path / name / "final" / "manifest.json").read_text() for name in ("cut", "whole"))
+    assert one == other

@@ -1,0 +1,76 @@
+"""What the objectives of post-training share: a published model to begin with, dialogues, and pass rates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from model.transformer import Transformer
+from training.inputs import Published, fingerprints, load_chat, load_splits
+from training.job import JobError
+from training.rl.config import RewardConfig
+from training.rl.environments import Problem
+from training.rl.rollout import Evaluation, evaluate, first_of_each
+from training.trainer import Objective, Trainer
+
+
+class PostTraining(Objective):
+    """An objective that begins with the model of an earlier stage and is measured by the replies of the present one."""
+
+    source: ClassVar[str]
+    """The input that holds that model."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        """Reads the dialogues; checks that there is a model."""
+        super().__init__(trainer)
+        self.config, job = trainer.config, trainer.job
+        self.optimizer = self.config.optimizer
+        self.published = Published.at(job.input(self.source))
+        self.model = self.published.config
+        self.chat = load_chat(job.input("tokenizer"))
+        self.train, self.heldout = load_splits(job.input("dialogues"))
+        self.problems: Sequence[Problem] = first_of_each(self.heldout.problems, self.config.evaluate_prompts)
+        literals = json.dumps(self.config.literals(), sort_keys=True)
+        self.identity = {"run": hashlib.sha256(literals.encode()).hexdigest(), "inputs": fingerprints(job.inputs)}
+        self.counts: dict[str, Any] = {}
+        """What the run has counted and measured so far, as JSON has it."""
+        self.began = time.monotonic()
+
+    def fill(self, model: Transformer) -> None:
+        self.published.fill(model)
+
+    def state(self) -> dict[str, Any]:
+        return {"state": self.counts}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.counts = state["state"]
+
+    def require_window(self, stage: str, length: int) -> None:
+        """Raise `JobError` where rows of `length` tokens are longer than the model's window."""
+        if length > (window := self.model.max_position_embeddings):
+            raise JobError(
+                f"{stage}.sequence_length = {length}: the window of the {self.source} model is {window} tokens; pack "
+                "shorter rows, and lower dialogues.max_tokens with them"
+            )
+
+    def pass_rates(
+        self, model: Transformer, samples: int, seed: str, rewards: RewardConfig, greedy: bool = True
+    ) -> Evaluation:
+        """Of a model on the held-out problems, which the ranks share; the same seed gives the same draws."""
+        trainer = self.trainer
+        return evaluate(
+            *(model, self.chat, self.problems, samples, seed, rewards, self.config.dtype, greedy),
+            *(trainer.world, trainer.watchdog.beat),
+        )
+
+    def record(self, number: int, values: Mapping[str, Any], tokens: int, length: int) -> None:
+        """Write the line of one step that went over so many tokens, of rows of `length`."""
+        trainer = self.trainer
+        timing = trainer.clock.tick(trainer.model.config, tokens, length)
+        trainer.metrics.write("update", number, **values, timing=timing)
+
+    def summary(self) -> dict[str, Any]:
+        return {"seed": self.config.seed, "seconds": round(time.monotonic() - self.began, 3)}

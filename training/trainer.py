@@ -1,0 +1,572 @@
+"""The trainer: one loop for every objective, on as many ranks as there are, resumable at any moment.
+
+    python -m training.pretrain --config job.json
+    torchrun --nproc-per-node 2 -m training.sft --config job.json
+    deepspeed --module training.rl.train --config job.json
+
+An objective (`training.pretrain`, `training.sft`, `training.rl.train`, `training.qat`) says what a step's micro-batches
+and their loss are, when it evaluates and when it is finished. The trainer does all else. An update is
+
+    each rank alone      forwards and backwards over its own micro-batches
+    all ranks together   sum gradients, losses, maxima and expert counts; one norm, one verdict, one step of MuonClip
+
+Whatever is decided (a spike, an order to stop, a verdict of an evaluation) is decided from numbers that were reduced or
+gathered before, so that ranks cannot part ways.
+
+Started again after a kill, a crash or a preemption, the same command goes on from the newest complete checkpoint and
+ends with the same weights, bit for bit, on the same number of ranks and threads; on another number, in another layout,
+to the rounding of sums. Exit codes: 0 done; 75 (EX_TEMPFAIL) preempted, that is, SIGTERM or SIGINT came (or the
+launcher died) and a checkpoint was written; 1 failed, with one sentence on stderr that says why.
+
+The job's folder then holds `checkpoints/`, `metrics.jsonl`, `progress.json`, `preempted.json` after a preemption, and
+at the end `final/` and, last of all, `summary.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import logging
+import os
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from pydantic import ValidationError
+from torch.utils import deterministic
+
+from model.config import Config, ModelConfig
+from model.transformer import Transformer, update_router_bias
+from training import checkpoint, checkpoint_writer
+from training.cache import ShardError
+from training.checkpoint import CheckpointError
+from training.config import MuonClipConfig, RunConfig, SpikeConfig
+from training.engine import Engine, MicroBatch, engine
+from training.expert_parallel import network, pieces
+from training.job import Job, JobError, Preemption
+from training.layout import LayoutError
+from training.mesh import Mesh, arrange
+from training.metrics import Metrics, replace_file, write_progress
+from training.muonclip import MuonClip, MuonClipError
+from training.order import OrderError
+from training.parallel import RankError, join
+from training.replicas import Replicas
+from training.spikes import Rollback, Rollbacks, Spike, SpikeDetector
+from training.telemetry import Clock, Totals, joined, measured
+from training.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+DONE, FAILED, PREEMPTED = 0, 1, 75
+
+
+class Diverged(RuntimeError):
+    """The loss or the gradient went out of bounds, or is not a number, more often than the run may go round it."""
+
+
+EXPECTED = (OSError, JobError, LayoutError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
+"""Errors whose sentence is enough; others are logged with their traceback."""
+
+
+class Objective:
+    """What a run trains for. Its methods are called by every rank, in the same order, with the same numbers."""
+
+    settings: ClassVar[type[Config]]
+    """The class of its configuration."""
+    unit: ClassVar[str] = "updates"
+    """What its steps are."""
+    measures: ClassVar[tuple[str, ...]] = ()
+    """Names of what its losses measure beside themselves."""
+    spikes: SpikeConfig | None = None
+    """What a spike is; without it only a loss or a gradient that is not finite, which ends the run."""
+    weights: str = "float32"
+    """Precision of the weights on the ranks that work with them."""
+    model: ModelConfig
+    """The network's shape."""
+    optimizer: MuonClipConfig
+    """MuonClip's constants."""
+    steps: int
+    """Those of the whole run, at most."""
+    identity: dict[str, Any]
+    """What a checkpoint must have in common with the run that takes it up, by name."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        """Read and check the inputs."""
+        self.trainer = trainer
+
+    def fill(self, model: Transformer) -> None:
+        """Give the rank's part of the network, whose numbers are not set, the weights to begin with."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Be as before the first step; it comes again where the run goes back."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the objective, as JSON has it."""
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
+
+    def measure_first(self) -> bool:
+        """Measure what has to be known before the first step of a new run; whether there was anything, so that it is
+        put into a checkpoint."""
+        return False
+
+    def step(self, number: int) -> str:
+        """Take step `number`, from 1: one `Trainer.update` or several. A word on it for who watches.
+
+        Raises `Spike`, having changed no weight, where it must not be taken.
+        """
+        raise NotImplementedError
+
+    def evaluates(self, number: int) -> bool:
+        """Whether there is an evaluation after step `number`."""
+        return False
+
+    def evaluate(self, number: int) -> None:
+        """The evaluation after step `number`; it may send the run back (`Trainer.go_back`)."""
+
+    def milestone(self, number: int) -> bool:
+        """Whether step `number`, and the evaluation after it, are followed by a checkpoint in any case."""
+        return False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has reached its end."""
+        return self.trainer.done >= self.steps
+
+    @property
+    def needed(self) -> Collection[int]:
+        """Steps whose checkpoints must stay."""
+        return ()
+
+    @property
+    def stage_ends(self) -> Collection[int]:
+        """Steps with which a stage ends, for the retention of checkpoints."""
+        return ()
+
+    def rollback(self, number: int, to: int, reason: str) -> Rollback:
+        """What is left out when the run goes back from step `number`, a spike, to step `to`."""
+        raise Diverged(f"step {number}: {reason}: nothing was applied; lower the learning rate")
+
+    def progress(self) -> dict[str, Any]:
+        """What `progress.json` tells beside the count of steps."""
+        return {}
+
+    def summary(self) -> dict[str, Any]:
+        """The stage's statistics at the end."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class Trainer:
+    """One run: an objective, the model, its optimizer and how far it is."""
+
+    def __init__(
+        self,
+        kind: type[Objective],
+        config: Any,
+        job: Job,
+        mesh: Mesh,
+        device: torch.device,
+        preemption: Preemption | None = None,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        """A run of `job`, whose configuration is `config`, not yet begun or resumed."""
+        self.config, self.job, self.work, self.device = config, job, job.work, device
+        self.mesh, self.world = mesh, mesh.world
+        self.preemption, self.watchdog = preemption or Preemption(), watchdog or Watchdog(None)
+        self.run_config: RunConfig = config.run
+        self.rollbacks = Rollbacks(self.work / "rollbacks.jsonl")
+        self.writer = checkpoint_writer.Writer(self.world, self.run_config.collective_timeout_seconds)
+        self.metrics = Metrics(self.work / "metrics.jsonl", -1, writes=False)  # until the run begins
+        self.stopping = False
+        """Whether some rank was asked to stop, as all have heard."""
+        self.objective = kind(self)
+        mesh.layout.require(self.objective.model)
+        self.detector = SpikeDetector(self.objective.spikes or SpikeConfig())
+        self._begin()
+
+    def _begin(self) -> None:
+        """Everything as it is before the first step, but for what rollbacks leave out."""
+        self.model = self.network()
+        self.objective.fill(self.model)
+        self.engine = self.engine_of(self.model)
+        self.replicas = Replicas(self.model, self.mesh)
+        self.new_optimizer()
+        self.detector.load({})
+        self.done = 0
+        self.clock = Clock(self.device, self.world.size, self.run_config.peak_flops)
+        self.objective.begin()
+
+    @property
+    def step(self) -> str:
+        """What a step is called."""
+        return self.objective.unit.removesuffix("s")
+
+    def network(self) -> Transformer:
+        """This rank's part of the network, its numbers not set."""
+        layers = self.mesh.layout.held(self.objective.model, self.mesh.place.pipeline)
+        weights = getattr(torch, self.objective.weights)
+        model = network(self.objective.model, None, self.mesh.expert, self.device, layers, weights)
+        model.memory = self.run_config.memory
+        return model
+
+    def engine_of(self, model: Transformer) -> Engine:
+        """What runs micro-batches through this rank's part of a network."""
+        return engine(model, self.mesh, self.device, self.config.dtype, self.watchdog.beat)
+
+    @torch.no_grad()
+    def whole(self, model: Transformer) -> Transformer:
+        """All of a network of which every rank has a part, on every rank; `model` itself where it has all of it.
+
+        Replies are sampled from it: each rank its own.
+        """
+        if self.mesh.layout.copy_ranks == 1:
+            return model
+        with torch.device("meta"):
+            made = Transformer(model.config)
+        made = made.to(next(model.parameters()).dtype).to_empty(device=self.device).eval()
+        made.float32_head = model.float32_head
+        held, cuts = model.state_dict(), pieces(model)
+        for name, tensor in made.state_dict().items():
+            tensor.zero_()
+            # every part comes from one rank, zeros from the others
+            if name in held and (name in cuts or self.mesh.expert.rank == 0):
+                first, _ = cuts.get(name, (0, 0))
+                tensor[first : first + len(held[name])] = held[name]
+            self.mesh.pipeline.all_reduce(self.mesh.expert.all_reduce(tensor))
+        return made
+
+    def new_optimizer(self) -> None:
+        """An optimizer without memory."""
+        self.optimizer = MuonClip.for_model(self.model, self.objective.optimizer, self.mesh)
+
+    # ----------------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> int:
+        """Train to the end or to a preemption; the exit code."""
+        final = self.work / "final"
+        if self.world.rank == 0:
+            self.work.mkdir(parents=True, exist_ok=True)
+            (self.work / "preempted.json").unlink(missing_ok=True)
+        if not self._is_finished(final):
+            resumed = self._resume()
+            self._open_metrics(self.done if resumed else -1)
+            try:
+                if not resumed and self.objective.measure_first():
+                    self.checkpoint()
+                finished = self._train()
+            except RankError:
+                self.writer.close(abandon=True)
+                raise
+            finally:
+                self.writer.close()
+                self.objective.close()
+                self.metrics.close()
+            if not finished:
+                return PREEMPTED
+            self.watchdog.beat("writing final/")
+            checkpoint_writer.save(final, self.model, self._state(), cuts=self.replicas.cuts, world=self.world)
+        if self.world.rank == 0:
+            replace_file(self.work / "summary.json", json.dumps(self._summary(), indent=1, allow_nan=False) + "\n")
+        self.progress("finished")
+        return DONE
+
+    def _train(self) -> bool:
+        """All steps that are left; False where a preemption ended them early, a checkpoint written."""
+        objective = self.objective
+        self.progress("running", **objective.progress())
+        while not objective.finished:
+            number = self.done + 1
+            self.watchdog.beat(f"{self.step} {number}")
+            try:
+                note = objective.step(number)
+            except Spike as spike:
+                self._roll_back(number, str(spike))
+                continue
+            self.done = number
+            if objective.evaluates(number):
+                self.watchdog.beat(f"the evaluation after {self.step} {number}")
+                objective.evaluate(number)
+                if self.done != number:
+                    continue  # the objective went back
+            if self.stopping or objective.milestone(number) or number % self.run_config.checkpoint_every == 0:
+                self.checkpoint()
+            if self.stopping and not objective.finished:
+                self._preempted(note)
+                return False
+            self.progress("running", note=note, **objective.progress())
+        self.writer.settle()
+        return True
+
+    def _preempted(self, note: str) -> None:
+        self.writer.settle()
+        log.warning("stopping at %s %d as asked; the same command goes on", self.step, self.done)
+        self.progress("preempted", note=note)
+        if self.world.rank == 0:
+            replace_file(self.work / "preempted.json", json.dumps({"step": self.done}) + "\n")
+
+    def _summary(self) -> dict[str, Any]:
+        return {"ranks": self.world.size, "layout": self.mesh.layout.model_dump(), **self.objective.summary()}
+
+    def progress(self, status: str, **values: Any) -> None:
+        """Tell a launcher where the run stands."""
+        if self.world.rank == 0:
+            total, unit = self.objective.steps, self.objective.unit
+            write_progress(self.work / "progress.json", self.done, total, status, unit=unit, **values)
+
+    # ------------------------------------------------------------------------------------------------------- update
+
+    def update(
+        self, parts: Sequence[MicroBatch], learning_rate: float, stage: str = "", bias_update_rate: float = 0.0
+    ) -> tuple[Totals, dict[str, Any]]:
+        """One optimizer update from this rank's micro-batches: its sums over all ranks, and what to record of it.
+
+        Raises `Spike`, on every rank and having changed no weight, where it must not be applied; `stage` names the
+        updates that it is compared with.
+        """
+        totals = self.accumulate(parts)
+        return totals, self.apply(totals, learning_rate, stage, bias_update_rate)
+
+    def accumulate(self, parts: Sequence[MicroBatch]) -> Totals:
+        """Gradients of the global batch, and the losses, maxima and counts of all ranks: the same on each."""
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        sums = self.engine.train(parts)
+        flags = {"stop": self.preemption.asked, "lost": self.writer.failed}
+        totals = joined(sums, self.objective.measures, self.engine.layers, self.objective.model, flags, self.world)
+        self.stopping |= "stop" in totals.flags
+        if "lost" in totals.flags:
+            self.writer.check()
+            raise CheckpointError("another rank could not write its part of a checkpoint: its log says why")
+        self.replicas.reduce_gradients()
+        return totals
+
+    def apply(
+        self, totals: Totals, learning_rate: float, stage: str = "", bias_update_rate: float = 0.0
+    ) -> dict[str, Any]:
+        """Clip, judge, step and balance; what to record of it."""
+        gradient_norm = self.replicas.clip_gradients(self.config.gradient_clip)
+        self._judge(stage, totals.loss, gradient_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step(max_logits_LH=totals.max_logits_LH)
+        if bias_update_rate:
+            dense = self.model.config.first_k_dense_replace
+            mixtures = [layer - dense for layer in self.model.held if layer >= dense]
+            update_router_bias(self.model, totals.expert_counts_LE[mixtures], bias_update_rate)
+        if self.objective.spikes is not None:  # else there is nothing to compare with, and only NaN is a spike
+            self.detector.applied(stage, totals.loss, gradient_norm)
+        return measured(totals, gradient_norm, self.optimizer)
+
+    def _judge(self, stage: str, loss: float, gradient_norm: float) -> None:
+        """Raise `Spike` on every rank where the update is one for any."""
+        reason = self.detector.judge(stage, loss, gradient_norm)
+        if float(self.world.all_reduce(torch.tensor(float(bool(reason)), device=self.device), "max")):
+            raise Spike(reason or "another rank saw a spike")
+
+    def total(self, *values: float) -> list[float]:
+        """Each value summed over the ranks that have other samples."""
+        return self.mesh.data.all_reduce(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
+
+    # ------------------------------------------------------------------------------------------------- going back
+
+    def _roll_back(self, number: int, reason: str) -> None:
+        """Go back to the last good checkpoint and leave out the data from there to the spike, or end the run."""
+        self.writer.settle()
+        most = self.objective.spikes.most_rollbacks if self.objective.spikes else None
+        if most is not None and len(self.rollbacks.all) >= most:
+            raise Diverged(
+                f"update {number} is a spike: {reason}; it was not applied, and the run has gone back "
+                f"{len(self.rollbacks.all)} times already (run.spikes.most_rollbacks is {most}). Lower the learning "
+                "rate or gradient_clip, or allow more rollbacks and start the same command again"
+            )
+        self.watchdog.rest()  # reading a large checkpoint is no stall
+        root = self.work / "checkpoints"
+        found = checkpoint.newest(root, self.rollbacks.taken, self.world)
+        to = checkpoint.number(found) if found else 0
+        self.rollbacks.add(self.objective.rollback(number, to, reason), writes=self.world.rank == 0)
+        self._drop_undone(root)
+        self.objective.close()
+        self._begin()
+        if found:
+            self._take_up(found)
+        self._open_metrics(self.done if found else -1)
+
+    def go_back(self, to: int) -> None:
+        """Take up the checkpoint of step `to` again; what came after it is forgotten."""
+        self.writer.settle()
+        self.watchdog.rest()
+        self._take_up(self._folder(to))
+        self._open_metrics(to)
+
+    def forget_later(self) -> None:
+        """Delete the checkpoints of steps that are undone, once one of this step says so."""
+        self.writer.settle()
+        if self.world.rank == 0:
+            for directory in checkpoint.checkpoints(self.work / "checkpoints"):
+                if checkpoint.number(directory) > self.done:
+                    checkpoint.remove(directory)
+
+    def _open_metrics(self, after: int) -> None:
+        """The metrics up to step `after`, to be gone on with."""
+        self.metrics.close()
+        self.metrics = Metrics(self.work / "metrics.jsonl", after, self.world.rank == 0, self.run_config.trackers)
+
+    # ------------------------------------------------------------------------------------------------ checkpoints
+
+    def checkpoint(self) -> None:
+        """Write one of the present step."""
+        self.watchdog.beat(f"the checkpoint of {self.step} {self.done}")
+        self.metrics.sync()
+        self.replicas.assert_equal()
+        self.writer.save(
+            self._folder(self.done),
+            self.model,
+            self._state(),
+            self.optimizer.state_dict(),
+            self.replicas.cuts,
+            background=self.run_config.checkpoint_in_background,
+            then=self._prune,
+        )
+
+    def _folder(self, step: int) -> Path:
+        return self.work / "checkpoints" / f"update-{step:08d}"
+
+    def _prune(self) -> None:
+        objective, retention = self.objective, self.run_config.retention
+        checkpoint.prune(self.work / "checkpoints", retention, objective.stage_ends, objective.needed)
+
+    def _state(self) -> dict[str, Any]:
+        """Where the run stands, as `state.json` has it."""
+        return {
+            "update": self.done,
+            **copy.deepcopy(self.objective.state()),  # written while training goes on
+            **self.objective.identity,
+            "rollbacks": self.rollbacks.records(),
+            "recent": self.detector.state,
+            "ranks": self.world.size,
+            "layout": self.mesh.layout.model_dump(),
+        }
+
+    def _check_run(self, directory: Path, state: dict[str, Any]) -> None:
+        """Refuse to continue what another configuration or other inputs began."""
+        for name, ours in self.objective.identity.items():
+            if state.get(name) != ours:
+                what = "another configuration (model, schedule, optimizer, seed or precision)"
+                what = what if name == "run" else f"other {name.replace('_', ' ')}"
+                raise CheckpointError(
+                    f"{directory} was trained with {what}: give this job a work folder of its own, or remove that one"
+                )
+
+    def _is_finished(self, final: Path) -> bool:
+        """Whether an earlier start wrote this run's `final/`; one that does not verify is written again."""
+        if not self.world.from_first(int(final.exists())):
+            return False
+        try:
+            checkpoint.verify(final, self.world)
+        except CheckpointError as error:
+            log.error("%s; it is written again", error)
+            return False
+        state = checkpoint.load_state(final)
+        self._check_run(final, state)
+        self.done = state["update"]
+        self.objective.load(state)
+        return True
+
+    def _resume(self) -> bool:
+        """Take up the newest complete checkpoint; False where there is none."""
+        root = self.work / "checkpoints"
+        if self.world.rank == 0:
+            root.mkdir(parents=True, exist_ok=True)
+            self._drop_undone(root)
+        found = checkpoint.newest(root, world=self.world)
+        if found:
+            self._take_up(found)
+            total = self.objective.steps
+            log.info("resuming at %s %d of %d from checkpoint %s", self.step, self.done, total, found.name)
+        if self.world.rank == 0:
+            self._prune()
+        return found is not None
+
+    def _take_up(self, directory: Path) -> None:
+        """Go on from a checkpoint, which is this run's."""
+        state = checkpoint.load_state(directory)
+        self._check_run(directory, state)
+        checkpoint.load_weights(directory, self.model, self.replicas.cuts)
+        self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
+        self.detector.load(state.get("recent", {}))
+        self.done = state["update"]
+        self.objective.load(state)
+
+    def _drop_undone(self, root: Path) -> None:
+        """Rank 0: delete the checkpoints that a rollback went back past."""
+        if self.world.rank == 0 and self.rollbacks.all:
+            for directory in checkpoint.checkpoints(root):
+                try:
+                    known = len(checkpoint.load_state(directory).get("rollbacks", []))
+                except (OSError, ValueError):
+                    continue  # damaged: `checkpoint.newest` sets it aside, and says so
+                if self.rollbacks.undone(checkpoint.number(directory), known):
+                    checkpoint.remove(directory)
+
+
+# ------------------------------------------------------------------------------------------------------ command line
+
+
+def main(kind: type[Objective], name: str, arguments: Sequence[str] | None = None) -> int:
+    """Run the job of `--config`; the exit code."""
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description=(kind.__doc__ or "").splitlines()[0])
+    parser.add_argument("--config", type=Path, required=True, help="job.json: config, inputs, work, threads, device")
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # the DeepSpeed launcher passes it
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    trainer = None
+    try:
+        job = Job.read(options.config)
+        config: Any = _validated(kind.settings, job, options.config)
+        run: RunConfig = config.run
+        _be_deterministic(job.threads)
+        cuda = job.device == "cuda" or (job.device == "auto" and torch.cuda.is_available())
+        with (
+            Preemption().listen() as preemption,
+            Watchdog(run.stall_seconds).watch() as watchdog,
+            join("cuda" if cuda else "cpu", run.collective_timeout_seconds) as world,
+        ):
+            device = torch.device("cuda", world.local_rank) if cuda else torch.device("cpu")
+            mesh = arrange(world, run.layout, run.collective_timeout_seconds)
+            trainer = Trainer(kind, config, job, mesh, device, preemption, watchdog)
+            return trainer.run()
+    except (OSError, ValueError, RuntimeError) as error:
+        if not isinstance(error, EXPECTED):
+            log.exception("an error that nobody expected")
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")  # the launcher reads the last such line
+        if trainer is not None:
+            trainer.progress("failed", note=str(error))
+        return FAILED
+
+
+def _validated(settings: type[Config], job: Job, path: Path) -> Config:
+    try:
+        return job.configured(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(item) for item in ("config", *first["loc"]))
+        raise JobError(f"{path}: {where}: {first['msg']}") from None
+
+
+def _be_deterministic(threads: int | None) -> None:
+    """The same bits on every start: fixed algorithms and a fixed number of threads."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    # a debugging aid that would write every new tensor twice
+    setattr(deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (a property that type checkers do not see)
+    if threads:
+        torch.set_num_threads(threads)
