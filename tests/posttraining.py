@@ -20,7 +20,8 @@ from tasks.agentic.dialogues import make_dialogues
 from tasks.artifact import Artifact, Step
 from tests.shards import publish_shards
 from training import trainer as trainers
-from training.trainer import Objective, Trainer
+from training.objective import Objective
+from training.trainer import Trainer
 
 VOCABULARY = 256 + len(SPECIAL_TOKENS)
 

@@ -162,7 +162,8 @@ class PipelineEngine(Engine):
         return self.sums
 
     def _run(self, parts: Sequence[MicroBatch], backward: bool) -> None:
-        count = self.mesh.layout.micro_batches(most_of(len(parts), self.mesh, self.device))
+        most = max(1, most_of(len(parts), self.mesh, self.device))  # a rank may have no samples
+        count = self.mesh.layout.micro_batches(most)
         self.sums, self._given = self._zeros(), filled_up(parts, count)
         rows, length = (max(part.tokens_BS.shape[at] for part in self._given) for at in (0, 1))
         self.parts = [_of_shape(part, rows, length) for part in self._given]

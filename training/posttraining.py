@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 from model.transformer import Transformer
 from training.inputs import Published, fingerprints, load_chat, load_splits
 from training.job import JobError
+from training.objective import Objective
 from training.rl.config import RewardConfig
 from training.rl.environments import Problem
 from training.rl.rollout import Evaluation, evaluate, first_of_each
-from training.trainer import Objective, Trainer
+from training.trainer import Trainer
 
 
 class PostTraining(Objective):

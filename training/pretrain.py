@@ -25,13 +25,14 @@ from training.config import PretrainConfig
 from training.engine import Measures, MicroBatch
 from training.loader import Batch, Loader
 from training.metrics import summarise
+from training.objective import Objective
 from training.samples import IGNORED
 from training.schedule import Stage, Update
 from training.shards import TokenShards
 from training.spikes import Rollback, parse
 from training.streams import Streams
 from training.telemetry import heads
-from training.trainer import Objective, Trainer, main
+from training.trainer import Trainer, main
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 -m training.sft --config job.json
     deepspeed --module training.rl.train --config job.json
 
-An objective (`training.pretrain`, `training.sft`, `training.rl.train`, `training.qat`) says what a step's micro-batches
+An objective (`training.objective`: pretraining's, SFT's, RL's, QAT's) says what a step's micro-batches
 and their loss are, when it evaluates and when it is finished. The trainer does all else. An update is
 
     each rank alone      forwards and backwards over its own micro-batches
@@ -30,20 +30,20 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch.utils import deterministic
 
-from model.config import Config, ModelConfig
+from model.config import Config
 from model.transformer import Transformer, update_router_bias
 from training import checkpoint, checkpoint_writer
 from training.cache import ShardError
 from training.checkpoint import CheckpointError
-from training.config import MuonClipConfig, RunConfig, SpikeConfig
+from training.config import RunConfig, SpikeConfig
 from training.engine import Engine, MicroBatch, engine
 from training.expert_parallel import network, pieces
 from training.job import Job, JobError, Preemption
@@ -51,10 +51,11 @@ from training.layout import LayoutError
 from training.mesh import Mesh, arrange
 from training.metrics import Metrics, replace_file, write_progress
 from training.muonclip import MuonClip, MuonClipError
+from training.objective import Diverged, Objective
 from training.order import OrderError
 from training.parallel import RankError, join
 from training.replicas import Replicas
-from training.spikes import Rollback, Rollbacks, Spike, SpikeDetector
+from training.spikes import Rollbacks, Spike, SpikeDetector
 from training.telemetry import Clock, Totals, joined, measured
 from training.watchdog import Watchdog
 
@@ -63,106 +64,8 @@ log = logging.getLogger(__name__)
 DONE, FAILED, PREEMPTED = 0, 1, 75
 
 
-class Diverged(RuntimeError):
-    """The loss or the gradient went out of bounds, or is not a number, more often than the run may go round it."""
-
-
 EXPECTED = (OSError, JobError, LayoutError, CheckpointError, MuonClipError, Diverged, RankError, ShardError, OrderError)
 """Errors whose sentence is enough; others are logged with their traceback."""
-
-
-class Objective:
-    """What a run trains for. Its methods are called by every rank, in the same order, with the same numbers."""
-
-    settings: ClassVar[type[Config]]
-    """The class of its configuration."""
-    unit: ClassVar[str] = "updates"
-    """What its steps are."""
-    measures: ClassVar[tuple[str, ...]] = ()
-    """Names of what its losses measure beside themselves."""
-    spikes: SpikeConfig | None = None
-    """What a spike is; without it only a loss or a gradient that is not finite, which ends the run."""
-    weights: str = "float32"
-    """Precision of the weights on the ranks that work with them."""
-    model: ModelConfig
-    """The network's shape."""
-    optimizer: MuonClipConfig
-    """MuonClip's constants."""
-    steps: int
-    """Those of the whole run, at most."""
-    identity: dict[str, Any]
-    """What a checkpoint must have in common with the run that takes it up, by name."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        """Read and check the inputs."""
-        self.trainer = trainer
-
-    def fill(self, model: Transformer) -> None:
-        """Give the rank's part of the network, whose numbers are not set, the weights to begin with."""
-        raise NotImplementedError
-
-    def begin(self) -> None:
-        """Be as before the first step; it comes again where the run goes back."""
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the objective, as JSON has it."""
-        return {}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take back what `state` gave."""
-
-    def measure_first(self) -> bool:
-        """Measure what has to be known before the first step of a new run; whether there was anything, so that it is
-        put into a checkpoint."""
-        return False
-
-    def step(self, number: int) -> str:
-        """Take step `number`, from 1: one `Trainer.update` or several. A word on it for who watches.
-
-        Raises `Spike`, having changed no weight, where it must not be taken.
-        """
-        raise NotImplementedError
-
-    def evaluates(self, number: int) -> bool:
-        """Whether there is an evaluation after step `number`."""
-        return False
-
-    def evaluate(self, number: int) -> None:
-        """The evaluation after step `number`; it may send the run back (`Trainer.go_back`)."""
-
-    def milestone(self, number: int) -> bool:
-        """Whether step `number`, and the evaluation after it, are followed by a checkpoint in any case."""
-        return False
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run has reached its end."""
-        return self.trainer.done >= self.steps
-
-    @property
-    def needed(self) -> Collection[int]:
-        """Steps whose checkpoints must stay."""
-        return ()
-
-    @property
-    def stage_ends(self) -> Collection[int]:
-        """Steps with which a stage ends, for the retention of checkpoints."""
-        return ()
-
-    def rollback(self, number: int, to: int, reason: str) -> Rollback:
-        """What is left out when the run goes back from step `number`, a spike, to step `to`."""
-        raise Diverged(f"step {number}: {reason}: nothing was applied; lower the learning rate")
-
-    def progress(self) -> dict[str, Any]:
-        """What `progress.json` tells beside the count of steps."""
-        return {}
-
-    def summary(self) -> dict[str, Any]:
-        """The stage's statistics at the end."""
-        return {}
-
-    def close(self) -> None:
-        """Let go of what is open."""
 
 
 class Trainer:

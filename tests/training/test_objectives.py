@@ -31,6 +31,7 @@ from training.job import Job
 from training.loader import Loader
 from training.mesh import Mesh, arrange
 from training.muonclip import MuonClip
+from training.objective import Objective
 from training.packing import IGNORED, Packed
 from training.parallel import World
 from training.qat import Quantising, learning_rate
@@ -43,7 +44,7 @@ from training.rl.train import Reinforcement
 from training.rl.tree import Tree, plant, tree_log_probs
 from training.sft import Tuning
 from training.sft_config import SftConfig
-from training.trainer import DONE, Objective, Trainer
+from training.trainer import DONE, Trainer
 
 UPDATES = 10
 EXACT = {"newton_schulz_dtype": "float32"}

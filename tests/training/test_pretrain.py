@@ -31,9 +31,10 @@ from tests.training.runs import (
 from training import checkpoint
 from training.cache import ShardError
 from training.config import PretrainConfig
+from training.objective import Diverged
 from training.order import OrderError
 from training.pretrain import NextToken
-from training.trainer import Diverged, main
+from training.trainer import main
 
 
 def test_a_run_learns_through_all_stages(undisturbed: Path) -> None:

@@ -13,8 +13,8 @@ import torch
 
 from tests.training.runs import assert_same, job, lines, next_token, start, trainer_of, wait
 from training import checkpoint
+from training.objective import Diverged
 from training.spikes import Rollbacks
-from training.trainer import Diverged
 
 # every gradient norm a little above the median of the stage's last ones is a spike: ordinary noise makes some
 TOUCHY = {"window": 3, "least": 2, "gradient_deviations": 1e-6, "gradient_share": 0.02, "most_rollbacks": 50}

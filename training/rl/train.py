@@ -24,6 +24,7 @@ from torch import Tensor
 from model.transformer import Transformer
 from training.engine import Measures, MicroBatch
 from training.loader import Loader
+from training.objective import Diverged
 from training.posttraining import PostTraining
 from training.pretrain import next_token
 from training.rl.config import RlConfig
@@ -32,7 +33,7 @@ from training.rl.objective import LossInputs, k2_objective
 from training.rl.rollout import Evaluation, Group, interval, roll_out
 from training.rl.tree import Tree, plant, tree_log_probs
 from training.samples import IGNORED
-from training.trainer import Diverged, Trainer, main
+from training.trainer import Trainer, main
 
 
 class Reinforcement(PostTraining):
