@@ -42,7 +42,11 @@ def run(code: str, **environment: str) -> str:
     house = str(Path(__file__).resolve().parents[2])
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": house, **environment},
+        env={
+            **{name: value for name, value in os.environ.items() if name not in AVX2},
+            "PYTHONPATH": house,
+            **environment,
+        },
         capture_output=True,
         text=True,
         check=True,
