@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -93,7 +93,11 @@ def publish(
     """
     rows = list(rows)
     lying = step.lying()
-    lost = [row["key"] for row in rows if any(lying.get(path) != size for path, size in _files(row))]
+    lost = [
+        row["key"]
+        for row in rows
+        if any(lying.get(PurePosixPath(path).as_posix()) != size for path, size in _files(row))
+    ]
     step.forget({f"batches/{key.rpartition('/')[2].partition('-')[0]}" for key in lost})
     if lost:
         raise lacking(step.uri, lost, len(rows))
