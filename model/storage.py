@@ -156,8 +156,8 @@ def exists(url: str) -> bool:
 
 
 def sizes(url: str) -> dict[str, int]:
-    """Bytes of every file under a folder by its path below it (`a/b`, also where a store has it as `a//b`), in the order
-    of paths; empty where there is none."""
+    """Bytes of every file under a folder by its path below it (`a/b`, also where a store has `a//b`), in the order of
+    paths; empty where there is none."""
     if is_local(url):
         root = local_path(url)
         found = {path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if path.is_file()}

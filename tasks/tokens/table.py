@@ -79,9 +79,12 @@ def write_index(index: pa.Table, path: Path) -> None:
 
 def _files(row: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """(path, bytes) of a shard, its index and its blocks' digests."""
-    yield shard_path(row["key"], row["sha256"]), row["bytes"]
-    yield index_path(row["key"], row["index_sha256"]), row["index_bytes"]
-    yield blocks_path(row["key"], row["blocks_sha256"]), -(-row["bytes"] // BLOCK) * DIGEST
+    for path, size in (
+        (shard_path(row["key"], row["sha256"]), row["bytes"]),
+        (index_path(row["key"], row["index_sha256"]), row["index_bytes"]),
+        (blocks_path(row["key"], row["blocks_sha256"]), -(-row["bytes"] // BLOCK) * DIGEST),
+    ):
+        yield PurePosixPath(path).as_posix(), size  # a source without a name leaves an empty folder name
 
 
 def publish(
@@ -93,11 +96,7 @@ def publish(
     """
     rows = list(rows)
     lying = step.lying()
-    lost = [
-        row["key"]
-        for row in rows
-        if any(lying.get(PurePosixPath(path).as_posix()) != size for path, size in _files(row))
-    ]
+    lost = [row["key"] for row in rows if any(lying.get(path) != size for path, size in _files(row))]
     step.forget({f"batches/{key.rpartition('/')[2].partition('-')[0]}" for key in lost})
     if lost:
         raise lacking(step.uri, lost, len(rows))
