@@ -34,8 +34,8 @@ class CorpusConfig(Config):
     """Longer ones are cut at section, then paragraph, then line borders. Ours: about 3,000 tokens."""
     document_seconds_max: float = Field(default=120.0, gt=0)
     """CPU seconds that a worker may spend on one document, from its bytes to its row, before it is ended and the
-    document rejected as `over_time`. A net: what is known to be absurd is refused before it is parsed, by limits that do
-    not depend on the machine. Ours."""
+    document rejected as `over_time`. A net: what is known to be absurd is refused before it is parsed, by limits that
+    do not depend on the machine. Ours."""
     document_memory_max: int = Field(default=4 << 30, ge=64 << 20)
     """Bytes of memory that a worker may take for one document, on top of what it holds when it begins its partition;
     beyond them the document is rejected as `over_memory`. Held on Linux alone. Ours."""

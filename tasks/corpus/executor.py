@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
@@ -162,10 +162,8 @@ class _Worker:
 
     def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], watched: bool) -> None:
         self._slot[:] = bytes(PLACE_BYTES)
-        try:
+        with suppress(BrokenPipeError):  # it is dead already, which shows where its answer is waited for
             self.connection.send((function, arguments, watched))
-        except BrokenPipeError:
-            pass  # it is dead already, which shows where its answer is waited for
 
     def end(self) -> Death:
         """End it, where it has not died by itself."""

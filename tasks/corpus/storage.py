@@ -213,8 +213,8 @@ SPECIAL = "not a regular file (a pipe, socket or device)"
 
 
 def _walk(folder: Path, prefix: str, root: str, seen: set[tuple[int, int]]) -> Iterator[Reference | Unreadable]:
-    """The files below `folder`, each real folder once, at its own place: links to folders are passed over and named, and
-    links to files that do not lie below `root` likewise."""
+    """The files below `folder`, each real folder once, at its own place: links to folders are passed over and named,
+    and links to files that do not lie below `root` likewise."""
     try:
         here = folder.stat()
         if (here.st_dev, here.st_ino) in seen:

@@ -159,7 +159,7 @@ def test_what_crashed_once_is_tried_again_and_left_out_the_second_time(tmp_path)
 
 
 def test_a_worker_that_dies_without_a_place_is_an_error():
-    with pytest.raises(WorkerError, match="died .* while working on job"):
+    with pytest.raises(WorkerError, match=r"died .* while working on job"):
         dict(Processes(1).map(os.abort, {"job": ()}))
 
 
@@ -189,9 +189,11 @@ def test_a_page_deeper_than_the_limit_says_so():
 
 
 @pytest.mark.parametrize(
-    "attribute", [" a{}=1", " a{}", "/a{}", " a{}='>'", ' a{}="<p>"', "\na{}\n=\n1", ' =a{}=x', "\ta{}='\"'"]
+    "attribute", [" a{}=1", " a{}", "/a{}", " a{}='>'", ' a{}="<p>"', "\na{}\n=\n1", " =a{}=x", "\ta{}='\"'"]
 )
-@pytest.mark.parametrize("before", ["", "<!-->", "<!-- <p> --!>", "<script>a<b</script>", "<svg><script/></svg>", "<?x>"])
+@pytest.mark.parametrize(
+    "before", ["", "<!-->", "<!-- <p> --!>", "<script>a<b</script>", "<svg><script/></svg>", "<?x>"]
+)
 def test_a_tag_of_too_many_attributes_is_refused_however_it_is_written(attribute, before):
     def page(count: int) -> str:
         return f"{before}<p{''.join(attribute.format(n) for n in range(count))}>The text.</p>"
