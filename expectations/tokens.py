@@ -228,7 +228,7 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
                 + abs(int(stated_held.get(domain, {}).get("tokens", 0)) - held),
             }
         )
-    rules: tuple[Rule, ...] = (
+    rules = [
         Rule(
             "Every domain the recipe names has training tokens",
             "tokens",
@@ -268,7 +268,7 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
             most=0,
             unit="tokens",
         ),
-    )
+    ]
     known = Rule(
         "No domain is there that the recipe does not know",
         "domain",
@@ -276,8 +276,8 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
         "map it to one of the recipe's domains",
         among=tuple(sorted(gate.bytes_per_token)),
     )
-    rules += (known,) if gate.bytes_per_token else ()
-    return Table("domains", "the tokens by domain", "domain", pl.DataFrame(rows), rules)
+    rules += [known] if gate.bytes_per_token else []
+    return Table("domains", "the tokens by domain", "domain", pl.DataFrame(rows), tuple(rules))
 
 
 def _shards_table(shards: pl.DataFrame, vocabulary: int) -> Table:

@@ -394,7 +394,8 @@ def generate(
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sampling.")] = 0,
 ) -> None:
-    """Generate with the released model.
+    """Generate with the released model. A terminal shows control characters instead of obeying them; a file or a pipe
+    gets the text as it is.
 
     Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`.
     """

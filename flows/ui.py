@@ -22,9 +22,10 @@ from typing import Annotated
 
 import psutil
 import typer
-from rich.console import Console
 
 from flows.server import QUIET, Server, ServerError
+from flows.tables import styled
+from flows.terminal import Terminal
 from tasks import process
 from tasks.launch import GRACE
 
@@ -37,7 +38,7 @@ REFRESH = "refresh/refresh"
 NIGHTLY = ["--cron", "0 3 * * *", "--timezone", "UTC", "--no-active", "--accept-yes"]
 """The schedule that waits to be switched on. It stands here, not in prefect.yaml, from where every deploy would switch
 it off again and delete the others."""
-out = Console(highlight=False)
+out = Terminal()
 
 
 def main(
@@ -75,7 +76,7 @@ def main(
             _call([sys.executable, "-m", "flows.watch"])  # before the worker: no run of this server can live yet
             worker = process.start([*PREFECT, "worker", "start", "--pool", POOL, "--limit", "1"], server.log)
             children.append(worker)
-            out.print(f"Ready: [bold]{server.address}/sign-in#{server.ticket}[/bold]", soft_wrap=True)
+            out.print(styled("Ready: ", (f"{server.address}/sign-in#{server.ticket}", "bold")), soft_wrap=True)
             out.print(
                 f"It signs one browser in, once; another asks for the key in {file}. Then choose recipe / laptop, "
                 "then Run. Ctrl-C ends it.",
@@ -87,7 +88,7 @@ def main(
     except KeyboardInterrupt:
         out.print("Stopping; a running stage writes its checkpoint first.")
     except ServerError as error:
-        out.print(f"[bold red]openk2:[/bold red] {error}", soft_wrap=True)
+        out.print(styled(("openk2:", "bold red"), f" {error}"), soft_wrap=True)
         raise SystemExit(1) from None
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second Ctrl-C would leave a run behind

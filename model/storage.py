@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import fsspec
@@ -156,7 +156,8 @@ def exists(url: str) -> bool:
 
 
 def sizes(url: str) -> dict[str, int]:
-    """Bytes of every file under a folder by its path below it, in the order of paths; empty where there is none."""
+    """Bytes of every file under a folder by its path below it (`a/b`, also where a store has `a//b`), in the order of
+    paths; empty where there is none."""
     if is_local(url):
         root = local_path(url)
         found = {path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if path.is_file()}
@@ -166,7 +167,8 @@ def sizes(url: str) -> dict[str, int]:
         listed = patient(lambda: fs.find(path, detail=True), url)
     except FileNotFoundError:
         return {}
-    return {place.removeprefix(path).lstrip("/"): int(listed[place]["size"]) for place in sorted(listed)}
+    found = {place.removeprefix(path).lstrip("/"): int(listed[place]["size"]) for place in sorted(listed)}
+    return {PurePosixPath(place).as_posix(): size for place, size in found.items()}
 
 
 def matching(pattern: str) -> list[str]:

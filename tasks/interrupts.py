@@ -28,8 +28,9 @@ HEARD = b"\0"
 
 @contextmanager
 def answered(patience: float = PATIENCE) -> Iterator[None]:
-    """While the block runs, SIGINT and SIGTERM end this process `patience` seconds after they came, unless
-    their handlers have been called by then. Does nothing outside the main thread and within another such block."""
+    """While the block runs, SIGINT and SIGTERM end this process at the latest `patience` seconds after they came,
+    unless their handlers have been called by then. Does nothing outside the main thread and within another such
+    block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

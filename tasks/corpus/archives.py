@@ -78,8 +78,8 @@ def members(path: str, file: io.BufferedIOBase, limit: int) -> Iterator[File | U
 
 
 def entries(path: str, file: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
-    """The regular files of a packed file, in stored order, under `path/`. Links (their targets are members
-    of their own) and devices are passed over, and counted in one Unreadable at the end. A zip needs a seekable file."""
+    """The regular files of a packed file, in stored order, under `path/`. Links (their targets are members of their
+    own) and devices are passed over, and counted in one Unreadable at the end. A zip needs a seekable file."""
     lower = path.lower()
     try:
         if lower.endswith((".zip", ".whl")):

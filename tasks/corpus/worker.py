@@ -16,7 +16,6 @@ import traceback
 from multiprocessing.connection import Connection
 
 from tasks.corpus.watch import PLACE_BYTES
-from tasks.logs import plain_logs
 from tasks.process import die_with_parent
 
 NO_MEMORY = 71
@@ -26,7 +25,6 @@ NO_MEMORY = 71
 def main(connection_fd: int, slot_fd: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
-    plain_logs()
     connection = Connection(connection_fd)
     slot = mmap.mmap(slot_fd, PLACE_BYTES)
     while os.getppid() == parent:
@@ -48,7 +46,7 @@ def main(connection_fd: int, slot_fd: int, parent: int) -> None:
 def _portable(error: Exception) -> Exception:
     """The error itself where it survives the way to the parent, which an exception of odd arguments does not."""
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301  # what this very line has written
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - what was just pickled here
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -79,9 +79,12 @@ def write_index(index: pa.Table, path: Path) -> None:
 
 def _files(row: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """(path, bytes) of a shard, its index and its blocks' digests."""
-    yield shard_path(row["key"], row["sha256"]), row["bytes"]
-    yield index_path(row["key"], row["index_sha256"]), row["index_bytes"]
-    yield blocks_path(row["key"], row["blocks_sha256"]), -(-row["bytes"] // BLOCK) * DIGEST
+    for path, size in (
+        (shard_path(row["key"], row["sha256"]), row["bytes"]),
+        (index_path(row["key"], row["index_sha256"]), row["index_bytes"]),
+        (blocks_path(row["key"], row["blocks_sha256"]), -(-row["bytes"] // BLOCK) * DIGEST),
+    ):
+        yield PurePosixPath(path).as_posix(), size  # a source without a name leaves an empty folder name
 
 
 def publish(

@@ -34,7 +34,9 @@ CORPUS_GATE = CorpusGate(
 REWRITES_GATE = RewritesGate(
     documents=4, segments=10, acceptance_rate=(0.2, 0.95), lost_numbers=0.05, copies=0.0, group=12
 )
-TOKENS_GATE = TokensGate(tokens=500, heldout_tokens=20, heldout_share=(0.01, 0.5))
+TOKENS_GATE = TokensGate(
+    tokens=500, heldout_tokens=20, heldout_share=(0.01, 0.5), bytes_per_token=dict.fromkeys(DOMAINS, (1.8, 7.0))
+)
 
 
 class Plain(Config):

@@ -99,6 +99,13 @@ def test_more_tokens_stated_than_written(tmp_path, blocked):
     assert failures(blocked(TOKENS_GATE, tokens(tmp_path, stated=stated))) == {"whole.misstated", "domains.misstated"}
 
 
+def test_where_no_domain_is_listed_those_that_are_there_are_held_to_one_band(tmp_path, passed, blocked):
+    gate = TOKENS_GATE.model_copy(update={"bytes_per_token": {}})
+    passed(gate, tokens(tmp_path))
+    failure = blocked(gate.model_copy(update={"bytes_per_token_any": (1.0, 1.1)}), tokens(tmp_path))
+    assert failures(failure) == {"domains.bytes_per_token"}
+
+
 def test_compression_outside_its_band(tmp_path, blocked):
     gate = TOKENS_GATE.model_copy(update={"bytes_per_token": TOKENS_GATE.bytes_per_token | {"code": (1.0, 2.0)}})
     failure = blocked(gate, tokens(tmp_path))

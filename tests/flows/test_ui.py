@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,9 @@ def test_schedules_fire_and_survive_and_dead_runs_end(start):
     (nightly,) = ui.deployment("refresh")["schedules"]
     assert not nightly["active"]
     report = ui.deployment("report")
-    interval = {"interval": timedelta(seconds=30).total_seconds(), "timezone": "UTC"}
+    # once, soon: runs that come often would take the worker's one place from those below
+    soon = datetime.now(UTC) + timedelta(seconds=40)
+    interval = {"interval": timedelta(hours=5).total_seconds(), "anchor_date": soon.isoformat(), "timezone": "UTC"}
     # as the UI makes one: without a slug, switched off and then on
     made = ui.ask("POST", f"/deployments/{report['id']}/schedules", [{"schedule": interval, "active": False}])
     ui.ask("PATCH", f"/deployments/{report['id']}/schedules/{made[0]['id']}", {"active": True})

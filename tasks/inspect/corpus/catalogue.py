@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model.visible import flat
 from tasks.corpus.quality.route import registry
+from tasks.inspect.visible import flat
 
 _STAGES = {
     "read": "could not be read: nothing of it was judged",
@@ -60,9 +60,7 @@ _REASONS = {
         "A worker was ended over it: it took more memory than a document may.", "Ours.", "corpus.document_memory_max"
     ),
     "crashed": Explanation("It ended the worker that read it twice; the value has the exit code."),
-    "failed": Explanation(
-        "A rule failed on it, which is a defect of the rule: please report it. The value is the error."
-    ),
+    "failed": Explanation("A rule failed on it, which is a defect of the rule: report it. The value is the error."),
     "link": Explanation("A symbolic link: what it leads to is read at its own place, if it lies in the source at all."),
     "special_file": Explanation("A pipe, a socket or a device: it holds no document and is never opened."),
     "vendored": Explanation("Other people's code that lies in a project's own, and comes with its own source."),

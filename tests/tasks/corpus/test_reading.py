@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import brotli
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,10 +81,10 @@ PAGE = PAGES[1].encode()
     "response",
     [
         http(chunked(PAGE), Transfer_Encoding="chunked"),
-        http(gzip.compress(PAGE), Content_Encoding="gzip"),
+        http(gzip.compress(PAGE, mtime=0), Content_Encoding="gzip"),
         http(zlib.compress(PAGE), Content_Encoding="deflate"),
         http(brotli.compress(PAGE), Content_Encoding="br"),
-        http(chunked(gzip.compress(PAGE)), Transfer_Encoding="chunked", Content_Encoding="gzip"),
+        http(chunked(gzip.compress(PAGE, mtime=0)), Transfer_Encoding="chunked", Content_Encoding="gzip"),
         # Many crawlers undo the encodings and keep the header.
         http(PAGE, Transfer_Encoding="chunked", Content_Encoding="gzip"),
         http(PAGE, Content_Encoding="br"),
@@ -104,9 +107,9 @@ def test_http_bodies_come_out_whatever_was_done_to_them_and_whatever_charset_the
         (warc("<p>begun", WARC_Truncated="length"), "truncated", "length"),
         (warc("<p>rest", kind="continuation", WARC_Segment_Number=2), "unreadable", "segment"),
         (warc(b"HTTP/garbage"), "http_status", "nothing that is HTTP"),
-        (warc(http(gzip.compress(PAGE)[:-12], Content_Encoding="gzip")), "unreadable", "end early"),
+        (warc(http(gzip.compress(PAGE, mtime=0)[:-12], Content_Encoding="gzip")), "unreadable", "end early"),
         (warc(http(chunked(PAGE)[:-30], Transfer_Encoding="chunked")), "unreadable", "damaged"),
-        (warc(http(gzip.compress(bytes(5_000_000)), Content_Encoding="gzip")), "unreadable", "larger than"),
+        (warc(http(gzip.compress(bytes(5_000_000), mtime=0), Content_Encoding="gzip")), "unreadable", "larger than"),
         (warc(http(brotli.compress(bytes(5_000_000)), Content_Encoding="br")), "unreadable", "larger than"),
         (warc("x" * 1_000_001), "unreadable", "larger than 1,000,000 bytes"),
         (warc(http(bytes(range(256)) * 9)), "unreadable", "binary data"),
@@ -332,3 +335,49 @@ def test_every_file_gives_at_least_one_item(tmp_path):
     kinds = {path: type(one) for path, one in items}
     assert kinds["e.jsonl.gz"] is kinds["f.parquet"] is Unreadable
     assert [one for path, one in items if path == "a.txt"] == [Passage("")]
+
+
+def wrong_checksum(suffix: str, data: bytes) -> bytes:
+    """`data` compressed, the checksum of the whole wrong and nothing else."""
+    if suffix == ".zst":
+        packed = bytearray(zstd_with_checksum(data))
+        packed[-1] ^= 1
+        return bytes(packed)
+    packed = bytearray({".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[suffix](data))
+    index = 4 * (int.from_bytes(packed[-8:-4], "little") + 1)  # xz: the check stands before index and footer
+    packed[{".gz": -6, ".bz2": -2, ".xz": -12 - index - 4}[suffix]] ^= 1
+    return bytes(packed)
+
+
+def zstd_with_checksum(data: bytes) -> bytes:
+    """A frame (RFC 8878) of raw blocks and a checksum: Arrow writes none."""
+    blocks = [data[at : at + 100_000] for at in range(0, len(data), 100_000)]
+    frame = b"\x28\xb5\x2f\xfd" + bytes([0b00000100, 0x58])  # a checksum follows; a window of 2 MB
+    for number, block in enumerate(blocks, start=1):
+        frame += (len(block) << 3 | (number == len(blocks))).to_bytes(3, "little") + block
+    return frame + (xxhash.xxh64_intdigest(data) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("count", [3, 5_000, 30_000])
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_a_wrong_checksum_loses_no_record_and_is_named(suffix, end, count):
+    lines = [json.dumps({"text": f"record {number} {number**5}"}) for number in range(count)]
+    items = found(f"a.jsonl{suffix}", wrong_checksum(suffix, ("\n".join(lines) + end).encode()))
+    assert len(texts(items)) == count
+    (damage,) = reasons(items)
+    assert damage.startswith(f"a.jsonl{suffix}: ")
+    assert "damaged" in damage
+
+
+def test_after_a_gzip_stream_with_a_wrong_checksum_the_next_one_is_read():
+    first, second = (json.dumps({"text": text}).encode() + b"\n" for text in ("one", "two"))
+    items = found("a.jsonl.gz", wrong_checksum(".gz", first) + gzip.compress(second))
+    assert texts(items) == ["one", "two"]
+    assert "incorrect data check" in reasons(items)[-1]
+
+
+def test_a_warc_of_one_gzip_stream_with_a_wrong_checksum_gives_every_page():
+    items = found("a.warc.gz", wrong_checksum(".gz", b"".join(warc(http(page.encode())) for page in PAGES * 20)))
+    assert texts(items) == WORDS * 20
+    assert len(reasons(items)) == 1
