@@ -12,7 +12,7 @@ from tests.posttraining import Cut, World, cut_after, finals, go, summary
 from training.checkpoint import verify
 from training.sft import Tuning
 from training.sft_config import SftConfig
-from training.trainer import DONE
+from training.trainer import DONE, FAILED
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_inputs_on_an_object_store_give_the_same_bytes(world, bucket, tmp_path, 
         for path in storage.sizes(uri):
             storage.write(f"{bucket}/{name}/{path}", storage.read(f"{uri}/{path}"))
     there.write_text(json.dumps(job))
-    assert go(sft, here) == go(sft, there) == runs.DONE
+    assert go(Tuning, here) == go(Tuning, there) == DONE
     assert finals(there.parent) == finals(here.parent)
 
 
@@ -91,5 +91,5 @@ def test_an_input_that_is_not_there_is_one_sentence(world, bucket, capsys):
     text = json.loads(job.read_text())
     text["inputs"]["base"] = f"{bucket}/never"
     job.write_text(json.dumps(text))
-    assert go(sft, job) == runs.FAILED
+    assert go(Tuning, job) == FAILED
     assert f"{bucket}/never/manifest.json does not exist" in capsys.readouterr().err
