@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -17,28 +14,9 @@ import pytest
 
 from flows.dag import dag
 from flows.request import PresetName, Request
+from tests.flows.chain import finish, plan, start
 
-HOUSE = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
-
-
-def start(root: Path | str, *more: str) -> subprocess.Popen[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "run", "--preset", "test", "--root", str(root), *more],
-        cwd=HOUSE,
-        env={**environment, "PYTHONPATH": str(HOUSE)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def finish(root: Path | str, *more: str) -> str:
-    process = start(root, *more)
-    told, _ = process.communicate(timeout=900)
-    assert process.returncode == 0, told
-    return told
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +25,6 @@ def straight(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("straight")
     finish(root)
     return root
-
-
-def plan(root: Path | str):
-    return dag(Request(preset=PresetName.test, root=str(root)))
 
 
 def contents(root: Path | str) -> dict[str, dict[str, str]]:
