@@ -4,6 +4,7 @@ No account, no telemetry, nothing leaves the machine."""
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import secrets
@@ -208,6 +209,7 @@ def api(root: str) -> Iterator[str]:
     theirs = os.environ.get("PREFECT_API_URL")
     with _environment(QUIET), _environment(TERSE, keep=True):
         if theirs:
+            _admitted(theirs)
             yield theirs
             return
         server = Server(Path(root) if "://" not in root else Path.home() / ".cache" / "openk2", PRIVATE)
@@ -217,6 +219,30 @@ def api(root: str) -> Iterator[str]:
                 yield server.access["PREFECT_API_URL"]
         finally:
             server.stop()
+
+
+def _admitted(url: str) -> None:
+    """Raises ServerError where the server that PREFECT_API_URL names does not answer, or wants another key. The URL may
+    hold a password: it is not repeated."""
+    from prefect.settings import get_current_settings  # it reads the environment as it is now
+
+    settings = get_current_settings().api
+    key = settings.auth_string.get_secret_value() if settings.auth_string else ""
+    if settings.key:
+        return  # Prefect Cloud, which says itself what is wrong
+    headers = {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"} if key else {}
+    try:
+        status = httpx.get(f"{url}/admin/version", headers=headers, timeout=60.0).status_code
+    except (httpx.TransportError, httpx.InvalidURL) as error:
+        raise ServerError(
+            f"no server answers at PREFECT_API_URL ({type(error).__name__}): start it, or unset PREFECT_API_URL for a "
+            "private one"
+        ) from None
+    if status == 401:
+        raise ServerError(
+            "the server at PREFECT_API_URL wants another key: set PREFECT_API_AUTH_STRING; that of `make ui` lies in "
+            "prefect.key under its --root"
+        )
 
 
 @contextmanager

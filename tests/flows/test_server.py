@@ -64,18 +64,22 @@ def spoil(folder: Path) -> None:
     (folder / "prefect.db").mkdir()
 
 
-def start(root: Path) -> subprocess.Popen[str]:
-    """The run, its first task under way."""
+def begin(root: Path, **variables: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    run = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", RUN, str(root)],
         cwd=HOUSE,
-        env={**environment, "PYTHONPATH": str(HOUSE)},
+        env={**environment, "PYTHONPATH": str(HOUSE), **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def start(root: Path) -> subprocess.Popen[str]:
+    """The run, its first task under way."""
+    run = begin(root)
     assert run.stdout is not None
     assert run.stdout.readline() == "task 0\n"
     return run
@@ -163,6 +167,26 @@ def test_a_private_server_asks_for_its_key_and_has_no_pages(tmp_path, monkeypatc
     assert "PREFECT_API_URL" not in os.environ
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health", trust_env=False)
+
+
+def test_a_run_against_another_server_needs_its_key(tmp_path, server):
+    server.start()
+    url, key = server.access["PREFECT_API_URL"], server.access["PREFECT_API_AUTH_STRING"]
+    told, _ = begin(tmp_path, PREFECT_API_URL=url, PREFECT_API_AUTH_STRING=key).communicate("\n\n", timeout=300)
+    assert "result [0, 2]" in told
+    for variables in ({}, {"PREFECT_API_AUTH_STRING": "openk2:secret"}):
+        refused = begin(tmp_path, PREFECT_API_URL=url, **variables)
+        told, _ = refused.communicate(timeout=300)
+        assert refused.returncode == 1
+        assert "PREFECT_API_URL wants another key: set PREFECT_API_AUTH_STRING" in told
+        assert "secret" not in told
+        assert len(told.splitlines()) == 1, told
+    server.stop()
+    gone = begin(tmp_path, PREFECT_API_URL=url.replace("http://", "http://user:secret@"))
+    told, _ = gone.communicate(timeout=300)
+    assert "no server answers at PREFECT_API_URL (ConnectError)" in told
+    assert "secret" not in told
+    assert len(told.splitlines()) == 1, told
 
 
 def test_every_start_has_a_key_of_its_own(tmp_path):

@@ -58,6 +58,27 @@ while done < config["steps"]:
 """
 
 
+# Joins its world, adds up over its ranks, and writes down what each process of the job listens on.
+PORTS = """
+import json, os, pathlib, sys
+import psutil, torch
+from training.parallel import join
+work = pathlib.Path(json.loads(pathlib.Path(sys.argv[sys.argv.index("--config") + 1]).read_text())["work"])
+with join() as world:
+    assert float(world.all_reduce(torch.ones(1))) == world.size
+    for process in (psutil.Process(), psutil.Process().parent()):
+        ports = [entry.laddr.ip for entry in process.net_connections() if entry.status == psutil.CONN_LISTEN]
+        name = "rank" if process.pid == os.getpid() else "launcher"
+        (work / f"{name}-{world.rank}.ports").write_text(json.dumps(ports))
+    world.barrier()
+if world.rank == 0:
+    (work / "final").mkdir(exist_ok=True)
+    (work / "final" / "weights.bin").write_bytes(b"weights")
+    (work / "metrics.jsonl").write_text("{}\\n")
+    (work / "summary.json").write_text("{}")
+"""
+
+
 class Literals(Config):
     steps: int = 5
     pace: float = 0.01
@@ -174,6 +195,19 @@ def test_inputs_reach_the_job_as_uris(tmp_path):
     assert job["inputs"] == {"tokens": "/somewhere/tokens/abc"}
     assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0, "killed_at": 0}
     assert (step.workspace() / "rank-0-of-1").exists()
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_job_on_one_node_listens_to_nobody_elsewhere(tmp_path, launcher, ranks):
+    (tmp_path / "portsjob.py").write_text(PORTS)
+    step = step_for(tmp_path)
+    run_job("portsjob", step, {}, EXECUTION.model_copy(update={"launcher": launcher, "processes": ranks}))
+    listening = {path.stem: json.loads(path.read_text()) for path in step.workspace().glob("*.ports")}
+    assert {f"rank-{rank}" for rank in range(ranks)} <= set(listening)
+    assert all(listening[name] == [] for name in listening if name.startswith("launcher"))
+    spoken = {address for name in listening for address in listening[name]}
+    assert spoken == ({"127.0.0.1"} if ranks > 1 else set())
 
 
 def test_many_nodes_need_a_meeting_point(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -54,6 +55,16 @@ def test_an_answer_depends_on_prompt_sampling_and_seed_alone() -> None:
         answers = two.complete([later, prompt("Another one.", 4), first, later, first])
     assert [answer.text for answer in answers[2:]] == [alone.text, fresh.text, alone.text]
     assert answers[0].text == fresh.text
+
+
+def test_nobody_else_reaches_its_server() -> None:
+    """llama.cpp's own server insists on listening: not on a port, and on no socket that has a name any more."""
+    with LlamaCpp(slots=1, context=256) as engine:
+        server = psutil.Process(engine._servers[0]._process.pid)
+        opened = server.net_connections("all")
+        assert not [entry for entry in opened if entry.family in (socket.AF_INET, socket.AF_INET6)]
+        assert not [entry.laddr for entry in opened if isinstance(entry.laddr, str) and Path(entry.laddr).exists()]
+        assert engine.complete([prompt(TEXT, 1)])[0].text
 
 
 def test_a_prompt_longer_than_the_context_is_refused_and_the_engine_lives_on() -> None:

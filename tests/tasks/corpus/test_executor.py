@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
 
+import httpx
+import psutil
 import pytest
 
 from tasks.corpus import cluster as dask
@@ -57,6 +61,24 @@ def test_every_job_is_answered_by_name(any_executor):
     jobs = {f"job {number}": (number,) for number in range(40)}
     assert dict(any_executor.map(square, jobs)) == {f"job {number}": number * number for number in range(40)}
     assert dict(any_executor.map(square, {})) == {}
+
+
+def test_a_cluster_of_our_own_answers_nobody_else(two):
+    """Its wire asks for a certificate of the run's own, and its status pages, which ask for nothing, are off."""
+    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    ports = {entry.laddr for process in ours for entry in process.net_connections() if entry.status == "LISTEN"}
+    assert len(ports) > 3
+    for address, port in ports:
+        assert address == "127.0.0.1"
+        try:
+            found = httpx.get(f"http://{address}:{port}/health", trust_env=False, timeout=60).status_code
+        except httpx.ReadError:
+            context = ssl._create_unverified_context()
+            with socket.create_connection((address, port), timeout=60) as raw, context.wrap_socket(raw) as wire:
+                with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
+                    wire.recv(1)  # TLS 1.3 refuses a missing certificate with the first answer
+        else:
+            assert found == 404
 
 
 def test_the_first_exception_ends_the_rest(any_executor):
