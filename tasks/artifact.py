@@ -449,17 +449,22 @@ def _content(parts: Sequence[Mapping[str, Any]]) -> str:
     return digest([[part["key"], part["sha256"]] for part in parts])
 
 
-def _sound(uri: str, manifest: dict[str, Any]) -> dict[str, Any]:
+def _sound(uri: str, manifest: Any) -> dict[str, Any]:
     """The manifest of the artifact at `uri`; ArtifactError where its parts are not those that it was written over, or
     not those that its accounts speak of."""
-    accounts = manifest.get("accounts")
-    why = fault(accounts, manifest["parts"]) if accounts else ""
-    if _content(manifest["parts"]) != manifest["content"]:
-        why = "its parts are not those that it was published with"
+    try:
+        accounts = manifest.get("accounts")
+        why = fault(accounts, manifest["parts"]) if accounts else ""
+        if "accounts" not in manifest:
+            why = "an earlier version wrote it, which kept no accounts"
+        elif _content(manifest["parts"]) != manifest["content"]:
+            why = "its parts are not those that it was published with"
+    except (KeyError, TypeError, AttributeError) as error:
+        why = f"it is no manifest ({type(error).__name__}: {error})"
     if why:
         raise ArtifactError(
-            f"the manifest of '{manifest['name']}' in {uri} does not account for its rows: {why}; run its stage again, "
-            f"and where that ends here again delete {uri} first"
+            f"the manifest in {uri} does not account for its rows: {why}; run its stage again, and where that ends "
+            f"here again delete {uri} first"
         )
     return manifest
 

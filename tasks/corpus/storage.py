@@ -60,7 +60,7 @@ class Store:
             self.root = root.rstrip("/")
             self._is_file: bool | None = None
         else:
-            self.local = Path(source.path.removeprefix("file://"))
+            self.local = storage.local_path(source.path)
 
     def objects(self) -> Iterator[Reference | Unreadable]:
         """Every file in the order of paths, the local ones without a checksum; what cannot be opened is named.

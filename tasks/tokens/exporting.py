@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model.storage import is_local
+from model.storage import is_local, local_path
 from tasks.artifact import Artifact, ArtifactError, digest, sha256_file
 from tasks.progress import Progress
 from tasks.tokens.megatron import PIECE, MegatronError, Writer, beside
@@ -67,7 +67,7 @@ def export(tokens: Artifact, folder: str, split: str = "", domain: str = "", sou
     in the way, or where nothing is meant."""
     if not is_local(folder):
         raise MegatronError(f"{folder} is no folder of this machine: export to one and copy from there")
-    root = Path(folder.removeprefix("file://"))
+    root = local_path(folder)
     shards = TokenShards(tokens.uri)
     if (shards.vocabulary - 1) > np.iinfo(np.int32).max:
         raise MegatronError(f"a vocabulary of {shards.vocabulary} entries does not fit Megatron's int32")

@@ -99,6 +99,8 @@ DAMAGES = {
     "all parts left out": lambda manifest: manifest["parts"].clear(),
     "fewer rows": lambda manifest: manifest["parts"][0].update(rows=0),
     "another sum": lambda manifest: manifest["accounts"].update({"in": 11}),
+    "no accounts": lambda manifest: manifest.pop("accounts"),
+    "nothing at all": lambda manifest: manifest.clear(),
     "another content": lambda manifest: manifest["parts"][0].update(sha256="0" * 64),
 }
 
