@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from tasks.corpus.language import Identified, identify, recognise
 from tasks.corpus.licence import allowed
 from tasks.corpus.repair import repair
 from tasks.corpus.split import split
+from tests.linear import assert_linear
 
 ENGLISH = "The directory is listed in the order in which its entries were made, and every name is shown once. "
 CHINESE = "本手册说明如何安装和配置系统，并介绍常用的命令以及它们的选项。请先阅读安装说明，然后按照步骤操作。"
@@ -88,9 +87,8 @@ def test_a_close_second_stands_only_where_it_reads_like_english():
     "text", ["```x\n" * 200_000, "$$" * 500_000, "`" * 1_000_000, "http://" * 140_000, "的a" * 500_000]
 )
 def test_language_takes_linear_time_on_a_hostile_text(text):
-    begun = time.process_time()
-    identify(text, "en")
-    assert time.process_time() - begun < 8
+    identify(text[:1000], "en")
+    assert_linear(lambda size: identify(text[:size], "en"), len(text) // 4)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +103,7 @@ def test_language_takes_linear_time_on_a_hostile_text(text):
     ],
 )
 def test_repair_takes_linear_time_on_a_hostile_text(text):
-    begun = time.process_time()
-    repair(text, False)
-    assert time.process_time() - begun < 8
+    assert_linear(lambda size: repair(text[:size], False), len(text) // 4)
 
 
 @pytest.mark.parametrize(

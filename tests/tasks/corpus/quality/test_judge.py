@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from tasks.corpus.quality.blocks import blocks, outside
 from tasks.corpus.quality.formats import file_language, generated, minified
 from tasks.corpus.quality.judge import judge, limit, plan
 from tasks.corpus.quality.route import ROUTES, registry, route_of
+from tests.linear import assert_linear
 from tests.tasks.corpus.quality.texts import PIECES, PROGRAM, PUBLISHED, WHOLE_LINES, prose
 
 WHERE = (("web", "en", False), ("math", "en", False), ("web", "zh", False), ("code", "en", True))
@@ -189,7 +189,6 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_time_is_linear_in_a_hostile_text(text):
-    begun = time.process_time()
     for where in WHERE:
-        judge(text, *where, PUBLISHED)
-    assert time.process_time() - begun < 8  # some 0.2 s where nothing else runs
+        judge(text[:1000], *where, PUBLISHED)
+    assert_linear(lambda size: [judge(text[:size], *where, PUBLISHED) for where in WHERE], len(text) // 4)
