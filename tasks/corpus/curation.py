@@ -217,7 +217,8 @@ def _reject_unreadable(step: Step, key: str, sources: Artifact) -> None:
                 with sources.file(part).open(encoding="utf-8") as lines:
                     for entry in map(json.loads, lines):
                         if "unreadable" in entry:
-                            rejected.add(records.unread(name, entry["path"], entry["kind"], entry["unreadable"]))
+                            kind = entry.get("kind", "unreadable")
+                            rejected.add(records.unread(name, entry["path"], kind, entry["unreadable"]))
 
     step.put(key, ".parquet", write, rows=lambda: rejects.rows, statistics=rejects.record)
 
