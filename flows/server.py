@@ -119,8 +119,8 @@ class Server:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Start it again whenever it dies in the block. Nobody is refused meanwhile: requests wait in the socket, and
-        Prefect's client asks again where one was cut off. Where that does not help, the block is interrupted as by
-        Ctrl-C, so that a stage writes its checkpoint, and ServerError says why."""
+        Prefect's client asks again where one was cut off. Where that does not help, the block is interrupted by
+        SIGTERM, so that a stage writes its checkpoint, and ServerError says why."""
         failures: list[ServerError] = []
 
         def keep() -> None:
@@ -128,8 +128,9 @@ class Server:
                 self._keep()
             except ServerError as error:
                 failures.append(error)
-                # Sent to that very thread, it also wakes it from a system call.
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                # Sent to that very thread, it also wakes it from a system call. Not SIGINT: a shell has its background
+                # commands ignore that.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
                 self._refuse()
 
         # The kernel ends the server with the thread that started it: this one has to last as long as the block.

@@ -116,6 +116,7 @@ def test_a_server_that_can_not_be_started_again_ends_the_run_in_a_sentence(tmp_p
 def test_a_server_that_dies_again_and_again_ends_the_block(server, monkeypatch):
     monkeypatch.setattr(module, "STARTS", 1)
     server.start()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a command has it
 
     def disturbed() -> None:
         with server.kept():
@@ -124,8 +125,11 @@ def test_a_server_that_dies_again_and_again_ends_the_block(server, monkeypatch):
                     os.kill(server._child.pid, signal.SIGKILL)
                 time.sleep(0.1)
 
-    with pytest.raises(ServerError, match="what was finished is kept"):
-        disturbed()
+    try:
+        with pytest.raises(ServerError, match="what was finished is kept"):
+            disturbed()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_server_that_does_not_come_up_says_why(tmp_path, server):
