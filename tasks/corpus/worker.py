@@ -16,6 +16,7 @@ import traceback
 from multiprocessing.connection import Connection
 
 from tasks.corpus.watch import PLACE_BYTES
+from tasks.logs import plain_logs
 from tasks.process import die_with_parent
 
 NO_MEMORY = 71
@@ -25,6 +26,7 @@ NO_MEMORY = 71
 def main(connection_fd: int, slot_fd: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
+    plain_logs()
     connection = Connection(connection_fd)
     slot = mmap.mmap(slot_fd, PLACE_BYTES)
     while os.getppid() == parent:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from model.visible import flat
 from tasks.corpus.quality.route import registry
-from tasks.inspect.visible import flat
 
 _STAGES = {
     "read": "could not be read: nothing of it was judged",
