@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from model.config import Config
 from tasks.artifact import MANIFEST, Step
 from tasks.tokens.shards import statistics
-from tasks.tokens.table import Place, publish, write_index
+from tasks.tokens.table import Place, list_shards, write_index
 from tasks.tokens.writing import INDEX
 from training.shards import TOKEN
 
@@ -52,7 +52,7 @@ def measure(
         record = {"empty": documents, "left_out": documents, "streams": streams, "shards": rows}
         steps[2].put("tokenizer", ".json", lambda path: path.write_text("{}"))
         tokenizer = steps[2].publish({"vocabulary": vocabulary})
-        artifact = publish(step, rows, statistics([record], tokenizer))
+        artifact = list_shards(step, rows, statistics([record], tokenizer))
         index = Path(folder) / "index.parquet"
         write_index(_index(places[0].source, max(1, tokens // documents)), index)
         return Sizes(

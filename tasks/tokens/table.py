@@ -6,7 +6,7 @@ The columns of the table and where a shard lies are `training.shards`'s, which r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -100,6 +100,13 @@ def publish(
     step.forget({f"batches/{key.rpartition('/')[2].partition('-')[0]}" for key in lost})
     if lost:
         raise lacking(step.uri, lost, len(rows))
+    return list_shards(step, rows, statistics, balance)
+
+
+def list_shards(
+    step: Step, rows: Sequence[Mapping[str, Any]], statistics: Mapping[str, Any], balance: Balance | None = None
+) -> Artifact:
+    """Write the table and the manifest, whether or not the shards lie there."""
     schema = pa.schema([pa.field(name, pa.type_for_alias(kind), nullable=False) for name, kind in TABLE.items()])
     table = pa.Table.from_pylist(sorted(rows, key=lambda row: row["key"]), schema)
     step.put("shards", ".parquet", lambda path: pq.write_table(table, path, compression="zstd"), table.num_rows)

@@ -107,7 +107,7 @@ def test_verdict_reads_as_markdown(tmp_path):
     text = verdict("corpus-gate", caught.value.statistics, caught.value.page)
     failed = caught.value.statistics["failed"]
     assert text.startswith(f"# corpus-gate: **{failed} of {caught.value.statistics['evaluated']} expectations failed**")
-    assert text.count("| ✗ |") == failed
+    assert text.count("\n- ✗ ") == failed
 
 
 def test_upside_down_band_is_refused():

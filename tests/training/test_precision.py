@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import MODEL, STAGES
-from training import pretrain
 from training.config import PretrainConfig
 from training.job import Job, JobError
 from training.precision import decided, precisions, undecided
+from training.pretrain import NextToken
 from training.qat_config import QatConfig
 from training.rl.config import RlConfig
 from training.sft_config import SftConfig
+from training.trainer import main
 
 ALL = ["dtype", "optimizer.newton_schulz_dtype"]
 
@@ -52,7 +53,7 @@ def test_a_job_refuses_an_open_precision(kind, tmp_path: Path) -> None:
 def test_pretraining_refuses_it_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = {"config": {"model": MODEL, "stages": STAGES}, "inputs": {}, "work": str(tmp_path)}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    assert pretrain.main(["--config", str(tmp_path / "job.json")]) == 1
+    assert main(NextToken, "training.pretrain", ["--config", str(tmp_path / "job.json")]) == 1
     assert "JobError: config.optimizer.newton_schulz_dtype is 'auto'" in capsys.readouterr().err
 
 
