@@ -139,19 +139,24 @@ def test_an_object_store_gives_the_fingerprints_and_bytes_of_a_folder(straight, 
 
 
 def test_two_runs_never_work_in_one_root(straight):
+    """The second waits, says for whom, and goes on when the first has ended."""
     (straight / "report.html").rename(straight / "aside.html")
     try:
         first = start(straight)
-        while not (straight / ".lock").read_text().strip().startswith(str(first.pid)):
+        while f"process {first.pid} " not in (straight / ".lock").read_text():
             assert first.poll() is None
-            time.sleep(0.05)
+            time.sleep(0.01)
+        first.send_signal(signal.SIGSTOP)  # it holds the root until the second has come
         second = start(straight)
-        told, _ = second.communicate(timeout=120)
-        assert second.returncode != 0
-        assert str(first.pid) in told
-        assert "already running" in told
-        first.send_signal(signal.SIGTERM)
-        first.communicate(timeout=120)
+        heard = ""
+        while f"process {first.pid} " not in heard:
+            assert (line := second.stdout.readline()), heard
+            heard = " ".join(f"{heard} {line}".split())
+        assert "waiting" in heard
+        first.send_signal(signal.SIGCONT)
+        for process in (first, second):
+            assert "report.html" in process.communicate(timeout=120)[0]
+        assert (first.returncode, second.returncode) == (0, 0)
     finally:
         (straight / "aside.html").rename(straight / "report.html")
 
