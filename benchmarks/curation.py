@@ -140,7 +140,7 @@ def _deduplicated(texts: list[str], near: bool, memory_bytes: int = 1 << 30) -> 
     methods = {"passages": off, **({} if near else {"near": off})}
     config = CorpusConfig.model_validate({"dedup": methods})
     with tempfile.TemporaryDirectory() as root:
-        step = Step("benchmark", config, root, code="benchmark")
+        step = Step("benchmark", config, root)
         index = IndexWriter(config.dedup)
         for start in range(0, len(texts), 512):
             batch = texts[start : start + 512]

@@ -132,7 +132,7 @@ def corpus(folder: Path, documents: int, paragraphs: int) -> Artifact:
         }
         for text in sorted(seen)
     ]
-    step = Step("corpus", Plain(), str(folder), code="benchmark")
+    step = Step("corpus", Plain(), str(folder))
     step.put("documents/0", ".parquet", pl.DataFrame(rows).write_parquet, rows=len(rows))
     return step.publish({"documents": len(rows)})
 
@@ -199,7 +199,7 @@ class Measure:
         recorder = Recorder(self.engine())
         self.rewriting.open_engine = lambda *_, **__: recorder  # type: ignore[assignment]
         self.runs += 1
-        step = Step("rewrites", self.config, str(self.folder / f"run{self.runs}"), code="benchmark")
+        step = Step("rewrites", self.config, str(self.folder / f"run{self.runs}"))
         done = self.rewriting.build(step, self.corpus, slots=self.slots)
         seconds, cpu = time.monotonic() - recorder.opened, time.process_time() - recorder.cpu
         tokens = sum(answer.generated_tokens for _, answer in recorder.asked)
@@ -352,7 +352,7 @@ def work(root: str, source: str, url: str, config: str, slots: str) -> None:
         return outcome
 
     rewriting.rewrite_document = counted
-    step = Step("rewrites", RephraseConfig.model_validate_json(config), root, code="benchmark")
+    step = Step("rewrites", RephraseConfig.model_validate_json(config), root)
     rewriting.build(step, Artifact.load(source), url, int(slots))
 
 

@@ -128,14 +128,14 @@ def _sampled(pairs: list[TruePair], count: int) -> list[TruePair]:
 
 def _corpus(request: Request, preset: Preset, wanted: Wanted, kinds: tuple[str, ...]) -> tuple[str, list[Document]]:
     """The cases of real text, none where the preset's corpus is not published."""
-    from flows.dag import dag
+    from flows.steps import graph
     from tasks.artifact import NotReady
     from tasks.rephrase.calibration.cases import of_corpus
 
     if not wanted.corpus:
         return "", []
     try:
-        artifact = dag(request, preset).corpus.artifact()
+        artifact = graph(request, preset)["corpus"].artifact()
     except NotReady:
         artifact = None
     if artifact is None:

@@ -16,7 +16,8 @@ from flows.errors import near, sentence
 from flows.model_commands import network
 from flows.options import FileOption, PresetOption, RequestError, RootOption, SetOption, request_of
 from flows.plan_commands import plan as plans
-from flows.request import STAGE_NAMES, PresetName, Request
+from flows.recipe import FLOWS
+from flows.request import PresetName, Request
 from flows.tables import styled
 from flows.terminal import Terminal
 from flows.token_commands import tokens
@@ -56,6 +57,9 @@ def run(
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make anew what is done but was made by code that has changed since.")
+    ] = False,
 ) -> None:
     """Run the recipe: every stage that is missing or stale, in order, to the report.
 
@@ -76,19 +80,22 @@ def run(
     - `openk2 run corpus --set execution.executor=dask --set execution.workers=8`: the same bytes from a Dask cluster.
 
     - `openk2 run tokens --set mix.epochs=2`: another mix, from the corpus that is there.
+
+    - `openk2 run tokens --rebuild`: anew what `openk2 status` calls "done, code changed since" of these stages.
     """
-    from flows.dag import dag
+    from flows.steps import graph
     from model import storage
 
-    request = request_of(preset, root, preset_file, overrides)
-    plan = dag(request)
     if stage is not None:
         _known(stage)
-    if stage is None and plan.done() and storage.exists(page := _page(root)):
+    request = request_of(preset, root, preset_file, overrides).model_copy(update={"rebuild": rebuild})
+    found = graph(request)
+    done = found.published() and not (rebuild and found.made_by_other_code())
+    if stage is None and done and storage.exists(page := _page(root)):
         out.print(styled("Everything is up to date: nothing to do. The report: ", (str(page), "bold")))
         return
     began = time.monotonic()
-    result = _run(request, stage)
+    result = _run(request, stage, stage is None or found.trains(stage))
     took = clock(time.monotonic() - began)
     out.print(styled(f"Done in {took}: ", (result.name, "bold"), f" {result.uri}"))
     if storage.exists(page := _page(root)):
@@ -98,11 +105,12 @@ def run(
 def _known(stage: str) -> None:
     """Refuse a stage that is not there, before a server is started for it. Prefect is not loaded yet, and must not be:
     it takes its settings from the environment that the server sets."""
-    if stage not in STAGE_NAMES:
-        raise RequestError(f"there is no stage '{stage}': {near(stage, STAGE_NAMES, len(STAGE_NAMES))}")
+    names = ("recipe", *FLOWS, "refresh", "report")
+    if stage not in names:
+        raise RequestError(f"there is no stage '{stage}': {near(stage, names, len(names))}")
 
 
-def _run(request: Request, stage: str | None):
+def _run(request: Request, stage: str | None, trains: bool):
     """Run the root flow, or one stage's, against a Prefect API."""
     from flows.server import api
     from flows.terminal import shown
@@ -112,9 +120,9 @@ def _run(request: Request, stage: str | None):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         from flows.precision import settle
-        from flows.stages import STAGES, TRAINING
+        from flows.stages import STAGES
 
-        if (stage or "recipe") in TRAINING:
+        if trains:
             found = settle(request)
             request = found.request
             for said, style in ((found.decision, None), (found.warning, "yellow")):
@@ -156,14 +164,14 @@ def status(
     overrides: SetOption = None,
 ) -> None:
     """What exists, what is stale, what is missing; and what a run would do."""
-    from flows.dag import dag
     from flows.status import survey
+    from flows.steps import graph
 
     table = Table(box=None, pad_edge=False)
     for column in ("step", "fingerprint", "state", "time", "what it holds"):
         table.add_column(column, justify="right" if column == "time" else "left", overflow="fold")
     colours = {"done": "green", "stale": "yellow", "missing": "dim", "begun": "cyan", "waits": "dim"}
-    for line in survey(dag(request_of(preset, root, preset_file, overrides))):
+    for line in survey(graph(request_of(preset, root, preset_file, overrides))):
         state = Text(line.state, style=colours[line.state])
         table.add_row(line.name, line.fingerprint, state, line.time, line.sentence)
     out.print(table)
@@ -177,11 +185,11 @@ def report(
     overrides: SetOption = None,
 ) -> None:
     """Write the report again from the manifests that exist (no stage runs; no Prefect needed)."""
-    from flows.dag import dag
+    from flows.steps import graph
     from tasks.report.page import write_report
 
-    plan = dag(request_of(preset, root, preset_file, overrides))
-    out.print(styled("The report: ", (str(write_report(plan.steps(), root)), "bold")))
+    found = graph(request_of(preset, root, preset_file, overrides))
+    out.print(styled("The report: ", (str(write_report(found.newest(), root)), "bold")))
 
 
 @app.command()
@@ -399,10 +407,10 @@ def generate(
 
     Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`.
     """
-    from flows.dag import dag
+    from flows.steps import graph
     from tasks.evaluate.generation import generate_text
 
-    release = dag(request_of(preset, root, preset_file, overrides)).release.require()
+    release = graph(request_of(preset, root, preset_file, overrides))["release"].require()
     for piece in generate_text(
         release,
         prompt,
@@ -426,13 +434,13 @@ def fetch(
     overrides: SetOption = None,
 ) -> None:
     """Fetch the raw sources now (part of `make install`), so that a run needs no network."""
-    from flows.dag import dag
+    from flows.steps import graph
     from flows.terminal import shown
     from tasks.artifact import cache_folder
     from tasks.corpus.acquire import acquire
     from tasks.lock import alone
 
-    step = dag(request_of(preset, root, preset_file, overrides)).sources
+    step = graph(request_of(preset, root, preset_file, overrides))["sources"]
     with alone(root, "openk2 fetch"), shown(out):
         artifact = step.artifact() or acquire(step.begin(), cache_folder())
     out.print(f"sources: {len(artifact.parts())} in {artifact.uri}")

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.dag import dag
 from flows.preset import load_preset
 from flows.request import Request
+from flows.steps import graph
 from flows.terminal import shown
 from tasks.artifact import Artifact, Step
-from tasks.code import code_hash
 from tasks.tokens.exporting import Record, blend, export
 from tasks.tokens.importing import ImportConfig, adopt_tokenizer, build, examine, pairs_in
 
@@ -30,7 +29,7 @@ class Given:
 
 def give(request: Request, folder: str, uri: str, split: str, domain: str, source: str, console: Console) -> Given:
     """Export the preset's tokens (or those at `uri`). Raises NotReady, ShardError or MegatronError in one sentence."""
-    tokens = Artifact.load(uri.rstrip("/")) if uri else dag(request).tokens.require()
+    tokens = Artifact.load(uri.rstrip("/")) if uri else graph(request)["tokens"].require()
     with shown(console):
         pairs = export(tokens, folder, split, domain, source)
     return Given(pairs, blend(pairs))
@@ -50,14 +49,12 @@ def take(
     NotReady, TokenizerError or MegatronError in one sentence."""
     preset = load_preset(request)
     step = (
-        adopt_tokenizer(Path(tokenizer_file), request.root, code_hash("tasks.tokens.tokenizer"))
-        if tokenizer_file
-        else dag(request, preset).tokenizer
+        adopt_tokenizer(Path(tokenizer_file), request.root) if tokenizer_file else graph(request, preset)["tokenizer"]
     )
     tokenizer = step.require()
     prefixes = pairs_in(paths)
     with shown(console):
         pairs = tuple(examine(prefix, tokenizer, domain, source, licence) for prefix in prefixes)
         config = ImportConfig(pairs=pairs, end=end, tokens=preset.tokens)
-        made = Step("tokens", config, request.root, (step,), code_hash("tasks.tokens.importing"))
+        made = Step.of("tokens", "tasks.tokens.importing", config, request.root, (step,))
         return made.artifact() or build(made.begin(), prefixes, tokenizer)

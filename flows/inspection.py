@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows.dag import dag
 from flows.request import Request
+from flows.steps import graph
 from model import storage
 from tasks.artifact import Artifact
 
@@ -176,7 +176,7 @@ def _kept(artifact: Artifact, selection: Selection, wanted: Wanted, console: Con
 def _artifact(request: Request, wanted: Wanted, console: Console) -> Artifact:
     if wanted.uri:
         return Artifact.load(wanted.uri.rstrip("/"))
-    step = getattr(dag(request), wanted.dataset)
+    step = graph(request)[wanted.dataset]
     if wanted.dataset == "corpus" and step.artifact() is None:
         from tasks.corpus.curation import attempted
 

@@ -35,7 +35,7 @@ from training.schedule import share
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from flows.dag import Dag
+    from flows.graph import Graph
     from tasks.tokens.config import TokensConfig
     from training.config import PretrainConfig
     from training.streams import Streams
@@ -112,25 +112,25 @@ class Trace:
 
 def trace(request: Request, identifier: str) -> Trace:
     """The lineage of `identifier` in the recipe of `request`; LineageError or NotReady in one sentence."""
-    from flows.dag import dag
+    from flows.steps import graph
 
-    return trace_in(dag(request), identifier)
+    return trace_in(graph(request), identifier)
 
 
-def trace_in(plan: Dag, identifier: str) -> Trace:
-    """The lineage of `identifier` among the artifacts of `plan`."""
+def trace_in(graph: Graph, identifier: str) -> Trace:
+    """The lineage of `identifier` among the artifacts of `graph`."""
     if identifier.startswith(("base:", "sample:")):
-        token, name = _token(plan, identifier)
-        return _document(plan, identifier, name, token)
+        token, name = _token(graph, identifier)
+        return _document(graph, identifier, name, token)
     if not identifier.strip():
         raise LineageError(f"give a document id (or its start), a rewrite id, {FORMS}")
-    return _document(plan, identifier, identifier.strip().lower(), None)
+    return _document(graph, identifier, identifier.strip().lower(), None)
 
 
-def _document(plan: Dag, identifier: str, name: str, token: Token | None) -> Trace:
+def _document(graph: Graph, identifier: str, name: str, token: Token | None) -> Trace:
     """The chain from a document or rewrite whose id starts with `name`, or is that of `token`."""
-    corpus, rewrites = plan.corpus.require(), plan.rewrites.artifact()
-    batch = _batch(plan, token.shard) if token else None
+    corpus, rewrites = graph["corpus"].require(), graph["rewrites"].artifact()
+    batch = _batch(graph, token.shard) if token else None
     found = {one.name: one for one in _rows(corpus, "documents", "id", name, batch)}
     made = {one.name: one for one in _rows(rewrites, "rewrites", "id", name, batch)} if rewrites else {}
     if not found and not made:
@@ -163,10 +163,10 @@ def _document(plan: Dag, identifier: str, name: str, token: Token | None) -> Tra
         of_it = _rows(rewrites, "rewrites", "source_id", one.name)
         others = [{"id": row["id"], "style": row.get("style")} for _, row, _ in of_it]
     span, readings = None, None
-    if (tokens := plan.tokens.artifact()) and rewrites:
-        config = cast("TokensConfig", plan.tokens.config)
+    if (tokens := graph["tokens"].artifact()) and rewrites:
+        config = cast("TokensConfig", graph["tokens"].config)
         under = keys_of(config, corpus, rewrites, group, one.part, one.row)
-        span, readings = _span(tokens, one.name, under), _readings(plan, one.name, under)
+        span, readings = _span(tokens, one.name, under), _readings(graph, one.name, under)
     return Trace(
         identifier=identifier,
         token=token,
@@ -179,11 +179,11 @@ def _document(plan: Dag, identifier: str, name: str, token: Token | None) -> Tra
     )
 
 
-def _batch(plan: Dag, shard: str) -> Batch:
+def _batch(graph: Graph, shard: str) -> Batch:
     """The batch of the tokens stage that wrote a shard: its number is in the key."""
-    config = cast("TokensConfig", plan.tokens.config)
+    config = cast("TokensConfig", graph["tokens"].config)
     number = int(shard.rpartition("/")[2].partition("-")[0])
-    return batches_of(config, plan.corpus.require(), plan.rewrites.require())[number]
+    return batches_of(config, graph["corpus"].require(), graph["rewrites"].require())[number]
 
 
 def _rows(artifact: Artifact, group: str, column: str, start: str, batch: Batch | None = None) -> Iterator[Found]:
@@ -217,32 +217,32 @@ def _span(tokens: Artifact, name: str, under: str) -> dict[str, Any] | None:
 # ------------------------------------------------------------------------------------------------ pretraining's reading
 
 
-def _pretraining(plan: Dag) -> PretrainConfig:
-    return cast("PretrainConfig", plan.base.config)
+def _pretraining(graph: Graph) -> PretrainConfig:
+    return cast("PretrainConfig", graph["base"].config)
 
 
-def _streams(plan: Dag) -> Streams:
+def _streams(graph: Graph) -> Streams:
     """The samples as pretraining reads them: once it is done, past what its rollbacks and bad shards left out."""
     from training.cache import Cache
     from training.mesh import Mesh
     from training.spikes import parse
     from training.streams import Streams
 
-    base = plan.base.artifact()
+    base = graph["base"].artifact()
     told = base.statistics if base is not None else {}
     rollbacks = parse(told.get("rollbacks", []))
-    uri = plan.tokens.require().uri
-    streams = Streams(_pretraining(plan), uri, Cache.from_environment(), Mesh(), rollbacks)
+    uri = graph["tokens"].require().uri
+    streams = Streams(_pretraining(graph), uri, Cache.from_environment(), Mesh(), rollbacks)
     streams.skip(told.get("skipped", []))
     return streams
 
 
-def _readings(plan: Dag, name: str, under: str) -> Readings:
+def _readings(graph: Graph, name: str, under: str) -> Readings:
     """Every update of pretraining's plan that reads the document `name`, which lies in shards under `under`."""
     from training.spikes import planned
 
-    spans = _pretraining(plan).stages.spans
-    streams = _streams(plan)
+    spans = _pretraining(graph).stages.spans
+    streams = _streams(graph)
     updates: set[int] = set()
     samples: list[tuple[int, int]] = []
     for stream, group in itertools.groupby(spans, key=lambda span: span.stream):
@@ -254,16 +254,16 @@ def _readings(plan: Dag, name: str, under: str) -> Readings:
             stage = [span for span in stages if span.first_sample <= place][-1]
             updates.add(stage.first_update + (place - stage.first_sample) // stage.stage.batch + 1)
             samples.append((stream, sample))
-    return Readings(plan.base.artifact() is not None, sorted(updates), samples)
+    return Readings(graph["base"].artifact() is not None, sorted(updates), samples)
 
 
-def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
+def _token(graph: Graph, identifier: str) -> tuple[Token, str]:
     """The token that `base:STEP:POSITION` or `sample:NUMBER:POSITION` names, and the id of its document."""
     form = re.fullmatch(r"(base|sample):(\d+)(?::(\d+)/(\d+))?:(\d+)", identifier)
     if form is None or (form[1] == "sample" and form[3]):
         raise LineageError(f"'{identifier}' is not of the form {FORMS} (whole numbers)")
     first, position = int(form[2]), int(form[5])
-    stages, streams = _pretraining(plan).stages, _streams(plan)
+    stages, streams = _pretraining(graph).stages, _streams(graph)
     update: int | None = None
     stream, sample = 0, first
     if form[1] == "base":
@@ -288,15 +288,15 @@ def _token(plan: Dag, identifier: str) -> tuple[Token, str]:
     span = holding[0]
     ids = loader.batch(sample, 1).tokens_BS[0].tolist()[span.first : span.first + span.end - span.start]
     at = position - span.first
-    before, text, after = _texts(plan, [ids[max(0, at - SHOWN) : at], ids[at : at + 1], ids[at + 1 : at + 1 + SHOWN]])
+    before, text, after = _texts(graph, [ids[max(0, at - SHOWN) : at], ids[at : at + 1], ids[at + 1 : at + 1 + SHOWN]])
     name = str(span.document["id"])
     return Token(update, stream, sample, position, span.shard, span.start + at, before, text, after), name
 
 
-def _texts(plan: Dag, pieces: Sequence[list[int]]) -> list[str]:
+def _texts(graph: Graph, pieces: Sequence[list[int]]) -> list[str]:
     from tasks.tokens.tokenizer import decode_bytes, load, sha256_of
 
-    learned, tokens = plan.tokenizer.require(), plan.tokens.require()
+    learned, tokens = graph["tokenizer"].require(), graph["tokens"].require()
     if tokens.statistics["tokenizer_sha256"] != sha256_of(learned):
         raise LineageError(f"{tokens.uri} was made with another tokenizer.json than {learned.uri} has")
     tokenizer = load(learned.file("tokenizer"))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flows.dag import precision_of, steps_of
 from flows.preset import Preset, load_preset
 from flows.request import Request
+from flows.steps import precision as precision_of
 from model.precision import speed
 from training.precision import decided, precisions, undecided
 
@@ -34,7 +34,7 @@ def settle(request: Request) -> Settled:
     measured = speed(preset.execution.device)
     decision, kept, settled = "", False, request
     if undecided(preset):
-        precision, kept = precision_of(steps_of(request, preset), preset.execution.device)
+        precision, kept = precision_of(request, preset)
         preset, settled = decided(preset, precision), _with(request, precision)
         why = ", in which this run was begun" if kept else f": {measured.of('bfloat16')}"
         decision = f"Training in {precision}{why}"

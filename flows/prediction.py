@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from flows.dag import dag
 from flows.preset import load_preset
 from flows.request import Request
+from flows.steps import graph
 from tasks.rephrase.rewriting import foresee
 
 
 def foretell(request: Request) -> list[str]:
     """Sentences for a person. Raises NotReady where there is no corpus yet."""
     preset = load_preset(request)
-    plan = dag(request, preset)
-    step, execution = plan.rewrites, preset.execution
+    found = graph(request, preset)
+    step, execution = found["rewrites"], preset.execution
     if step.artifact() is not None:
         return ["rephrase is up to date: a run would ask nothing."]
     slots = execution.slots(preset.rephrase.engine)
     answers = execution.answers_folder(request.root)
-    some = foresee(step, plan.corpus.require(), execution.engine_url, slots, execution.engine_price, answers)
+    some = foresee(step, found["corpus"].require(), execution.engine_url, slots, execution.engine_price, answers)
     told = [f"rephrase: {some.prediction.sentence()}."]
     if some.written:
         told.append(f"{some.written:,} documents are written already and left out of this.")

@@ -1,27 +1,54 @@
-"""The recipe: raw documents in, a served agentic model out. One flow per stage; read it top to bottom."""
+"""Kimi K2's recipe: raw documents in, an agentic model out. Which data go where stands here, and nowhere else.
+
+Every call is one stage: its name, the module that does its work, its literals, and the steps that it reads; it returns
+its own step. The plan, `openk2 status`, lineage, the report, the Prefect flows and the inputs of training jobs all come
+from this text. A new stage is a line here, and a module with a VERSION and a function `run` (training: a job).
+"""
 
 from __future__ import annotations
 
-from flows.corpus import corpus
-from flows.posttrain import posttrain
-from flows.pretrain import pretrain
-from flows.release import release
-from flows.rephrase import rephrase
-from flows.report import report
-from flows.request import Request
-from flows.stage import settled, stage
-from flows.tokens import tokens
-from tasks.artifact import Artifact
+from flows.graph import Stages
+from flows.preset import Preset
+
+FLOWS = {
+    "corpus": "Sources, extraction, quality rules, deduplication, gate; then every document's quality scored.",
+    "rephrase": "Knowledge rewritten, mathematics as learning notes, each segment held to its source; gate.",
+    "tokens": "Tokenizer, mix, shards with a held-out split; gate.",
+    "pretrain": "MuonClip through the stages: warm-up, constant, cosine, annealing, long context with YaRN.",
+    "posttrain": "Dialogues, SFT, RL with verifiable rewards, INT4 quantisation-aware training.",
+    "release": "bf16 and INT4 checkpoints in Kimi K2's layout, verified and measured.",
+}
+"""Stages that are run together, as one Prefect flow each; in this order they are the whole recipe."""
 
 
-@stage("recipe")
-def recipe(request: Request) -> Artifact:
-    """Kimi K2's recipe from end to end. A stage whose artifact exists is skipped; a gate that fails ends the run."""
-    request = settled(request)  # in which precision this machine trains, for all that follows
-    corpus(request)  # sources -> extraction, quality rules, deduplication -> gate
-    rephrase(request)  # knowledge rewritten, mathematics as learning notes, each segment held to its source -> gate
-    tokens(request)  # tokenizer, shards, held-out split -> gate
-    pretrain(request)  # MuonClip: warm-up, constant, cosine, annealing, long context with YaRN -> base model
-    posttrain(request)  # dialogues -> SFT -> RL with verifiable rewards -> INT4 quantisation-aware training
-    release(request)  # bf16 and INT4 checkpoints in Hugging Face layout, evaluated
-    return report(request)  # one page, from manifests alone
+def recipe(p: Preset, stage: Stages) -> None:
+    """Every stage of a preset, in the order in which they run."""
+    stage.flow("corpus")
+    corpus = None
+    for sources in stage.snapshots("sources", "tasks.corpus.acquire", p.sources):  # each refresh adds one
+        corpus = stage("corpus", "tasks.corpus.curation", p.corpus, sources, corpus)
+    corpus = stage.gate(p.gates.corpus, corpus)
+    scores = stage("scores", "tasks.corpus.scoring.scores", p.scores, corpus)
+
+    stage.flow("rephrase")
+    rewrites = stage("rewrites", "tasks.rephrase.rewriting", p.rephrase, corpus)
+    rewrites = stage.gate(p.gates.rewrites, rewrites)
+
+    stage.flow("tokens")
+    tokenizer = stage("tokenizer", "tasks.tokens.tokenizer", p.tokenizer, corpus)
+    mix = stage("mix", "tasks.corpus.mix.mixing", p.mix, corpus, scores, rewrites, tokenizer)
+    tokens = stage("tokens", "tasks.tokens.shards", p.tokens, corpus, rewrites, tokenizer, mix)
+    tokens = stage.gate(p.gates.tokens, tokens)
+
+    stage.flow("pretrain")
+    base = stage("base", "training.pretrain", p.pretrain, tokens, tokenizer)
+
+    stage.flow("posttrain")
+    dialogues = stage("dialogues", "tasks.agentic.dialogues", p.dialogues, tokenizer)
+    sft = stage("sft", "training.sft", p.sft, base, dialogues, tokenizer)
+    rl = stage("rl", "training.rl.train", p.rl, sft, dialogues, tokens, tokenizer)
+    qat = stage("qat", "training.qat", p.qat, rl, dialogues, tokenizer)
+
+    stage.flow("release")
+    release = stage("release", "tasks.evaluate.release", p.release, qat, tokenizer)
+    stage("evaluation", "tasks.evaluate.evaluation", p.evaluate, release, base, sft, rl, dialogues, tokens)

@@ -23,12 +23,6 @@ class PresetName(StrEnum):
     k2 = "k2"
 
 
-STAGE_NAMES = (
-    "recipe", "corpus", "refresh", "rephrase", "tokens", "pretrain", "posttrain", "release", "report",
-)  # fmt: skip
-"""What `flows.stages.STAGES` holds, for whoever must not load Prefect to know it."""
-
-
 class Request(Config):
     """Which recipe to run, and where its artifacts lie."""
 
@@ -41,6 +35,9 @@ class Request(Config):
     """A preset of your own (a YAML file), used instead of `preset`."""
     overrides: list[Keyless] = Field(default_factory=list)
     """Single fields to change, such as `rephrase.documents=40` or `pretrain.seed=1`."""
+
+    rebuild: bool = False
+    """Whether stages that are done are made anew where their code has changed since (`openk2 status` says which)."""
 
     @property
     def name(self) -> str:

@@ -13,10 +13,8 @@ from uuid import UUID
 from prefect import flow
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.flows import Flow
-from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from flows.precision import settle
 from flows.preset import load_preset
 from flows.request import Request
 from flows.run_log import logged
@@ -72,13 +70,3 @@ def progress_artifacts() -> Iterator[None]:
 
     with listen(hear):
         yield
-
-
-def settled(request: Request) -> Request:
-    """`request` with its precision decided, once for the run and its stages, and said in the run's log."""
-    found = settle(request)
-    if found.decision:
-        get_run_logger().info(found.decision)
-    if found.warning:
-        get_run_logger().warning(found.warning)
-    return found.request

@@ -150,10 +150,10 @@ def _corpus(request: Request, preset: Preset) -> Corpus | None:
 
     if is_local(request.root) and not (local_path(request.root) / "tokens").exists():
         return None  # the steps' identities take seconds, and there is nothing that could have one
-    from flows.dag import dag
+    from flows.steps import graph
 
     try:
-        artifact = dag(request, preset).tokens.artifact()
+        artifact = graph(request, preset)["tokens"].artifact()
     except NotReady:
         return None
     return None if artifact is None else corpus_of(preset.pretrain, artifact)

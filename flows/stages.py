@@ -1,27 +1,105 @@
-"""Every flow by its name: what `openk2 run STAGE` and the deployments offer."""
+"""Every Prefect flow by its name: what `openk2 run STAGE` and the deployments offer. The recipe says which steps a flow
+runs (`flows.recipe`)."""
 
 from __future__ import annotations
 
-from flows.corpus import corpus
-from flows.posttrain import posttrain
-from flows.pretrain import pretrain
-from flows.recipe import recipe
-from flows.refresh import refresh
-from flows.release import release
-from flows.rephrase import rephrase
-from flows.report import report
-from flows.tokens import tokens
+from prefect.flows import Flow
+from prefect.logging import get_run_logger
 
-STAGES = {
-    "recipe": recipe,
-    "corpus": corpus,
-    "refresh": refresh,
-    "rephrase": rephrase,
-    "tokens": tokens,
-    "pretrain": pretrain,
-    "posttrain": posttrain,
-    "release": release,
-    "report": report,
-}
-TRAINING = ("recipe", "pretrain", "posttrain")
-"""Those that train, and so decide in which precision (`flows.precision`)."""
+from flows.precision import settle
+from flows.preset import load_preset
+from flows.recipe import FLOWS
+from flows.request import Request
+from flows.stage import stage
+from flows.steps import graph, next_snapshot
+from tasks.artifact import Artifact, Step
+from tasks.progress import Progress
+from tasks.report.tasks import write
+from tasks.stage import find_news, make
+
+
+def _flow(name: str) -> Flow[[Request], Artifact]:
+    """The flow of some stages of the recipe: a step that is published is skipped, one that was begun goes on."""
+
+    def run(request: Request) -> Artifact:
+        if graph(request).trains(name):
+            request = _settled(request)
+        execution = load_preset(request).execution
+        for step in graph(request).of(name):
+            _discard(step, request.rebuild)
+            artifact = make(step, execution)
+        return artifact
+
+    run.__doc__ = FLOWS[name]
+    return stage(name)(run)
+
+
+corpus, rephrase, tokens, pretrain, posttrain, release = (_flow(name) for name in FLOWS)
+
+
+@stage("report")
+def report(request: Request) -> Artifact:
+    """One self-contained page at `{root}/report.html`, from manifests alone, and the same as a markdown artifact."""
+    return write(graph(request).newest(), request.root)
+
+
+@stage("recipe")
+def recipe(request: Request) -> Artifact:
+    """Kimi K2's recipe from end to end. A stage whose artifact exists is skipped; a gate that fails ends the run."""
+    request = _settled(request)  # in which precision this machine trains, for all that follows
+    for name in FLOWS:
+        STAGES[name](request)
+    return report(request)
+
+
+@stage("refresh")
+def refresh(request: Request) -> Artifact:
+    """List the sources again; what is new or has changed is curated and published beside what was there before.
+
+    A corpus that is not complete, be it the first or one that an interrupted refresh left, is completed before that.
+    """
+    preset = load_preset(request)
+    if not graph(request, preset).published("corpus", "corpus-gate"):
+        corpus(request)
+    found = graph(request, preset)
+    following = next_snapshot(found, preset)
+    with Progress("refresh", 1, "listing") as progress:
+        news = find_news(following)
+        number = len(following.versions()) - 1
+        listed = f"{news.statistics['files']:,} files are" if news else "nothing is"
+        progress.advance(note=f"{listed} new or changed since snapshot {number - 1}")
+    return corpus(request) if news else found["corpus"].require()
+
+
+STAGES: dict[str, Flow[[Request], Artifact]] = {
+    "recipe": recipe, "corpus": corpus, "refresh": refresh, "rephrase": rephrase, "tokens": tokens,
+    "pretrain": pretrain, "posttrain": posttrain, "release": release, "report": report,
+}  # fmt: skip
+
+
+def _settled(request: Request) -> Request:
+    """`request` with its precision decided, once for the run and its stages, and said in the run's log."""
+    found = settle(request)
+    if found.decision:
+        get_run_logger().info(found.decision)
+    if found.warning:
+        get_run_logger().warning(found.warning)
+    return found.request
+
+
+def _discard(step: Step, rebuild: bool) -> None:
+    """Take back what a step published where it is to be made anew: as asked, because other code made it, or because its
+    inputs were made anew and came out otherwise."""
+    if step.leaf and step.inputs:
+        return  # a later snapshot of the sources is history
+    artifact = step.artifact()
+    if artifact is None:
+        return
+    if changed := step.outdated():
+        why = f"{' and '.join(changed)} came out otherwise than when it was made"
+    elif rebuild and artifact.other_code(step.code):
+        why = "other code made it"
+    else:
+        return
+    get_run_logger().warning("%s is made anew: %s", step.name, why)
+    step.discard()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from flows.dag import Dag, known
+from flows.graph import Graph
+from flows.steps import known
 from model import storage
 from tasks.artifact import MANIFEST, NotReady, Step
 from tasks.launch import progress_of
@@ -26,12 +27,12 @@ class Line:
     sentence: str
 
 
-def survey(dag: Dag) -> list[Line]:
+def survey(graph: Graph) -> list[Line]:
     """One line per step, in the order in which they run; snapshots before the newest first. What has been begun in the
     other precision, on another machine or by another choice, follows the step as a line of its own."""
-    lines = [_line(step) for step in dag.earlier()]
-    others = {step.name: step for step in dag.other.steps()} if dag.other else {}
-    for step in dag.steps():
+    lines = []
+    others = {step.name: step for step in graph.other.newest()} if graph.other else {}
+    for step in graph.steps:
         lines.append(_line(step))
         other = others.get(step.name, step)
         if known(step) and other.fingerprint != step.fingerprint and other.under_way():
@@ -53,8 +54,12 @@ def _state(step: Step) -> Line:
     except NotReady as reason:
         return Line(step.name, "", "waits", "", str(reason).split(":")[0])
     if artifact is not None:
-        seconds = artifact.manifest["seconds"]
-        return Line(step.name, fingerprint, "done", clock(seconds), headline(artifact.statistics))
+        took, holds = clock(artifact.manifest["seconds"]), headline(artifact.statistics)
+        if changed := step.outdated():
+            sentence = f"{' and '.join(changed)} came out otherwise than when it was made; a run makes it anew"
+            return Line(step.name, fingerprint, "stale", took, sentence)
+        since = "code changed since; " if artifact.other_code(step.code) else ""
+        return Line(step.name, fingerprint, "done", took, f"{since}{holds}")
     begun = step.recorded()
     if begun:
         return Line(step.name, fingerprint, "begun", "", f"{len(begun)} parts finished; a run goes on from here")
@@ -66,7 +71,7 @@ def _state(step: Step) -> Line:
         return Line(step.name, fingerprint, "begun", "", "by a job that keeps its state elsewhere, or has none yet")
     others = _others(step)
     if others:
-        return Line(step.name, fingerprint, "stale", "", f"code, configuration or inputs changed since {others[-1]}")
+        return Line(step.name, fingerprint, "stale", "", f"version, configuration or inputs changed since {others[-1]}")
     return Line(step.name, fingerprint, "missing", "", "not run yet")
 
 

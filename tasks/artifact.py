@@ -5,7 +5,7 @@ parts are written under `{root}/{name}/{fingerprint}/` in any order and any numb
 of its own; `publish` writes the manifest LAST and turns the step into an `Artifact`. Readers read only what a
 manifest lists, and check the sha256 the first time.
 
-    step = Step("corpus", config, inputs=(sources,), code=code_hash("tasks.corpus.curation"), root="data")
+    step = Step.of("corpus", "tasks.corpus.curation", config, "data", inputs=(sources,))
     if step.artifact() is None:
         if step.part("documents/0") is None:
             step.put("documents/0", ".parquet", lambda path: frame.write_parquet(path), rows=frame.height)
@@ -23,6 +23,7 @@ import shutil
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -35,6 +36,7 @@ from model import storage
 from model.config import Config
 from model.storage import is_local, local_path
 from tasks.accounts import Balance, fault
+from tasks.code import code_hash, data_hash, version_of
 from tasks.part import ArtifactError as ArtifactError
 from tasks.part import Part as Part
 from tasks.part import cache_folder as cache_folder
@@ -93,6 +95,10 @@ class Artifact:
             part = found[0]
         return checked(self.uri, part)
 
+    def other_code(self, code: str) -> bool:
+        """Whether any of it was made by other code than that with this hash."""
+        return any(record["hash"] != code for record in self.manifest["code"])
+
     @classmethod
     def load(cls, uri: str) -> Artifact:
         """The artifact whose manifest lies at `uri`; ArtifactError where there is none."""
@@ -112,21 +118,36 @@ class Step:
     root: str
     """Where artifacts lie (any fsspec URL). Execution, not identity."""
     inputs: tuple[Step, ...] = ()
-    code: str = ""
-    """`code_hash` of the stage's own modules."""
+    code: str = field(default="", compare=False)
+    """`code_hash` of the stage's module: recorded with what it makes, no identity."""
     leaf: bool = False
     """True where the outside world decides the bytes (downloads): what depends on it then takes the hash of the
     content for its identity, so that other bytes are another corpus whatever the configuration said."""
+    version: int = 1
+    """The stage's VERSION: raised when the same inputs and configuration give other bytes."""
+    data: str = ""
+    """`data_hash` of the stage's module: the prompts and word lists that it reads."""
+    module: str = field(default="", compare=False)
+    """The stage's module, which runs it."""
+    gate: Step | None = field(default=None, compare=False)
+    """What has to let its artifact through before another stage may read it."""
+
+    @classmethod
+    def of(cls, name: str, module: str, config: Config, root: str, inputs: tuple[Step, ...] = ()) -> Step:
+        """The step of the stage that `module` runs, with that module's VERSION, data files and code."""
+        code, data = code_hash(module), data_hash(module)
+        return cls(name, config, root, inputs, code, version=version_of(module), data=data, module=module)
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits over name, code, configuration and inputs; paths, hosts, pools and worker counts never
-        enter. Raises NotReady while a leaf below has not been fetched."""
+        """16 hex digits over name, version, configuration, data files and inputs; code, paths, hosts, pools and worker
+        counts never enter. Raises NotReady while a leaf below has not been fetched."""
         return digest(
             {
                 "name": self.name,
-                "code": self.code,
+                "version": self.version,
                 "config": self.config.literals(),
+                "data": self.data,
                 "inputs": [step.identity for step in self.inputs],
             }
         )[:16]
@@ -173,6 +194,37 @@ class Step:
                 f"'{self.name}' ({self.fingerprint}) is not complete: run the stage that makes it (`openk2 status`)"
             )
         return artifact
+
+    def input(self, name: str) -> Artifact:
+        """The published artifact of the input of that name, which its gate has let through; NotReady otherwise."""
+        for step in self.inputs:
+            if step.name == name:
+                if step.gate is not None:
+                    step.gate.require()
+                return step.require()
+        raise ArtifactError(f"'{self.name}' reads no '{name}': its inputs are {[step.name for step in self.inputs]}")
+
+    def read(self) -> dict[str, Artifact]:
+        """The artifacts of all inputs, by name; NotReady where one is not published or not let through."""
+        return {step.name: self.input(step.name) for step in self.inputs}
+
+    def discard(self) -> Artifact | None:
+        """Take back what has been published or begun, so that a run makes it anew: manifest, records and workspace go,
+        files stay until others of the same name are written. Returns what was published."""
+        artifact = self.artifact()
+        if artifact is not None:
+            artifact.manifest  # noqa: B018 (read while it is there)
+        for place in (MANIFEST, BEGUN, "records"):
+            storage.remove(f"{self.uri}/{place}")
+        shutil.rmtree(self.work, ignore_errors=True)
+        return artifact
+
+    def outdated(self) -> list[str]:
+        """The inputs whose bytes are others than those that the published artifact was made from: a stage that was
+        made anew by other code may have come out otherwise. Empty where nothing is published."""
+        record = _read_json(f"{self.uri}/{MANIFEST}")
+        made_from = {given["uri"]: given["content"] for given in record["inputs"]} if record else {}
+        return [step.name for step in self.inputs if made_from and step._content() != made_from[step.uri]]
 
     def under_way(self) -> bool:
         """Whether it has been published, or a job of it has begun: here or on any machine that shares the root."""
@@ -294,9 +346,11 @@ class Step:
         balance: Balance | None = None,
         cost: Mapping[str, float] | None = None,
         earlier: Artifact | None = None,
+        code: Sequence[Mapping[str, Any]] = (),
     ) -> Artifact:
         """Write the manifest over the parts `keys` (all that have a record, where None), last and atomically. The parts
-        of `earlier`, a version of the same artifact, are listed too: they stay where they lie.
+        of `earlier`, a version of the same artifact, are listed too: they stay where they lie. `code` says which code
+        made what, where the records of the parts do not: a training job knows it by updates.
 
         Raises ArtifactError, and publishes nothing, where a part has no record or its file is gone, where the rows of
         `balance` do not add up, and where `earlier` is no such version or holds a part that is here too.
@@ -304,7 +358,9 @@ class Step:
         attempts: dict[str, float] = {_attempt(): time.monotonic() - _BEGAN.setdefault(self.uri, time.monotonic())}
         asked = None if keys is None else set(keys)
         found: dict[str, dict[str, Any]] = {}
+        codes = Counter({self.code: 0})
         for record in self._records():
+            codes[record["code"]] += 1
             attempts[record["attempt"]] = max(attempts.get(record["attempt"], 0.0), record["elapsed"])
             # Parts that are not published may carry long statistics (a tally of every rule for every partition).
             if asked is None or record["part"]["key"] in asked:
@@ -317,9 +373,10 @@ class Step:
         manifest = {
             "name": self.name,
             "fingerprint": self.fingerprint,
-            "code": self.code,
+            "version": self.version,
+            "code": list(code) or [{"hash": made, "parts": count} for made, count in sorted(codes.items())],
             "config": self.config.model_dump(mode="json"),
-            "inputs": [{"name": step.name, "identity": step.identity, "uri": step.uri} for step in self.inputs],
+            "inputs": [step._as_input() for step in self.inputs],
             "content": _content(parts),
             "parts": parts,
             "accounts": balance and balance.accounts(parts),
@@ -367,11 +424,20 @@ class Step:
         _BEGAN[self.uri] = time.monotonic()
         return self
 
+    def _as_input(self) -> dict[str, Any]:
+        """How the manifest of a stage that reads this one names it: which it is, and which bytes it had."""
+        return {"name": self.name, "identity": self.identity, "uri": self.uri, "content": self._content()}
+
+    def _content(self) -> str | None:
+        """The hash of what it has published; None where that is nothing."""
+        record = _read_json(f"{self.uri}/{MANIFEST}")
+        return record and record["content"]
+
     def _record(self, part: Part) -> None:
         elapsed = time.monotonic() - _BEGAN.setdefault(self.uri, time.monotonic())
         _write_json(
             f"{self.uri}/records/{_flat(part.key)}.json",
-            {"part": asdict(part), "attempt": _attempt(), "elapsed": round(elapsed, 3)},
+            {"part": asdict(part), "attempt": _attempt(), "elapsed": round(elapsed, 3), "code": self.code},
         )
 
     def _records(self, start: str = "") -> Iterator[dict[str, Any]]:
@@ -462,6 +528,8 @@ def _sound(uri: str, manifest: Any) -> dict[str, Any]:
             why = "an earlier version wrote it, which kept no accounts"
         elif _content(manifest["parts"]) != manifest["content"]:
             why = "its parts are not those that it was published with"
+        elif not isinstance(manifest["code"], list):
+            why = "an earlier version wrote it, whose fingerprints were others"
     except (KeyError, TypeError, AttributeError) as error:
         why = f"it is no manifest ({type(error).__name__}: {error})"
     if why:

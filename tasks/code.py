@@ -1,7 +1,10 @@
-"""The hash of a stage's code: the syntax trees of its entry modules and of every first-party module they import.
+"""What the text of a stage's code tells: its VERSION, the data files that it reads, and a hash of all of it.
 
-Comments, docstrings and formatting do not count; data files (prompts, word lists) beside a hashed module do, and so
-does the C source that a module names. Static: nothing is imported, so that `openk2 status` answers at once.
+A stage is named by its module. VERSION stands there, raised by whoever changes what the same inputs give; it and the
+data files (prompts, word lists) are identity. The hash over the syntax trees of the module and of every module of ours
+that it imports is a record: it says whether the code has changed, not whether that matters.
+
+Static: nothing is imported, so that `openk2 status` answers at once.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from pathlib import Path
 
 HOUSE = Path(__file__).resolve().parent.parent
 PACKAGES = ("flows", "tasks", "model", "training", "expectations")
-DATA_SUFFIXES = {".yaml", ".json", ".txt"}
-# Who runs a stage, and how that is shown, does not change what it computes.
+DATA_SUFFIXES = (".yaml", ".json", ".txt")
+# Who runs a stage, and how that is shown, is no part of its code.
 EXECUTION = {
     "tasks.artifact", "tasks.code", "tasks.corpus.cluster", "tasks.corpus.executor", "tasks.launch", "tasks.process",
     "tasks.progress",
@@ -26,11 +29,32 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 @cache
 def code_hash(*entries: str) -> str:
-    """sha256 over the import closure of `entries` (dotted module names), sorted by module."""
+    """sha256 over the import closure of `entries` (dotted module names), sorted by module; 16 hex digits. Comments,
+    docstrings and formatting do not count; C sources that a module names do."""
     total = hashlib.sha256()
     for name in sorted(closure(*entries)):
         total.update(f"{name}\0{_module_hash(name)}\n".encode())
-    return total.hexdigest()
+    return total.hexdigest()[:16]
+
+
+@cache
+def version_of(entry: str) -> int:
+    """The `VERSION` at the top of a stage's module; ValueError where it has none."""
+    if _file(entry) is None:
+        raise ValueError(f"{entry} is no module of this project: a stage names its own module")
+    for node in _tree(entry).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["VERSION"]:
+            return int(ast.literal_eval(node.value))
+    raise ValueError(f"{entry} has no VERSION: a stage's module says which version of its bytes it makes")
+
+
+@cache
+def data_hash(entry: str) -> str:
+    """16 hex digits over the data files that a stage's modules name and that lie beside them; empty where it reads
+    none. Their folders do not count: code may be moved."""
+    files = {path for name in closure(entry) for path in _named(name, DATA_SUFFIXES)}
+    found = sorted(f"{path.name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in files)
+    return hashlib.sha256("".join(found).encode()).hexdigest()[:16] if found else ""
 
 
 def closure(*entries: str) -> set[str]:
@@ -89,15 +113,20 @@ def _imports(name: str) -> tuple[str, ...]:
 
 @cache
 def _module_hash(name: str) -> str:
+    total = hashlib.sha256(ast.unparse(_tree(name)).encode())
+    for source in _named(name, (".c",)):
+        total.update(source.name.encode() + b"\0" + source.read_bytes())
+    return total.hexdigest()
+
+
+@cache
+def _named(name: str, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files of these kinds beside a module whose names stand in it."""
     file = _file(name)
     assert file is not None
-    text = ast.unparse(_tree(name))
-    total = hashlib.sha256(text.encode())
-    if file.parent != HOUSE:
-        for data in sorted(file.parent.iterdir()):
-            if data.suffix in DATA_SUFFIXES or (data.suffix == ".c" and repr(data.name) in text):
-                total.update(data.name.encode() + b"\0" + data.read_bytes())
-    return total.hexdigest()
+    texts = {node.value for node in ast.walk(_tree(name)) if isinstance(node, ast.Constant)}
+    beside = [] if file.parent == HOUSE else sorted(file.parent.iterdir())
+    return [path for path in beside if path.suffix in suffixes and path.name in texts]
 
 
 def _bare(node: ast.AST) -> None:

@@ -1,4 +1,4 @@
-"""The gate as a Prefect task: judged once, never retried, its verdict shown where the run is watched."""
+"""The gate: a stage that judges what another published, its verdict shown where the run is watched."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
 from expectations.gate import GateFailed, judge
 from model.visible import markdown as plain
 from tasks.artifact import Artifact, Step
+from tasks.launch import Execution
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
 
-@task(name="gate", task_run_name="{gate_step.name}", retries=0)
-def gate(gate_step: Step, subject_step: Step) -> Artifact:
-    """Judge `subject_step`'s artifact; returns the gate's artifact, or raises GateFailed with the reasons. Judging
-    the same data again gives the same verdict, so this is never retried."""
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: judge what its one input published. Raises GateFailed with the reasons."""
+    (subject,) = step.inputs
     try:
-        artifact = judge(gate_step.begin(), subject_step)
+        artifact = judge(step, subject)
     except GateFailed as failure:
-        _show(gate_step.name, failure.statistics, failure.page)
+        _show(step.name, failure.statistics, failure.page)
         raise
-    _show(gate_step.name, artifact.statistics, f"{artifact.uri}/{artifact.parts('docs/index')[0].path}")
+    _show(step.name, artifact.statistics, f"{artifact.uri}/{artifact.parts('docs/index')[0].path}")
     return artifact
 
 

@@ -16,7 +16,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -126,12 +126,12 @@ class JobPreempted(JobFailed):
     """A job was ended from outside after it had made itself resumable: start it again."""
 
 
-def run_job(module: str, step: Step, inputs: Mapping[str, Artifact], execution: Execution) -> Artifact:
-    """Run `python -m {module} --config job.json` to its end under the launcher and publish what it made.
+def run_job(step: Step, execution: Execution) -> Artifact:
+    """Run `python -m {step.module} --config job.json` to its end under the launcher and publish what it made.
 
     Progress is relayed while it runs. Raises JobPreempted where the job was ended from outside, JobFailed otherwise.
     """
-    work = step.workspace()
+    inputs, work = step.read(), step.workspace()
     with _alone(work) as lock:
         step.begin()  # waiting for another job is no time of this one's
         step.record_begun()
@@ -144,12 +144,13 @@ def run_job(module: str, step: Step, inputs: Mapping[str, Artifact], execution: 
                     "work": str(work),
                     "threads": execution.threads,
                     "device": execution.device,
+                    "code": step.code,
                 },
                 indent=1,
             )
         )
         if not (work / "summary.json").exists():
-            _supervise(module, job, step.name, execution, lock)
+            _supervise(step.module, job, step.name, execution, lock)
         return _publish(step, work, execution)
 
 
@@ -293,7 +294,7 @@ def _publish(step: Step, work: Path, execution: Execution) -> Artifact:
         step.adopt(key, parts[key])
     seconds = float(summary.get("seconds", 0.0))
     cost = {"money": round(seconds / 3600 * execution.price_per_hour * execution.nodes, 6)}
-    return step.publish(summary, parts, cost=cost)
+    return step.publish(summary, parts, cost=cost, code=summary.pop("code", ()))
 
 
 @contextmanager

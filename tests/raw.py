@@ -23,7 +23,7 @@ def folder(path: Path | str, name: str = "own", **more) -> dict:
 
 def step(root: Path, *sources: dict, fallbacks: tuple[dict, ...] = (), **more) -> Step:
     config = SourcesConfig(sources=sources, fallbacks=fallbacks, **more)
-    return Step("sources", config, str(root), code="code", leaf=True)
+    return Step("sources", config, str(root), leaf=True)
 
 
 def zstd(data: bytes) -> bytes:

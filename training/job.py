@@ -23,7 +23,8 @@ class JobError(ValueError):
 
 @dataclass(frozen=True)
 class Job:
-    """`{"config": {...}, "inputs": {name: uri}, "work": folder, "threads": n or null, "device": "auto"}`."""
+    """`{"config": {...}, "inputs": {name: uri}, "work": folder, "threads": n or null, "device": "auto",
+    "code": hash}`."""
 
     config: Mapping[str, Any]
     """The stage's own configuration."""
@@ -35,6 +36,8 @@ class Job:
     """CPU threads of each rank; None leaves them to torch. Sums may round differently with another number."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model lives; `auto` takes CUDA where there is one."""
+    code: str = ""
+    """The hash of the code that trains, for the record."""
 
     @classmethod
     def read(cls, path: Path) -> Job:
@@ -47,6 +50,7 @@ class Job:
                 work=Path(record["work"]),
                 threads=record.get("threads"),
                 device=record.get("device", "auto"),
+                code=record.get("code", ""),
             )
         except KeyError as error:
             raise JobError(f"{path} lacks {error}: a job has config, inputs, work, threads and device") from None

@@ -105,6 +105,7 @@ class Trainer:
         self.new_optimizer()
         self.detector.load({})
         self.done = 0
+        self.code = [{"hash": self.job.code, "from": 1}]
         self.clock = Clock(self.device, self.world.size, self.run_config.peak_flops)
         self.objective.begin()
 
@@ -217,7 +218,8 @@ class Trainer:
             replace_file(self.work / "preempted.json", json.dumps({"step": self.done}) + "\n")
 
     def _summary(self) -> dict[str, Any]:
-        return {"ranks": self.world.size, "layout": self.mesh.layout.model_dump(), **self.objective.summary()}
+        ran = {"ranks": self.world.size, "layout": self.mesh.layout.model_dump(), "code": self.code}
+        return {**ran, **self.objective.summary()}
 
     def progress(self, status: str, **values: Any) -> None:
         """Tell a launcher where the run stands."""
@@ -354,6 +356,7 @@ class Trainer:
             **copy.deepcopy(self.objective.state()),  # written while training goes on
             **self.objective.identity,
             "rollbacks": self.rollbacks.records(),
+            "code": list(self.code),
             "recent": self.detector.state,
             "ranks": self.world.size,
             "layout": self.mesh.layout.model_dump(),
@@ -380,7 +383,7 @@ class Trainer:
             return False
         state = checkpoint.load_state(final)
         self._check_run(final, state)
-        self.done = state["update"]
+        self.done, self.code = state["update"], state["code"]
         self.objective.load(state)
         return True
 
@@ -407,6 +410,10 @@ class Trainer:
         self.optimizer.load_state_dict(checkpoint.load_optimizer_state(directory))
         self.detector.load(state.get("recent", {}))
         self.done = state["update"]
+        self.code = state["code"]
+        if self.code[-1]["hash"] != self.job.code:
+            log.warning("going on with other code than %s %d ended with: recorded", self.step, self.done)
+            self.code.append({"hash": self.job.code, "from": self.done + 1})
         self.objective.load(state)
 
     def _drop_undone(self, root: Path) -> None:

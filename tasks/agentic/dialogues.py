@@ -29,8 +29,11 @@ from tasks.agentic.problems import FAMILIES, ask, is_heldout, problem_id, same_w
 from tasks.agentic.rubric import Rubric, broken_criterion
 from tasks.agentic.tools import TOOLS, Tool, ToolError
 from tasks.artifact import Artifact, Part, Step
+from tasks.launch import Execution
 from tasks.progress import Progress
 from training.rl.environments import Problem, environment
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 SCHEMA = pa.schema(
     [
@@ -61,6 +64,11 @@ class Dialogue:
     """Set where the dialogue could not even be finished."""
     work: tuple[str, ...] = ()
     """Every problem that is solved in it, for the split."""
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: make the dialogues."""
+    return make_dialogues(step, step.input("tokenizer"))
 
 
 def make_dialogues(step: Step, tokenizer: Artifact) -> Artifact:

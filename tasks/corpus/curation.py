@@ -33,10 +33,14 @@ from tasks.corpus.config import CorpusConfig
 from tasks.corpus.dedup.find import MEMORY_BYTES, find
 from tasks.corpus.dedup.removals import apply
 from tasks.corpus.executor import Again, Executor, Serial
+from tasks.corpus.executor import executor as workers_of
 from tasks.corpus.licence import patterns
 from tasks.corpus.partition import partition_name, refine, sources_of, without
 from tasks.corpus.quality.tally import merged
+from tasks.launch import Execution
 from tasks.progress import Progress
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,12 @@ LOST = {"raw_bytes": 0, "unreadable_bytes": 0}
 
 class CorpusError(RuntimeError):
     """A corpus that would hold nothing."""
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: curate every partition where `execution` says."""
+    with workers_of(execution) as workers:
+        return curate(step, step.input("sources"), workers, execution.memory_bytes, execution.price_per_hour)
 
 
 def curate(

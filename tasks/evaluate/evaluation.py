@@ -23,13 +23,17 @@ from model.transformer import Transformer
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
 from tasks.corpus.executor import Executor, Serial
+from tasks.corpus.executor import executor as workers_of
 from tasks.evaluate.checkpoint import read_checkpoint
 from tasks.evaluate.config import EvaluateConfig
 from tasks.evaluate.measure import Answered, answer, even, heldout_loss, show, tool_turns, try_tools
 from tasks.evaluate.release import checkpoint_folder
 from tasks.evaluate.statistics import mean, paired_difference, tool_call_fidelity, wilson
+from tasks.launch import Execution
 from tasks.progress import Progress
 from training.inputs import load_model, load_splits
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +59,17 @@ SCHEMA = pa.schema(
         ("sampled", pa.float64()),
     ]
 )
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: measure every checkpoint on the same problems."""
+    with workers_of(execution) as workers:
+        return evaluate_release(step, step.read(), workers, execution.threads)
+
+
+def markdown(artifact: Artifact) -> str:
+    """What a run's page shows of it."""
+    return table(artifact.statistics)
 
 
 def evaluate_release(

@@ -22,13 +22,24 @@ from tasks.evaluate.card import model_card
 from tasks.evaluate.checkpoint import ReleaseError, write_checkpoint, write_json
 from tasks.evaluate.config import ReleaseConfig
 from tasks.evaluate.template import CHAT_TEMPLATE
+from tasks.launch import Execution
 from tasks.progress import Progress
 from training.inputs import load_model
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
 Variant = Literal["bf16", "int4"]
 VARIANTS: tuple[Variant, ...] = ("bf16", "int4")
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: write and verify both checkpoints, and lay them out as folders."""
+    artifact = release(step, step.input("qat"), step.input("tokenizer"))
+    for variant in VARIANTS:
+        checkpoint_folder(artifact, variant)
+    return artifact
 
 
 def release(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:

@@ -27,6 +27,7 @@ from model.engines.choice import open_engine
 from model.engines.engine import Completion, Engine, EngineError, Message, Price, Prompt, RequestLimits
 from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, Step
+from tasks.launch import Execution
 from tasks.progress import Progress
 from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.limits import thresholds
@@ -43,6 +44,8 @@ from tasks.rephrase.prediction import Prediction, answer_weight, known_rates, sh
 from tasks.rephrase.prompts import styles
 from tasks.rephrase.run import OUTCOME, REWRITE, SEGMENT, Run, keys_of
 from tasks.rephrase.segments import estimate_tokens
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +98,19 @@ OUTCOMES = pa.schema(
     + [("scores", pa.struct([(name, pa.float64()) for name in whole.NAMES]))]
 )
 """What became of every document that was tried, accepted or not: none is lost."""
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: rewrite the chosen documents with the engine that `execution` names."""
+    assert isinstance(step.config, RephraseConfig)
+    return build(
+        *(step, step.input("corpus"), execution.engine_url, execution.slots(step.config.engine)),
+        judge_url=execution.judge_url,
+        limits=execution.engine_requests,
+        price=execution.engine_price,
+        answers=execution.answers_folder(step.root),
+        answers_bytes=execution.answers_bytes,
+    )
 
 
 def build(

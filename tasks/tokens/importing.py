@@ -35,6 +35,8 @@ from tasks.tokens.tokenizer import TokenizerError, adopt, load
 from tasks.tokens.writing import FACTS
 from training.shards import TOKEN
 
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
+
 
 class PairConfig(Config):
     """One pair: what it holds and where that belongs. Where it lies is no identity."""
@@ -258,7 +260,7 @@ def _bytes_of_tokens(path: Path) -> np.ndarray:
     return np.asarray(sizes, np.int64)
 
 
-def adopt_tokenizer(path: Path, root: str, code: str) -> Step:
+def adopt_tokenizer(path: Path, root: str) -> Step:
     """The published step of a tokenizer.json that pairs were made with: at its own size where it has K2's special
     tokens, else with them after its own entries. TokenizerError where it cannot be used."""
     if not path.is_file():
@@ -268,7 +270,7 @@ def adopt_tokenizer(path: Path, root: str, code: str) -> Step:
     ours = 256 + len(SPECIAL_TOKENS) <= size <= K2_VOCABULARY and found.token_to_id(EOS) == special_ids(size)[EOS]
     vocabulary = size if ours else size + len(SPECIAL_TOKENS)
     config = TokenizerConfig(vocabulary=vocabulary, file=str(path), sha256=sha256_file(path))
-    step = Step("tokenizer", config, root, (), code)
+    step = Step.of("tokenizer", "tasks.tokens.tokenizer", config, root)
     if step.artifact() is None:
         if ours:
             step.adopt("tokenizer", path)

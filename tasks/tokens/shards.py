@@ -17,11 +17,15 @@ from model.vocabulary import EOS, special_ids
 from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, ArtifactError, Part, Step
 from tasks.corpus.executor import Executor, Serial
+from tasks.corpus.executor import executor as workers_of
+from tasks.launch import Execution
 from tasks.progress import Progress
 from tasks.tokens.batches import COUNTS, SPLITS, Batch, is_heldout, write_batch
 from tasks.tokens.config import TokensConfig
 from tasks.tokens.table import Place, publish
 from tasks.tokens.tokenizer import sha256_of
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 
 def plan(config: TokensConfig, corpus: Artifact, rewrites: Artifact) -> list[Batch]:
@@ -51,6 +55,15 @@ def keys_of(
     ]
     split = SPLITS[is_heldout(config, str(row.get("source_id") or row["id"]))]
     return f"{Place(split, str(row['domain']), str(row['source'])).folder}/{number:06d}-"
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: tokenise corpus and rewrites into shards as the mix says, where `execution` says."""
+    with workers_of(execution) as workers:
+        return build(
+            *(step, step.input("corpus"), step.input("rewrites"), step.input("tokenizer"), step.input("mix")),
+            executor=workers,
+        )
 
 
 def build(

@@ -20,8 +20,11 @@ from tokenizers import Tokenizer as BPE
 from model.vocabulary import first_special_id, special_ids, token_name
 from tasks.artifact import Artifact, Step, sha256_file
 from tasks.draw import draw
+from tasks.launch import Execution
 from tasks.progress import Progress
 from tasks.tokens.config import TokenizerConfig
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +65,11 @@ def pre_tokenizer(digits: int) -> pre_tokenizers.PreTokenizer:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: learn the tokenizer, or adopt the one that is named."""
+    return build(step, step.input("corpus"))
 
 
 def build(step: Step, corpus: Artifact) -> Artifact:

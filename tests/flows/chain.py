@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flows.dag import Dag, dag
+from flows.graph import Graph
 from flows.request import PresetName, Request
+from flows.steps import graph
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -34,5 +35,5 @@ def finish(root: Path | str, *more: str, **variables: str) -> str:
     return told
 
 
-def plan(root: Path | str) -> Dag:
-    return dag(Request(preset=PresetName.test, root=str(root)))
+def plan(root: Path | str) -> Graph:
+    return graph(Request(preset=PresetName.test, root=str(root)))

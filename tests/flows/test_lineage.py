@@ -96,7 +96,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def loaders(plan: SimpleNamespace) -> list[Loader]:
-    uri = plan.tokens.require().uri
+    uri = plan["tokens"].require().uri
     return [
         Loader(uri, "train", STAGES.mixes(0), 3, 32),
         Loader(uri, "train", STAGES.mixes(1), 3, 96),
@@ -140,7 +140,7 @@ def test_every_token_of_an_update_leads_to_its_document(plan: SimpleNamespace) -
         update = STAGES.update(number)
         length = update.stage.sequence_length
         batch = streams[update.stream].batch(update.first_sample, update.stage.batch)
-        bpe = tokenizer.load(plan.tokenizer.require().file("tokenizer"))
+        bpe = tokenizer.load(plan["tokenizer"].require().file("tokenizer"))
         padding = batch.document_ids_BS.flatten() < 0
         for position in range(0, update.stage.batch * length, 29):
             if padding[position]:
@@ -163,12 +163,12 @@ def test_every_token_of_an_update_leads_to_its_document(plan: SimpleNamespace) -
 
 def test_what_a_rollback_left_out_was_read_by_no_update(plan: SimpleNamespace) -> None:
     """A finished run that went back from update 5 to 3: from update 4 on it read eight samples further."""
-    base = Step("base", Pretraining(seed=4), plan.base.root, (plan.tokens, plan.tokenizer))
+    base = Step("base", Pretraining(seed=4), plan["base"].root, (plan["tokens"], plan["tokenizer"]))
     window = {"update": 5, "to": 3, "stream": 0, "first_sample": 12, "end_sample": 20, "reason": "loss"}
     base.publish({"rollbacks": [window], "skipped": [{}, {}]})
     rolled = SimpleNamespace(**vars(plan) | {"base": base})
     moved = [(0, {"knowledge": 0.5, "math": 0.5}), (56, {"knowledge": 1.0})]
-    loader = Loader(plan.tokens.require().uri, "train", moved, 4, 32)
+    loader = Loader(plan["tokens"].require().uri, "train", moved, 4, 32)
     readers: dict[str, set[int]] = {}
     for number in range(1, 21):
         update = STAGES.update(number)
@@ -198,7 +198,7 @@ def test_a_ranks_positions_are_those_of_its_slice(plan: SimpleNamespace) -> None
 
 
 def test_no_other_index_is_opened(plan: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    shards = TokenShards(plan.tokens.require().uri)
+    shards = TokenShards(plan["tokens"].require().uri)
     everything = {shard.index.path: shard.key for shard in shards}
     loaders(plan)  # packed rows are counted, once for all, from the indices
     opened: list[str] = []
@@ -220,7 +220,7 @@ def test_no_other_index_is_opened(plan: SimpleNamespace, monkeypatch: pytest.Mon
 def test_what_training_skipped_was_not_read(plan: SimpleNamespace) -> None:
     """A shard that was bad from sample 40 of the first stream on."""
     key = trace_in(plan, "aa07a").span["shard"]
-    base = Step("base", Pretraining(seed=3), str(Path(plan.tokens.require().uri).parents[2] / "trained"))
+    base = Step("base", Pretraining(seed=3), str(Path(plan["tokens"].require().uri).parents[2] / "trained"))
     base.publish({"skipped": [{key: 40}, {}, {}]})
     trained = SimpleNamespace(**{**vars(plan), "base": base})
     streams = loaders(plan)
@@ -309,7 +309,7 @@ def test_before_the_stages_have_run(tmp_path: Path) -> None:
 
 
 def test_tokens_of_another_tokenizer_are_not_read_as_text(plan: SimpleNamespace, tmp_path: Path) -> None:
-    corpus = plan.corpus
+    corpus = plan["corpus"]
     other = Step("tokenizer", TokenizerConfig(vocabulary=380), str(tmp_path), (corpus,))
     tokenizer.build(other, corpus.require())
     changed = SimpleNamespace(**{**vars(plan), "tokenizer": other})

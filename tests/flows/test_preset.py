@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from expectations.config import CorpusGate, TokensGate
-from flows.dag import dag
 from flows.preset import PresetError, load_preset
 from flows.request import PresetName, Request
+from flows.steps import graph
 from model.config import parameter_count
 from tasks.artifact import NotReady
 
@@ -23,7 +23,7 @@ def test_every_preset_validates_and_has_a_dag(name, tmp_path):
     request = Request(preset=name, root=str(tmp_path))
     preset = load_preset(request)
     assert preset.description
-    assert dag(request).steps()[0].name == "sources"
+    assert graph(request).newest()[0].name == "sources"
 
 
 def test_the_model_and_the_tokenizer_agree_in_every_preset():
@@ -139,25 +139,25 @@ def test_a_file_that_is_no_yaml_is_refused(tmp_path):
 
 def test_execution_never_enters_a_fingerprint_and_the_configuration_does(tmp_path):
     def first(overrides: list[str]) -> str:
-        return dag(Request(preset=PresetName.test, root=str(tmp_path), overrides=overrides)).sources.fingerprint
+        return graph(Request(preset=PresetName.test, root=str(tmp_path), overrides=overrides)).sources.fingerprint
 
     assert first([]) == first(["execution.workers=7", "execution.price_per_hour=3"])
 
     def base(*overrides: str) -> dict:
         request = Request(preset=PresetName.test, root=str(tmp_path), overrides=list(overrides))
-        return dag(request).base.config.literals()
+        return graph(request)["base"].config.literals()
 
     assert base() == base("execution.threads=1", "pretrain.run.checkpoint_every=3") != base("pretrain.seed=5")
 
 
 def test_nothing_downstream_has_an_identity_before_the_sources_are_fetched(tmp_path):
-    plan = dag(Request(preset=PresetName.test, root=str(tmp_path)))
+    plan = graph(Request(preset=PresetName.test, root=str(tmp_path)))
     with pytest.raises(NotReady, match="openk2 fetch"):
-        _ = plan.corpus.fingerprint
-    assert not plan.done()
+        _ = plan["corpus"].fingerprint
+    assert not plan.published()
 
 
-@pytest.mark.parametrize("module", ["flows.cli", "flows.dag"])
+@pytest.mark.parametrize("module", ["flows.cli", "flows.steps"])
 def test_neither_help_nor_a_preset_loads_anything_heavy(module):
     heavy = (
         "torch polars pyarrow prefect great_expectations transformers deepspeed pandas numpy numba distributed".split()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.dag import dag
 from flows.request import PresetName, Request
+from flows.steps import graph
 from tests.flows.chain import finish, plan, start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
@@ -30,14 +30,14 @@ def straight(tmp_path_factory) -> Path:
 def contents(root: Path | str) -> dict[str, dict[str, str]]:
     """sha256 of every part of every step, but for what tells the time (metrics carry seconds)."""
     found = {}
-    for step in plan(root).steps():
+    for step in plan(root).newest():
         parts = step.require().parts()
         found[f"{step.name}/{step.fingerprint}"] = {part.key: part.sha256 for part in parts if part.key != "metrics"}
     return found
 
 
 def test_every_step_is_published_and_the_report_stands_alone(straight):
-    for step in plan(straight).steps():
+    for step in plan(straight).newest():
         assert step.require().parts(), step.name
     page = (straight / "report.html").read_text()
     assert "<html" in page
@@ -59,7 +59,7 @@ def test_a_rerun_with_nothing_changed_does_no_work(straight):
 
 def test_a_changed_field_runs_only_what_depends_on_it(straight):
     request = Request(preset=PresetName.test, root=str(straight), overrides=["pretrain.seed=9"])
-    states = {step.name: step.artifact() is not None for step in dag(request).steps()}
+    states = {step.name: step.artifact() is not None for step in graph(request).newest()}
     assert [name for name, there in states.items() if not there] == [
         "base",
         "sft",
@@ -150,7 +150,8 @@ def test_two_runs_never_work_in_one_root(straight):
         second = start(straight)
         heard = ""
         while f"process {first.pid} " not in heard:
-            assert (line := second.stdout.readline()), heard
+            line = second.stdout.readline()
+            assert line, heard
             heard = " ".join(f"{heard} {line}".split())
         assert "waiting" in heard
         first.send_signal(signal.SIGCONT)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.dag import Dag, dag
-from flows.refresh import refresh
+from flows.graph import Graph
 from flows.request import Request
+from flows.stages import refresh
 from flows.status import survey
+from flows.steps import graph
 from tasks.artifact import NotReady
 from tasks.progress import Tick, listen
 from tests.tasks.corpus.data import sentences
@@ -34,7 +35,7 @@ def write(folder: Path, *seeds: int) -> None:
         (folder / f"page{seed}.txt").write_text(sentences(seed, 12))
 
 
-def names(plan: Dag) -> list[str]:
+def names(plan: Graph) -> list[str]:
     return [line.name for line in survey(plan)][:5]
 
 
@@ -47,29 +48,29 @@ def test_a_refresh_makes_the_version_that_everything_reads_from_then_on(server, 
 
     write(folder, *range(8))
     first = refresh(request())  # nothing was there: the corpus itself
-    assert dag(request()).corpus.artifact() == first
-    tokens = dag(request()).tokens.fingerprint
+    assert graph(request())["corpus"].artifact() == first
+    tokens = graph(request())["tokens"].fingerprint
     told: list[Tick] = []
     with listen(told.append):
         assert refresh(request()) == first
     assert "nothing is new or changed since snapshot 0" in [tick.note for tick in told if tick.label == "refresh"]
-    assert names(dag(request()))[:2] == ["sources", "corpus"]
+    assert names(graph(request()))[:2] == ["sources", "corpus"]
 
     write(folder, *range(6, 12))
     second = refresh(request())
-    plan = dag(request())
-    assert plan.corpus.artifact() == second != first
-    assert plan.corpus_gate.artifact() is not None
-    assert plan.tokens.fingerprint != tokens
+    plan = graph(request())
+    assert plan["corpus"].artifact() == second != first
+    assert plan["corpus-gate"].artifact() is not None
+    assert plan["tokens"].fingerprint != tokens
     assert second.statistics["documents"] == 12
     assert [entry["documents"] for entry in second.statistics["snapshots"]] == [8, 4]
     assert names(plan) == ["sources", "corpus", "sources@1", "corpus@1", "corpus-gate"]
 
-    pinned = dag(request("sources.snapshot=0"))
+    pinned = graph(request("sources.snapshot=0"))
     assert pinned.corpus.artifact() == first
     assert pinned.tokens.fingerprint == tokens
     with pytest.raises(NotReady, match=r"sources\.snapshot is 2 but the newest snapshot is 1"):
-        dag(request("sources.snapshot=2"))
+        graph(request("sources.snapshot=2"))
     with pytest.raises(NotReady, match="pins the corpus to snapshot 0: set it to null to refresh"):
         refresh(request("sources.snapshot=0"))
-    assert dag(request("sources.snapshot=1")).corpus.artifact() == second
+    assert graph(request("sources.snapshot=1"))["corpus"].artifact() == second

@@ -14,7 +14,7 @@ def test_the_chain_trains_in_float32_where_bfloat16_is_slow(tmp_path):
     told = finish(tmp_path, **SMALL)
     assert "Training in float32: this CPU multiplies bfloat16" in told
     assert (tmp_path / "report.html").exists()
-    steps = {step.name: step for step in plan(tmp_path).steps()}
+    steps = {step.name: step for step in plan(tmp_path).newest()}
     for name in ("base", "sft", "rl", "qat"):
         config = steps[name].require().manifest["config"]
         assert config["dtype"] == config["optimizer"]["newton_schulz_dtype"] == "float32", name

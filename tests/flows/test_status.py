@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.dag import dag
 from flows.request import PresetName, Request
 from flows.status import survey
+from flows.steps import graph
 from model.precision import speed
 from training.metrics import write_progress
 
@@ -21,8 +21,8 @@ from training.metrics import write_progress
     ],
 )
 def test_a_job_that_was_ended_is_begun_and_not_missing(status: str, note: str, said: str, tmp_path: Path) -> None:
-    plan = dag(Request(preset=PresetName.test, root=str(tmp_path)))
-    plan.sources.begin().publish({"documents": 1})
+    plan = graph(Request(preset=PresetName.test, root=str(tmp_path)))
+    plan["sources"].begin().publish({"documents": 1})
 
     fast = speed("cpu").fast
 
@@ -31,6 +31,6 @@ def test_a_job_that_was_ended_is_begun_and_not_missing(status: str, note: str, s
         return found["base"].state, found["base"].sentence
 
     assert base() == ("missing", f"in {fast}: not run yet")
-    assert not plan.base.work.exists()
-    write_progress(plan.base.workspace() / "progress.json", 41, 60, status, note=note)
+    assert not plan["base"].work.exists()
+    write_progress(plan["base"].workspace() / "progress.json", 41, 60, status, note=note)
     assert base() == ("begun", f"in {fast}: {said}")

@@ -97,10 +97,10 @@ def test_a_tokenizer_without_our_tokens_gets_them_after_its_own(tmp_path: Path, 
     other = tmp_path / "other.json"
     other.write_text(json.dumps(text))
     own = len(text["model"]["vocab"])
-    made: Step = adopt_tokenizer(other, str(tmp_path), "")
+    made: Step = adopt_tokenizer(other, str(tmp_path))
     found: Artifact = made.require()
     assert found.statistics["vocabulary"] == own + 17
     assert found.statistics["special"]["[EOS]"] == own + 1
-    assert adopt_tokenizer(learned, str(tmp_path), "").require().statistics["vocabulary"] == 400
+    assert adopt_tokenizer(learned, str(tmp_path)).require().statistics["vocabulary"] == 400
     with pytest.raises(TokenizerError, match="does not exist"):
-        adopt_tokenizer(tmp_path / "none.json", str(tmp_path), "")
+        adopt_tokenizer(tmp_path / "none.json", str(tmp_path))

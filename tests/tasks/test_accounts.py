@@ -25,9 +25,9 @@ class Literals(Config):
 @pytest.fixture(params=["local", "memory", "s3"])
 def step(request, tmp_path) -> Step:
     if request.param == "s3":
-        return Step("stage", Literals(), f"{request.getfixturevalue('bucket')}/root", code="code")
+        return Step("stage", Literals(), f"{request.getfixturevalue('bucket')}/root")
     root = str(tmp_path / "root") if request.param == "local" else f"memory://{tmp_path.name}-accounts"
-    return Step("stage", Literals(), root, code="code")
+    return Step("stage", Literals(), root)
 
 
 KEYS = ["documents/0", "documents/1", "rejected/0"]
@@ -134,7 +134,7 @@ def write_one(step: Step, key: str) -> int:
 
 def test_what_worker_processes_wrote_is_published(bucket):
     """The process that publishes has listed the records before its workers wrote theirs."""
-    step = Step("stage", Literals(), f"{bucket}/root", code="code").begin()
+    step = Step("stage", Literals(), f"{bucket}/root").begin()
     put(step, "documents/first", 1)
     assert len(step.recorded()) == 1
     keys = [f"documents/{number}" for number in range(6)]
@@ -149,7 +149,7 @@ def test_what_worker_processes_wrote_is_published(bucket):
 
 def test_a_bad_fetch_is_not_kept(bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))
-    step = Step("stage", Literals(), f"{bucket}/root", code="code")
+    step = Step("stage", Literals(), f"{bucket}/root")
     fill(step)
     artifact = publish(step)
     part = artifact.parts()[0]

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,7 +34,7 @@ class Literals(Config):
 
 def make(root: Path | str, name: str = "stage", **options) -> Step:
     config = options.pop("config", Literals())
-    return Step(name, config, str(root), code=options.pop("code", "code"), **options)
+    return Step(name, config, str(root), **options)
 
 
 def test_a_fingerprint_is_known_before_anything_runs_and_ignores_where_it_lies(tmp_path):
@@ -43,15 +44,65 @@ def test_a_fingerprint_is_known_before_anything_runs_and_ignores_where_it_lies(t
     assert here.artifact() is None
 
 
-def test_configuration_code_name_and_inputs_each_change_the_fingerprint(tmp_path):
+def test_configuration_version_data_name_and_inputs_each_change_the_fingerprint_and_code_does_not(tmp_path):
     base = make(tmp_path)
     others = [
         make(tmp_path, config=Literals(size=2)),
-        make(tmp_path, code="other"),
+        make(tmp_path, version=2),
+        make(tmp_path, data="other word lists"),
         make(tmp_path, name="other"),
         make(tmp_path, inputs=(make(tmp_path, name="input"),)),
     ]
-    assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 5
+    assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 6
+    assert make(tmp_path, code="other", module="tasks.moved").fingerprint == base.fingerprint
+    assert make(tmp_path, gate=make(tmp_path, name="gate")).fingerprint == base.fingerprint
+
+
+def test_the_record_says_which_code_made_which_parts(tmp_path):
+    before, after = make(tmp_path, code="before"), make(tmp_path, code="after")
+    before.put("a", ".txt", lambda path: path.write_text("a"))
+    after.put("b", ".txt", lambda path: path.write_text("b"))
+    artifact = after.publish({})
+    assert artifact.manifest["code"] == [{"hash": "after", "parts": 1}, {"hash": "before", "parts": 1}]
+    assert artifact.other_code("after")
+    only = make(tmp_path / "only", code="before").publish({})
+    assert not only.other_code("before")
+    assert only.other_code("after")
+
+
+def test_what_was_made_from_other_bytes_is_outdated(tmp_path):
+    """Other code made an input anew, under the same fingerprint, and it came out otherwise."""
+    first = make(tmp_path, "first")
+    last = make(tmp_path, "last", inputs=(first,))
+    first.put("a", ".txt", lambda path: path.write_text("a"))
+    first.publish({})
+    last.publish({})
+    assert last.outdated() == []
+    assert first.discard().manifest["parts"][0]["key"] == "a"
+    assert first.artifact() is None
+    assert first.part("a") is None
+    assert last.outdated() == ["first"]
+    first.put("a", ".txt", lambda path: path.write_text("a"))
+    first.publish({})
+    assert last.outdated() == []
+    first.discard()
+    first.put("a", ".txt", lambda path: path.write_text("b"))
+    first.publish({})
+    assert last.outdated() == ["first"]
+
+
+def test_an_input_is_read_when_its_gate_has_let_it_through(tmp_path):
+    judged = make(tmp_path, "judged")
+    gate = make(tmp_path, "judged-gate", inputs=(judged,))
+    reader = make(tmp_path, "reader", inputs=(replace(judged, gate=gate),))
+    artifact = judged.publish({})
+    with pytest.raises(NotReady, match="'judged-gate'"):
+        reader.input("judged")
+    gate.publish({})
+    assert reader.input("judged") == artifact
+    assert reader.read() == {"judged": artifact}
+    with pytest.raises(ArtifactError, match="'reader' reads no 'other'"):
+        reader.input("other")
 
 
 def test_a_changed_input_changes_everything_downstream(tmp_path):
@@ -252,7 +303,7 @@ from tasks.artifact import Step
 class Literals(Config):
     size: int = 1
     name: str = "a"
-step = Step("stage", Literals(), sys.argv[1], code="code")
+step = Step("stage", Literals(), sys.argv[1])
 for number in range(6):
     if step.part(f"documents/{number}") is None:
         def write(path):

@@ -1,4 +1,4 @@
-"""The hash of a stage's code: comments do not count, behaviour does, and so does what it imports."""
+"""What a stage's text tells: its VERSION, its data files, and a hash of its code in which comments do not count."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tasks import code
+
+NAMED = (code._named, code._module_hash)
 
 
 @pytest.fixture
@@ -17,7 +19,7 @@ def house(tmp_path, monkeypatch):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        for cached in (code.code_hash, code._file, code._tree, code._imports, code._module_hash):
+        for cached in (code.code_hash, code.version_of, code.data_hash, code._file, code._tree, code._imports, *NAMED):
             cached.cache_clear()
 
     for package in ("tasks", "tasks/stage", "model"):
@@ -59,11 +61,10 @@ def test_comments_docstrings_and_formatting_do_not_count(house):
     [
         ("model/net.py", "def f():\n    return 2\n"),
         ("tasks/stage/helper.py", "import json\nX = 2\n"),
-        ("tasks/stage/words.yaml", "- a\n"),
         ("tasks/stage/__init__.py", "Z = 3\n"),
     ],
 )
-def test_behaviour_data_files_and_imports_count(house, file, text):
+def test_behaviour_and_imports_count(house, file, text):
     before = code.code_hash(ENTRY)
     house(file, text)
     assert code.code_hash(ENTRY) != before
@@ -78,6 +79,26 @@ def test_a_c_source_counts_for_the_module_that_names_it_alone(house):
     before = code.code_hash(ENTRY)
     house("model/net.c", "int h;\n")
     assert code.code_hash(ENTRY) != before
+
+
+def test_data_files_that_a_module_names_are_identity_and_code_is_not(house):
+    assert code.data_hash(ENTRY) == ""
+    house("tasks/stage/words.yaml", "- a\n")
+    assert code.data_hash(ENTRY) == "", "nobody reads it"
+    house("tasks/stage/helper.py", "WORDS = 'words.yaml'\n")
+    before = code.data_hash(ENTRY)
+    assert before
+    house("tasks/stage/helper.py", "WORDS = 'words.yaml'  # read once\nX = 3\n")
+    assert code.data_hash(ENTRY) == before
+    house("tasks/stage/words.yaml", "- b\n")
+    assert code.data_hash(ENTRY) != before
+
+
+def test_a_stage_says_its_version_and_one_without_is_refused(house):
+    with pytest.raises(ValueError, match=r"tasks\.stage\.work has no VERSION"):
+        code.version_of(ENTRY)
+    house("tasks/stage/work.py", "VERSION = 3\n")
+    assert code.version_of(ENTRY) == 3
 
 
 def test_what_is_not_imported_does_not_count(house):

@@ -12,15 +12,20 @@ import expectations.gate
 from expectations.gate import GateFailed
 from tasks import artifact
 from tasks.artifact import Step
-from tasks.gate import gate
+from tasks.launch import Execution
+from tasks.stage import make
 from tests.expectations.data import CORPUS_GATE, corpus
 
 pytestmark = pytest.mark.prefect
 
 
 @flow
-def judged(gate_step: Step, subject: Step) -> str:
-    return gate(gate_step, subject).fingerprint
+def judged(gate: Step) -> str:
+    return make(gate, Execution()).fingerprint
+
+
+def gate_of(subject: Step) -> Step:
+    return Step("corpus-gate", CORPUS_GATE, subject.root, (subject,), module="tasks.gate")
 
 
 def artifacts(kind: str) -> list:
@@ -39,20 +44,20 @@ def test_a_gate_s_time_is_that_of_the_judging(server, tmp_path, monkeypatch):
 
     monkeypatch.setattr(expectations.gate, "validate", slowly)
     subject = corpus(tmp_path / "good")
-    step = Step("corpus-gate", CORPUS_GATE, subject.root, (subject,))
-    judged(step, subject)
+    step = gate_of(subject)
+    judged(step)
     assert step.require().manifest["seconds"] == 100.0
 
 
 def test_a_run_stops_at_a_failed_gate_and_shows_why(server, tmp_path):
     good = corpus(tmp_path / "good")
-    step = Step("corpus-gate", CORPUS_GATE, good.root, (good,))
-    assert judged(step, good) == step.fingerprint
+    step = gate_of(good)
+    assert judged(step) == step.fingerprint
     assert "every expectation holds" in artifacts("corpus-gate")[-1].data
 
     bad = corpus(tmp_path / "bad", lambda frame: frame.filter(pl.col("domain") != "math"))
     with pytest.raises(GateFailed, match="math 0 documents"):
-        judged(Step("corpus-gate", CORPUS_GATE, bad.root, (bad,)), bad)
+        judged(gate_of(bad))
     shown = [item.data for item in artifacts("corpus-gate") if "expectations failed" in item.data]
     assert len(shown) == 1, "judged once, never retried"
     assert "Every domain that the recipe names is there" in shown[0]

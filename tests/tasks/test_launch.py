@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from model.config import Config
-from tasks.artifact import Artifact, Step
+from tasks.artifact import Step
 from tasks.launch import ERROR, Execution, JobFailed, JobPreempted, command, run_job
 from tasks.progress import listen
 from training import shards, trainer
@@ -92,8 +93,8 @@ def module(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def step_for(tmp_path: Path, **literals) -> Step:
-    return Step("base", Literals(**literals), str(tmp_path / "root"), code="code")
+def step_for(tmp_path: Path, module: str = "quickjob", **literals) -> Step:
+    return Step("base", Literals(**literals), str(tmp_path / "root"), module=module)
 
 
 EXECUTION = Execution(threads=1, device="cpu")
@@ -104,7 +105,7 @@ def test_a_job_is_relayed_and_published(tmp_path, launcher):
     ticks = []
     step = step_for(tmp_path)
     with listen(ticks.append):
-        artifact = run_job("quickjob", step, {}, EXECUTION.model_copy(update={"launcher": launcher}))
+        artifact = run_job(step, EXECUTION.model_copy(update={"launcher": launcher}))
     assert [part.key for part in artifact.parts()] == ["metrics", "model/weights.bin"]
     assert artifact.statistics == {"loss": 1.0}
     assert ticks[-1].done == ticks[-1].total == 5
@@ -114,7 +115,7 @@ def test_a_job_is_relayed_and_published(tmp_path, launcher):
 def test_a_failure_carries_the_jobs_last_words_and_where_its_log_lies(tmp_path):
     step = step_for(tmp_path, fail_at=3)
     with pytest.raises(JobFailed, match=r"RuntimeError: the loss is nan at step 3.*log\.txt") as caught:
-        run_job("quickjob", step, {}, EXECUTION)
+        run_job(step, EXECUTION)
     assert not isinstance(caught.value, JobPreempted)
     assert step.artifact() is None
 
@@ -131,7 +132,7 @@ def test_every_error_that_a_job_expects_is_known_by_its_line():
 
 def test_a_killed_rank_is_named(tmp_path):
     with pytest.raises(JobFailed, match=r"rank 0 was killed by SIGKILL; the same command goes on"):
-        run_job("quickjob", step_for(tmp_path, killed_at=2), {}, EXECUTION)
+        run_job(step_for(tmp_path, killed_at=2), EXECUTION)
 
 
 LAUNCH = """
@@ -144,7 +145,7 @@ class Literals(Config):
     pace: float = 0.05
     fail_at: int = 0
     killed_at: int = 0
-run_job("quickjob", Step("base", Literals(), sys.argv[1], code="code"), {}, Execution(threads=1, device="cpu"))
+run_job(Step("base", Literals(), sys.argv[1], module="quickjob"), Execution(threads=1, device="cpu"))
 """
 
 
@@ -184,15 +185,18 @@ def test_a_job_never_outlives_its_launcher_and_is_resumable(tmp_path, number):
     assert 3 < reached < 400
     (work / "job.json").unlink()
     (work / "state").write_text("398")
-    assert run_job("quickjob", step, {}, EXECUTION).statistics == {"loss": 1.0}
+    assert run_job(step, EXECUTION).statistics == {"loss": 1.0}
     assert (work / "starts").read_text().splitlines() == ["0", "398"]
 
 
 def test_inputs_reach_the_job_as_uris(tmp_path):
-    step = step_for(tmp_path)
-    run_job("quickjob", step, {"tokens": Artifact("tokens", "/somewhere/tokens/abc", "abc")}, EXECUTION)
+    tokens = Step("tokens", Literals(), str(tmp_path / "root"))
+    uri = tokens.publish({}).uri
+    step = replace(step_for(tmp_path), inputs=(tokens,), code="hash")
+    run_job(step, EXECUTION)
     job = json.loads((step.workspace() / "job.json").read_text())
-    assert job["inputs"] == {"tokens": "/somewhere/tokens/abc"}
+    assert job["inputs"] == {"tokens": uri}
+    assert job["code"] == "hash"
     assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0, "killed_at": 0}
     assert (step.workspace() / "rank-0-of-1").exists()
 
@@ -201,8 +205,8 @@ def test_inputs_reach_the_job_as_uris(tmp_path):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_job_on_one_node_listens_to_nobody_elsewhere(tmp_path, launcher, ranks):
     (tmp_path / "portsjob.py").write_text(PORTS)
-    step = step_for(tmp_path)
-    run_job("portsjob", step, {}, EXECUTION.model_copy(update={"launcher": launcher, "processes": ranks}))
+    step = step_for(tmp_path, "portsjob")
+    run_job(step, EXECUTION.model_copy(update={"launcher": launcher, "processes": ranks}))
     listening = {path.stem: json.loads(path.read_text()) for path in step.workspace().glob("*.ports")}
     assert {f"rank-{rank}" for rank in range(ranks)} <= set(listening)
     assert all(listening[name] == [] for name in listening if name.startswith("launcher"))

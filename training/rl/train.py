@@ -35,6 +35,8 @@ from training.rl.tree import Tree, plant, tree_log_probs
 from training.samples import IGNORED
 from training.trainer import Trainer, main
 
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
+
 
 class Reinforcement(PostTraining):
     """K2's objective on the policy's own responses, and PTX."""

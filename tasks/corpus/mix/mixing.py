@@ -21,9 +21,13 @@ from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, ArtifactError, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
+from tasks.corpus.executor import executor as workers_of
 from tasks.corpus.mix.config import MixConfig
 from tasks.corpus.mix.solution import REWRITE, Group, MixError, Ration, solve
 from tasks.draw import draw
+from tasks.launch import Execution
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 KEYS = ("domain", "source", "language", "licence", "bucket")
 """What a group is known by."""
@@ -43,6 +47,15 @@ TABLE = pa.schema(
 COPIES = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("copies", pa.int16(), nullable=False)])
 ROWS = 4096
 """Documents whose copies are drawn at once."""
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: solve the mix, write how often each document is read."""
+    with workers_of(execution) as workers:
+        return build(
+            *(step, step.input("corpus"), step.input("scores"), step.input("rewrites"), step.input("tokenizer")),
+            executor=workers,
+        )
 
 
 def build(

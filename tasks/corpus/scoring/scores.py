@@ -20,13 +20,17 @@ from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, Part, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
+from tasks.corpus.executor import executor as workers_of
 from tasks.corpus.scoring import judge
 from tasks.corpus.scoring.calibration import area, average_precision, reliability
 from tasks.corpus.scoring.classifier import Classifier, balanced, calibrate, raw_scores, score, train
 from tasks.corpus.scoring.config import UNSCORED, ScoresConfig
 from tasks.corpus.scoring.examples import PARTS, TooFewExamples, file_of, gather
 from tasks.corpus.scoring.telling import telling
+from tasks.launch import Execution
 from tasks.progress import Progress
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +46,14 @@ HISTOGRAM = 20
 ROWS = 4096
 CARD, WEIGHTS, LACK = "classifier/card", "classifier/weights", "classifier/lack"
 """The classifier's figures and itself; or why there is none."""
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage: train the classifier, ask the judge, score every document."""
+    assert isinstance(step.config, ScoresConfig)
+    slots = execution.slots(step.config.judge.engine) if step.config.judge else 1
+    with workers_of(execution) as workers:
+        return build(step, step.input("corpus"), workers, execution.judge_url, slots, execution.engine_requests)
 
 
 def build(

@@ -53,9 +53,9 @@ def text(random: np.random.Generator) -> str:
 def run(root: Path, folder: Path, memory_bytes: int) -> Artifact:
     source = {"name": "web", "kind": "folder", "path": str(folder), "domain": "web", "language": "en", "licence": "MIT"}
     config = SourcesConfig(sources=[source], shard_bytes=FILE_BYTES, record_bytes_max=1_000_000)
-    sources = Step("sources", config, str(root), code="a", leaf=True)
+    sources = Step("sources", config, str(root), leaf=True)
     return curate(
-        Step("corpus", CorpusConfig(), str(root), (sources,), code="b"),
+        Step("corpus", CorpusConfig(), str(root), (sources,)),
         acquire(sources, root),
         memory_bytes=memory_bytes,
     )

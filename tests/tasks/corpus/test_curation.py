@@ -70,8 +70,8 @@ def steps(root: Path | str, folder: Path, **more) -> tuple[Step, Step]:
         ],
         shard_bytes=15_000,
     )
-    sources = Step("sources", config, str(root), code="a", leaf=True)
-    return sources, Step("corpus", CorpusConfig(**more), str(root), (sources,), code="b")
+    sources = Step("sources", config, str(root), leaf=True)
+    return sources, Step("corpus", CorpusConfig(**more), str(root), (sources,))
 
 
 def run(root: Path, folder: Path, workers: Executor | None = None, **more) -> Artifact:
@@ -177,10 +177,8 @@ def test_a_defect_of_a_rule_costs_one_document_and_is_named(tmp_path, folder, mo
 
 def test_partitioning_does_not_change_what_survives(tmp_path, folder, corpus):
     sources, step = steps(tmp_path, folder)
-    coarse = Step(
-        "sources", sources.config.model_copy(update={"shard_bytes": 10**9}), str(tmp_path), code="a", leaf=True
-    )
-    step = Step("corpus", step.config, str(tmp_path), (coarse,), code="b")
+    coarse = Step("sources", sources.config.model_copy(update={"shard_bytes": 10**9}), str(tmp_path), leaf=True)
+    step = Step("corpus", step.config, str(tmp_path), (coarse,))
     whole = curate(step, acquire(coarse, tmp_path))
     assert len(whole.parts("documents")) < len(corpus.parts("documents"))
     assert sorted(row["id"] for row in rows(whole, "documents")) == sorted(
@@ -235,8 +233,8 @@ def test_a_killed_process_continues_to_the_same_bytes(tmp_path, folder, corpus):
 def folder_step(root: Path, folder: Path, **source: object) -> tuple[Step, Step]:
     shared = {"name": "notes", "kind": "folder", "language": "en", "licence": "MIT", "domain": "web"}
     config = SourcesConfig(sources=[{**shared, "path": str(folder), **source}])
-    sources = Step("sources", config, str(root), code="a", leaf=True)
-    return sources, Step("corpus", CorpusConfig(), str(root), (sources,), code="b")
+    sources = Step("sources", config, str(root), leaf=True)
+    return sources, Step("corpus", CorpusConfig(), str(root), (sources,))
 
 
 def test_where_nothing_is_left_every_reason_is_told_with_an_example(tmp_path):
@@ -286,7 +284,7 @@ def scored(root: Path | str, folder: Path, workers: Executor) -> list[Artifact]:
     sources, corpus = steps(root, folder)
     raw = sources.artifact() or acquire(sources.begin(), folder)
     documents = corpus.artifact() or curate(corpus.begin(), raw, workers)
-    step = Step("scores", ScoresConfig(classifier=None), str(root), (corpus,), code="c")
+    step = Step("scores", ScoresConfig(classifier=None), str(root), (corpus,))
     return [raw, documents, step.artifact() or scores.build(step.begin(), documents, workers)]
 
 

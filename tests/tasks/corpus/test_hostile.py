@@ -60,8 +60,8 @@ HOSTILE: dict[str, bytes] = {
 
 def steps(root: Path, folder: Path, **more) -> tuple[Step, Step]:
     source = {"name": "own", "kind": "folder", "path": str(folder), "domain": "web", "language": "en", "licence": "MIT"}
-    sources = Step("sources", SourcesConfig(sources=[source]), str(root), code="a", leaf=True)
-    return sources, Step("corpus", CorpusConfig(**more), str(root), (sources,), code="b")
+    sources = Step("sources", SourcesConfig(sources=[source]), str(root), leaf=True)
+    return sources, Step("corpus", CorpusConfig(**more), str(root), (sources,))
 
 
 def run(root: Path, folder: Path, workers: Executor | None = None, **more) -> Artifact:
@@ -257,7 +257,7 @@ def test_a_listing_that_names_a_pipe_or_leads_out_does_not_hang(tmp_path):
     (tmp_path / "paths").write_text("a.txt\npipe.txt\nout.txt\n")
     source = {"name": "own", "kind": "folder", "path": str(root), "listing": str(tmp_path / "paths"), "domain": "web",
               "language": "en", "licence": "MIT"}  # fmt: skip
-    sources = Step("sources", SourcesConfig(sources=[source]), str(tmp_path / "data"), code="a", leaf=True)
+    sources = Step("sources", SourcesConfig(sources=[source]), str(tmp_path / "data"), leaf=True)
     artifact = acquire(sources, tmp_path)
     (part,) = artifact.parts("listing")
     lines = [json.loads(line) for line in artifact.file(part).read_text().splitlines()]

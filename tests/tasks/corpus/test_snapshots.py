@@ -26,7 +26,7 @@ HOUSE = Path(__file__).resolve().parents[3]
 
 def first_sources(root: Path, folder: Path, shard_bytes: int = 15_000) -> Step:
     web = {"name": "web", "kind": "folder", "path": str(folder), "domain": "web", "language": "en", "licence": "MIT"}
-    return Step("sources", SourcesConfig(sources=[web], shard_bytes=shard_bytes), str(root), code="a", leaf=True)
+    return Step("sources", SourcesConfig(sources=[web], shard_bytes=shard_bytes), str(root), leaf=True)
 
 
 def newest_sources(root: Path, folder: Path, **options) -> Step:
@@ -38,29 +38,29 @@ def newest_sources(root: Path, folder: Path, **options) -> Step:
 
 
 def after(sources: Step) -> Step:
-    return Step("sources", sources.config, sources.root, (sources,), code="a", leaf=True)
+    return Step("sources", sources.config, sources.root, (sources,), leaf=True)
 
 
-def corpus_of(sources: Step, code: str = "b") -> Step:
+def corpus_of(sources: Step, version: int = 1) -> Step:
     """The corpus of the newest snapshot."""
     corpus = None
     for snapshot in sources.versions():
         inputs = (snapshot, corpus) if corpus else (snapshot,)
-        corpus = Step("corpus", CorpusConfig(), sources.root, inputs, code=code)
+        corpus = Step("corpus", CorpusConfig(), sources.root, inputs, version=version)
     assert corpus is not None
     return corpus
 
 
-def refresh(root: Path, folder: Path, executor: Executor | None = None, code: str = "b", **options) -> Artifact | None:
+def refresh(root: Path, folder: Path, executor: Executor | None = None, version: int = 1, **options) -> Artifact | None:
     """What the refresh flow does: complete what is unfinished; otherwise the next snapshot, or None."""
     sources = newest_sources(root, folder, **options)
     if sources.artifact() is None:
         acquire(sources, root)
-    elif corpus_of(sources, code).artifact() is not None:
+    elif corpus_of(sources, version).artifact() is not None:
         sources = after(sources)
         if acquire_new(sources, root) is None:
             return None
-    for step in corpus_of(sources, code).versions():
+    for step in corpus_of(sources, version).versions():
         artifact = step.artifact() or curate(step, step.inputs[0].require(), executor)
     return artifact
 
@@ -163,14 +163,14 @@ def test_a_changed_file_is_read_again_and_a_deleted_one_stays(tmp_path):
     assert new.statistics["snapshots"][1]["read"] == 1
 
 
-def test_workers_and_changed_code_lead_to_the_same_corpus(tmp_path):
-    """Other code for curation: every snapshot is curated anew, from the first on."""
+def test_workers_and_another_version_lead_to_the_same_corpus(tmp_path):
+    """Another version of curation: every snapshot is curated anew, from the first on."""
     folder = tmp_path / "in"
     write(folder, **{f"page{seed}": sentences(seed) for seed in range(6)})
     refresh(tmp_path, folder)
     write(folder, **{f"page{seed}": sentences(seed // 2 * 2) for seed in range(6, 12)})
     new = refresh(tmp_path, folder)
-    again = refresh(tmp_path, folder, Processes(2), code="other")
+    again = refresh(tmp_path, folder, Processes(2), version=2)
     assert new is not None
     assert again is not None
     assert again.fingerprint != new.fingerprint

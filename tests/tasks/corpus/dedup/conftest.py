@@ -41,7 +41,7 @@ class Corpus:
 
     def __init__(self, root: Path, partitions: Sequence[Rows], dedup: DedupConfig, inputs: Sequence[Step] = ()) -> None:
         config = CorpusConfig(dedup=dedup, document_chars_min=20)
-        self.step = Step("corpus", config, str(root), tuple(inputs), code="test")
+        self.step = Step("corpus", config, str(root), tuple(inputs))
         self.keys = [f"s/{number:03}" for number in range(len(partitions))]
         for key, rows in zip(self.keys, partitions, strict=True):
             table = records.table([dict(one) for one in rows], records.DOCUMENT)

@@ -67,11 +67,10 @@ def corpus(tmp_path_factory) -> Artifact:
             blocklists=[{"name": "games", "path": str(root / "domains")}],
         ),
         str(root / "data"),
-        code="a",
         leaf=True,
     )
     config = CorpusConfig(licences=("@permissive",), safety={"blocks": {"domains": ["bad.test"]}})
-    step = Step("corpus", config, str(root / "data"), (sources,), code="b")
+    step = Step("corpus", config, str(root / "data"), (sources,))
     return curate(step, acquire(sources, root))
 
 

@@ -1,0 +1,43 @@
+"""The Prefect task of every stage: its artifact, taken as it is where an earlier run published it.
+
+Retried where a disk or a network failed, or a job was ended from outside; never where the data are wrong.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+from prefect.tasks import exponential_backoff
+
+from tasks.artifact import Artifact, Step
+from tasks.corpus.snapshots import acquire_new
+from tasks.launch import Execution, run_job
+from tasks.retry import passing
+
+
+@task(
+    name="stage",
+    task_run_name="{step.name}",
+    retries=3,
+    retry_delay_seconds=exponential_backoff(5),
+    retry_condition_fn=passing,
+)
+def make(step: Step, execution: Execution) -> Artifact:
+    """Run a stage to its published artifact; what an earlier attempt finished of it is kept."""
+    if artifact := step.begin().artifact():
+        return artifact
+    if step.module.startswith("training."):
+        return run_job(step, execution)
+    module = import_module(step.module)
+    artifact = module.run(step, execution)
+    if hasattr(module, "markdown"):
+        create_markdown_artifact(module.markdown(artifact), key=step.name)
+    return artifact
+
+
+@task(name="news", retries=3, retry_delay_seconds=exponential_backoff(5), retry_condition_fn=passing)
+def find_news(step: Step) -> Artifact | None:
+    """List the sources again and pack what no snapshot before `step` holds; None where that is nothing."""
+    return step.begin().artifact() or acquire_new(step)
