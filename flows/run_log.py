@@ -64,3 +64,4 @@ def logged() -> Iterator[None]:
         for logger, level in zip(loggers, levels, strict=True):
             logger.removeHandler(handler)
             logger.setLevel(level)
+        handler.flush()  # while there is a server: a private one ends with the run

@@ -3,6 +3,8 @@ runs (`flows.recipe`)."""
 
 from __future__ import annotations
 
+import logging
+
 from prefect.flows import Flow
 from prefect.logging import get_run_logger
 
@@ -16,6 +18,8 @@ from tasks.artifact import Artifact, Step
 from tasks.progress import Progress
 from tasks.report.tasks import write
 from tasks.stage import find_news, make
+
+log = logging.getLogger(__name__)
 
 
 def _flow(name: str) -> Flow[[Request], Artifact]:
@@ -101,5 +105,5 @@ def _discard(step: Step, rebuild: bool) -> None:
         why = "other code made it"
     else:
         return
-    get_run_logger().warning("%s is made anew: %s", step.name, why)
+    log.warning("%s is made anew: %s", step.name, why)
     step.discard()

@@ -32,8 +32,8 @@ def make(step: Step, execution: Execution) -> Artifact:
         return run_job(step, execution)
     module = import_module(step.module)
     artifact = module.run(step, execution)
-    if hasattr(module, "markdown"):
-        create_markdown_artifact(module.markdown(artifact), key=step.name)
+    if hasattr(module, "run_page"):
+        create_markdown_artifact(module.run_page(artifact), key=step.name)
     return artifact
 
 

@@ -67,8 +67,8 @@ def run(step: Step, execution: Execution) -> Artifact:
         return evaluate_release(step, step.read(), workers, execution.threads)
 
 
-def markdown(artifact: Artifact) -> str:
-    """What a run's page shows of it."""
+def run_page(artifact: Artifact) -> str:
+    """Markdown for the page of a run in Prefect (`tasks.stage`)."""
     return table(artifact.statistics)
 
 
