@@ -75,7 +75,9 @@ def job(shards: Path, work: Path, run: dict[str, Any] | None = None, **changes: 
 def trainer_of(values: dict[str, Any], mesh: Mesh | None = None, watchdog: Watchdog | None = None) -> Trainer:
     """A job in this process, as one rank of `mesh`."""
     config = PretrainConfig.model_validate(values["config"])
-    job = Job(values["config"], values["inputs"], Path(values["work"]), values.get("threads"))
+    job = Job(
+        values["config"], values["inputs"], Path(values["work"]), values.get("threads"), "cpu", values.get("code", "")
+    )
     return Trainer(NextToken, config, job, mesh or Mesh(), torch.device("cpu"), watchdog=watchdog)
 
 

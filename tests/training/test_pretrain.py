@@ -109,6 +109,31 @@ def test_a_killed_run_goes_on_bit_for_bit(shards: Path, undisturbed: Path, tmp_p
     assert_same(work_dir, undisturbed)
 
 
+def test_the_record_names_all_code_that_took_part_and_from_which_update_on(
+    shards: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    """A bug fix deployed in mid-run does not begin it again."""
+    work = tmp_path / "work"
+    shutil.copytree(undisturbed, work)
+    for name in ("summary.json", "final"):
+        remove(work / name)
+    last, before = checkpoint.checkpoints(work / "checkpoints")[-1], checkpoint.checkpoints(work / "checkpoints")[-2]
+    shutil.rmtree(last)
+    went = checkpoint.load_state(before)["update"]
+    assert trainer_of(job(shards, work) | {"code": "fixed"}).run() == 0
+    summary = json.loads((work / "summary.json").read_text())
+    assert summary["code"] == [{"hash": "", "from": 1}, {"hash": "fixed", "from": went + 1}]
+    assert checkpoint.load_state(work / "final")["code"] == summary["code"]
+    for name in ("summary.json", "final"):
+        remove(work / name)
+    assert trainer_of(job(shards, work) | {"code": "fixed"}).run() == 0
+    assert json.loads((work / "summary.json").read_text())["code"] == summary["code"]
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def test_a_preempted_run_writes_a_checkpoint_and_says_so(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
     values = job(shards, tmp_path / "work", run={"checkpoint_every": 1000})
     (process,) = start(values, tmp_path)

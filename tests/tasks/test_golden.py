@@ -1,0 +1,107 @@
+"""The bytes of every stage that computes nothing by chance: the same inputs give them as long as VERSION stands.
+
+Rewrites have theirs beside the tests of their stage. Training and evaluation have none: sums of another machine round
+otherwise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from model.config import Config
+from model.transformer import Transformer
+from tasks.agentic.config import DialoguesConfig
+from tasks.artifact import Artifact, Step
+from tasks.corpus.config import CorpusConfig, SourcesConfig
+from tasks.corpus.mix.config import MixConfig
+from tasks.corpus.scoring.config import ClassifierConfig, ScoresConfig, Selection
+from tasks.evaluate.config import ReleaseConfig
+from tasks.launch import Execution
+from tasks.stage import make
+from tasks.tokens.config import TokenizerConfig, TokensConfig
+from tests.golden import Golden, assert_golden
+from tests.tasks.corpus.capped import text
+from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, small_model
+
+GOLDEN: dict[str, Golden] = {
+    "tasks.corpus.acquire": (1, "9f5155ceb87ca210"),
+    "tasks.corpus.curation": (1, "85d7032799766a6a"),
+    "tasks.corpus.scoring.scores": (1, "e8f9627d3544cbcd"),
+    "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
+    "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
+    "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
+    "tasks.agentic.dialogues": (1, "f923bec8bf19bd64"),
+    "tasks.evaluate.release": (1, "81a414d23709c5db"),
+}
+EXECUTION = Execution(workers=1, threads=1, device="cpu")
+
+
+class Nothing(Config):
+    """The configuration of a stage that this test stands in for."""
+
+
+def documents(folder: Path) -> Path:
+    """Web pages as JSON lines, a tenth of them copies; and a text with a person's address."""
+    random = np.random.default_rng(5)
+    rows = [{"text": text(random)} for _ in range(60)]
+    rows += [*rows[:6], {"text": rows[6]["text"] + " It ends so."}]
+    rows.append({"text": rows[7]["text"] + "\n\nWrite to jane.roe@mail.example.net for more of it, she answers."})
+    folder.mkdir()
+    pl.DataFrame(rows).write_ndjson(folder / "pages.jsonl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """The artifact of each module, of one small chain."""
+    root = tmp_path_factory.mktemp("golden")
+    folder = documents(root / "pages")
+    source = {"name": "web", "kind": "folder", "path": str(folder), "domain": "web", "language": "en", "licence": "MIT"}
+    found: dict[str, Artifact] = {}
+
+    def stage(name: str, module: str, config: Config, *inputs: Step, **more: Any) -> Step:
+        step = Step(name, config, str(root / "data"), inputs, module=module, **more)
+        found[module] = make.fn(step, EXECUTION)
+        return step
+
+    scored = ClassifierConfig(
+        bits=12, positives=Selection(domains=("web",)), negatives=Selection(rejected=("dedup", "quality"))
+    )
+    sources = stage("sources", "tasks.corpus.acquire", SourcesConfig(sources=[source]), leaf=True)
+    corpus = stage("corpus", "tasks.corpus.curation", CorpusConfig(), sources)
+    scores = stage("scores", "tasks.corpus.scoring.scores", ScoresConfig(classifier=scored), corpus)
+    rewrites = Step("rewrites", Nothing(), str(root / "data"), (corpus,))
+    again = pl.read_parquet(found["tasks.corpus.curation"].files("documents")).head(4)
+    again = again.with_columns(source_id="id", style=pl.lit("plain"), id=pl.col("id").str.reverse())
+    rewrites.put("rewrites/0", ".parquet", again.write_parquet, again.height)
+    rewrites.publish({"documents": again.height})
+    tokenizer = stage("tokenizer", "tasks.tokens.tokenizer", TokenizerConfig(vocabulary=700), corpus)
+    mixed = MixConfig(buckets={"low": 0.5, "high": 2.0})
+    mix = stage("mix", "tasks.corpus.mix.mixing", mixed, corpus, scores, rewrites, tokenizer)
+    stage("tokens", "tasks.tokens.shards", TokensConfig(heldout_fraction=0.1), corpus, rewrites, tokenizer, mix)
+    stage("dialogues", "tasks.agentic.dialogues", DialoguesConfig(max_tokens=2048), tokenizer)
+    learned, network = publish_tokenizer(root / "data"), patterned(small_model())
+    qat = publish_model(root / "data", "qat", network)
+    stage("release", "tasks.evaluate.release", ReleaseConfig(), qat, learned)
+    return found
+
+
+@torch.no_grad()
+def patterned(model: Transformer) -> Transformer:
+    """Weights that every machine computes alike."""
+    for name, tensor in model.state_dict().items():
+        place = torch.arange(tensor.numel(), dtype=torch.float64)
+        tensor.copy_(((place * 37 + len(name)) % 101 - 50).reshape(tensor.shape) / 1024)
+    return model
+
+
+@pytest.mark.parametrize("module", GOLDEN)
+def test_the_same_inputs_give_the_bytes_that_this_version_gave(made: dict[str, Artifact], module: str) -> None:
+    # a listing has the times of files
+    assert_golden(module, made[module], GOLDEN[module], "raw" if module == "tasks.corpus.acquire" else "")
