@@ -102,12 +102,15 @@ def run(
         out.print(styled("The report: ", (str(page), "bold")))
 
 
+STAGES = ("recipe", *FLOWS, "refresh", "report")
+"""What can be run, as `flows.stages` has it."""
+
+
 def _known(stage: str) -> None:
     """Refuse a stage that is not there, before a server is started for it. Prefect is not loaded yet, and must not be:
     it takes its settings from the environment that the server sets."""
-    names = ("recipe", *FLOWS, "refresh", "report")
-    if stage not in names:
-        raise RequestError(f"there is no stage '{stage}': {near(stage, names, len(names))}")
+    if stage not in STAGES:
+        raise RequestError(f"there is no stage '{stage}': {near(stage, STAGES, len(STAGES))}")
 
 
 def _run(request: Request, stage: str | None, trains: bool):
@@ -119,8 +122,8 @@ def _run(request: Request, stage: str | None, trains: bool):
     with api(request.root), shown(out):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
+        from flows import stages
         from flows.precision import settle
-        from flows.stages import STAGES
 
         if trains:
             found = settle(request)
@@ -130,7 +133,7 @@ def _run(request: Request, stage: str | None, trains: bool):
                     out.print(said, style=style, soft_wrap=True)
         # A subflow's heartbeat thread costs a second at its end, and here nobody watches for zombies.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            return STAGES[stage or "recipe"](request)
+            return stages.STAGES[stage or "recipe"](request)
 
 
 @app.command()

@@ -72,7 +72,9 @@ def refresh(request: Request) -> Artifact:
         number = len(following.versions()) - 1
         listed = f"{news.statistics['files']:,} files are" if news else "nothing is"
         progress.advance(note=f"{listed} new or changed since snapshot {number - 1}")
-    return corpus(request) if news else found["corpus"].require()
+    if news:
+        corpus(request)
+    return graph(request, preset)["corpus"].require()
 
 
 STAGES: dict[str, Flow[[Request], Artifact]] = {

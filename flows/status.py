@@ -31,10 +31,8 @@ def survey(graph: Graph) -> list[Line]:
     """One line per step, in the order in which they run; snapshots before the newest first. What has been begun in the
     other precision, on another machine or by another choice, follows the step as a line of its own."""
     lines = []
-    others = {step.name: step for step in graph.other.newest()} if graph.other else {}
-    for step in graph.steps:
+    for step, other in zip(graph.steps, (graph.other or graph).steps, strict=True):
         lines.append(_line(step))
-        other = others.get(step.name, step)
         if known(step) and other.fingerprint != step.fingerprint and other.under_way():
             lines.append(replace(_line(other), name=f"{step.name} (other)"))
     return lines

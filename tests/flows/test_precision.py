@@ -26,7 +26,7 @@ OTHER = {"bfloat16": "float32", "float32": "bfloat16"}
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A root whose sources are known, so that every step has a fingerprint."""
-    graph(request(str(tmp_path))).sources.begin().publish({"documents": 1})
+    graph(request(str(tmp_path)))["sources"].begin().publish({"documents": 1})
     return str(tmp_path)
 
 
@@ -36,7 +36,7 @@ def request(root: str, *overrides: str, preset: PresetName = PresetName.test) ->
 
 def taken(plan: Graph) -> set[str]:
     """The precisions of all training."""
-    return {value for name in TRAINED for value in precisions(getattr(plan, name).config).values()}
+    return {value for name in TRAINED for value in precisions(plan[name].config).values()}
 
 
 def asked(root: str, precision: str) -> Graph:
@@ -47,9 +47,9 @@ def test_auto_is_decided_before_the_fingerprint_as_if_it_had_been_asked_for(root
     plan, fast = graph(request(root)), speed("cpu").fast
     assert taken(plan) == {fast}
     for name in (*TRAINED, "release", "evaluation"):
-        assert getattr(plan, name).fingerprint == getattr(asked(root, fast), name).fingerprint, name
-        assert getattr(plan, name).fingerprint != getattr(asked(root, OTHER[fast]), name).fingerprint, name
-        assert getattr(plan.other, name).fingerprint == getattr(asked(root, OTHER[fast]), name).fingerprint, name
+        assert plan[name].fingerprint == asked(root, fast)[name].fingerprint, name
+        assert plan[name].fingerprint != asked(root, OTHER[fast])[name].fingerprint, name
+        assert plan.other[name].fingerprint == asked(root, OTHER[fast])[name].fingerprint, name
     assert plan["tokens"].fingerprint == asked(root, OTHER[fast])["tokens"].fingerprint
 
 

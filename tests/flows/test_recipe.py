@@ -46,7 +46,7 @@ def test_every_step_is_published_and_the_report_stands_alone(straight):
 
 
 def test_every_stage_of_pretraining_was_trained(straight):
-    metrics = plan(straight).base.require().file("metrics").read_text().splitlines()
+    metrics = plan(straight)["base"].require().file("metrics").read_text().splitlines()
     stages = {json.loads(line).get("stage") for line in metrics}
     assert {"warm-up", "constant", "decay", "annealing", "long context"} <= stages
 

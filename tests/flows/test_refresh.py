@@ -67,8 +67,8 @@ def test_a_refresh_makes_the_version_that_everything_reads_from_then_on(server, 
     assert names(plan) == ["sources", "corpus", "sources@1", "corpus@1", "corpus-gate"]
 
     pinned = graph(request("sources.snapshot=0"))
-    assert pinned.corpus.artifact() == first
-    assert pinned.tokens.fingerprint == tokens
+    assert pinned["corpus"].artifact() == first
+    assert pinned["tokens"].fingerprint == tokens
     with pytest.raises(NotReady, match=r"sources\.snapshot is 2 but the newest snapshot is 1"):
         graph(request("sources.snapshot=2"))
     with pytest.raises(NotReady, match="pins the corpus to snapshot 0: set it to null to refresh"):

@@ -234,7 +234,7 @@ def test_the_line_that_is_told_starts_the_other_node(tmp_path, monkeypatch, capl
         monkeypatch.setenv("OPENK2_RENDEZVOUS", f"127.0.0.1:{listener.getsockname()[1]}")
     step = step_for(tmp_path)
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(run_job, "quickjob", step, {}, EXECUTION.model_copy(update={"nodes": 2}))
+        first = pool.submit(run_job, step, EXECUTION.model_copy(update={"nodes": 2}))
         wait_for(lambda: "node 1 of 2" in caplog.text)
         assert not (step.workspace() / "starts").exists()
         line = next(text for text in caplog.messages if text.startswith("node 1 of 2")).partition(": ")[2]
