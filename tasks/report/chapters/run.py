@@ -96,7 +96,7 @@ def _work(book: Book, name: str) -> tuple[float, str]:
 
 def _lineage_summary(book: Book) -> str:
     return (
-        "Every step has a fingerprint over its code, its configuration and its inputs' fingerprints; equal "
+        "Every step has a fingerprint over its version, its configuration and its inputs' fingerprints; equal "
         "fingerprints are equal bytes. `openk2 lineage ID` goes further, from a token span to its document and licence."
     )
 
