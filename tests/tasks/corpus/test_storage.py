@@ -8,7 +8,6 @@ import http.server
 import json
 import os
 import threading
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from tasks.corpus.extract.passage import Passage
 from tasks.corpus.reading import passages
 from tasks.corpus.sources import BlocklistSource, EvaluationSource, FolderSource, SourcesConfig
 from tasks.corpus.storage import Reference, Store
+from tests.linear import assert_linear
 from tests.raw import folder, step, tar, warc
 
 
@@ -229,10 +229,8 @@ def test_a_silent_server_does_not_hang(tmp_path, monkeypatch):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        began = time.monotonic()
         with pytest.raises(AcquireError, match="cannot be had"):
             acquire(step(tmp_path, folder(f"http://127.0.0.1:{listener.getsockname()[1]}/a.jsonl")), tmp_path)
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("change", ["same size", "other size", "gone"])
@@ -366,14 +364,19 @@ def test_what_is_fetched_together_is_bounded_in_number_and_in_bytes(monkeypatch)
 
 def test_many_remote_objects_are_listed_in_linear_time(monkeypatch):
     class Many:
+        def __init__(self, count):
+            self.count = count
+
         def info(self, _):
             return {"type": "directory"}
 
         def find(self, root, detail):
-            return {f"{root}/{n:07}.jsonl": {"size": 5, "ETag": f'"{n}"'} for n in range(200_000)}
+            return {f"{root}/{n:07}.jsonl": {"size": 5, "ETag": f'"{n}"'} for n in range(self.count)}
 
-    monkeypatch.setattr(places, "_filesystem", lambda _: (Many(), "bucket/prefix"))
-    began = time.process_time()
-    objects = list(Store(FolderSource(**folder("s3://bucket/prefix"))).objects())
+    def listed(count):
+        monkeypatch.setattr(places, "_filesystem", lambda _: (Many(count), "bucket/prefix"))
+        return list(Store(FolderSource(**folder("s3://bucket/prefix"))).objects())
+
+    objects = listed(200_000)
     assert (len(objects), objects[-1].path, objects[-1].checksum) == (200_000, "0199999.jsonl", "etag:199999")
-    assert time.process_time() - began < 5
+    assert_linear(listed, 20_000)
