@@ -482,5 +482,18 @@ def main() -> None:
         raise SystemExit(1) from None
 
 
+def command() -> None:
+    """`main` as a process: one that was interrupted ends there and then. Prefect's threads would hold it for ten seconds
+    and more, in which it does nothing: every server and worker has been ended by the blocks that began them."""
+    try:
+        main()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        raise
+
+
 if __name__ == "__main__":
-    main()
+    command()
