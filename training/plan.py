@@ -97,8 +97,8 @@ def muon_shapes(config: ModelConfig, router: bool = True) -> list[tuple[int, int
         return [(2 * count, inner, width), (count, width, inner)]
 
     return [
-        (layers, c.q_lora_rank, width),
-        (layers, heads * c.qk_head_dim, c.q_lora_rank),
+        *([(layers, c.q_lora_rank, width)] if c.q_lora_rank is not None else []),
+        (layers, heads * c.qk_head_dim, c.q_lora_rank or width),
         (layers, c.kv_lora_rank + c.qk_rope_head_dim, width),
         (layers, heads * (c.qk_nope_head_dim + c.v_head_dim), c.kv_lora_rank),
         (layers, width, heads * c.v_head_dim),
