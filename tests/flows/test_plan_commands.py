@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.preset import PresetError
-from flows.request import PresetName
-from flows.stage_plan import corpus_of
+from flows.request import PresetName, Request
+from flows.stage_plan import Corpus, corpus_of, plan_stages, render
 from tasks.artifact import Artifact
 from tests.shards import folder_of
 from tests.training.runs import MODEL, STAGES
@@ -123,6 +124,41 @@ def test_published_shards_are_read_as_the_plan_says(tmp_path: Path) -> None:
     assert [epochs["web"] for epochs in found.epochs] == pytest.approx([64 / 60, 4 / 15])
     with pytest.raises(OrderError, match="web"):
         corpus_of(config.model_copy(update={"most_epochs": {"web": 1.0}}), Artifact.load(uri))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "short"), [([32] * 60, 1.0), ([32] * 4 + [256] * 7, 0.0), ([24] * 10 + [240], 0.5)]
+)
+def test_a_long_stage_on_short_documents_is_warned_of(lengths: list[int], short: float, tmp_path: Path) -> None:
+    """The last stage has samples of 128 tokens over a window of 32."""
+    tokens = np.full(sum(lengths), 5)
+    ends = np.cumsum(lengths)
+    tokens[ends - 1] = 1
+    count = len(lengths)
+    index = pa.table(
+        {"start": ends - lengths, "end": ends, "id": [str(n) for n in range(count)], "source": ["made"] * count}
+    )
+    held = {"train/web/made/0": (tokens, index), "heldout/web/made/0": (np.full(99, 5), INDEX)}
+    uri = folder_of(tmp_path, held, {"vocabulary": 64, "end_of_document": 1, "tokens": len(tokens)})
+    packed = STAGES[3] | {"samples": "best_fit"}
+    config = PretrainConfig.model_validate({"model": MODEL, "stages": [*STAGES[:3], packed]})
+    found = corpus_of(config, Artifact.load(uri))
+    assert found.short == {"long context": pytest.approx(short, abs=0.15)}
+    if len(set(lengths)) > 1:
+        chosen = packed | {"document_tokens_min": 128}
+        config = PretrainConfig.model_validate({"model": MODEL, "stages": [*STAGES[:3], chosen]})
+        assert corpus_of(config, Artifact.load(uri)).short == {"long context": 0.0}
+    crossing = config.model_copy(update={"separate_documents": False})
+    assert corpus_of(crossing, Artifact.load(uri)).short == {"long context": 0.0}
+
+
+def test_the_warning_says_what_to_do() -> None:
+    schedule, stages = plan_stages(Request())
+    for share, warned in ((0.87, True), (0.5, False)):
+        corpus = Corpus("here", 5_000_000, [{"web": 1.0}], {"long context": share})
+        told = " ".join(str(piece) for piece in render(replace(schedule, corpus=corpus), stages, 80))
+        assert ("87.0 % of its positions lie in documents of at most 256 tokens" in told) == warned
+        assert ("document_tokens_min" in told) == warned
 
 
 def test_help_teaches() -> None:
