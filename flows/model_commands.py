@@ -127,11 +127,12 @@ def _chosen(
 
 def _tables(told: Description) -> list[RenderableType]:
     c = told.config
+    queries = "" if c.q_lora_rank is None else f"{c.q_lora_rank:,} for queries and "
     shape = styled(
         (told.name, "bold"),
         f": {c.num_hidden_layers} layers ({c.first_k_dense_replace} dense), {c.hidden_size:,} "
         f"wide, {c.num_attention_heads} heads of {c.qk_nope_head_dim} + {c.qk_rope_head_dim}, latents of "
-        f"{c.q_lora_rank:,} and {c.kv_lora_rank}, {c.n_routed_experts} experts of {c.moe_intermediate_size:,} "
+        f"{queries}{c.kv_lora_rank} for keys and values, {c.n_routed_experts} experts of {c.moe_intermediate_size:,} "
         f"({c.num_experts_per_tok} and {c.n_shared_experts} shared for each token), vocabulary {c.vocab_size:,}",
     )
     parts = _table("component", "parameters", "share", "active per token")

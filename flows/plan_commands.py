@@ -50,7 +50,7 @@ def stages(
     - `openk2 plan stages --preset-file mine.yaml --html stages.html`: a plan of your own as a page.
 
     - `openk2 plan stages --preset gpu --set pretrain.stages='[{name: all, tokens: 1000000000, sequence_length: 4096,
-      batch: 128, rate: {start: 0, end: 1.0e-3, shape: linear}}]'`: tried before it is written down.
+      batch: 128, yarn_factor: 8, rate: {start: 0, end: 1.0e-3, shape: linear}}]'`: tried before it is written down.
     """
     from flows.stage_plan import plan_stages, render, to_json
 
@@ -84,15 +84,17 @@ def ranks(
     price: Annotated[float, typer.Option("--price", min=0, help="Price of an accelerator for an hour.")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
-    """The dry run: what every rank would hold, compute and send under the preset's layout, and whether that fits.
+    """The dry run: what every rank would hold, compute and send in base, SFT, RL and QAT, and whether that fits.
 
     Every rank's part of the network and of its optimizer is built, on a device that has shapes and no memory: a
     trillion parameters take seconds and no GPU. Checked are names and shapes, that the ranks of a copy together hold
-    every parameter exactly once, that every rank has samples, and that the rank that takes most fits its accelerator.
-    Exit code 1 where it would not run.
+    every parameter exactly once, that every rank has samples, and that the rank that takes most fits its accelerator,
+    also while it samples replies. Exit code 1 where a stage would not run, with the stage, the reason and what to
+    change.
 
     Words: a *layout* cuts one copy of the model into *pipeline* positions (some of the layers each) and *expert* ranks
-    (some of every layer's experts each): `pretrain.run.layout`. All ranks beyond one copy are more copies: *data*.
+    (some of every layer's experts each): `pretrain.run.layout`, and one in each of `sft`, `rl` and `qat`. All ranks
+    beyond one copy are more copies: *data*.
 
     Examples:
 
@@ -115,5 +117,5 @@ def ranks(
     else:
         for piece in render(found):
             out.print(piece)
-    if found.built.problems:
+    if found.problems:
         raise typer.Exit(1)

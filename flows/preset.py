@@ -27,6 +27,7 @@ from training.precision import decided
 from training.qat_config import QatConfig
 from training.rl.config import RlConfig
 from training.sft_config import SftConfig
+from training.workload import Workload, chain
 
 FOLDER = Path(__file__).parent / "presets"
 OF_SOURCES = (
@@ -109,6 +110,66 @@ class Preset(Config):
                     "multiple"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _environments_known(self) -> Preset:
+        known = self.dialogues.environments
+        for field, names in (("sft.gate", self.sft.gate), ("rl.environments", self.rl.environments)):
+            if unknown := [name for name in names if name not in known]:
+                raise ValueError(
+                    f"{field} names {unknown[0]!r}, of which there are no dialogues: they are of {', '.join(known)}; "
+                    "add it to dialogues.tasks, or leave it out"
+                )
+        practised = {
+            name: count for name, count in known.items() if self.rl.environments.get(name, not self.rl.environments)
+        }
+        if self.rl.prompts > (there := sum(practised.values())):
+            raise ValueError(
+                f"rl.prompts is {self.rl.prompts:,}, and the dialogues of {', '.join(practised) or 'no environment'} "
+                f"are {there:,}: lower it, or raise train of dialogues.tasks"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Preset:
+        """Dialogues into rows, rows and replies into the window that pretraining leaves."""
+        for stage, rows in (("sft", self.sft.sequence_length), ("qat", self.qat.sequence_length)):
+            if self.dialogues.max_tokens > rows:
+                raise ValueError(
+                    f"dialogues.max_tokens is {self.dialogues.max_tokens:,} and {stage}.sequence_length {rows:,}: a "
+                    "dialogue lies in one row; lower the first or raise the second"
+                )
+        window = self.training()[-1].model.max_position_embeddings
+        reply = max(self.rl.rewards.budget, *self.rl.rewards.budgets.values(), 0)
+        lengths = {
+            "sft.sequence_length": self.sft.sequence_length,
+            "qat.sequence_length": self.qat.sequence_length,
+            "rl.ptx_sequence_length": self.rl.ptx_sequence_length,
+            # what is sampled has a prompt before it
+            "sft.budget": 1 + max(self.sft.budget, *self.sft.budgets.values(), 0),
+            "rl.responses x rl.rewards.budget (a prompt and its responses are one row)": 1 + self.rl.responses * reply,
+            "qat.budget": 1 + self.qat.budget,
+            "evaluate.max_new_tokens": 1 + self.evaluate.max_new_tokens,
+        }
+        for field, length in lengths.items():
+            if length > window:
+                raise ValueError(
+                    f"{field} takes {length:,} tokens and the base model has a window of {window:,} after its last "
+                    "stage: lower it, or raise the yarn_factor of the last of pretrain.stages"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _ranks_fit(self) -> Preset:
+        """Every training stage runs on the same ranks."""
+        for stage in self.training():
+            stage.require(self.execution.processes * self.execution.nodes)
+        return self
+
+    def training(self) -> tuple[Workload, ...]:
+        """What each training stage asks of its ranks: base, SFT, RL, QAT."""
+        dialogues = self.dialogues
+        return chain(self.pretrain, self.sft, self.rl, self.qat, dialogues.max_tokens, len(dialogues.environments))
 
 
 def load_preset(request: Request) -> Preset:

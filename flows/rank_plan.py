@@ -14,7 +14,7 @@ from flows.preset import load_preset
 from flows.request import Request
 from flows.tables import amount, styled, table
 from tasks.report import words
-from training.dry_run import DryRun, Position, dry_run
+from training.dry_run import DryRun, Position, dry_runs
 from training.plan import PEAK, Hardware, Plan, plan
 
 if TYPE_CHECKING:
@@ -49,11 +49,23 @@ class RankPlan:
     preset: str
     nodes: int
     gpus_per_node: int
-    built: DryRun
-    """By the network itself, rank by rank."""
+    stages: list[DryRun]
+    """Base, SFT, RL and QAT, by the networks themselves, rank by rank."""
+    seconds: list[float]
+    """How long each takes."""
     closed: Plan
-    """By formula."""
+    """The base, by formula."""
     mfu: float
+
+    @property
+    def built(self) -> DryRun:
+        """The base."""
+        return self.stages[0]
+
+    @property
+    def problems(self) -> dict[str, list[str]]:
+        """Why stages cannot run so, by their names."""
+        return {built.stage: built.problems for built in self.stages if built.problems}
 
 
 def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
@@ -68,7 +80,8 @@ def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
         mfu=wanted.mfu,
         price_per_hour=wanted.price,
     )
-    built = dry_run(config, nodes * each, hardware)
+    chain = preset.training()
+    stages = dry_runs(chain, nodes * each, hardware)
     closed = plan(
         config.model,
         config.stages,
@@ -77,19 +90,20 @@ def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
         hardware,
         config.optimizer,
         config.run.memory,
-        built.weight_bytes,
-        built.precision,
+        stages[0].weight_bytes,
+        stages[0].precision,
     )
-    return RankPlan(request.name, nodes, each, built, closed, wanted.mfu)
+    seconds = [work.seconds(nodes * each, hardware) for work in chain]
+    return RankPlan(request.name, nodes, each, stages, seconds, closed, wanted.mfu)
 
 
 def to_json(found: RankPlan) -> str:
     """All of the plan, with what follows from it."""
     record = dataclasses.asdict(found)
-    record["built"]["layout"] = found.built.layout.model_dump()
-    record["built"]["mean_state"] = found.built.mean_state
-    for position, row in zip(found.built.positions, record["built"]["positions"], strict=True):
-        row["peak"] = position.peak
+    for built, seconds, stage in zip(found.stages, record.pop("seconds"), record["stages"], strict=True):
+        stage |= {"layout": built.layout.model_dump(), "mean_state": built.mean_state, "seconds": seconds}
+        for position, row in zip(built.positions, stage["positions"], strict=True):
+            row["peak"] = position.peak
     return json.dumps(record, indent=1) + "\n"
 
 
@@ -137,6 +151,19 @@ def render(found: RankPlan) -> Iterator[RenderableType]:
     )
     yield ""
     yield from _verdict(found)
+    yield ""
+    yield _chain(found)
+    yield styled(
+        (
+            f"{_unit(built)[1]} of the rank that takes most in each training stage. layout: pipeline x data x expert. "
+            "sampling: for replies, in place of activations: the whole model where ranks have parts of it, the "
+            "generator's copy, and what it keeps of the replies under way. time: rows and replies taken to be as long "
+            "as they may be; for each token of a reply all weights are read once.",
+            "dim",
+        )
+    )
+    yield ""
+    yield from _passes(found)
 
 
 def _stages(found: RankPlan) -> Table:
@@ -193,6 +220,23 @@ def _work_cells(position: Position) -> tuple[str, ...]:
     return f"{position.compute:.2f}", f"{position.owners:.2f}", *(words.size(size) for size in sizes)
 
 
+def _chain(found: RankPlan) -> Table:
+    rows = table("stage", "layout", "weights", "gradients", "optimizer", "activations", "sampling", "peak", "time")
+    unit, _ = _unit(found.built)
+    for built, seconds in zip(found.stages, found.seconds, strict=True):
+        worst, layout = built.worst, built.layout
+        load = worst.load.activations + worst.load.layer
+        sizes = (worst.weights, worst.gradients, worst.optimizer, load, worst.sampling, worst.peak)
+        cut = f"{layout.pipeline}x{built.data}x{layout.expert}"
+        rows.add_row(built.stage, cut, *(_in(unit, size) for size in sizes), _time(seconds))
+    return rows
+
+
+def _time(seconds: float) -> str:
+    days = seconds / 86_400
+    return f"{days:,.1f} days" if days >= 1 else words.duration(seconds)
+
+
 def _verdict(found: RankPlan) -> Iterator[str | Text]:
     built, closed = found.built, found.closed
     worst = built.worst
@@ -200,7 +244,7 @@ def _verdict(found: RankPlan) -> Iterator[str | Text]:
     yield f"The network: {built.tensors:,} tensors, {built.parameters:,} numbers to train; copies: {built.data:,}."
     yield (
         f"The rank that takes most: {worst.heaviest:,} (position {worst.pipeline}), {_in(unit, worst.peak)} of "
-        f"{_in(unit, built.device_bytes)} {name}, in {worst.load.stage}."
+        f"{_in(unit, built.device_bytes)} {name}, in {worst.load.phase}."
     )
     yield (
         f"Weights, gradients and optimizer: {_in(unit, built.mean_state)} {name} a rank on average (by formula "
@@ -208,20 +252,21 @@ def _verdict(found: RankPlan) -> Iterator[str | Text]:
         f"Weights and gradients of one copy: {words.size(closed.copy_bytes)}."
     )
     price = f", price {closed.money:,.0f}" if closed.money else ""
-    time = f"{closed.days:,.1f} days" if closed.days >= 1 else words.duration(closed.days * 86_400)
     yield (
-        f"{time} at {found.mfu:.0%} of the peak: {closed.accelerator_hours:,.0f} accelerator-hours, "
-        f"{closed.flops:.3g} FLOPs{price}. Newton-Schulz on {closed.muon_matrices:,} matrices adds "
+        f"{_time(closed.days * 86_400)} at {found.mfu:.0%} of the peak: {closed.accelerator_hours:,.0f} "
+        f"accelerator-hours, {closed.flops:.3g} FLOPs{price}. Newton-Schulz on {closed.muon_matrices:,} matrices adds "
         f"{words.share(closed.newton_schulz_share)}."
     )
-    if built.problems:
-        yield ""
+
+
+def _passes(found: RankPlan) -> Iterator[str | Text]:
+    for built in found.stages:
         for problem in built.problems:
-            yield styled(("✗", "red"), f" {problem}")
-    else:
+            yield styled((f"✗ {built.stage}:", "red"), f" {problem}")
+    if done := [built.stage for built in found.stages if not built.problems]:
         yield styled(
-            ("✓", "green"),
-            " It passes: every tensor is held exactly once in each copy, every rank has samples, all fits.",
+            (f"✓ {', '.join(done)} {'pass' if len(done) > 1 else 'passes'}:", "green"),
+            " every tensor is held exactly once in each copy, every rank has samples, all fits.",
         )
 
 

@@ -19,9 +19,16 @@ from training.token_plan import stage_rows
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
     from tasks.artifact import Artifact
     from training.config import PretrainConfig
+    from training.loader import Loader
+    from training.schedule import Span
+
+
+LOOKED_AT = 64  # samples of a long stage, to see how long its documents are
+MOSTLY = 0.5  # share of its positions in short documents from which there is a warning
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class StageLine:
     """Stages of one stream read on in the same order of samples."""
     kind: str
     """`windows` or `best_fit`."""
+    document_tokens_min: int
+    """Shorter documents are left out."""
     mix: dict[str, float] | None
     mix_changes: list[dict[str, Any]]
 
@@ -69,6 +78,9 @@ class Corpus:
     tokens: int
     epochs: list[dict[str, float]]
     """For each stream, how often it goes through each domain."""
+    short: dict[str, float]
+    """For each stage with samples longer than the model's own window, the share of its positions in documents (as far
+    as their samples hold them) that are no longer than that window: they learn nothing of what lies further back."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +144,7 @@ def _lines(preset: Preset) -> list[StageLine]:
                 window=int(preset.pretrain.model.max_position_embeddings * stage.yarn_factor),
                 stream=span.stream,
                 kind=stage.samples,
+                document_tokens_min=stage.document_tokens_min,
                 mix=stage.mix,
                 mix_changes=[change.model_dump() for change in stage.mix_changes],
             )
@@ -169,9 +182,29 @@ def corpus_of(config: PretrainConfig, artifact: Artifact) -> Corpus:
     streams = Streams(config, artifact.uri, Cache.from_environment(), Mesh(), ())
     try:
         streams.require()
-        return Corpus(artifact.uri, artifact.statistics["tokens"], streams.epochs())
+        long = [span for span in config.stages.spans if span.stage.sequence_length > _window(config)]
+        short = {span.stage.name: _short(config, streams.loaders[span.stream], span) for span in long}
+        return Corpus(artifact.uri, artifact.statistics["tokens"], streams.epochs(), short)
     finally:
         streams.close()
+
+
+def _window(config: PretrainConfig) -> int:
+    return config.model.max_position_embeddings
+
+
+def _short(config: PretrainConfig, loader: Loader, span: Span) -> float:
+    """Found in LOOKED_AT samples of a stage, evenly spaced."""
+    samples = span.updates * span.stage.batch
+    short = total = 0
+    for place in range(min(LOOKED_AT, samples)):
+        batch = loader.batch(span.first_sample + place * samples // min(LOOKED_AT, samples), 1)
+        documents_S = batch.document_ids_BS[0].long()
+        lengths = documents_S[documents_S >= 0].bincount()  # padding has -1
+        total += int(lengths.sum())
+        # without separate_documents attention reaches back over all of them
+        short += int(lengths[lengths <= _window(config)].sum()) if config.separate_documents else 0
+    return short / max(1, total)
 
 
 def to_json(schedule: Schedule) -> str:
@@ -242,7 +275,7 @@ def _updates(schedule: Schedule) -> Table:
             rate_words(line),
             f"{line.yarn_factor:g}",
             words.count(line.window),
-            f"{line.stream}" + (" best fit" if line.kind == "best_fit" else ""),
+            f"{line.stream}",
         )
     return rows
 
@@ -262,13 +295,16 @@ def _drawing(schedule: Schedule, stages: StagePlan) -> tuple[list[Panel], list[C
 
 def _mixes(schedule: Schedule) -> Iterator[str]:
     for line in schedule.stages:
+        if line.kind == "best_fit":
+            long = f" of {line.document_tokens_min:,} tokens and more" if line.document_tokens_min else ""
+            yield f"{line.name}: rows of whole documents{long} (best fit)"
         changes = [{"sample": 0, "mix": line.mix}, *line.mix_changes]
         if any(change["mix"] is not None for change in changes):
             for change in changes:
                 yield f"mix of {line.name}, from its sample {change['sample']:,}: {mix_words(change['mix'])}"
 
 
-def _reading(schedule: Schedule) -> Iterator[str]:
+def _reading(schedule: Schedule) -> Iterator[str | Text]:
     """How often the run reads what it has, or what the gate asks for at least."""
     planned = schedule.stages[-1].tokens_so_far
     if schedule.corpus is None:
@@ -280,6 +316,15 @@ def _reading(schedule: Schedule) -> Iterator[str]:
     yield f"The shards at {schedule.corpus.uri} hold {amount(schedule.corpus.tokens)} tokens. Epochs:"
     for stream, epochs in enumerate(schedule.corpus.epochs):
         yield f"  stream {stream}: " + ", ".join(f"{domain} {count:.3g}" for domain, count in epochs.items())
+    for line in schedule.stages:
+        if (share := schedule.corpus.short.get(line.name, 0)) > MOSTLY:
+            own = words.count(int(line.window / line.yarn_factor))
+            yield styled(
+                ("!", "yellow"),
+                f" {line.name}: {words.share(share)} of its positions lie in documents of at most {own} tokens, the "
+                "model's own window, and learn nothing of what lies further back. Choose long documents with samples: "
+                "best_fit and document_tokens_min; documents are cut at corpus.document_chars_max.",
+            )
 
 
 def rate_words(line: StageLine) -> str:

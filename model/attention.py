@@ -6,7 +6,7 @@ v_head_dim, C = kv_lora_rank.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -90,21 +90,37 @@ class MultiHeadLatentAttention(nn.Module):
             c.v_head_dim,
         )
         self.scale = softmax_scale(c)
-        self.q_a_proj = Linear(c.hidden_size, c.q_lora_rank)
-        self.q_a_layernorm = RMSNorm(c.q_lora_rank, LATENT_EPS)
-        self.q_b_proj = Linear(c.q_lora_rank, self.heads * c.qk_head_dim)
+        if c.q_lora_rank is None:
+            self.q_proj = Linear(c.hidden_size, self.heads * c.qk_head_dim)
+        else:
+            self.q_a_proj = Linear(c.hidden_size, c.q_lora_rank)
+            self.q_a_layernorm = RMSNorm(c.q_lora_rank, LATENT_EPS)
+            self.q_b_proj = Linear(c.q_lora_rank, self.heads * c.qk_head_dim)
+        self.query_name = "q_proj" if c.q_lora_rank is None else "q_b_proj"
         self.kv_a_proj_with_mqa = Linear(c.hidden_size, c.kv_lora_rank + self.rope)
         self.kv_a_layernorm = RMSNorm(c.kv_lora_rank, LATENT_EPS)
         self.kv_b_proj = Linear(c.kv_lora_rank, self.heads * (self.nope + self.value))
         self.o_proj = Linear(self.heads * self.value, c.hidden_size)
 
+    @property
+    def query_heads(self) -> Linear:
+        """The linear layer whose rows are the heads' queries."""
+        return cast(Linear, getattr(self, self.query_name))
+
+    @property
+    def has_query_latent(self) -> bool:
+        """Whether queries come from a latent of their own, and not from the hidden state."""
+        return self.query_name == "q_b_proj"
+
     def query_latent(self, x_BSD: Tensor, keep: Keep = PLAIN) -> Tensor:
-        """The normed latent of the queries, (B, S, q_lora_rank)."""
+        """What the queries are read off: their normed latent (B, S, q_lora_rank), or the hidden state itself."""
+        if not self.has_query_latent:
+            return x_BSD
         return keep.recomputed("norms", self.q_a_layernorm, self.q_a_proj(x_BSD))
 
     def queries(self, latent: Tensor, by: Rotation) -> tuple[Tensor, Tensor]:
         """Queries without position (B, S, H, N) and rotated ones (B, S, H, R), of their latent."""
-        q = self.q_b_proj(latent).unflatten(-1, (self.heads, -1))
+        q = self.query_heads(latent).unflatten(-1, (self.heads, -1))
         q_nope, q_rope = q.split([self.nope, self.rope], dim=-1)
         return q_nope, rotate(q_rope, by)
 

@@ -8,7 +8,8 @@
     ...<|im_end|>
 
 (without the line breaks and indents between the pieces). IDX counts calls over the whole dialogue. Messages are
-dictionaries in OpenAI's layout, so that datasets and servers read them as they are. Text never becomes a special
+dictionaries in OpenAI's layout, content as a text or as a list of text parts, so that datasets and servers read them as
+they are. Text never becomes a special
 token, whoever wrote it: only this file places special ids.
 """
 
@@ -27,6 +28,7 @@ STRUCTURE = (
     *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
 )
+TEXT_PART = '{"type": "text", "text": "..."}'
 Message = Mapping[str, Any]
 Segment = tuple[list[int], bool]
 
@@ -80,7 +82,7 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def user(content: str) -> dict[str, Any]:
+def user(content: str | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
@@ -196,13 +198,13 @@ class Chat:
             add_generation_prompt: end with the header of an assistant turn.
 
         Raises:
-            ChatError: an unknown role, or a result that answers no call.
+            ChatError: an unknown role, content that is no text, or a result that answers no call.
         """
         pieces: list[Segment] = []
         if tools:
             pieces.append((self._turn("<|im_system|>", "tool_declare", self.encode(compact(list(tools)))), False))
         for turn, message in enumerate(numbered(messages)):
-            role, content = message["role"], message.get("content") or ""
+            role, content = message["role"], _text(turn, message.get("content"))
             if role == "assistant":
                 pieces.append((self._header("<|im_assistant|>", message.get("name") or role), False))
                 calls = message.get("tool_calls") or []
@@ -312,6 +314,20 @@ def flat(segments: Iterable[Segment]) -> tuple[list[int], list[bool]]:
         ids += piece
         mask += [trained] * len(piece)
     return ids, mask
+
+
+def _text(turn: int, content: Any) -> str:
+    """What a message says: a text, or the texts of its parts one behind the other, as K2's own template has them."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list | tuple) or not all(isinstance(part, Mapping) for part in content):
+        raise ChatError(f"turn {turn}: content is a text or a list of parts such as {TEXT_PART}, not {content!r:.80}")
+    for part in content:
+        if part.get("type") != "text":
+            raise ChatError(f"turn {turn}: a part of type {part.get('type')!r} cannot be read: use parts of type text")
+        if not isinstance(part.get("text"), str):
+            raise ChatError(f"turn {turn}: a part of type text has no text: write it as {TEXT_PART}")
+    return "".join(part["text"] for part in content)
 
 
 def _refuse(constant: str) -> Any:

@@ -112,8 +112,8 @@ class ModelConfig(Config):
     """Factor on the renormalised weights of the chosen experts."""
     num_attention_heads: int = Field(default=64, ge=1)
     """Attention heads, H."""
-    q_lora_rank: int = Field(default=1536, ge=1)
-    """Rank of the query latent."""
+    q_lora_rank: int | None = Field(default=1536, ge=1)
+    """Rank of the query latent; None projects the hidden state to the queries at once, as Moonlight does."""
     kv_lora_rank: int = Field(default=512, ge=1)
     """Rank of the key/value latent, R: with the shared rotary key, all that the cache keeps of a token."""
     qk_nope_head_dim: int = Field(default=128, ge=1)
@@ -240,6 +240,8 @@ class ModelConfig(Config):
         if kv_heads not in (None, heads):
             raise ValueError(f"num_key_value_heads = {kv_heads}: MLA has one key per head ({heads})")
         known = {field: config[field] for field in _HF_FIELDS if config.get(field) is not None}
+        if "q_lora_rank" in config:  # null is a value of this one
+            known["q_lora_rank"] = config["q_lora_rank"]
         rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
         if "rope_theta" in rope:  # transformers 5 keeps it there
             known.setdefault("rope_theta", rope["rope_theta"])
@@ -314,9 +316,9 @@ def parameter_count(config: ModelConfig) -> ParameterCount:
     """Counts a model's numbers without building it; equal to the sum over the tensors of `Transformer(config)`."""
     c = config
     width, heads, layers, moe = c.hidden_size, c.num_attention_heads, c.num_hidden_layers, c.num_moe_layers
+    queries = heads * c.qk_head_dim
     attention = (
-        width * c.q_lora_rank
-        + c.q_lora_rank * heads * c.qk_head_dim
+        (width * queries if c.q_lora_rank is None else (width + queries) * c.q_lora_rank)
         + width * (c.kv_lora_rank + c.qk_rope_head_dim)
         + c.kv_lora_rank * heads * (c.qk_nope_head_dim + c.v_head_dim)
         + heads * c.v_head_dim * width
@@ -331,7 +333,7 @@ def parameter_count(config: ModelConfig) -> ParameterCount:
         "correction_bias": moe * c.n_routed_experts,
         "routed_experts": moe * c.n_routed_experts * expert,
         "shared_experts": moe * c.n_shared_experts * expert,
-        "norms": layers * (2 * width + c.q_lora_rank + c.kv_lora_rank) + width,
+        "norms": layers * (2 * width + (c.q_lora_rank or 0) + c.kv_lora_rank) + width,
     }
     total = sum(components.values())
     idle = moe * (c.n_routed_experts - c.num_experts_per_tok) * expert

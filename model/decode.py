@@ -259,23 +259,27 @@ class _Linear:
 class _Attention:
     """Attention of one new token per row over the cache, whose latents serve as keys and as values.
 
-    Two linear layers lie on either side of the latents, q_b_proj before the keys' up-projection and o_proj behind the
-    values'. Where their product is hardly larger than the two, it takes their place.
+    Two linear layers lie on either side of the latents, the queries' before the keys' up-projection and o_proj behind
+    the values'. Where their product is hardly larger than the two, it takes their place.
     """
 
     def __init__(self, attention: MultiHeadLatentAttention, dtype: torch.dtype, max_rows: int) -> None:
         a = attention
         self._heads, self._nope, self._rope = a.heads, a.nope, a.rope
-        self._query_rank, self._rank = a.q_a_layernorm.weight.numel(), a.kv_a_layernorm.weight.numel()
-        # the softmax's scale lies in the norm, which multiplies in float32 anyway
-        self._norm_q, self._norm_kv = _Norm(a.q_a_layernorm, dtype, a.scale), _Norm(a.kv_a_layernorm, dtype)
-        self._down = _Linear(torch.cat([a.q_a_proj.weight, a.kv_a_proj_with_mqa.weight]).to(dtype), max_rows)
-        query_OQ, up_OC, out_DO = (layer.weight.to(dtype) for layer in (a.q_b_proj, a.kv_b_proj, a.o_proj))
+        self._norm_kv, self._rank = _Norm(a.kv_a_layernorm, dtype), a.kv_a_layernorm.weight.numel()
+        down, self._query_rank = a.kv_a_proj_with_mqa.weight, 0
+        self._scaled: Callable[[Tensor], Tensor] = lambda x_ND: x_ND * a.scale
+        if a.has_query_latent:
+            down, self._query_rank = torch.cat([a.q_a_proj.weight, down]), a.q_a_layernorm.weight.numel()
+            # the softmax's scale lies in the norm, which multiplies in float32 anyway
+            self._scaled = _Norm(a.q_a_layernorm, dtype, a.scale)
+        self._down = _Linear(down.to(dtype), max_rows)
+        query_OQ, up_OC, out_DO = (layer.weight.to(dtype) for layer in (a.query_heads, a.kv_b_proj, a.o_proj))
         key_HXC, value_HVC = up_OC.unflatten(0, (a.heads, -1)).split([a.nope, a.value], dim=1)
         self._native = _native(a.o_proj.weight, dtype)
         self._plain: tuple[Tensor, ...] = (query_OQ, up_OC, out_DO) if self.takes_prompts else ()  # may be copies
         self._key_HXC = self._value_HCV = None
-        whole = a.heads * (self._rank + a.rope) * self._query_rank
+        whole = a.heads * (self._rank + a.rope) * query_OQ.shape[1]
         if whole <= FOLDED * (query_OQ.numel() + key_HXC.numel()):
             nope_HXQ, rope_HRQ = query_OQ.unflatten(0, (a.heads, -1)).split([a.nope, a.rope], dim=1)
             query_OQ = torch.cat([key_HXC.mT @ nope_HXQ, rope_HRQ], dim=1).flatten(0, 1)
@@ -294,12 +298,12 @@ class _Attention:
         return self._native is not None
 
     def _read(self, x_ND: Tensor, turn_NP: Tensor) -> tuple[Tensor, Tensor]:
-        """The queries' latents, not normed, and what the cache keeps: the keys' latents and rotated keys."""
+        """What the queries are read off, not normed, and what the cache keeps: the keys' latents and rotated keys."""
         down_NO = self._down(x_ND)
         latent_NC, rope_NR = down_NO[:, self._query_rank :].split([self._rank, self._rope], dim=1)
         latent_NC.copy_(self._norm_kv(latent_NC))
         self._turn(rope_NR[:, None], turn_NP)
-        return down_NO[:, : self._query_rank], down_NO[:, self._query_rank :]
+        return down_NO[:, : self._query_rank] if self._query_rank else x_ND, down_NO[:, self._query_rank :]
 
     def prompts(self, x_TD: Tensor, turn_SP: Tensor, keys_only: bool) -> tuple[Tensor, Tensor | None]:
         """Causal attention of whole prompts, one behind the other: what the cache keeps (T, K), and the output (T, D).
@@ -312,7 +316,7 @@ class _Attention:
         if keys_only:
             return keys_TK, None
         query_OQ, up_OC, out_DO = self._plain
-        q_THQ = F.linear(self._norm_q(latent_TQ), query_OQ).unflatten(-1, (self._heads, -1))
+        q_THQ = F.linear(self._scaled(latent_TQ), query_OQ).unflatten(-1, (self._heads, -1))
         self._turn(q_THQ[..., self._nope :], turn_TP)
         up_THO = F.linear(keys_TK[:, : self._rank], up_OC).unflatten(-1, (self._heads, -1))
         q, up, rotated = (t.unflatten(0, (count, -1)) for t in (q_THQ, up_THO, keys_TK[:, self._rank :]))
@@ -321,7 +325,7 @@ class _Attention:
     def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
         latent_NQ, new_NK = self._read(x_ND, at.turn_NP)
         keys_NTK.view(-1, keys_NTK.shape[2]).index_copy_(0, at.place_N, new_NK)
-        q_NHK = self._queries(self._norm_q(latent_NQ))
+        q_NHK = self._queries(self._scaled(latent_NQ))
         self._turn(q_NHK[..., self._rank :], at.turn_NP)
         if self._native is not None and self._heads % native.HEADS == 0:
             y_NHC = self._native.attend(q_NHK, keys_NTK, at.seen_N, self._rank)

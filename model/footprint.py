@@ -130,7 +130,8 @@ def activation_bytes(
 
     def attention() -> None:
         norm(stream * width * tokens, size * width * tokens)
-        norm(size * c.q_lora_rank * tokens, size * c.q_lora_rank * tokens)
+        if c.q_lora_rank is not None:
+            norm(size * c.q_lora_rank * tokens, size * c.q_lora_rank * tokens)
         norm(size * (c.kv_lora_rank + c.qk_rope_head_dim) * tokens, size * c.kv_lora_rank * tokens)
         if "mla_up" in memory.recompute:
             kept.add("attention", size * c.qk_rope_head_dim * tokens)

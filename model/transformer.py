@@ -6,6 +6,7 @@ Parameter names, by which a trainer tells them apart (a Hugging Face name withou
     embed_tokens.weight, lm_head.weight                       embeddings
     *norm.weight                                              RMSNorms, one-dimensional
     layers.N.self_attn.{q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj}.weight     linear layers
+    layers.N.self_attn.q_proj.weight                          in place of the first two without a latent of queries
     layers.N.mlp.{gate,up,down}_proj.weight, layers.N.mlp.shared_experts.{gate,up,down}_proj.weight
     layers.N.mlp.gate.weight                                  router
     layers.N.mlp.experts.{gate_EFD, up_EFD, down_EDF}         E stacked linear layers, three-dimensional

@@ -52,11 +52,14 @@ class Packing:
         return cls(*np.split(array[2:], [rows + 1, rows + 1 + pieces]))
 
 
-def pack(end_N: np.ndarray, size: int) -> Packing:
-    """Lay documents that touch, the first from token 0, the last token of each before `end_N`, into rows of `size`."""
+def pack(end_N: np.ndarray, size: int, least: int = 0) -> Packing:
+    """Lay documents that touch, the first from token 0, the last token of each before `end_N`, into rows of `size`;
+    those with fewer tokens than `least` are left out."""
     if size < 1:
         raise ValueError(f"rows of {size} tokens hold nothing: give at least 1")
     start_N = np.concatenate([[0], end_N]).astype(np.int64)[:-1]
+    long_N = end_N - start_N >= least
+    start_N, end_N = start_N[long_N], end_N[long_N]
     pieces_N = -(-(end_N - start_N) // size)
     # number of each piece within its document
     within_P = np.arange(pieces_N.sum()) - np.repeat(np.cumsum(pieces_N) - pieces_N, pieces_N)

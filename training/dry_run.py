@@ -8,32 +8,32 @@ what all its ranks own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from model.config import ModelConfig
+from model.config import ModelConfig, cache_values_per_token, parameter_count
 from model.footprint import Footprint, MemoryConfig, Precision, activation_bytes
 from model.transformer import Transformer
-from training.config import PretrainConfig
 from training.expert_parallel import outline, pieces
 from training.layout import Layout, costs
 from training.mesh import Mesh
 from training.muonclip import MuonClip
 from training.parallel import World
 from training.plan import Hardware
-from training.schedule import Stage
 from training.traffic import GRADIENT_BYTES, Batch, Sent, batch, in_flight, sent
+from training.workload import Phase, Workload
 
 WASTE = 1.0  # padding beside samples from which a plan is refused
+LOGIT_BYTES = 16  # a logit and its logarithm in float32, the probability in float64 (`model.generate`)
 
 
 @dataclass(frozen=True)
 class Load:
-    """What one stage asks of a rank between forward and backward; bytes."""
+    """What one phase asks of a rank between forward and backward; bytes."""
 
-    stage: str
+    phase: str
     activations: int
     """Kept on the device, of as many micro-batches as are under way at once."""
     host: int
@@ -55,7 +55,7 @@ class Position:
     matrices: int
     """Of those, matrices that Muon updates."""
     weights: int
-    """Bytes, correction biases included."""
+    """Bytes, correction biases included; those of a teacher, too."""
     gradients: int
     """Bytes, float32."""
     optimizer: int
@@ -65,7 +65,9 @@ class Position:
     step: int
     """Bytes of the optimizer's step: the updates of all matrices, and the products of those owned."""
     loads: list[Load]
-    """By stage."""
+    """By phase."""
+    sampling: int
+    """Bytes that sampling replies takes: the whole model, and what the replies under way keep."""
     under_way: int
     """Micro-batches whose activations the rank holds at most, counted by pieces."""
     compute: float
@@ -73,11 +75,11 @@ class Position:
     owners: float
     """Newton-Schulz's cost of the rank that owns most, beside the mean of the position's ranks."""
     sent: Sent
-    """In an update of the first stage."""
+    """In an update of the first phase."""
 
     @property
     def load(self) -> Load:
-        """Of the stage that asks most."""
+        """Of the phase that asks most."""
         return max(self.loads, key=lambda load: load.activations + load.layer)
 
     @property
@@ -86,15 +88,21 @@ class Position:
         return self.weights + self.gradients + self.optimizer
 
     @property
+    def training(self) -> int:
+        """Bytes that an update takes at once, at most."""
+        return self.state + max(self.load.activations + self.load.layer, self.step)
+
+    @property
     def peak(self) -> int:
         """Bytes of the device that are taken at once, at most."""
-        return self.state + max(self.load.activations + self.load.layer, self.step)
+        return max(self.training, self.state + self.sampling)
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """The answer."""
+    """The answer for one training stage."""
 
+    stage: str
     ranks: int
     data: int
     """Copies of the model."""
@@ -109,7 +117,7 @@ class DryRun:
     """Numbers that are trained, of one copy."""
     positions: list[Position]
     batches: dict[str, Batch]
-    """By stage."""
+    """By phase."""
     device_bytes: float
     problems: list[str]
     """Why it cannot run so; empty where it can."""
@@ -139,30 +147,45 @@ def stand_in(layout: Layout, rank: int, ranks: int) -> Mesh:
     )
 
 
-def part(model: ModelConfig, mesh: Mesh, dtype: torch.dtype) -> Transformer:
+def part(model: ModelConfig, mesh: Mesh, dtype: torch.dtype = torch.float32) -> Transformer:
     """A rank's part of the network, on the meta device."""
     return outline(model, mesh.expert, mesh.layout.held(model, mesh.place.pipeline)).to(dtype)
 
 
-def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
-    """Build and weigh a run of `config` on `ranks` of `hardware`; `LayoutError` where they hold no whole copies."""
-    model, layout = config.model, config.run.layout
+def dry_runs(chain: Sequence[Workload], ranks: int, hardware: Hardware) -> list[DryRun]:
+    """A dry run of every training stage; what does not differ between two is checked once."""
+    found: list[DryRun] = []
+    seen: list[tuple[Layout, list[range]]] = []
+    for work in chain:
+        cut = work.layout, work.layout.layers(work.model)
+        found.append(dry_run(work, ranks, hardware, covered=cut in seen))
+        seen.append(cut)
+    return found
+
+
+def dry_run(work: Workload, ranks: int, hardware: Hardware, covered: bool = False) -> DryRun:
+    """Build and weigh a training stage on `ranks` of `hardware`; `LayoutError` where they hold no whole copies.
+
+    `covered` says that the same cut of the network has been found to hold every parameter once.
+    """
+    model, layout = work.model, work.layout
     layout.require(model)
-    data, dtype = layout.data(ranks), getattr(torch, config.weights)
+    data, dtype = layout.data(ranks), getattr(torch, work.weights)
     whole = {name: tuple(parameter.shape) for name, parameter in outline(model, World()).named_parameters()}
-    problems = _uncovered(whole, model, layout, dtype)
-    batches = {stage.name: batch(stage, layout, ranks, config.run.micro_batch) for stage in config.stages.stages}
-    positions = [_position(config, layout, ranks, rank, dtype, batches) for rank in range(layout.pipeline)]
+    problems = [] if covered else _uncovered(whole, model, layout)
+    batches = {phase.name: batch(phase.batch, layout, ranks, phase.micro_batch) for phase in work.phases}
+    positions = [_position(work, ranks, rank, dtype, batches) for rank in range(layout.pipeline)]
     mean = sum(position.compute for position in positions) / layout.pipeline
     positions = [replace(position, compute=position.compute / mean) for position in positions]
-    problems += [text for stage in config.stages.stages for text in _unshared(stage, batches[stage.name], config)]
-    problems += _too_large(positions, hardware)
+    problems += [text for phase in work.phases for text in _unshared(phase, batches[phase.name], work)]
+    problems += _too_large(work, positions, ranks, hardware)
     return DryRun(
+        stage=work.name,
         ranks=ranks,
         data=data,
         layout=layout,
-        weight_dtype=str(dtype).removeprefix("torch."),
-        precision=precision_of(config),
+        weight_dtype=work.weights,
+        precision=precision_of(work),
         weight_bytes=dtype.itemsize,
         tensors=len(whole),
         parameters=sum(torch.Size(shape).numel() for shape in whole.values()),
@@ -176,14 +199,14 @@ def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
 # --------------------------------------------------------------------------------------------------------------- checks
 
 
-def _uncovered(whole: dict[str, tuple[int, ...]], model: ModelConfig, layout: Layout, dtype: torch.dtype) -> list[str]:
+def _uncovered(whole: dict[str, tuple[int, ...]], model: ModelConfig, layout: Layout) -> list[str]:
     """Parameters that the ranks of one copy do not hold exactly once: each on one pipeline position, an expert on one
     of its ranks, all else on each."""
     held: dict[str, dict[int, list[range]]] = {}
     problems = []
     for rank in range(layout.copy_ranks):
         mesh = stand_in(layout, rank, layout.copy_ranks)
-        network = part(model, mesh, dtype)
+        network = part(model, mesh)
         cut = pieces(network)
         for name, parameter in network.named_parameters():
             shape, start = tuple(parameter.shape), cut.get(name, (0, 0))[0]
@@ -204,38 +227,50 @@ def _uncovered(whole: dict[str, tuple[int, ...]], model: ModelConfig, layout: La
     return problems
 
 
-def _unshared(stage: Stage, shares: Batch, config: PretrainConfig) -> Iterable[str]:
+def _unshared(phase: Phase, shares: Batch, work: Workload) -> Iterable[str]:
     if not shares.fewest:
         yield (
-            f"stage {stage.name!r} has a batch of {stage.batch:,} for {shares.ranks:,} data-parallel ranks (ranks / "
-            f"pipeline): some would have no sample; raise the batch, or take fewer ranks or more pipeline ranks"
+            f"{phase.batch_field} is {phase.batch:,} for {shares.ranks:,} data-parallel ranks (ranks / pipeline): some "
+            "would have no sample; raise it, or take fewer ranks or more pipeline ranks"
         )
     elif shares.padding > WASTE:
         yield (
-            f"stage {stage.name!r}: its {stage.batch:,} samples on {shares.ranks:,} data-parallel ranks in "
-            f"micro-batches of {config.run.micro_batch} are {shares.padding:.1f} samples of padding for each; lower "
-            "run.micro_batch, raise the batch or take fewer ranks"
+            f"{phase.batch_field}: its {phase.batch:,} samples on {shares.ranks:,} data-parallel ranks in "
+            f"micro-batches of {phase.micro_batch} are {shares.padding:.1f} samples of padding for each; lower "
+            f"{work.section}.run.micro_batch, raise the batch or take fewer ranks"
         )
 
 
-def _too_large(positions: list[Position], hardware: Hardware) -> Iterable[str]:
-    worst = max(positions, key=lambda position: position.peak)
-    if worst.peak > hardware.memory_bytes:
+def _too_large(work: Workload, positions: list[Position], ranks: int, hardware: Hardware) -> Iterable[str]:
+    room = hardware.memory_bytes
+    crowded = max(positions, key=lambda position: position.training)
+    if crowded.training > room:
+        fields = "run.memory, run.memory_of" if work.name == "base" else "run.memory"
         yield (
-            f"rank {worst.heaviest} (pipeline position {worst.pipeline}) needs {worst.peak / 2**30:.1f} GiB in stage "
-            f"{worst.load.stage!r} and its device has {hardware.memory_bytes / 2**30:.1f}: keep less of the "
-            "activations (run.memory, run.memory_of), lower run.micro_batch, or take more ranks"
+            f"rank {crowded.heaviest} (pipeline position {crowded.pipeline}) needs {_gib(crowded.training)} GiB in "
+            f"{crowded.load.phase!r} and its device has {_gib(room)}: keep less of the activations ({work.section}."
+            f"{fields}), lower {work.section}.run.micro_batch, or take more ranks"
         )
+    worst = max(positions, key=lambda position: position.state + position.sampling)
+    if work.sampling and worst.state + worst.sampling > room:
+        yield (
+            f"every rank samples replies from the whole model, which takes {_gib(worst.sampling)} GiB beside the "
+            f"{_gib(worst.state)} that training keeps, and its device has {_gib(room)}: take a smaller model or "
+            "devices with more memory, or end the recipe before this stage (sampling over several ranks is not built)"
+        )
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.1f}"
 
 
 # -------------------------------------------------------------------------------------------------------------- weights
 
 
-def _position(
-    config: PretrainConfig, layout: Layout, ranks: int, rank: int, dtype: torch.dtype, batches: dict[str, Batch]
-) -> Position:
+def _position(work: Workload, ranks: int, rank: int, dtype: torch.dtype, batches: dict[str, Batch]) -> Position:
     """The ranks at pipeline position `rank`; `compute` is still absolute."""
-    model, data = config.model, layout.data(ranks)
+    model, layout = work.model, work.layout
+    data = layout.data(ranks)
     mesh = stand_in(layout, rank * data * layout.expert, ranks)
     network = part(model, mesh, dtype)
     numbers = {name: parameter.numel() for name, parameter in network.named_parameters()}
@@ -243,16 +278,16 @@ def _position(
     total, experts = sum(numbers.values()), sum(numbers[name] for name in cut)
     size = dtype.itemsize
     biases = sum(buffer.numel() * buffer.itemsize for buffer in network.buffers())
-    optimizer = MuonClip.for_model(network, config.optimizer, mesh)
+    optimizer = MuonClip.for_model(network, work.optimizer, mesh)
     owned = [_owned(optimizer, reader, mesh.data.size) for reader in range(mesh.data.size)]
     heaviest = max(range(len(owned)), key=lambda reader: owned[reader].state + owned[reader].step)
     layers = sorted(network.held)
-    first = config.stages.stages[0]
-    rows = 4 if config.dtype == "float32" else 2
+    first = work.phases[0]
+    rows = 4 if work.dtype == "float32" else 2
     # what is made again is sent again
-    passes = 5 if {"layers", "dispatch"} & set(config.run.memory_in(first.name).recompute) else 4
+    passes = 5 if {"layers", "dispatch"} & set(first.memory.recompute) else 4
     shares = batches[first.name]
-    tokens = shares.micro_batches * config.run.micro_batch if layout.pipeline > 1 else shares.most
+    tokens = shares.micro_batches * first.micro_batch if layout.pipeline > 1 else shares.most
     layer, dense, head = costs(model)
     last = model.num_hidden_layers - 1 in network.held
     compute = sum(dense if at < model.first_k_dense_replace else layer for at in layers) + last * head
@@ -263,12 +298,13 @@ def _position(
         heaviest=mesh.world.rank + heaviest,
         parameters=total,
         matrices=optimizer.matrices,
-        weights=size * total + biases,
+        weights=(1 + work.teacher) * (size * total + biases),
         gradients=GRADIENT_BYTES * total,
         optimizer=owned[heaviest].state,
         optimizer_mean=sum(each.state for each in owned) / len(owned),
         step=owned[heaviest].step,
-        loads=[_load(config, layout, rank, stage, batches[stage.name], size) for stage in config.stages.stages],
+        loads=[_load(work, rank, phase, batches[phase.name]) for phase in work.phases],
+        sampling=sampling_bytes(work, ranks),
         under_way=max(sum(held) for held in in_flight(layout, rank, shares.micro_batches)),
         compute=compute,
         owners=max(each.cost for each in owned) / mean_cost if mean_cost else 1.0,
@@ -320,22 +356,40 @@ def _master(dtype: torch.dtype) -> int:
     return 0 if dtype == torch.float32 else 4
 
 
-def precision_of(config: PretrainConfig) -> Precision:
+def sampling_bytes(work: Workload, ranks: int) -> int:
+    """What a rank takes to sample its replies, beside what it trains with; temporaries of a layer apart.
+
+    The whole model, put together from all ranks' parts where none has all of it, or rounded as it is served; the
+    generator's own copy in the precision of the products; and for the replies under way what the cache keeps of their
+    tokens, and the logits and probabilities of the next one.
+    """
+    if not work.sampling:
+        return 0
+    numbers, size = parameter_count(work.model).total, 4 if work.dtype == "float32" else 2
+    cached, logits = size * cache_values_per_token(work.model), LOGIT_BYTES * work.model.vocab_size
+    rows = max(each.rows(ranks) * ((each.prompt + each.budget) * cached + logits) for each in work.sampling)
+    gathered = 4 * numbers * (work.layout.copy_ranks > 1)
+    if work.served:
+        return 4 * numbers + max(size * numbers + rows, gathered)  # then it is compared with the whole teacher
+    return gathered + size * numbers + rows
+
+
+def precision_of(work: Workload) -> Precision:
     """What the products of a run are, and what lies under them."""
-    if config.dtype == "float32":
+    if work.dtype == "float32":
         return "float32"
-    return "autocast" if config.weights == "float32" else "bfloat16"
+    return "autocast" if work.weights == "float32" else "bfloat16"
 
 
-def _load(config: PretrainConfig, layout: Layout, rank: int, stage: Stage, shares: Batch, size: int) -> Load:
-    """The activations of a stage, at the moment when most are there."""
-    model, memory = config.model, config.run.memory_in(stage.name)
-    precision = precision_of(config)
-    rows = min(config.run.micro_batch, shares.most)
+def _load(work: Workload, rank: int, phase: Phase, shares: Batch) -> Load:
+    """The activations of a phase, at the moment when most are there."""
+    model, layout, memory = work.model, work.layout, phase.memory
+    precision = precision_of(work)
+    rows = min(phase.micro_batch, shares.most)
 
     def kept(layers: Iterable[int], memory: MemoryConfig) -> Footprint:
         here = model.n_routed_experts // layout.expert
-        return activation_bytes(model, memory, stage.sequence_length, rows, precision, list(layers), here)
+        return activation_bytes(model, memory, phase.sequence_length, rows, precision, list(layers), here)
 
     own = layout.layers(model)[rank :: layout.pipeline]
     each = [kept(piece, memory) for piece in own]
@@ -344,4 +398,4 @@ def _load(config: PretrainConfig, layout: Layout, rank: int, stage: Stage, share
     host = max(sum(n * one.host for n, one in zip(held, each, strict=True)) for held in states)
     one = own[0][-1:]  # a layer of experts where there is one
     again = kept(one, MemoryConfig()).device if "layers" in memory.recompute else 0
-    return Load(stage.name, device, host, again + kept(one, memory).host)
+    return Load(phase.name, device, host, again + kept(one, memory).host)

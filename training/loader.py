@@ -106,7 +106,8 @@ class Loader:
 
     `mix` is {entry: weight}, None for the corpus as it is (every source in proportion to its samples), or a schedule
     of either: [(first sample id, mix), ...] whose first id is 0. An entry names a domain (`web`), a source (`web/NAME`)
-    or `*`. `kind` says what a sample is (`training/samples.py`). Raises ShardError for an artifact that is missing,
+    or `*`. `kind` says what a sample is (`training/samples.py`); packed rows may leave out documents with fewer tokens
+    than `document_tokens_min`. Raises ShardError for an artifact that is missing,
     altered or lacks the split, OrderError for a mix that cannot be drawn.
     """
 
@@ -119,17 +120,21 @@ class Loader:
         sequence_length: int,
         kind: Kind = "windows",
         cache: Cache | None = None,
+        document_tokens_min: int = 0,
     ) -> None:
         if sequence_length < 1:
             raise ValueError(f"a sequence length of {sequence_length} makes no sample: give at least 1")
+        if document_tokens_min and kind == "windows":
+            raise ValueError("windows slide over all documents: only packed rows (best_fit) can leave out short ones")
         self.cache = cache or Cache.from_environment()
         self.store = TokenShards(uri, self.cache)
         self.split = split
         self.sequence_length = sequence_length
+        self.document_tokens_min = document_tokens_min
         self.samples: Samples = (
             Windows(sequence_length)
             if kind == "windows"
-            else BestFit(sequence_length, self.store.end_of_document, self.cache)
+            else BestFit(sequence_length, self.store.end_of_document, self.cache, document_tokens_min)
         )
         streams = {f"{domain}/{source}": stream for (domain, source), stream in self.store.streams(split).items()}
         counts = {name: self.samples.counts(stream) for name, stream in streams.items()}
@@ -261,22 +266,20 @@ class Loader:
     def waste(self) -> dict[str, Waste]:
         """Domain -> what an epoch of it leaves unread or pads."""
         tokens = self._by_domain(np.asarray([stream.tokens_N.sum() for stream in self._streams]))
+        read = self._by_domain(np.asarray([self.samples.tokens(stream) for stream in self._streams]))
         positions = {name: count * self.sequence_length for name, count in self.windows.items()}
-        packed = self.samples.kind == "best_fit"
-        return {
-            name: Waste(total, 0 if packed else total - positions[name], positions[name] - total if packed else 0)
-            for name, total in tokens.items()
-        }
+        return {name: Waste(total, total - read[name], positions[name] - read[name]) for name, total in tokens.items()}
 
     def identity(self, samples: int | None = None) -> dict[str, Any]:
         """What a checkpoint must find unchanged to go on from a sample id: the tokens' content, the order's and the
         skipped shards. With `samples`, only what those first samples depend on: a mix that begins later may change."""
         phases = [phase for phase in self.schedule if samples is None or phase[0] < max(samples, 1)]
+        least = [self.document_tokens_min] if self.document_tokens_min else []
         order = [
             VERSION,
             self.split,
             self.sequence_length,
-            [self.samples.kind, PACKING_VERSION] if self.samples.kind == "best_fit" else self.samples.kind,
+            [self.samples.kind, PACKING_VERSION, *least] if self.samples.kind == "best_fit" else self.samples.kind,
             self.order.seed,
             [[first, sorted(mix.items())] for first, mix in phases],
         ]

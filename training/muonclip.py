@@ -161,7 +161,7 @@ class MuonClip(torch.optim.Optimizer):
         def clip(layer: MultiHeadLatentAttention) -> Clip:
             def factors(gamma_H: Tensor) -> list[tuple[Tensor, Tensor]]:
                 q_b, kv_b = mla_factors(gamma_H, layer.nope, layer.rope, layer.value)
-                return [(layer.q_b_proj.weight, q_b), (layer.kv_b_proj.weight, kv_b)]
+                return [(layer.query_heads.weight, q_b), (layer.kv_b_proj.weight, kv_b)]
 
             return factors
 
@@ -171,7 +171,7 @@ class MuonClip(torch.optim.Optimizer):
             if isinstance(module, MultiHeadLatentAttention):
                 attention[int(re.findall(r"\d+", name)[0])] = clip(module)
                 if config.per_head:
-                    heads[f"{name}.q_b_proj.weight"] = [module.nope + module.rope]
+                    heads[f"{name}.{module.query_name}.weight"] = [module.nope + module.rope]
                     heads[f"{name}.kv_b_proj.weight"] = [module.nope, module.value]
         experts = {name: first for name, (first, _) in expert_parallel.pieces(model).items()}
         return cls(muon, adamw, config, attention, mesh=mesh, experts=experts, heads=heads)

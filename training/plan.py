@@ -24,6 +24,8 @@ from training.traffic import GRADIENT_BYTES
 
 PEAK = 989e12
 """FLOP/s of an H100 or H800, dense bf16."""
+BANDWIDTH = 3.35e12
+"""Bytes that an H100 or H800 reads of its memory in a second."""
 
 
 class Hardware(Config):
@@ -35,6 +37,8 @@ class Hardware(Config):
     """Dense bf16 floating point operations per second."""
     memory_bytes: float = Field(gt=0)
     """Its memory."""
+    memory_bandwidth: float = Field(default=BANDWIDTH, gt=0)
+    """Bytes that it reads of it in a second."""
     mfu: float = Field(gt=0, le=1)
     """Share of the peak that training achieves; ANCHORS.md: 0.2 to 0.35 for mixtures of experts."""
     price_per_hour: float = Field(default=0.0, ge=0)
@@ -93,8 +97,8 @@ def muon_shapes(config: ModelConfig, router: bool = True) -> list[tuple[int, int
         return [(2 * count, inner, width), (count, width, inner)]
 
     return [
-        (layers, c.q_lora_rank, width),
-        (layers, heads * c.qk_head_dim, c.q_lora_rank),
+        *([(layers, c.q_lora_rank, width)] if c.q_lora_rank is not None else []),
+        (layers, heads * c.qk_head_dim, c.q_lora_rank or width),
         (layers, c.kv_lora_rank + c.qk_rope_head_dim, width),
         (layers, heads * (c.qk_nope_head_dim + c.v_head_dim), c.kv_lora_rank),
         (layers, width, heads * c.v_head_dim),

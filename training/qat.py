@@ -113,9 +113,8 @@ class Quantising(PostTraining):
 
     def measure_first(self) -> bool:
         """The RL model as it is released in bf16, and the same merely rounded."""
-        teacher = self.trainer.whole(self.teacher)
-        self.counts["bf16"] = self._measure(as_served(teacher, int4=False), teacher, "bf16")
-        self.counts["rounded"] = self._measure(as_served(teacher, int4=True), teacher, "rounded")
+        for name, int4 in (("bf16", False), ("rounded", True)):
+            self.counts[name] = self._measure(as_served(self.trainer.whole(self.teacher), int4), name)
         if not self.steps:
             self.evaluate(0)
         return True
@@ -128,15 +127,15 @@ class Quantising(PostTraining):
     def evaluate(self, number: int) -> None:
         """The result of training, in INT4."""
         trainer = self.trainer
-        served = as_served(trainer.whole(trainer.model), int4=True)
-        self.counts["qat"] = self._measure(served, trainer.whole(self.teacher), "qat")
+        self.counts["qat"] = self._measure(as_served(trainer.whole(trainer.model), int4=True), "qat")
 
-    def _measure(self, model: Transformer, teacher: Transformer, name: str) -> dict[str, Any]:
+    def _measure(self, model: Transformer, name: str) -> dict[str, Any]:
         """Pass rates (of single problems, for pairing), held-out loss and divergence from the RL model."""
         config, trainer, model = self.config, self.trainer, model.to(self.trainer.device)
         rewards, seed = RewardConfig(budget=config.budget), f"qat/{config.seed}/evaluation"
         found = self.pass_rates(model, config.evaluate_samples, seed, rewards)
-        loss, divergence = self._heldout(model, teacher)
+        # the whole teacher only now: sampling has a copy of the weights of its own
+        loss, divergence = self._heldout(model, trainer.whole(self.teacher))
         record = found.record()
         trainer.metrics.write("evaluation", trainer.done, model=name, loss=loss, divergence=divergence, **record)
         note = f"{name}: pass rate {record['sampled']:.0%} sampled, {record['greedy']:.0%} greedy"

@@ -52,6 +52,9 @@ class Samples(Protocol):
     def counts(self, stream: Stream) -> np.ndarray:
         """Samples of each shard of a stream, int64, shape N."""
 
+    def tokens(self, stream: Stream) -> int:
+        """Tokens of a stream that are inputs in an epoch."""
+
     def read(self, places: Sequence[tuple[Shard, int]]) -> Rows:
         """The samples that have these numbers within their shards."""
 
@@ -74,6 +77,9 @@ class Windows:
 
     def counts(self, stream: Stream) -> np.ndarray:
         return count_windows(stream.tokens_N, self.length)
+
+    def tokens(self, stream: Stream) -> int:
+        return int(self.counts(stream).sum()) * self.length
 
     def read(self, places: Sequence[tuple[Shard, int]]) -> Rows:
         # One buffer of which inputs and targets are views: fresh pages cost more than the copy.
@@ -107,6 +113,8 @@ class BestFit:
     end_of_document: int
     """Also what stands at padding."""
     cache: Cache
+    document_tokens_min: int = 0
+    """Shorter documents are left out."""
     kind: Kind = "best_fit"
 
     def counts(self, stream: Stream) -> np.ndarray:
@@ -125,8 +133,13 @@ class BestFit:
         try:
             return _mapped(path)
         except FileNotFoundError:
-            _store(path, pack(shard.ends(), self.length).to_array())
+            _store(path, pack(shard.ends(), self.length, self.document_tokens_min).to_array())
             return _mapped(path)
+
+    def tokens(self, stream: Stream) -> int:
+        if not self.document_tokens_min:
+            return int(stream.tokens_N.sum())
+        return sum(int(self.packing(shard).length_P.sum()) for shard in stream)
 
     def read(self, places: Sequence[tuple[Shard, int]]) -> Rows:
         shape = len(places), self.length
@@ -160,7 +173,8 @@ class BestFit:
         return self.packing(shard).rows_of(start, end)
 
     def _path(self, name: str) -> Path:
-        return self.cache.folder / "packed" / f"{name}-{self.length}-{VERSION}.npy"
+        least = f"-{self.document_tokens_min}" if self.document_tokens_min else ""
+        return self.cache.folder / "packed" / f"{name}-{self.length}{least}-{VERSION}.npy"
 
 
 def _with_target(shard: Shard, start: int, end: int) -> tuple[int, int]:

@@ -79,6 +79,9 @@ class Stage(Config):
     samples: Literal["windows", "best_fit"] = "windows"
     """What a sample is: a window that slides over the documents of a shard, or a row of whole documents with the least
     padding (`training/samples.py`)."""
+    document_tokens_min: int = Field(default=0, ge=0)
+    """Documents with fewer tokens are left out, so that a stage with a long window has positions that see far back;
+    with `samples: best_fit` alone. 0 takes all."""
     mix: dict[str, float] | None = None
     """Weights in the samples, by domain (`web`), source (`web/NAME`) or `*` for all that no narrower name takes; None
     takes the corpus as it is."""
@@ -91,6 +94,11 @@ class Stage(Config):
         if len(given) != 1:
             raise ValueError(
                 f"stage {self.name!r}: give exactly one of updates, tokens and until_tokens, not {given or 'none'}"
+            )
+        if self.document_tokens_min and self.samples == "windows":
+            raise ValueError(
+                f"stage {self.name!r}: document_tokens_min = {self.document_tokens_min} takes whole documents, and "
+                "windows slide over all of them: set samples to best_fit, or leave it out"
             )
         try:
             _require_weights(self.mix)
@@ -298,9 +306,9 @@ def _require_weights(mix: dict[str, float] | None) -> None:
         raise ValueError("the mix has no entry with a weight above 0: name at least one, or leave the mix out")
 
 
-def _cut(stage: Stage) -> tuple[str, int]:
+def _cut(stage: Stage) -> tuple[str, int, int]:
     """How a stage cuts the corpus into samples."""
-    return stage.samples, stage.sequence_length
+    return stage.samples, stage.sequence_length, stage.document_tokens_min
 
 
 def k2_stages() -> StagePlan:

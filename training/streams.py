@@ -36,6 +36,7 @@ class Streams:
             sequence_length=stage.sequence_length,
             kind=stage.samples,
             cache=cache,
+            document_tokens_min=stage.document_tokens_min,
         )
 
     def close(self) -> None:

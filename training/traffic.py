@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from model.config import ModelConfig
 from training.layout import Layout
-from training.schedule import Stage, share
+from training.schedule import share
 
 GRADIENT_BYTES = 4
 
@@ -34,13 +34,16 @@ class Batch:
     """Time that the pipeline waits, as a share of what it computes."""
 
 
-def batch(stage: Stage, layout: Layout, ranks: int, micro_batch: int) -> Batch:
-    """The shares of an update of `stage`. Ranks that work together go through equally many micro-batches: those of the
-    rank with the most samples; a pipeline's are of one size."""
+def batch(samples: int, layout: Layout, ranks: int, micro_batch: int) -> Batch:
+    """The shares of an update on so many samples.
+
+    Ranks that work together go through equally many micro-batches: those of the rank with the most samples; a
+    pipeline's are of one size.
+    """
     readers = layout.data(ranks) * layout.expert
-    sizes = [share(stage.batch, rank, readers)[1] for rank in range(readers)]
+    sizes = [share(samples, rank, readers)[1] for rank in range(readers)]
     count = math.ceil(max(sizes) / micro_batch)
-    computed = stage.batch
+    computed = samples
     if layout.pipeline > 1:
         count = layout.micro_batches(count)
         computed = count * micro_batch * readers
@@ -51,7 +54,7 @@ def batch(stage: Stage, layout: Layout, ranks: int, micro_batch: int) -> Batch:
         most=max(sizes),
         fewest=min(sizes),
         micro_batches=count,
-        padding=computed / stage.batch - 1,
+        padding=computed / samples - 1,
         bubble=(layout.pipeline - 1) / (layout.virtual * count),
     )
 

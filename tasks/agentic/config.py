@@ -48,3 +48,9 @@ class DialoguesConfig(Config):
         if len(set(names)) != len(names):
             raise ValueError(f"a family of tasks is listed twice in {names}: give each one entry")
         return self
+
+    @property
+    def environments(self) -> dict[str, int]:
+        """Prompts to learn from by environment: the families of tasks, and `tool_call`."""
+        tools = {"tool_call": self.tool_train} if self.tool_train else {}
+        return {task.family: task.train for task in self.tasks} | tools

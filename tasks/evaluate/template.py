@@ -16,6 +16,16 @@ CHAT_TEMPLATE = r"""
 {%- for message in messages -%}
   {%- set role = message['role'] -%}
   {%- set content = message.get('content') or '' -%}
+  {%- if content is not string -%}
+    {%- set said = namespace(text='') -%}
+    {%- for part in content -%}
+      {%- if part['type'] != 'text' -%}
+        {{- raise_exception('a part of type ' ~ part['type'] ~ ' cannot be read: use parts of type text') -}}
+      {%- endif -%}
+      {%- set said.text = said.text ~ part['text'] -%}
+    {%- endfor -%}
+    {%- set content = said.text -%}
+  {%- endif -%}
   {%- set name = message.get('name') or role -%}
   {%- if role == 'user' -%}
     {{- '<|im_user|>' ~ name ~ '<|im_middle|>' ~ content ~ '<|im_end|>' -}}

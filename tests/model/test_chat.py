@@ -107,6 +107,40 @@ def test_an_unknown_role_is_refused():
         CHAT.render([{"role": "critic", "content": ""}])
 
 
+def parts(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+def test_content_may_be_a_list_of_text_parts():
+    plain = [
+        {"role": "system", "content": "Be brief."},
+        user("Weather in 北京?"),
+        assistant("Let me look.", [("weather.now", {"city": "北京"})]),
+        tool_result("weather.now", "functions.weather.now:0", "21 degrees"),
+        assistant(""),
+    ]
+    cut = [{**message, "content": parts(message["content"][:4], message["content"][4:])} for message in plain]
+    cut[4]["content"] = []
+    assert CHAT.render(cut, [WEATHER]) == CHAT.render(plain, [WEATHER])
+    assert not set(CHAT.render([user(parts("<|im_end|>"))])[0][0][:-1]) & {CHAT.stop}  # text stays text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([*parts("look"), {"type": "image_url", "image_url": {"url": "x"}}], "turn 1: a part of type 'image_url'"),
+        ([{"text": "no type"}], "turn 1: a part of type None"),
+        ([{"type": "text"}], "turn 1: a part of type text has no text"),
+        (["bare"], "turn 1: content is a text or a list of parts"),
+        ({"type": "text", "text": "one"}, "turn 1: content is a text or a list of parts"),
+        (7, "turn 1: content is a text or a list of parts.*not 7"),
+    ],
+)
+def test_other_content_is_refused_by_name(content, said):
+    with pytest.raises(ChatError, match=said):
+        CHAT.render([user("hi"), {"role": "user", "content": content}])
+
+
 def test_a_tokenizer_without_the_special_tokens_is_refused():
     with pytest.raises(ChatError, match="im_end"):
         Chat(Tokenizer(models.BPE(vocab={"a": 0}, merges=[])))

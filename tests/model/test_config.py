@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -125,6 +126,32 @@ def test_config_json_round_trip(seed):
     assert ModelConfig.from_hf(config.to_hf()) == config
 
 
+def test_queries_without_a_latent_are_read_written_and_counted():
+    """Moonlight's shape: 16B parameters, 3B of them active."""
+    moonlight = ModelConfig(
+        q_lora_rank=None,
+        hidden_size=2048,
+        num_hidden_layers=27,
+        intermediate_size=11_264,
+        n_routed_experts=64,
+        num_experts_per_tok=6,
+        n_shared_experts=2,
+        moe_intermediate_size=1408,
+        num_attention_heads=16,
+    )
+    released = json.loads(json.dumps(moonlight.to_hf()))
+    assert released["q_lora_rank"] is None
+    assert ModelConfig.from_hf(released) == moonlight
+    count = parameter_count(moonlight)
+    assert (round(count.total / 1e9), round(count.active / 1e9)) == (16, 3)
+    with torch.device("meta"):
+        model = Transformer(moonlight.replace(num_hidden_layers=3))
+    assert sum(map(torch.numel, model.state_dict().values())) == parameter_count(model.config).total
+    del released["q_lora_rank"]  # unlike null, this says nothing
+    with pytest.raises(ValueError, match="lacks q_lora_rank"):
+        ModelConfig.from_hf(released)
+
+
 def test_reads_the_spelling_of_transformers_5():
     config = model_preset("tiny").with_yarn(4)
     theirs = config.to_hf() | {"model_type": "deepseek_v3"}
@@ -149,7 +176,6 @@ def test_a_file_may_name_no_padding_and_several_ends():
         ({"tie_word_embeddings": True}, "tie_word_embeddings"),
         ({"scoring_func": "softmax"}, "scoring_func"),
         ({"num_key_value_heads": 2}, "num_key_value_heads"),
-        ({"q_lora_rank": None}, "q_lora_rank"),
         ({"rope_theta": None}, "lacks rope_theta"),
         ({"routed_scaling_factor": None, "rms_norm_eps": None}, "lacks routed_scaling_factor, rms_norm_eps"),
         ({"first_k_dense_replace": None}, "lacks first_k_dense_replace"),

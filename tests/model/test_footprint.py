@@ -51,13 +51,14 @@ def measured(config: ModelConfig, memory: MemoryConfig, rows: int, seq: int, pre
     dense=st.integers(0, 2),
     widths=st.tuples(st.sampled_from([64, 136]), st.sampled_from([32, 200]), st.sampled_from([16, 24])),
     shared=st.integers(1, 2),
+    queries=st.sampled_from([32, None]),
     precision=st.sampled_from(["autocast", "bfloat16", "float32"]),
 )
-def test_formulas_equal_what_is_kept(memory, rows, seq, dense, widths, shared, precision):
+def test_formulas_equal_what_is_kept(memory, rows, seq, dense, widths, shared, queries, precision):
     hidden, inner, rank = widths
     config = model_preset(
         "tiny", first_k_dense_replace=dense, hidden_size=hidden, moe_intermediate_size=inner, kv_lora_rank=rank,
-        n_shared_experts=shared, num_hidden_layers=2,
+        n_shared_experts=shared, num_hidden_layers=2, q_lora_rank=queries,
     )  # fmt: skip
     found = activation_bytes(config, memory, seq, rows, precision)
     assert sum(found.components.values()) == found.device + found.host

@@ -16,13 +16,15 @@ from model.sizes import model_preset
 from model.transformer import Transformer
 
 
-@pytest.fixture(scope="module", params=["plain", "yarn", "wide values"])
+@pytest.fixture(scope="module", params=["plain", "yarn", "wide values", "no latent of queries"])
 def model(request) -> Transformer:
     config: ModelConfig = model_preset("tiny", vocab_size=60, initializer_range=0.15)
     if request.param == "yarn":
         config = config.with_yarn(8, 32)
     if request.param == "wide values":
         config = config.replace(v_head_dim=40, first_k_dense_replace=0, num_experts_per_tok=3)
+    if request.param == "no latent of queries":
+        config = config.replace(q_lora_rank=None)
     return Transformer(config, seed=3)
 
 

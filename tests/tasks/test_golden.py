@@ -37,7 +37,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
     "tasks.agentic.dialogues": (1, "f923bec8bf19bd64"),
-    "tasks.evaluate.release": (1, "81a414d23709c5db"),
+    "tasks.evaluate.release": (2, "8a1444fc50a58ef6"),
 }
 EXECUTION = Execution(workers=1, threads=1, device="cpu")
 

@@ -60,6 +60,21 @@ def test_every_token_is_in_one_row_once_and_documents_are_cut_only_when_longer(l
         assert getattr(stored, name).dtype == np.int64
 
 
+@given(lengths, sizes, st.integers(0, 50))
+def test_short_documents_are_left_out_and_the_others_lie_as_if_they_were_alone(
+    lengths: list[int], size: int, least: int
+) -> None:
+    ends = np.cumsum(lengths, dtype=np.int64)
+    packing = pack(ends, size, least)
+    kept = [length for length in lengths if length >= least]
+    assert packing.length_P.sum() == sum(kept)
+    alone = pack(np.cumsum(kept, dtype=np.int64), size)
+    for name in ("row_first_R", "length_P"):
+        assert np.array_equal(getattr(packing, name), getattr(alone, name))
+    document_P = np.searchsorted(ends, packing.start_P, side="right")
+    assert all(lengths[document] >= least for document in document_P)
+
+
 def test_little_is_wasted_on_text() -> None:
     lengths = np.maximum(2, np.random.default_rng(0).lognormal(6, 1.2, 20_000)).astype(np.int64)
     packing = pack(np.cumsum(lengths), 4096)

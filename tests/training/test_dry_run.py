@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -9,18 +10,25 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import parameter_count
+from model.config import flops_per_token, parameter_count
+from model.decode import LatentCache
 from model.footprint import MemoryConfig, activation_bytes
 from model.sizes import model_preset
+from model.transformer import Transformer
 from tests.training.runs import MODEL, STAGES
 from training.config import PretrainConfig
-from training.dry_run import dry_run, part, stand_in
+from training.dry_run import DryRun, dry_runs, part, sampling_bytes, stand_in
+from training.dry_run import dry_run as of_stage
 from training.expert_parallel import outline
 from training.layout import Layout, LayoutError
 from training.mesh import Mesh
 from training.muonclip import MuonClip
 from training.parallel import World
 from training.plan import Hardware, plan
+from training.qat_config import QatConfig
+from training.rl.config import RlConfig
+from training.sft_config import SftConfig
+from training.workload import Workload, chain, of_pretraining
 
 
 def first(ranks: World) -> World:
@@ -33,6 +41,11 @@ H800 = Hardware(name="H800", peak_flops=989e12, memory_bytes=80e9, mfu=0.3)
 def config(layers: int = 5, experts: int = 8, **run: object) -> PretrainConfig:
     model = MODEL | {"num_hidden_layers": layers, "n_routed_experts": experts}
     return PretrainConfig.model_validate({"model": model, "stages": STAGES[:3], "run": run})
+
+
+def dry_run(config: PretrainConfig, ranks: int, hardware: Hardware) -> DryRun:
+    """Of the base."""
+    return of_stage(of_pretraining(config), ranks, hardware)
 
 
 @settings(max_examples=15, deadline=None)
@@ -114,8 +127,8 @@ def test_a_part_that_is_missing_or_held_twice_is_found(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("ranks", "run", "message"),
     [
-        (16, {}, "a batch of 8 for 16 data-parallel ranks .*raise the batch"),
-        (4, {"layout": {"pipeline": 2}, "micro_batch": 64}, "31.0 samples of padding for each; lower run.micro_batch"),
+        (16, {}, "the batch of 'warm-up' in pretrain.stages is 8 for 16 data-parallel ranks .*raise it"),
+        (4, {"layout": {"pipeline": 2}, "micro_batch": 64}, "31.0 samples of padding for each; lower pretrain.run.mic"),
     ],
 )
 def test_a_batch_that_no_ranks_can_share_is_refused(ranks: int, run: dict[str, object], message: str) -> None:
@@ -166,3 +179,86 @@ def test_k2_on_its_256_nodes() -> None:
     experts = sum(p.numel() for each in parts for name, p in each.named_parameters() if ".mlp.experts." in name)
     assert dense + 16 * experts == 1_026_408_209_408
     assert all(p.is_meta for each in parts for p in each.parameters())
+
+
+def post_training(layout: dict[str, int]) -> tuple[Workload, ...]:
+    run = {"layout": layout, "micro_batch": 2}
+    base = PretrainConfig.model_validate({"model": MODEL, "stages": STAGES[:3]})
+    return chain(
+        base.model_copy(update={"run": config(layout=layout, micro_batch=2).run}),
+        SftConfig.model_validate({"sequence_length": 32, "rows": 16, "run": run, "dtype": "bfloat16", "budget": 8}),
+        RlConfig.model_validate(
+            {"prompts": 16, "responses": 2, "rewards": {"budget": 5}, "ptx_samples": 8, "run": run, "dtype": "float32"}
+        ),
+        QatConfig.model_validate({"sequence_length": 32, "rows": 16, "run": run, "dtype": "bfloat16", "budget": 8}),
+        dialogue_tokens=20,
+        environments=2,
+    )
+
+
+def test_every_stage_is_weighed_by_its_own_shape() -> None:
+    """Two ranks that share the experts: what lies on them in each stage, and what samples replies."""
+    works = post_training({"expert": 2})
+    base, sft, rl, qat = (of_stage(work, 2, H800) for work in works)
+    assert [each.stage for each in (base, sft, rl, qat)] == ["base", "sft", "rl", "qat"]
+    assert not base.problems + sft.problems + rl.problems + qat.problems
+    (held,) = base.positions
+    for found in (sft, rl):
+        (position,) = found.positions
+        assert (position.weights, position.gradients) == (held.weights, held.gradients)
+    assert qat.positions[0].weights == 2 * held.weights  # its teacher
+    assert base.positions[0].sampling == 0
+    # RL's row: 20 tokens of prompt, and of 2 replies all but the last token
+    assert works[2].phases[0].sequence_length == 20 + 2 * 4
+    activations = activation_bytes(works[2].model, MemoryConfig(), 28, 2, "float32", experts=4)
+    # micro_tokens 4,096 hold 8 rows of an update's share, 16 / 2
+    assert rl.positions[0].loads[0].activations > activations.device
+    assert [load.phase for load in rl.positions[0].loads] == ["replies", "pretraining tokens"]
+
+
+@pytest.mark.parametrize("layout", [{}, {"expert": 2}])
+def test_sampling_takes_what_the_generator_takes(layout: dict[str, int]) -> None:
+    """The gathered model, the decoder's weights and the cache of a real generator, by their tensors."""
+    sft = post_training(layout)[1]
+    model = Transformer(sft.model)
+    gathered = sum(tensor.numel() * tensor.itemsize for tensor in model.state_dict().values())
+    assert gathered == 4 * parameter_count(sft.model).total
+    (sampling,) = sft.sampling
+    assert sampling.replies == 64 * 2 * 3
+    assert sampling.rows(2) == 192
+    with torch.autocast("cpu", torch.bfloat16):
+        cache = LatentCache(model, sampling.rows(2))
+        cache.add([20 + 8] * 192)
+    cached = sum(tensor.numel() * tensor.itemsize for tensor in cache.keys_LNTK) * 28 // cache.keys_LNTK[0].shape[1]
+    expected = gathered // 2 + cached + 192 * 16 * sft.model.vocab_size
+    assert sampling_bytes(sft, 2) == expected + (gathered if layout else 0)
+
+
+def test_a_model_that_no_rank_can_hold_whole_is_refused_where_replies_are_sampled() -> None:
+    works = post_training({"expert": 2})
+    sft = of_stage(works[1], 2, H800)
+    (position,) = sft.positions
+    small = H800.model_copy(update={"memory_bytes": position.training + 1})
+    assert position.peak == position.state + position.sampling > small.memory_bytes
+    (told,) = of_stage(works[1], 2, small).problems
+    assert told.startswith("every rank samples replies from the whole model")
+    assert not of_stage(works[0], 2, small).problems
+
+
+def test_what_was_checked_of_a_cut_is_not_checked_again() -> None:
+    works = post_training({"expert": 2})
+    assert [found.problems for found in dry_runs(works, 2, H800)] == [[]] * 4
+
+
+def test_a_stage_takes_the_time_of_its_products_and_of_reading_the_weights() -> None:
+    _, sft, _, qat = post_training({})
+    one, two = (sft.seconds(ranks, H800) for ranks in (1, 2))
+    # 500 updates of 16 rows of 32 tokens; 25 evaluations, 2 x 192 replies of 8 tokens in turns of at most 256
+    flops = 500 * 16 * 32 * flops_per_token(sft.model, 32)
+    read = 25 * 8 * 2 * parameter_count(sft.model).total / H800.memory_bandwidth
+    assert one == pytest.approx(flops / H800.achieved_flops + 2 * read)
+    assert two == pytest.approx(flops / H800.achieved_flops / 2 + read)
+    # the teacher's forward is a third of a forward and a backward
+    plain = dataclasses.replace(qat, teacher=False, sampling=())
+    taught = dataclasses.replace(qat, sampling=())
+    assert taught.seconds(1, H800) == pytest.approx(plain.seconds(1, H800) * 4 / 3)

@@ -322,6 +322,36 @@ def test_packed_rows_read_every_token_once_an_epoch_within_documents(
             )
 
 
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=25), st.integers(1, 16), st.integers(2, 30))
+@settings(max_examples=25)
+def test_a_stream_of_long_documents_reads_these_alone(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], length: int, least: int
+) -> None:
+    """Every token of a long document once an epoch, and nothing else; any sample by its id alone."""
+    uri = artifact(tmp_path_factory.mktemp("long"), {"train/web/made/0": lengths, "train/web/made/1": [40, 3, 5]})
+    loader = Loader(uri, "train", {"web": 1}, 3, length, "best_fit", document_tokens_min=least)
+    rows = loader.windows["web"]
+    batch = loader.batch(0, rows)
+    long = [size for size in (*lengths, 40, 3, 5) if size >= least]
+    assert int((batch.document_ids_BS >= 0).sum()) == sum(long)
+    for row in range(rows):
+        spans = loader.describe(row)
+        assert all(span.document["end"] - span.document["start"] >= least for span in spans)
+        one = Loader(uri, "train", {"web": 1}, 3, length, "best_fit", document_tokens_min=least).batch(row, 1)
+        assert torch.equal(one.tokens_BS[0], batch.tokens_BS[row])
+    assert loader.waste()["web"] == (sum(lengths) + 48, sum(lengths) + 48 - sum(long), batch.padding)
+    plain = Loader(uri, "train", {"web": 1}, 3, length, "best_fit")
+    assert loader.identity() != plain.identity()
+    assert plain.identity() == Loader(uri, "train", {"web": 1}, 3, length, "best_fit", document_tokens_min=0).identity()
+
+
+def test_where_no_document_is_long_enough_it_is_said(uri: str) -> None:
+    with pytest.raises(OrderError, match="'web', which has no window of this length"):
+        Loader(uri, "train", {"web": 1}, 0, 16, "best_fit", document_tokens_min=10_000)
+    with pytest.raises(ValueError, match="only packed rows"):
+        Loader(uri, "train", {"web": 1}, 0, 16, document_tokens_min=5)
+
+
 def test_windows_count_what_they_leave_unread(uri: str) -> None:
     waste = Loader(uri, "train", MIX, 0, 16).waste()
     assert waste["math"] == (200, 200 - 12 * 16, 0)

@@ -17,6 +17,7 @@ from training.mesh import Mesh
 from training.muonclip import MuonClip, MuonClipError
 from training.newton_schulz import newton_schulz_wide
 from training.parallel import World
+from training.plan import muon_shapes
 from training.qk_clip import Clip, by_row, gqa_factors, mla_factors, qk_gamma
 
 
@@ -143,6 +144,22 @@ def test_adamw_can_have_the_matrices_too_and_heads_are_still_clipped() -> None:
     rows = MODEL["qk_nope_head_dim"]  # of the first head, without position
     torch.testing.assert_close(queries.detach()[:rows], before[:rows] * 0.5)
     assert torch.equal(queries.detach()[len(before) // 2 :], before[len(before) // 2 :])
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_queries_without_a_latent_are_one_matrix_that_is_clipped(per_head: bool) -> None:
+    model = Transformer(ModelConfig.model_validate({**MODEL, "q_lora_rank": None}))
+    optimizer = MuonClip.for_model(model, MuonClipConfig(tau=5.0, per_head=per_head))
+    assert optimizer.matrices == sum(count for count, _, _ in muon_shapes(model.config)) + per_head * 2 * (1 + 3)
+    for at, parameter in enumerate(model.parameters()):
+        parameter.grad = random(*parameter.shape, seed=at)
+    queries = model.blocks()[1].self_attn.q_proj.weight
+    before = queries.detach().clone()
+    optimizer.step(max_logits_LH=torch.tensor([[4.0, 4.0], [20.0, 4.0]]))  # a learning rate of 0: only clips
+    nope, half = MODEL["qk_nope_head_dim"], len(before) // 2
+    torch.testing.assert_close(queries.detach()[:nope], before[:nope] * 0.5)
+    torch.testing.assert_close(queries.detach()[nope:half], before[nope:half] * 0.25)
+    assert torch.equal(queries.detach()[half:], before[half:])
 
 
 def test_bfloat16_weights_follow_float32_masters_through_clips() -> None:

@@ -48,6 +48,7 @@ DEVICE = torch.device("cpu")
 def config_of(layout: Layout, **changes: Any) -> PretrainConfig:
     run = {"micro_batch": 2, "layout": layout.model_dump(), **changes.pop("run", {})}
     model = {**MODEL, "num_hidden_layers": LAYERS, "aux_loss_alpha": 0.1, "initializer_range": 0.1}
+    model |= changes.pop("model", {})
     return PretrainConfig.model_validate({"model": model, "stages": STAGES, "dtype": "float32", "run": run, **changes})
 
 
@@ -144,6 +145,8 @@ def single_updates(world: World) -> None:
     compare(world, Layout(pipeline=2), 7, 32, rounds=2)
     compare(world, Layout(pipeline=2, virtual=2), 11, 16, run={"micro_batch": 1})
     compare(world, Layout(pipeline=2, virtual=2, expert=2), 6, 32, rounds=2, run={"memory": {"recompute": ["layers"]}})
+    memory = {"recompute": ["mla_up", "norms"]}
+    compare(world, Layout(pipeline=2, expert=2), 6, 32, model={"q_lora_rank": None}, run={"memory": memory})
     compare(world, Layout(pipeline=4), 9, 48, yarn=2.0, run={"memory": {"recompute": ["norms", "swiglu"]}})
     compare(world, Layout(pipeline=2, virtual=3), 1, 16, dtype="bfloat16", separate_documents=False)
 

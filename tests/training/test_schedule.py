@@ -78,6 +78,22 @@ def test_a_mix_may_change_at_a_sample_of_a_stage() -> None:
         StagePlan(stages=(stage(mix_changes=[{"sample": 6, "mix": rest}]),))
 
 
+def test_long_documents_are_a_stream_of_their_own_and_take_packed_rows() -> None:
+    rows = {"samples": "best_fit", "rate": None}
+    plan = StagePlan(
+        stages=(
+            stage(name="a", samples="best_fit"),
+            stage(name="b", document_tokens_min=99, **rows),
+            stage(name="c", **rows),
+        )
+    )
+    assert [span.stream for span in plan.spans] == [0, 1, 2]
+    with pytest.raises(
+        ValidationError, match=r"document_tokens_min = 99 takes whole documents.*set samples to best_fit"
+    ):
+        stage(name="b", document_tokens_min=99)
+
+
 def test_stages_that_cut_the_corpus_otherwise_have_samples_of_their_own() -> None:
     plan = StagePlan(stages=(stage(name="a"), stage(name="b", rate=None, samples="best_fit")))
     assert [(span.stream, span.first_sample) for span in plan.spans] == [(0, 0), (1, 0)]

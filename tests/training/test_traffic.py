@@ -64,7 +64,7 @@ def test_every_sample_is_computed_and_the_rest_is_padding(
     size: int, pipeline: int, expert: int, data: int, micro_batch: int
 ) -> None:
     layout = Layout(pipeline=pipeline, expert=expert)
-    found = batch(stage(size), layout, layout.copy_ranks * data, micro_batch)
+    found = batch(size, layout, layout.copy_ranks * data, micro_batch)
     assert found.ranks == data * expert
     assert found.fewest * found.ranks <= size <= found.most * found.ranks
     assert found.most - found.fewest <= 1
@@ -79,7 +79,7 @@ def test_every_sample_is_computed_and_the_rest_is_padding(
 
 def test_k2_on_96_nodes_has_uneven_shares_and_hardly_any_padding() -> None:
     layout = Layout(pipeline=16, virtual=2, expert=16)
-    found = batch(stage(16_384), layout, 768, 1)
+    found = batch(16_384, layout, 768, 1)
     # 342 micro-batches are no equal rounds over 16 ranks, 22 rounds of 16 are
     assert (found.ranks, found.most, found.fewest, found.micro_batches) == (48, 342, 341, 352)
     assert found.padding == pytest.approx(352 * 48 / 16_384 - 1)
@@ -87,7 +87,7 @@ def test_k2_on_96_nodes_has_uneven_shares_and_hardly_any_padding() -> None:
 
 
 def test_virtual_stages_halve_the_bubble() -> None:
-    once, twice = (batch(stage(256), Layout(pipeline=4, virtual=v), 16, 1) for v in (1, 2))
+    once, twice = (batch(256, Layout(pipeline=4, virtual=v), 16, 1) for v in (1, 2))
     assert once.bubble == 2 * twice.bubble == 3 / 64
 
 

@@ -10,6 +10,9 @@ from model.config import Config
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 
+MAX_ROWS = 256
+"""Replies that a rank samples at once."""
+
 
 class RewardConfig(Config):
     """How a verdict becomes a reward."""

@@ -11,8 +11,7 @@ import torch
 
 from model.generate import Generator, Request
 from model.transformer import Transformer
-
-MAX_ROWS = 256  # responses under way at once
+from training.rl.config import MAX_ROWS
 
 
 @dataclass(frozen=True)

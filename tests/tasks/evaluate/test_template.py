@@ -58,6 +58,12 @@ def test_foreign_call_ids_are_numbered_and_their_results_follow(tokenizer):
     assert "## Return of functions.weather:0\nok" in tokenizer.decode(ours, skip_special_tokens=False)
 
 
+def test_text_parts_render_alike(tokenizer):
+    parts = [{"type": "text", "text": "Paris "}, {"type": "text", "text": "and Oslo?"}]
+    theirs, ours = both(tokenizer, [user(parts), {"role": "assistant", "content": []}])
+    assert theirs == ours == both(tokenizer, [user("Paris and Oslo?"), assistant("")])[1]
+
+
 words = st.text(st.characters(codec="utf-8", exclude_characters="<", exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | words, lambda inner: st.lists(inner, max_size=2), max_leaves=4
@@ -87,12 +93,13 @@ def test_any_dialogue_renders_alike(tokenizer, turns, prompt, declared):
         [user("hi"), tool_result("f", "functions.f:0", "1")],
         [assistant("", [("f", {})]), tool_result("f", "functions.f:0", "1"), tool_result("f", "functions.f:0", "1")],
         [{"role": "developer", "content": "x"}],
+        [user([{"type": "image_url", "image_url": {"url": "x"}}])],
     ],
-    ids=["a result without a call", "a call answered twice", "an unknown role"],
+    ids=["a result without a call", "a call answered twice", "an unknown role", "a part that is no text"],
 )
 def test_what_the_chat_format_refuses_the_template_refuses_too(tokenizer, messages):
     theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=CHAT_TEMPLATE)
-    with pytest.raises(Exception, match=r"answers no open call|is unknown"):
+    with pytest.raises(Exception, match=r"answers no open call|is unknown|'?image_url'? cannot be read"):
         theirs.apply_chat_template(messages, tokenize=False)
-    with pytest.raises(ValueError, match=r"answers no open call|is unknown"):
+    with pytest.raises(ValueError, match=r"answers no open call|is unknown|'image_url' cannot be read"):
         Chat(tokenizer).render(messages)

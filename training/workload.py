@@ -1,0 +1,242 @@
+"""What each training stage of a recipe asks of its ranks: base, SFT, RL and QAT, in the order in which they run.
+
+By configuration alone and without torch: a preset is held against it when it is read, and `training.dry_run` weighs it.
+Lengths are those of the longest rows that may come: a reply is taken to use its whole budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from model.config import ModelConfig, flops_per_token, parameter_count
+from model.footprint import MemoryConfig
+from training.config import MuonClipConfig, PretrainConfig, RunConfig
+from training.layout import Layout, LayoutError
+from training.qat_config import QatConfig
+from training.rl.config import MAX_ROWS, RlConfig
+from training.sft_config import SftConfig
+
+if TYPE_CHECKING:
+    from training.plan import Hardware
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Updates of one shape."""
+
+    name: str
+    sequence_length: int
+    """Tokens of a row."""
+    batch: int
+    """Rows of an update, over all ranks."""
+    micro_batch: int
+    """Rows of one forward and backward."""
+    memory: MemoryConfig
+    tokens: int
+    """Of the whole run, padding included."""
+    batch_field: str
+    """What a user sets the batch by."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Replies that the ranks share, each rank sampling its own from the whole model."""
+
+    rounds: int
+    """How often in the run."""
+    replies: int
+    """Of a round."""
+    prompt: int
+    """Tokens of the longest prompt."""
+    budget: int
+    """Tokens of the longest reply."""
+
+    def rows(self, ranks: int) -> int:
+        """Replies that are under way at once on a rank."""
+        return min(MAX_ROWS, -(-self.replies // ranks))
+
+    def steps(self, ranks: int) -> int:
+        """Tokens that a rank samples one after the other in the whole run."""
+        return self.rounds * -(-self.replies // ranks // MAX_ROWS) * self.budget
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One training stage."""
+
+    name: str
+    """`base`, `sft`, `rl` or `qat`."""
+    section: str
+    """Of the preset."""
+    model: ModelConfig
+    """With the window that it has in this stage."""
+    run: RunConfig
+    optimizer: MuonClipConfig
+    dtype: str
+    """Precision of the products."""
+    weights: str
+    """Precision of the weights on the ranks."""
+    phases: tuple[Phase, ...]
+    sampling: tuple[Sampling, ...] = ()
+    teacher: bool = False
+    """Whether a second model, which is not trained, lies beside the one that is, and runs every row forward."""
+    served: bool = False
+    """Whether replies are sampled from a rounded copy in float32, made for it."""
+
+    @property
+    def layout(self) -> Layout:
+        """How the ranks are arranged."""
+        return self.run.layout
+
+    def require(self, ranks: int) -> None:
+        """Raise `ValueError`, naming the field and what to do, where `ranks` cannot run this stage at all."""
+        try:
+            self.layout.require(self.model)
+            readers = self.layout.data(ranks) * self.layout.expert
+        except LayoutError as error:
+            raise ValueError(f"{self.section}.run.layout: {error}") from None
+        for phase in self.phases:
+            if phase.batch < readers:
+                raise ValueError(
+                    f"{phase.batch_field} is {phase.batch:,} for {readers:,} data-parallel ranks (execution.processes "
+                    f"x execution.nodes / {self.section}.run.layout.pipeline): some would have nothing to train on; "
+                    "raise it, or take fewer ranks or more pipeline ranks"
+                )
+
+    def seconds(self, ranks: int, hardware: Hardware) -> float:
+        """How long it takes: matrix products at the share of the peak that `hardware` achieves, and for every token of
+        a reply all weights read once from its memory."""
+        passes = 4 / 3 if self.teacher else 1.0
+        flops = sum(phase.tokens * flops_per_token(self.model, phase.sequence_length) for phase in self.phases)
+        size = (2 if self.dtype == "bfloat16" else 4) * parameter_count(self.model).total
+        steps = sum(each.steps(ranks) for each in self.sampling)
+        return passes * flops / hardware.achieved_flops / ranks + steps * size / hardware.memory_bandwidth
+
+
+def chain(
+    pretrain: PretrainConfig, sft: SftConfig, rl: RlConfig, qat: QatConfig, dialogue_tokens: int, environments: int
+) -> tuple[Workload, Workload, Workload, Workload]:
+    """The four stages of a recipe whose longest dialogue has `dialogue_tokens`, its problems in so many environments.
+
+    Each begins with the model that the one before it made; the window is the one to which pretraining stretched it.
+    """
+    after = pretrain.model
+    if (factor := pretrain.stages.stages[-1].yarn_factor) > 1:
+        after = after.with_yarn(factor)
+    return (
+        of_pretraining(pretrain),
+        of_sft(sft, after, dialogue_tokens, environments),
+        of_rl(rl, after, dialogue_tokens, environments),
+        of_qat(qat, after, dialogue_tokens, environments),
+    )
+
+
+def of_pretraining(config: PretrainConfig) -> Workload:
+    """Pretraining: a phase for each of its stages."""
+    phases = tuple(
+        Phase(
+            span.stage.name,
+            span.stage.sequence_length,
+            span.stage.batch,
+            config.run.micro_batch,
+            config.run.memory_in(span.stage.name),
+            span.updates * span.stage.tokens_per_update,
+            f"the batch of {span.stage.name!r} in pretrain.stages",
+        )
+        for span in config.stages.spans
+    )
+    return Workload(
+        "base", "pretrain", config.model, config.run, config.optimizer, config.dtype, config.weights, phases
+    )
+
+
+def of_sft(config: SftConfig, model: ModelConfig, dialogue_tokens: int, environments: int) -> Workload:
+    """SFT to its last update, the band never reached."""
+    rounds = -(-config.max_updates // config.evaluate_every)
+    return _tuning(
+        "sft",
+        model,
+        config,
+        (_rows("sft", config.sequence_length, config.rows, config.max_updates, config.run),),
+        (_evaluation(config, environments, rounds, dialogue_tokens, _longest(config.budget, config.budgets)),),
+    )
+
+
+def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environments: int) -> Workload:
+    """RL: a row is a prompt with all its responses (`training.rl.tree`); beside them rows of pretraining tokens."""
+    budget = _longest(config.rewards.budget, config.rewards.budgets)
+    row = min(dialogue_tokens + config.responses * (budget - 1), model.max_position_embeddings)
+    phases = [
+        Phase(
+            "replies",
+            row,
+            config.prompts // config.updates,
+            max(1, config.run.micro_tokens // row),
+            config.run.memory,
+            config.iterations * config.prompts * row,
+            "rl.prompts / rl.updates",
+        )
+    ]
+    if config.ptx_weight and config.ptx_samples:
+        samples = config.iterations * config.updates * config.ptx_samples
+        phases.append(
+            Phase(
+                "pretraining tokens",
+                config.ptx_sequence_length,
+                config.ptx_samples,
+                config.run.micro_batch,
+                config.run.memory,
+                samples * config.ptx_sequence_length,
+                "rl.ptx_samples",
+            )
+        )
+    practice = Sampling(config.iterations, config.prompts * config.responses, dialogue_tokens, budget)
+    curve = (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0
+    measured = _evaluation(config, environments, 2, dialogue_tokens, budget)
+    shown = Sampling(curve, config.evaluate_prompts * environments, dialogue_tokens, budget)
+    return _tuning("rl", model, config, tuple(phases), (practice, measured, shown))
+
+
+def of_qat(config: QatConfig, model: ModelConfig, dialogue_tokens: int, environments: int) -> Workload:
+    """QAT, with the RL model beside it as its teacher; measured are the two and the rounded one."""
+    return _tuning(
+        "qat",
+        model,
+        config,
+        (_rows("qat", config.sequence_length, config.rows, config.updates, config.run),),
+        (_evaluation(config, environments, 3, dialogue_tokens, config.budget),),
+        teacher=True,
+        served=True,
+    )
+
+
+def _tuning(
+    name: str,
+    model: ModelConfig,
+    config: SftConfig | RlConfig | QatConfig,
+    phases: tuple[Phase, ...],
+    sampling: tuple[Sampling, ...],
+    teacher: bool = False,
+    served: bool = False,
+) -> Workload:
+    # weights in float32, whatever the base was trained in (`training.objective`)
+    stage = (config.run, config.optimizer, config.dtype, "float32", phases, sampling, teacher, served)
+    return Workload(name, name, model, *stage)
+
+
+def _rows(section: str, length: int, rows: int, updates: int, run: RunConfig) -> Phase:
+    """Updates on rows into which dialogues are packed."""
+    return Phase("dialogues", length, rows, run.micro_batch, run.memory, updates * rows * length, f"{section}.rows")
+
+
+def _evaluation(
+    config: SftConfig | RlConfig | QatConfig, environments: int, rounds: int, prompt: int, budget: int
+) -> Sampling:
+    """Sampled replies and a greedy one to each held-out problem."""
+    replies = config.evaluate_prompts * environments * (config.evaluate_samples + 1)
+    return Sampling(rounds, replies, prompt, budget)
+
+
+def _longest(budget: int, budgets: dict[str, int]) -> int:
+    return max([budget, *budgets.values()])
