@@ -483,8 +483,8 @@ def main() -> None:
 
 
 def command() -> None:
-    """`main` as a process: one that was interrupted ends there and then. Prefect's threads would hold it for ten seconds
-    and more, in which it does nothing: every server and worker has been ended by the blocks that began them."""
+    """`main` as a process: one that was interrupted ends there and then. Prefect's threads would hold it for some ten
+    seconds, in which it does nothing: every server and worker has been ended by the blocks that began them."""
     try:
         main()
     except SystemExit as end:
