@@ -184,7 +184,7 @@ def test_a_file_that_is_no_yaml_is_refused(tmp_path):
 
 def test_execution_never_enters_a_fingerprint_and_the_configuration_does(tmp_path):
     def first(overrides: list[str]) -> str:
-        return graph(Request(preset=PresetName.test, root=str(tmp_path), overrides=overrides)).sources.fingerprint
+        return graph(Request(preset=PresetName.test, root=str(tmp_path), overrides=overrides))["sources"].fingerprint
 
     assert first([]) == first(["execution.workers=7", "execution.price_per_hour=3"])
 
