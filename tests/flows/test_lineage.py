@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from flows.graph import Graph
 from flows.lineage import LineageError, render, trace_in
 from model.config import Config
 from tasks.artifact import NotReady, Step
@@ -56,7 +56,7 @@ def write(rows: list[dict[str, object]]):
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     root = str(tmp_path_factory.mktemp("data"))
     documents = [
         record(f"{kind}{n:02d}a", f"Document {n} of {kind}: " + f"{n * 37} is a number. " * (5 + n), domain)
@@ -92,10 +92,10 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     )
     shards.build(tokens, corpus.require(), rewrites.require(), learned.require())
     base = Step("base", Pretraining(), root, (tokens, learned))
-    return SimpleNamespace(corpus=corpus, rewrites=rewrites, tokenizer=learned, tokens=tokens, base=base)
+    return Graph([corpus, rewrites, learned, tokens, base])
 
 
-def loaders(plan: SimpleNamespace) -> list[Loader]:
+def loaders(plan: Graph) -> list[Loader]:
     uri = plan["tokens"].require().uri
     return [
         Loader(uri, "train", STAGES.mixes(0), 3, 32),
@@ -121,7 +121,7 @@ def shown(found) -> str:
     return console.export_text()
 
 
-def test_a_documents_updates_are_those_whose_batches_hold_it(plan: SimpleNamespace) -> None:
+def test_a_documents_updates_are_those_whose_batches_hold_it(plan: Graph) -> None:
     reading = readers(loaders(plan))
     for name in [f"aa{n:02d}a" for n in range(20)] + [f"bb{n:02d}a" for n in range(20)] + ["cc05"]:
         found = trace_in(plan, name)
@@ -134,7 +134,7 @@ def test_a_documents_updates_are_those_whose_batches_hold_it(plan: SimpleNamespa
             assert "held out" in shown(found)
 
 
-def test_every_token_of_an_update_leads_to_its_document(plan: SimpleNamespace) -> None:
+def test_every_token_of_an_update_leads_to_its_document(plan: Graph) -> None:
     streams = loaders(plan)
     for number in (1, 13, 25, 30):
         update = STAGES.update(number)
@@ -161,12 +161,12 @@ def test_every_token_of_an_update_leads_to_its_document(plan: SimpleNamespace) -
             assert number in found.readings.updates
 
 
-def test_what_a_rollback_left_out_was_read_by_no_update(plan: SimpleNamespace) -> None:
+def test_what_a_rollback_left_out_was_read_by_no_update(plan: Graph) -> None:
     """A finished run that went back from update 5 to 3: from update 4 on it read eight samples further."""
     base = Step("base", Pretraining(seed=4), plan["base"].root, (plan["tokens"], plan["tokenizer"]))
     window = {"update": 5, "to": 3, "stream": 0, "first_sample": 12, "end_sample": 20, "reason": "loss"}
     base.publish({"rollbacks": [window], "skipped": [{}, {}]})
-    rolled = SimpleNamespace(**vars(plan) | {"base": base})
+    rolled = Graph([*plan.steps, base])
     moved = [(0, {"knowledge": 0.5, "math": 0.5}), (56, {"knowledge": 1.0})]
     loader = Loader(plan["tokens"].require().uri, "train", moved, 4, 32)
     readers: dict[str, set[int]] = {}
@@ -186,7 +186,7 @@ def test_what_a_rollback_left_out_was_read_by_no_update(plan: SimpleNamespace) -
         assert {number for number in found.readings.updates if number <= 20} == readers.get(name, set())
 
 
-def test_a_ranks_positions_are_those_of_its_slice(plan: SimpleNamespace) -> None:
+def test_a_ranks_positions_are_those_of_its_slice(plan: Graph) -> None:
     # 6 samples of 32 on 4 ranks: 1, 2, 1, 2
     for rank, first, size in ((0, 0, 1), (1, 1, 2), (2, 3, 1), (3, 4, 2)):
         for position in (0, size * 32 - 1):
@@ -197,7 +197,7 @@ def test_a_ranks_positions_are_those_of_its_slice(plan: SimpleNamespace) -> None
             trace_in(plan, f"base:13:{rank}/4:{size * 32}")
 
 
-def test_no_other_index_is_opened(plan: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_index_is_opened(plan: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = TokenShards(plan["tokens"].require().uri)
     everything = {shard.index.path: shard.key for shard in shards}
     loaders(plan)  # packed rows are counted, once for all, from the indices
@@ -217,12 +217,12 @@ def test_no_other_index_is_opened(plan: SimpleNamespace, monkeypatch: pytest.Mon
     assert len({key.rpartition("-")[0] for key in everything.values()}) > 8
 
 
-def test_what_training_skipped_was_not_read(plan: SimpleNamespace) -> None:
+def test_what_training_skipped_was_not_read(plan: Graph) -> None:
     """A shard that was bad from sample 40 of the first stream on."""
     key = trace_in(plan, "aa07a").span["shard"]
     base = Step("base", Pretraining(seed=3), str(Path(plan["tokens"].require().uri).parents[2] / "trained"))
     base.publish({"skipped": [{key: 40}, {}, {}]})
-    trained = SimpleNamespace(**{**vars(plan), "base": base})
+    trained = Graph([*plan.steps, base])
     streams = loaders(plan)
     streams[0].skip(key, 40)
     reading = readers(streams)
@@ -235,14 +235,14 @@ def test_what_training_skipped_was_not_read(plan: SimpleNamespace) -> None:
     assert trace_in(trained, "base:15:9").token.shard != key
 
 
-def test_samples_of_the_first_stream_can_be_named(plan: SimpleNamespace) -> None:
+def test_samples_of_the_first_stream_can_be_named(plan: Graph) -> None:
     by_update = trace_in(plan, "base:13:0")
     by_sample = trace_in(plan, f"sample:{STAGES.update(13).first_sample}:0")
     assert by_sample.document == by_update.document
     assert by_sample.token.offset == by_update.token.offset
 
 
-def test_a_rewrite_leads_over_its_segments_to_its_source(plan: SimpleNamespace) -> None:
+def test_a_rewrite_leads_over_its_segments_to_its_source(plan: Graph) -> None:
     found = trace_in(plan, "cc05")
     assert found.rewrite["style"] == "plain"
     assert [(row["attempt"], row["accepted"]) for row in found.segments] == [(0, False), (1, True)]
@@ -264,7 +264,7 @@ def test_a_rewrite_leads_over_its_segments_to_its_source(plan: SimpleNamespace) 
     assert "rewritten as cc05 (plain)" in shown(trace_in(plan, "aa05a"))
 
 
-def test_a_dropped_document_says_why(plan: SimpleNamespace) -> None:
+def test_a_dropped_document_says_why(plan: Graph) -> None:
     found = trace_in(plan, "dd01")
     assert found.rejected["reason"] == "too short"
     assert "dropped by curation at quality: too short (12)" in shown(found)
@@ -287,7 +287,7 @@ def test_a_dropped_document_says_why(plan: SimpleNamespace) -> None:
         ("sample:0:32", "positions 0 to 31"),
     ],
 )
-def test_what_names_nothing_is_said(plan: SimpleNamespace, identifier: str, said: str) -> None:
+def test_what_names_nothing_is_said(plan: Graph, identifier: str, said: str) -> None:
     with pytest.raises(LineageError, match=said):
         trace_in(plan, identifier)
 
@@ -296,9 +296,7 @@ def test_before_the_stages_have_run(tmp_path: Path) -> None:
     corpus = Step("corpus", Named(name="corpus"), str(tmp_path))
     rewrites = Step("rewrites", Named(name="rewrites"), str(tmp_path), (corpus,))
     tokens = Step("tokens", TokensConfig(), str(tmp_path), (corpus, rewrites))
-    plan = SimpleNamespace(
-        corpus=corpus, rewrites=rewrites, tokens=tokens, base=Step("base", Pretraining(), str(tmp_path))
-    )
+    plan = Graph([corpus, rewrites, tokens, Step("base", Pretraining(), str(tmp_path))])
     with pytest.raises(NotReady, match="corpus"):
         trace_in(plan, "aa")
     with pytest.raises(NotReady, match="tokens"):
@@ -308,10 +306,10 @@ def test_before_the_stages_have_run(tmp_path: Path) -> None:
     assert "nothing has read it" in shown(trace_in(plan, "aa"))
 
 
-def test_tokens_of_another_tokenizer_are_not_read_as_text(plan: SimpleNamespace, tmp_path: Path) -> None:
+def test_tokens_of_another_tokenizer_are_not_read_as_text(plan: Graph, tmp_path: Path) -> None:
     corpus = plan["corpus"]
     other = Step("tokenizer", TokenizerConfig(vocabulary=380), str(tmp_path), (corpus,))
     tokenizer.build(other, corpus.require())
-    changed = SimpleNamespace(**{**vars(plan), "tokenizer": other})
+    changed = Graph([*plan.steps, other])
     with pytest.raises(LineageError, match=r"was made with another tokenizer\.json"):
         trace_in(changed, "base:1:0")
