@@ -16,8 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model import native
-from model.decode import Decoder, LatentCache
+from model.decode import Decoder, LatentCache, decoder
+from model.kernels.table import operation
 from model.transformer import Transformer
 
 COLDEST = 1e-6  # the least temperature but 0: logits over much less overflow
@@ -129,7 +129,7 @@ class Generator:
         source = enumerate(requests)
         rows: list[_Row] = []
         cache = LatentCache(self.model, self.max_rows)
-        decoder = Decoder(self.model, self.max_rows)
+        under_way = decoder(self.model)
         exhausted = False
         while True:
             fresh: list[_Row] = []
@@ -142,10 +142,10 @@ class Generator:
             if not rows and not fresh:
                 return
             # the rows under way first: a new row's first token comes from its prompt
-            streams = [decoder.step(self._newest(rows), cache)] if rows else []
-            streams += [self._prefill(group, cache, decoder) for group in _groups(fresh)]
+            streams = [under_way.step(self._newest(rows), cache)] if rows else []
+            streams += [self._prefill(group, cache, under_way) for group in _groups(fresh)]
             rows += fresh
-            _sample(rows, decoder.logits(torch.cat(streams)))
+            _sample(rows, under_way.logits(torch.cat(streams)))
             if on_token is not None:
                 for row in rows:
                     on_token(row.index, row.tokens[-1])
@@ -181,7 +181,7 @@ class Generator:
         uniforms = torch.rand(request.max_new_tokens, generator=stream, dtype=torch.float64)
         return _Row(index, request, uniforms.tolist())
 
-    def _prefill(self, rows: list[_Row], cache: LatentCache, decoder: Decoder) -> Tensor:
+    def _prefill(self, rows: list[_Row], cache: LatentCache, under_way: Decoder) -> Tensor:
         """Runs the prompts of new rows; the residual stream of their last tokens (N, D).
 
         A prompt that several rows share (the responses of RL) runs once.
@@ -194,7 +194,7 @@ class Generator:
         for place, prompt in enumerate(prompts):
             tokens_PS[place, : len(prompt)] = torch.tensor(prompt)
         new = cache.add([len(row.request.prompt) for row in rows])
-        return decoder.prompts(tokens_PS.to(device), own_N, cache, new)
+        return under_way.prompts(tokens_PS.to(device), own_N, cache, new)
 
     def _newest(self, rows: list[_Row]) -> Tensor:
         return torch.tensor([row.tokens[-1] for row in rows], device=self.model.embed_tokens.weight.device)
@@ -203,17 +203,23 @@ class Generator:
 def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
     """Appends one token to every row."""
     heats = [row.request.temperature for row in rows]
-    kernels = native.kernels() if logits_NV.device.type == "cpu" and not any(heats) else None
-    if kernels is not None:
-        drawn_N, log_p_N = kernels.largest(logits_NV)
+    if any(heats):
+        drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
+    else:
+        drawn_N, log_p_N = likeliest(logits_NV)
         _refuse_broken(rows, log_p_N)
         tempered_N = torch.zeros_like(log_p_N)
-    else:
-        drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
     for row, token, log_p, tempered in zip(rows, drawn_N.tolist(), log_p_N.tolist(), tempered_N.tolist(), strict=True):
         row.tokens.append(token)
         row.log_probs.append(log_p)
         row.tempered.append(tempered)
+
+
+@operation
+def likeliest(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's largest logit's place, the first of equals, and log softmax there."""
+    place_N1 = logits_NV.argmax(-1, keepdim=True)
+    return place_N1[:, 0], logits_NV.log_softmax(-1).gather(1, place_N1)[:, 0]
 
 
 def _refuse_broken(rows: list[_Row], log_p_N: Tensor) -> None:
@@ -224,19 +230,16 @@ def _refuse_broken(rows: list[_Row], log_p_N: Tensor) -> None:
 
 
 def _drawn(rows: list[_Row], heats: list[float], logits_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A token of every row, its log-probability, and that of the tempered distribution."""
+    """A token of every row, some of them sampled, its log-probability, and that of the tempered distribution."""
     log_p_NV = logits_NV.log_softmax(-1)
     _refuse_broken(rows, log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
     heat_N1 = torch.tensor(heats, device=logits_NV.device)[:, None]
     tempered_NV = log_p_NV
     if any(heat not in (0, 1) for heat in heats):
         tempered_NV = (logits_NV / heat_N1.where(heat_N1 > 0, 1.0)).log_softmax(-1)
-    if not any(heats):
-        drawn_N1 = logits_NV.argmax(-1, keepdim=True)
-    else:
-        drawn_N1 = _draw(rows, tempered_NV)
-        if 0 in heats:
-            drawn_N1 = drawn_N1.where(heat_N1 > 0, logits_NV.argmax(-1, keepdim=True))
+    drawn_N1 = _draw(rows, tempered_NV)
+    if 0 in heats:
+        drawn_N1 = drawn_N1.where(heat_N1 > 0, logits_NV.argmax(-1, keepdim=True))
     tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
     return drawn_N1[:, 0], log_p_NV.gather(1, drawn_N1)[:, 0], tempered_N1[:, 0]
 

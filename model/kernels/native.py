@@ -1,7 +1,7 @@
 """The kernels of `decode_kernels.c`, built by the machine's own C compiler: once, in a second, into the user's cache.
 
-Letters as in `decode.py`. They need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and later). A call runs in one
-thread; torch's number of threads share the rows, which changes no bit of a row.
+Letters as in `model/decode.py`. They need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and later). A call
+runs in one thread; torch's number of threads share the rows, which changes no bit of a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from model.threads import share
+from model.kernels.threads import share
 
 SOURCE = Path(__file__).with_name("decode_kernels.c")
 HEADS, ROWS, LANES = 4, 8, 16  # of the blocks in decode_kernels.c
@@ -169,6 +169,13 @@ class Kernels:
         rows, heads, rotated = x_NHR.shape
         by_row, by_head, _ = x_NHR.stride()
         self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
+
+
+def likeliest(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """`model.generate.likeliest`."""
+    found = kernels()
+    assert found is not None  # the table asked
+    return found.largest(logits_NV)
 
 
 def packed(weight_EOI: Tensor) -> Tensor:

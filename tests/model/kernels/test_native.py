@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import native
 from model.generate import Generator, requests_for
+from model.kernels import native
 from model.sizes import model_preset
 from model.transformer import Transformer
 
