@@ -47,7 +47,7 @@ HOUSE = Path(__file__).resolve().parents[1]
 KINDS: dict[str, type[Objective]] = {"base": NextToken, "sft": Tuning, "rl": Reinforcement, "qat": Quantising}
 ENVIRONMENT = {**CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HOUSE)}
 TRAINING = ("rms_norm", "causal_attention", "silu_times", "router_scores", "grouped_linear", "cross_entropy", "all")
-GENERATING = ("decoder", "likeliest", "all")
+GENERATING = ("decoder", "all")
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from model.decode import Decoder, LatentCache, decoder
-from model.kernels.table import operation
 from model.transformer import Transformer
 
 COLDEST = 1e-6  # the least temperature but 0: logits over much less overflow
@@ -203,23 +202,11 @@ class Generator:
 def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
     """Appends one token to every row."""
     heats = [row.request.temperature for row in rows]
-    if any(heats):
-        drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
-    else:
-        drawn_N, log_p_N = likeliest(logits_NV)
-        _refuse_broken(rows, log_p_N)
-        tempered_N = torch.zeros_like(log_p_N)
+    drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
     for row, token, log_p, tempered in zip(rows, drawn_N.tolist(), log_p_N.tolist(), tempered_N.tolist(), strict=True):
         row.tokens.append(token)
         row.log_probs.append(log_p)
         row.tempered.append(tempered)
-
-
-@operation
-def likeliest(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's largest logit's place, the first of equals, and log softmax there."""
-    place_N1 = logits_NV.argmax(-1, keepdim=True)
-    return place_N1[:, 0], logits_NV.log_softmax(-1).gather(1, place_N1)[:, 0]
 
 
 def _refuse_broken(rows: list[_Row], log_p_N: Tensor) -> None:
@@ -230,16 +217,19 @@ def _refuse_broken(rows: list[_Row], log_p_N: Tensor) -> None:
 
 
 def _drawn(rows: list[_Row], heats: list[float], logits_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A token of every row, some of them sampled, its log-probability, and that of the tempered distribution."""
+    """A token of every row, its log-probability, and that of the tempered distribution."""
     log_p_NV = logits_NV.log_softmax(-1)
     _refuse_broken(rows, log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
     heat_N1 = torch.tensor(heats, device=logits_NV.device)[:, None]
     tempered_NV = log_p_NV
     if any(heat not in (0, 1) for heat in heats):
         tempered_NV = (logits_NV / heat_N1.where(heat_N1 > 0, 1.0)).log_softmax(-1)
-    drawn_N1 = _draw(rows, tempered_NV)
-    if 0 in heats:
-        drawn_N1 = drawn_N1.where(heat_N1 > 0, logits_NV.argmax(-1, keepdim=True))
+    if not any(heats):
+        drawn_N1 = logits_NV.argmax(-1, keepdim=True)
+    else:
+        drawn_N1 = _draw(rows, tempered_NV)
+        if 0 in heats:
+            drawn_N1 = drawn_N1.where(heat_N1 > 0, logits_NV.argmax(-1, keepdim=True))
     tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
     return drawn_N1[:, 0], log_p_NV.gather(1, drawn_N1)[:, 0], tempered_N1[:, 0]
 

@@ -54,11 +54,9 @@ class Kernels:
         self._norm, self._turn = library.norm, library.turn
         self._norm.argtypes = [number] * 3 + [ctypes.c_int] + [pointer] * 2 + [ctypes.c_float, pointer]
         self._turn.argtypes = [number] * 5 + [pointer] * 2
-        self._route, self._largest = library.route, library.largest
+        self._route = library.route
         self._route.argtypes = [number] * 5 + [ctypes.c_float] + [pointer] * 6
-        self._largest.argtypes = [number] * 2 + [pointer] * 3
-        self._route.restype = self._largest.restype = None
-        self._norm.restype = self._turn.restype = None
+        self._route.restype = self._norm.restype = self._turn.restype = None
 
     def attend(self, q_NHK: Tensor, keys_NTK: Tensor, seen_N: Tensor, rank: int) -> Tensor:
         """softmax(q k^T) k[:, :rank] of each row over its first `seen_N` places (int64, at least one); (N, H, rank).
@@ -147,14 +145,6 @@ class Kernels:
         self._route(*sizes, scaling, *(tensor.data_ptr() for tensor in tensors))
         return chosen_NK, weights_NK
 
-    def largest(self, x_NV: Tensor) -> tuple[Tensor, Tensor]:
-        """The first place of each row's largest number (N,), and log softmax there: not finite where a number is NaN or
-        +inf. x float32, in one piece."""
-        rows, size = x_NV.shape
-        place_N, sum_N = torch.empty(rows, dtype=torch.int64), torch.empty(rows)
-        self._largest(rows, size, x_NV.data_ptr(), place_N.data_ptr(), sum_N.data_ptr())
-        return place_N, -sum_N.log()
-
     def norm(self, x_ND: Tensor, weight_D: Tensor, eps: float) -> Tensor:
         """x / rms(x) * weight in bfloat16, (N, D), of bfloat16 or float32 with columns side by side; weight float32."""
         rows, size = x_ND.shape
@@ -169,13 +159,6 @@ class Kernels:
         rows, heads, rotated = x_NHR.shape
         by_row, by_head, _ = x_NHR.stride()
         self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
-
-
-def likeliest(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """`model.generate.likeliest`."""
-    found = kernels()
-    assert found is not None  # the table asked
-    return found.largest(logits_NV)
 
 
 def packed(weight_EOI: Tensor) -> Tensor:

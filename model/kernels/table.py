@@ -70,17 +70,13 @@ def aligned(x_NI: Tensor, w_EOI: Tensor, counts_E: Tensor) -> bool:
     return w_EOI.dtype == BFLOAT16 and not any(width % 8 for width in w_EOI.shape[1:])
 
 
-def with_avx512_bf16(*_: Any) -> bool:
-    """The machine has these instructions, and a C compiler."""
-    return native.kernels() is not None
-
-
 def fits_native(model: Any) -> bool:
-    """It computes in bfloat16 on such a machine, its sizes fill the kernels' blocks, and its queries have a latent."""
+    """It computes in bfloat16 where there are AVX512-BF16 and a C compiler, its sizes fill the kernels' blocks, and its
+    queries have a latent."""
     weight, config = model.embed_tokens.weight, model.config
     fits = config.num_attention_heads % native.HEADS == 0 and config.q_lora_rank is not None
     fits &= not any(size % native.LANES for size in (config.hidden_size, config.moe_intermediate_size))
-    return fits and weight.device.type == "cpu" and compute_dtype(weight) == BFLOAT16 and with_avx512_bf16()
+    return fits and weight.device.type == "cpu" and compute_dtype(weight) == BFLOAT16 and native.kernels() is not None
 
 
 FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
@@ -104,7 +100,6 @@ TABLE = (
     Form("round_to_fp8", COMPILED, "cuda"),
     Form("expand_fp8", COMPILED, "cuda"),
     Form("decoder", "decoder:decoder", when=fits_native),
-    Form("likeliest", "native:likeliest", "cpu", (FLOAT32,), with_avx512_bf16),
 )
 
 

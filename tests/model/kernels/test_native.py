@@ -152,20 +152,6 @@ def test_rows_are_routed_as_by_the_router(rows, experts, hidden, shared, seed, d
 
 
 @needed
-@settings(max_examples=40, deadline=None)
-@given(rows=st.integers(1, 5), size=st.integers(1, 70), seed=st.integers(0, 1000), data=st.data())
-def test_the_largest_is_the_first_of_equals_and_a_broken_row_shows(rows, size, seed, data):
-    x_NV = drawn(seed, rows, size).float().mul(4).round()
-    place_N, log_p_N = kernels().largest(x_NV)
-    assert [row.index(max(row)) for row in x_NV.tolist()] == place_N.tolist()
-    torch.testing.assert_close(log_p_N, x_NV.log_softmax(-1).amax(-1), atol=1e-5, rtol=1e-5)
-    row, column = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, size - 1))
-    x_NV[row, column] = data.draw(st.sampled_from([math.nan, -math.nan, math.inf]))
-    broken = ~kernels().largest(x_NV)[1].isfinite()
-    assert broken.tolist() == [place == row for place in range(rows)]
-
-
-@needed
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [1, 15, 16, 40, 224])
 def test_norm_and_rotation_of_columns_of_a_wider_tensor(dtype, size):
