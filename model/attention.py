@@ -6,18 +6,16 @@ v_head_dim, C = kv_lora_rank.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model import kernels
 from model.config import ModelConfig
+from model.kernels.table import operation
 from model.memory import PLAIN, Keep
 from model.precision import compute_dtype
 from model.rope import Rotation, rotate, softmax_scale
-from model.softmax_attention import Mask, causal_attention
 
 LATENT_EPS = 1e-6  # transformers' q_a and kv_a norms take this whatever rms_norm_eps says
 
@@ -32,8 +30,16 @@ class Linear(nn.Linear):
         """Nothing: one seeded pass fills every weight."""
 
 
+@operation
+def rms_norm(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """x / rms(x) * weight over the last dimension (arXiv 1910.07467), computed in float32 at least; in `dtype`."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide * inverse * weight).to(dtype)
+
+
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight (arXiv 1910.07467), in float32; leaves in the dtype that the layers after it compute in."""
+    """`rms_norm` by a learned weight."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -41,40 +47,68 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Normalises the last dimension; leaves in `dtype`, by default autocast's within autocast, else the input's."""
-        dtype = dtype or compute_dtype(x)
-        if not x.is_cuda:
-            return _RMSNorm.apply(x, self.weight, self.eps, dtype)
-        with torch.autocast("cuda", enabled=False):
-            x = x.to(torch.promote_types(x.dtype, dtype))
-            return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps).to(dtype)
+        """Leaves in `dtype`, by default that in which the layers after it compute."""
+        return rms_norm(x, self.weight, self.eps, dtype or compute_dtype(x))
 
 
-class _RMSNorm(torch.autograd.Function):
-    """RMSNorm in few passes over memory: torch has no fused one for CPUs (docs/model.md)."""
+class Mask(NamedTuple):
+    """Which keys a query sees, as the form of `causal_attention` that runs here wants it.
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-        if kernels.takes_rows(x, dtype):
-            y, inverse = kernels.rms_norm(x, weight, eps)
-            ctx.save_for_backward(x, weight, inverse)
-            return y
-        x32 = x.float()
-        inverse = torch.linalg.vector_norm(x32, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-        ctx.save_for_backward(x, weight, inverse)
-        return (x32 * inverse).mul_(weight).to(dtype)
+    Attributes:
+        real_BS: False at padding, whose queries no maximum sees.
+        bias_BSS: 0 where a query sees a key, -inf elsewhere (causality included).
+        blocks: on a GPU instead, the blocks of keys that each block of queries visits.
+    """
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        x, weight, inverse = ctx.saved_tensors
-        if kernels.takes_rows(x, grads[0].dtype):
-            dx, dweight = kernels.rms_norm_backward(grads[0], x, weight, inverse)
-            return dx, dweight.to(weight.dtype), None, None
-        w32, normed = weight.float(), x.float() * inverse
-        by_weight = grads[0].float() * normed
-        shared = (by_weight @ w32)[..., None].div_(x.shape[-1])
-        dx = (grads[0].float() * w32).sub_(normed.mul_(shared)).mul_(inverse)
-        return dx.to(x.dtype), by_weight.flatten(0, -2).sum(0).to(weight.dtype), None, None
+    real_BS: Tensor
+    bias_BSS: Tensor | None = None
+    blocks: Any = None
+
+
+@operation
+def document_mask(segments_BS: Tensor, dtype: torch.dtype = torch.float32, shared_prompt: bool = False) -> Mask:
+    """The mask of packed documents: causal, and only within one segment; ids below 0 mark padding.
+
+    Args:
+        segments_BS: an id per position.
+        dtype: of the bias.
+        shared_prompt: segment 0 is a prompt that all later segments, its answers, see as well.
+    """
+    query_BS1, key_B1S = segments_BS[:, :, None], segments_BS[:, None, :]
+    seen_BSS = query_BS1 == key_B1S
+    if shared_prompt:
+        seen_BSS |= (key_B1S == 0) & (query_BS1 > 0)
+    seen_BSS &= torch.ones_like(seen_BSS[0]).tril()
+    bias_BSS = torch.zeros(seen_BSS.shape, dtype=dtype, device=segments_BS.device).masked_fill_(~seen_BSS, -torch.inf)
+    return Mask(segments_BS >= 0, bias_BSS)
+
+
+@operation
+def causal_attention(
+    q_BHSQ: Tensor, k_BHSQ: Tensor, v_BHSV: Tensor, scale: float, mask: Mask | None = None, max_logits: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """softmax(scale * q k^T) v over the keys that each query sees.
+
+    Returns:
+        The output (B, H, S, V), and when asked each head's largest logit as softmax sees it, float32 (H,): after the
+        scale, over visible keys of queries that are not padding; -inf where there is no such query. On a CPU NaN stays
+        NaN.
+    """
+    with torch.autocast(q_BHSQ.device.type, enabled=False):
+        z_BHSS = q_BHSQ * scale @ k_BHSQ.mT
+        if mask is None:
+            z_BHSS = z_BHSS + torch.full_like(z_BHSS[0, 0], -torch.inf).triu(1)
+        else:
+            assert mask.bias_BSS is not None  # as `document_mask` made it
+            z_BHSS = z_BHSS + mask.bias_BSS[:, None]
+        wide = torch.promote_types(z_BHSS.dtype, torch.float32)
+        y_BHSV = z_BHSS.softmax(-1, dtype=wide).to(v_BHSV.dtype) @ v_BHSV
+    if not max_logits:
+        return y_BHSV, None
+    counted_BHSS = z_BHSS.detach()
+    if mask is not None:
+        counted_BHSS = counted_BHSS.masked_fill(~mask.real_BS[:, None, :, None], -torch.inf)
+    return y_BHSV, counted_BHSS.amax((0, 2, 3)).float()
 
 
 class MultiHeadLatentAttention(nn.Module):

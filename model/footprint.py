@@ -95,8 +95,7 @@ def activation_bytes(
 ) -> Footprint:
     """What `rows` sequences leave between forward and backward, loss and balance loss included, no document mask.
 
-    Exact for the CPU's kernels (tests/model/test_footprint.py counts every storage), but for 64 rows of slack behind
-    each grouped product in float32.
+    Exact for the CPU's forms (tests/model/test_footprint.py counts every storage); plain forms keep more.
 
     Args:
         config: the network.
@@ -147,8 +146,8 @@ def activation_bytes(
             kept.add("router", 4 * numbers * tokens)
         for number in (8, 8, 8, 4, size):  # choice, order, rank; weights, and those sorted by expert
             kept.add("router", number * pairs)
-        # loads and lengths of the balance loss; group ends
-        for fixed in (4 * c.n_routed_experts * rows, 4 * rows, 4 * c.n_routed_experts):
+        # loads and lengths of the balance loss; loads of the experts, by which their layers are grouped
+        for fixed in (4 * c.n_routed_experts * rows, 4 * rows, 8 * c.n_routed_experts * (size == 2)):
             kept.add("router", fixed)
         if "dispatch" not in memory.recompute:
             kept.add("experts", *_stored(memory, "expert_inputs", width, pairs, size))

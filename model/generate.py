@@ -16,8 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model import native
-from model.decode import Decoder, LatentCache
+from model.decode import Decoder, LatentCache, decoder
 from model.transformer import Transformer
 
 COLDEST = 1e-6  # the least temperature but 0: logits over much less overflow
@@ -129,7 +128,7 @@ class Generator:
         source = enumerate(requests)
         rows: list[_Row] = []
         cache = LatentCache(self.model, self.max_rows)
-        decoder = Decoder(self.model, self.max_rows)
+        under_way = decoder(self.model)
         exhausted = False
         while True:
             fresh: list[_Row] = []
@@ -142,10 +141,10 @@ class Generator:
             if not rows and not fresh:
                 return
             # the rows under way first: a new row's first token comes from its prompt
-            streams = [decoder.step(self._newest(rows), cache)] if rows else []
-            streams += [self._prefill(group, cache, decoder) for group in _groups(fresh)]
+            streams = [under_way.step(self._newest(rows), cache)] if rows else []
+            streams += [self._prefill(group, cache, under_way) for group in _groups(fresh)]
             rows += fresh
-            _sample(rows, decoder.logits(torch.cat(streams)))
+            _sample(rows, under_way.logits(torch.cat(streams)))
             if on_token is not None:
                 for row in rows:
                     on_token(row.index, row.tokens[-1])
@@ -181,7 +180,7 @@ class Generator:
         uniforms = torch.rand(request.max_new_tokens, generator=stream, dtype=torch.float64)
         return _Row(index, request, uniforms.tolist())
 
-    def _prefill(self, rows: list[_Row], cache: LatentCache, decoder: Decoder) -> Tensor:
+    def _prefill(self, rows: list[_Row], cache: LatentCache, under_way: Decoder) -> Tensor:
         """Runs the prompts of new rows; the residual stream of their last tokens (N, D).
 
         A prompt that several rows share (the responses of RL) runs once.
@@ -194,7 +193,7 @@ class Generator:
         for place, prompt in enumerate(prompts):
             tokens_PS[place, : len(prompt)] = torch.tensor(prompt)
         new = cache.add([len(row.request.prompt) for row in rows])
-        return decoder.prompts(tokens_PS.to(device), own_N, cache, new)
+        return under_way.prompts(tokens_PS.to(device), own_N, cache, new)
 
     def _newest(self, rows: list[_Row]) -> Tensor:
         return torch.tensor([row.tokens[-1] for row in rows], device=self.model.embed_tokens.weight.device)
@@ -203,13 +202,7 @@ class Generator:
 def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
     """Appends one token to every row."""
     heats = [row.request.temperature for row in rows]
-    kernels = native.kernels() if logits_NV.device.type == "cpu" and not any(heats) else None
-    if kernels is not None:
-        drawn_N, log_p_N = kernels.largest(logits_NV)
-        _refuse_broken(rows, log_p_N)
-        tempered_N = torch.zeros_like(log_p_N)
-    else:
-        drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
+    drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
     for row, token, log_p, tempered in zip(rows, drawn_N.tolist(), log_p_N.tolist(), tempered_N.tolist(), strict=True):
         row.tokens.append(token)
         row.log_probs.append(log_p)

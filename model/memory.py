@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from model.footprint import OFFLOAD_BYTES, TILE, MemoryConfig, Recomputed, StoredInFp8
-from model.fused import fused
+from model.kernels.table import operation
 
 FP8 = torch.float8_e4m3fn
 FP8_LARGEST = torch.finfo(FP8).max  # 448
@@ -49,16 +49,16 @@ class Fp8(NamedTuple):
 
 def to_fp8(x: Tensor) -> Fp8:
     """Rounds the last dimension in tiles of 128 numbers, the last one shorter. What is not finite stays so."""
-    return Fp8(*_rounded(x), x.dtype)
+    return Fp8(*round_to_fp8(x), x.dtype)
 
 
 def from_fp8(stored: Fp8) -> Tensor:
     """The tensor again, contiguous; off by at most 1/16 of a number, or 2^-18 of its tile's largest if that is more."""
-    return _expanded(*stored)
+    return expand_fp8(*stored)
 
 
-@fused
-def _rounded(x: Tensor) -> tuple[Tensor, Tensor]:
+@operation
+def round_to_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     width = x.shape[-1]
     tiled = F.pad(x.float(), (0, -width % TILE)).unflatten(-1, (-1, TILE))
     amax = tiled.abs().amax(-1, keepdim=True)
@@ -66,8 +66,8 @@ def _rounded(x: Tensor) -> tuple[Tensor, Tensor]:
     return (tiled / scales).to(FP8).flatten(-2)[..., :width].contiguous(), scales[..., 0]
 
 
-@fused
-def _expanded(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+@operation
+def expand_fp8(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     width = values.shape[-1]
     tiled = F.pad(values.float(), (0, -width % TILE)).unflatten(-1, (-1, TILE))
     return (tiled * scales[..., None]).flatten(-2)[..., :width].to(dtype).contiguous()

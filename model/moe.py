@@ -7,20 +7,17 @@ by expert, B sequences, S their length.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model import kernels
 from model.attention import Linear
 from model.config import ModelConfig
-from model.fused import fused
+from model.kernels.table import operation
 from model.memory import PLAIN, Keep
 from model.precision import compute_dtype
-
-FEW_ROWS = 16  # rows of an expert up to which a CPU multiplies all experts in one batch
 
 
 class Routing(NamedTuple):
@@ -37,21 +34,11 @@ class Routing(NamedTuple):
     scores_TE: Tensor
 
 
-class _Scores(torch.autograd.Function):
-    """sigmoid(x @ w^T) in float32, which keeps x in its own dtype: the copy in float32 is made again."""
-
-    @staticmethod
-    def forward(ctx: Any, x_TD: Tensor, w_ED: Tensor) -> Tensor:
-        with torch.autocast(x_TD.device.type, enabled=False):
-            scores_TE = F.linear(x_TD.float(), w_ED.float()).sigmoid_()
-        ctx.save_for_backward(x_TD, w_ED, scores_TE)
-        return scores_TE
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        x_TD, w_ED, scores_TE = ctx.saved_tensors
-        d_TE = grads[0] * scores_TE * (1 - scores_TE)
-        return (d_TE @ w_ED.float()).to(x_TD.dtype), (d_TE.mT @ x_TD.float()).to(w_ED.dtype)
+@operation
+def router_scores(x_TD: Tensor, w_ED: Tensor) -> Tensor:
+    """sigmoid(x @ w^T), in float32 whatever the autocast."""
+    with torch.autocast(x_TD.device.type, enabled=False):
+        return F.linear(x_TD.float(), w_ED.float()).sigmoid()
 
 
 class Router(nn.Module):
@@ -74,8 +61,8 @@ class Router(nn.Module):
         return self
 
     def forward(self, x_TD: Tensor) -> Routing:
-        """Chooses each token's experts, in float32 whatever the autocast."""
-        scores_TE = _Scores.apply(x_TD, self.weight)
+        """Chooses each token's experts."""
+        scores_TE = router_scores(x_TD, self.weight)
         experts_TK = (scores_TE.detach() + self.e_score_correction_bias).topk(self.top_k, dim=-1).indices
         weights_TK = scores_TE.gather(1, experts_TK)
         weights_TK = weights_TK / (weights_TK.sum(-1, keepdim=True) + 1e-20) * self.scaling
@@ -107,183 +94,23 @@ def sequence_balance_loss(scores_TE: Tensor, top_k: int, sequences: int, real_BS
     return (f_BE * p_BE).sum(-1).mean()
 
 
-def _aligned(*tensors: Tensor) -> bool:
-    """Whether grouped_mm takes them: bfloat16 matrices whose rows, or columns, lie multiples of 16 bytes apart."""
-    return all(t.dtype == torch.bfloat16 and max(t.stride()[-2:]) % 8 == 0 for t in tensors)
+@operation
+def grouped_linear(x_NI: Tensor, w_EOI: Tensor, counts_E: Tensor) -> Tensor:
+    """Each expert's linear layer over its own rows, which lie one behind the other; (N, O)."""
+    rows = x_NI.split(counts_E.tolist())
+    return torch.cat([F.linear(x, w) for x, w in zip(rows, w_EOI.unbind(), strict=True)])
 
 
-def _bucket(rows: int) -> int:
-    """`rows` rounded up to a power of two, above 16 to a multiple of 16."""
-    return 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
-
-
-def _places(ends_E: Tensor, begins_E: Tensor) -> Tensor:
-    """Where the rows of groups that lie one after the other go, when each group begins at its `begins_E`."""
-    starts_E = F.pad(ends_E[:-1], (1, 0))
-    rows_N = torch.arange(int(ends_E[-1]), device=ends_E.device)
-    return rows_N + (begins_E - starts_E).repeat_interleave(ends_E - starts_E)
-
-
-def _padded_matmul(a_NI: Tensor, b_EIO: Tensor, ends_E: Tensor, most: int) -> Tensor:
-    """Groups of at most `most` rows in one batched product, each filled up with zeros."""
-    place_N = _places(ends_E, torch.arange(len(b_EIO), device=ends_E.device) * most)
-    filled = a_NI.new_zeros(len(b_EIO) * most, a_NI.shape[1]).index_copy_(0, place_N, a_NI)
-    return torch.bmm(filled.unflatten(0, (-1, most)), b_EIO).flatten(0, 1).index_select(0, place_N)
-
-
-def grouped_matmul(a: Tensor, b: Tensor, ends_E: Tensor) -> Tensor:
-    """Products of groups of rows: (N, I) @ (E, I, O) by group gives (N, O); (O, N) @ (N, I) by group gives (E, O, I).
-
-    `ends_E` holds the end row of each group, int32. A GPU takes one grouped kernel; a CPU multiplies group by group.
-    In bfloat16 it rounds the number of rows up, because oneDNN prepares a kernel for every new shape, which costs seven
-    times the product itself, and expert loads are new in every step; groups of few rows, as decoding has them, go in
-    one batch, where the calls would cost more than the products.
-    """
-    if a.is_cuda and _aligned(a, b):
-        return F.grouped_mm(a, b, offs=ends_E)
-    if not a.numel():
-        return a.new_zeros(*([] if b.dim() == 3 else [len(ends_E)]), len(a), b.shape[-1])
-    ends = ends_E.tolist()
-    groups = list(zip([0, *ends[:-1]], ends, strict=True))
-    size = (lambda rows: rows) if a.dtype == torch.float32 else _bucket
-    if b.dim() == 3:
-        most = max(end - start for start, end in groups)
-        if a.dtype == torch.bfloat16 and 0 < most <= FEW_ROWS:
-            return _padded_matmul(a, b, ends_E, FEW_ROWS if most > FEW_ROWS // 2 else FEW_ROWS // 2)
-        out = a.new_empty(len(a) + 64, b.shape[-1])
-        for (start, end), weight in zip(groups, b.unbind(), strict=True):
-            if start < end:
-                stop = start + size(end - start)
-                rows = a[start:stop] if stop <= len(a) else F.pad(a[start:end], (0, 0, 0, stop - end))
-                torch.mm(rows, weight, out=out[start:stop])  # beyond `end` the next group writes over it
-        return out[: len(a)]
-    sums = a.new_empty(len(groups), len(a), b.shape[-1])
-    left, begins = a.mT, [start for start, _ in groups]
-    if a.dtype != torch.float32:  # each group of rows at a place of its own, zeros between what it has and its size
-        size_E = torch.tensor([size(end - start) for start, end in groups])
-        begins = (size_E.cumsum(0) - size_E).tolist()
-        place_N = _places(ends_E, torch.tensor(begins, device=a.device))
-        source = torch.zeros(int(size_E.sum()), dtype=torch.int64, device=a.device)
-        source[place_N] = torch.arange(len(place_N), device=a.device)
-        left = left.index_select(0, source)  # five times as fast as index_copy_
-    for (start, end), begin, total in zip(groups, begins, sums.unbind(), strict=True):
-        if start < end:
-            stop = start + size(end - start)
-            right = b[start:stop] if stop <= len(b) else F.pad(b[start:], (0, 0, 0, stop - len(b)))
-            if a.dtype != torch.float32:
-                left[begin + end - start : begin + len(right)].zero_()
-            torch.mm(left[begin : begin + len(right)].mT, right, out=total)
-        else:
-            total.zero_()
-    return sums
-
-
-class _GroupedLinear(torch.autograd.Function):
-    """y_i = x_i @ w[e(i)]^T for rows sorted by expert; `ends_E` holds each expert's end row."""
-
-    @staticmethod
-    def forward(ctx: Any, x_NI: Tensor, w_EOI: Tensor, ends_E: Tensor) -> Tensor:
-        ctx.save_for_backward(x_NI, w_EOI, ends_E)
-        return grouped_matmul(x_NI, w_EOI.mT, ends_E)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x_NI, w_EOI, ends_E = ctx.saved_tensors
-        dy_NO = grads[0].contiguous()
-        dx_NI = grouped_matmul(dy_NO, w_EOI, ends_E) if ctx.needs_input_grad[0] else None
-        dw_EOI = grouped_matmul(dy_NO.mT, x_NI, ends_E) if ctx.needs_input_grad[1] else None
-        return dx_NI, dw_EOI, None
-
-
-class _GroupedPair(torch.autograd.Function):
-    """Two `_GroupedLinear` of the same rows as one: on a CPU a call costs as much as the product of 40 rows."""
-
-    @staticmethod
-    def forward(ctx: Any, x_NI: Tensor, gate_EOI: Tensor, up_EOI: Tensor, ends_E: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(x_NI, gate_EOI, up_EOI, ends_E)
-        gate_NO, up_NO = grouped_matmul(x_NI, torch.cat([gate_EOI, up_EOI], 1).mT, ends_E).chunk(2, -1)
-        return gate_NO.contiguous(), up_NO.contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x_NI, gate_EOI, up_EOI, ends_E = ctx.saved_tensors
-        d_NO, dx_NI, dgate_EOI, dup_EOI = torch.cat(grads, -1), None, None, None
-        if ctx.needs_input_grad[0]:
-            dx_NI = grouped_matmul(d_NO, torch.cat([gate_EOI, up_EOI], 1), ends_E)
-        if any(ctx.needs_input_grad[1:3]):
-            dgate_EOI, dup_EOI = (half.contiguous() for half in grouped_matmul(d_NO.mT, x_NI, ends_E).chunk(2, 1))
-        return dx_NI, dgate_EOI, dup_EOI, None
-
-
-def _sum_rows(y_ND: Tensor, rank_N: Tensor, top_k: int) -> Tensor:
-    """Sums the rows of each token, which lie at rank_N[t * K : (t + 1) * K], in a fixed order."""
-    if y_ND.is_cuda:
-        return y_ND.index_select(0, rank_N).unflatten(0, (-1, top_k)).sum(1)
-    first, *rest = rank_N.unflatten(0, (-1, top_k)).unbind(1)  # three times as fast as a sum over dimension 1 on a CPU
-    total_TD = y_ND.index_select(0, first)
-    for rank_T in rest:
-        total_TD += y_ND.index_select(0, rank_T)
-    return total_TD
-
-
-class _Dispatch(torch.autograd.Function):
-    """Copies each token to its K rows; backward sums the K rows in a fixed order, so that a GPU repeats itself."""
-
-    @staticmethod
-    def forward(ctx: Any, x_TD: Tensor, order_N: Tensor, rank_N: Tensor) -> Tensor:
-        ctx.save_for_backward(rank_N)
-        ctx.top_k = len(order_N) // max(len(x_TD), 1)
-        return x_TD.index_select(0, order_N // ctx.top_k)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (rank_N,) = ctx.saved_tensors
-        return _sum_rows(grads[0], rank_N, ctx.top_k), None, None
-
-
-class _Combine(torch.autograd.Function):
-    """Sums each token's K rows; the adjoint of `_Dispatch`."""
-
-    @staticmethod
-    def forward(ctx: Any, y_ND: Tensor, order_N: Tensor, rank_N: Tensor, top_k: int) -> Tensor:
-        ctx.save_for_backward(order_N)
-        ctx.top_k = top_k
-        return _sum_rows(y_ND, rank_N, top_k)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (order_N,) = ctx.saved_tensors
-        return grads[0].index_select(0, order_N // ctx.top_k), None, None, None
-
-
-class _SwiGLUActivation(torch.autograd.Function):
-    """silu(gate) * up, which keeps its two inputs and no product of theirs."""
-
-    @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
-        ctx.save_for_backward(gate, up)
-        return kernels.silu_times(gate, up) if kernels.takes(gate, up) else _silu_times(gate, up)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        given = (grads[0], *ctx.saved_tensors)
-        return kernels.silu_times_backward(*given) if kernels.takes(*given) else _silu_times_backward(*given)
-
-
-@fused
-def _silu_times(gate: Tensor, up: Tensor) -> Tensor:
+@operation
+def silu_times(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up, elementwise."""
     return F.silu(gate) * up
 
 
-@fused
-def _silu_times_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.ops.aten.silu_backward(dy * up, gate), F.silu(gate) * dy
-
-
 def swiglu(gate: Tensor, up: Tensor, keep: Keep = PLAIN) -> Tensor:
-    """silu(gate) * up (arXiv 2002.05202), elementwise."""
+    """silu(gate) * up (arXiv 2002.05202), kept for the backward as `keep` says."""
     keep.in_fp8("swiglu_inputs", gate, up)
-    return keep.recomputed("swiglu", _SwiGLUActivation.apply, gate, up)
+    return keep.recomputed("swiglu", silu_times, gate, up)
 
 
 class Experts(nn.Module):
@@ -312,18 +139,14 @@ class Experts(nn.Module):
         """SwiGLU of rows sorted by expert, each scaled by its weight; (N, D)."""
         dtype = compute_dtype(x_ND)
         gate_EFD, up_EFD, down_EDF = self.matrices()
-        ends_E = counts_E.cumsum(0, dtype=torch.int32)
         x_ND = x_ND.to(dtype)
         keep.in_fp8("expert_inputs", x_ND)
-        if kernels.takes(x_ND) and torch.is_grad_enabled():  # decoding would copy more weights than it multiplies
-            gate_NF, up_NF = _GroupedPair.apply(x_ND, gate_EFD.to(dtype), up_EFD.to(dtype), ends_E)
-        else:
-            gate_NF = _GroupedLinear.apply(x_ND, gate_EFD.to(dtype), ends_E)
-            up_NF = _GroupedLinear.apply(x_ND, up_EFD.to(dtype), ends_E)
+        gate_NF = grouped_linear(x_ND, gate_EFD.to(dtype), counts_E)
+        up_NF = grouped_linear(x_ND, up_EFD.to(dtype), counts_E)
         # the weight before the projection: its gradient then needs no output of the projection
         a_NF, w_N1 = swiglu(gate_NF, up_NF, keep), weights_N[:, None].to(dtype)
         h_NF = keep.recomputed("moe_down", torch.mul, a_NF, w_N1)
-        return _GroupedLinear.apply(h_NF, down_EDF.to(dtype), ends_E)
+        return grouped_linear(h_NF, down_EDF.to(dtype), counts_E)
 
 
 class SwiGLU(nn.Module):
@@ -366,14 +189,20 @@ class MixtureOfExperts(nn.Module):
 
     def mix(self, x_BSD: Tensor, keep: Keep = PLAIN) -> tuple[Tensor, Routing, Tensor]:
         """The output (B, S, D), the routing behind it, and how many tokens each expert took."""
-        x_TD = x_BSD.flatten(0, 1)
+        x_TD, top_k = x_BSD.flatten(0, 1), self.gate.top_k
         routing = self.gate(x_TD)
         chosen_N = routing.experts_TK.flatten()
         order_N = chosen_N.argsort(stable=True)
         rank_N = torch.empty_like(order_N)
         rank_N[order_N] = torch.arange(len(order_N), device=order_N.device)
         counts_E = chosen_N.bincount(minlength=len(self.gate.weight))
-        x_ND = keep.recomputed("dispatch", lambda x: _Dispatch.apply(x, order_N, rank_N), x_TD)
+
+        def dispatch(x_TD: Tensor) -> Tensor:
+            # copies first, then a permutation: its backward meets no row twice, so that a GPU repeats itself
+            x_TKD = x_TD[:, None].expand(-1, top_k, -1)
+            return x_TKD.flatten(0, 1).index_select(0, order_N)
+
+        x_ND = keep.recomputed("dispatch", dispatch, x_TD)
         y_ND = self.experts(x_ND, routing.weights_TK.flatten()[order_N], counts_E, keep)
-        y_TD = _Combine.apply(y_ND, order_N, rank_N, self.gate.top_k)
+        y_TD = y_ND.index_select(0, rank_N).unflatten(0, (-1, top_k)).sum(1)
         return self.shared_experts(x_BSD, keep) + y_TD.view_as(x_BSD), routing, counts_E

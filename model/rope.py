@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from model.config import ModelConfig
-from model.fused import fused
+from model.kernels.table import operation
 
 
 class Rotation(NamedTuple):
@@ -64,11 +64,12 @@ def rotation(config: ModelConfig, positions_BS: Tensor) -> Rotation:
 
 def rotate(x_BSHR: Tensor, by: Rotation) -> Tensor:
     """Turns each neighbouring pair of the last dimension by its position's angle; computed in float32."""
-    return _turned(x_BSHR, *by)
+    return rotate_pairs(x_BSHR, *by)
 
 
-@fused
-def _turned(x_BSHR: Tensor, cos_BSP: Tensor, sin_BSP: Tensor) -> Tensor:
+@operation
+def rotate_pairs(x_BSHR: Tensor, cos_BSP: Tensor, sin_BSP: Tensor) -> Tensor:
+    """(even, odd) turned into (even cos - odd sin, odd cos + even sin)."""
     cos, sin = cos_BSP[:, :, None], sin_BSP[:, :, None]
     even, odd = x_BSHR[..., 0::2], x_BSHR[..., 1::2]
     return torch.cat([even * cos - odd * sin, odd * cos + even * sin], dim=-1).to(x_BSHR.dtype)

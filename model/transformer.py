@@ -25,15 +25,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.attention import Linear, MultiHeadLatentAttention, RMSNorm
+from model.attention import Linear, Mask, MultiHeadLatentAttention, RMSNorm, document_mask
 from model.config import ModelConfig, YarnConfig
 from model.footprint import MemoryConfig
-from model.head import fused_cross_entropy, token_log_probs
+from model.head import token_cross_entropy, token_log_probs
 from model.memory import PLAIN, Keep
 from model.moe import Experts, MixtureOfExperts, Router, SwiGLU
 from model.precision import compute_dtype
 from model.rope import Rotation, rotation, softmax_scale
-from model.softmax_attention import Mask, document_mask
 
 
 @dataclass(frozen=True)
@@ -246,7 +245,7 @@ class Transformer(nn.Module):
         """
         hidden_TD, targets_T = hidden_BSD.flatten(0, -2), targets_BS.flatten()
         weight_VD = self.lm_head.weight
-        return fused_cross_entropy(hidden_TD, weight_VD, targets_T, ignore_index, reduction, self._head_dtype)
+        return token_cross_entropy(hidden_TD, weight_VD, targets_T, ignore_index, reduction, self._head_dtype)
 
     def log_probs(self, hidden_BSD: Tensor, targets_BS: Tensor, temperature: float = 1.0) -> Tensor:
         """log softmax(logits / temperature) at each target, float32 (B, S), differentiable; never holds all logits.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from model.softmax_attention import document_mask
+from model.attention import document_mask
 from model.transformer import Output, Transformer
 from training.mesh import Mesh
 from training.samples import PADDING

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import softmax_attention
-from model.attention import RMSNorm
+from model.attention import RMSNorm, causal_attention, document_mask
+from model.kernels import blockwise_attention
 from model.sizes import model_preset
-from model.softmax_attention import causal_attention, document_mask
 from model.transformer import Transformer
+
+pytestmark = pytest.mark.usefixtures("forms")
 
 
 def naive(q: Tensor, k: Tensor, v: Tensor, scale: float, ids_BS: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -47,8 +48,8 @@ def test_blocks_equal_float64(seed, batch, heads, seq, keys, values, packed, blo
     dy = torch.randn(v.shape, generator=draw)
     ours, theirs = ([t.clone().requires_grad_() for t in (q, k, v)] for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(softmax_attention, "BLOCK_QUERIES", block)
-        patch.setattr(softmax_attention, "BLOCK_LOGITS", 4 * block * heads * seq // 2)
+        patch.setattr(blockwise_attention, "BLOCK_QUERIES", block)
+        patch.setattr(blockwise_attention, "BLOCK_LOGITS", 4 * block * heads * seq // 2)
         y, maxima = causal_attention(*ours, 0.7, mask, max_logits=True)
         y.backward(dy)
     want, most = naive(*theirs, 0.7, ids)

@@ -213,7 +213,7 @@ def test_flops_equal_the_products_of_a_forward(monkeypatch):
     """torch counts the products; with blocks of one query attention takes exactly the causal pairs."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    monkeypatch.setattr("model.softmax_attention.BLOCK_QUERIES", 1)
+    monkeypatch.setattr("model.kernels.blockwise_attention.BLOCK_QUERIES", 1)
     model = Transformer(MODEL_PRESETS["tiny"])
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.logits(model(torch.arange(57)[None]).hidden_BSD)

@@ -14,6 +14,8 @@ from model.convert import load_hf, save_hf, to_hf_state
 from model.sizes import model_preset
 from model.transformer import Transformer, routers
 
+pytestmark = pytest.mark.usefixtures("forms")
+
 
 def hf_config(config: ModelConfig) -> DeepseekV3Config:
     """Without a padding id, whose embedding transformers would not train, and under the name transformers knows."""

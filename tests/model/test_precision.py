@@ -17,7 +17,7 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 """What makes torch and oneDNN behave as on a CPU without AVX-512."""
 PROBE = """
 import json, torch
-from model import native
+from model.kernels import native
 from model.precision import speed
 threads = torch.get_num_threads()
 found = speed("cpu")

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from model import head
 from model.config import YarnConfig
 from model.footprint import MemoryConfig
-from model.head import fused_cross_entropy, token_log_probs
+from model.head import token_cross_entropy, token_log_probs
 from model.sizes import model_preset
 from model.transformer import Transformer
+
+pytestmark = pytest.mark.usefixtures("forms")
 
 
 def tokens(rows: int = 2, length: int = 40, seed: int = 0) -> torch.Tensor:
@@ -37,7 +39,7 @@ def test_chunked_loss_equals_torch(seed, count, vocabulary, chunk, size, reducti
     targets[torch.rand(count, generator=draw) < 0.3] = -100
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(head, "CHUNK_NUMBERS", chunk)
-        loss = fused_cross_entropy(hidden, weight, targets, -100, reduction)
+        loss = token_cross_entropy(hidden, weight, targets, -100, reduction)
     want = F.cross_entropy((hidden @ weight.T).double(), targets, reduction="sum")
     want = want / (targets != -100).sum().clamp(min=1) if reduction == "mean" else want
     torch.testing.assert_close(loss.double(), want, atol=1e-4, rtol=1e-5)

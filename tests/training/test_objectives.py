@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from model.attention import document_mask
 from model.quantize import fake_quantize_experts
-from model.softmax_attention import document_mask
 from model.transformer import Transformer
 from tasks.artifact import Artifact
 from tests.posttraining import RL, SFT, model_artifact, tiny_config, write_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model.softmax_attention import document_mask
+from model.attention import document_mask
 from model.transformer import Transformer
 from tests.posttraining import tiny_config
 from training.rl.sampling import sample

@@ -1,7 +1,7 @@
 """The kernels of `decode_kernels.c`, built by the machine's own C compiler: once, in a second, into the user's cache.
 
-Letters as in `decode.py`. They need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and later). A call runs in one
-thread; torch's number of threads share the rows, which changes no bit of a row.
+Letters as in `model/decode.py`. They need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and later). A call
+runs in one thread; torch's number of threads share the rows, which changes no bit of a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from model.threads import share
+from model.kernels.threads import share
 
 SOURCE = Path(__file__).with_name("decode_kernels.c")
 HEADS, ROWS, LANES = 4, 8, 16  # of the blocks in decode_kernels.c
@@ -54,11 +54,9 @@ class Kernels:
         self._norm, self._turn = library.norm, library.turn
         self._norm.argtypes = [number] * 3 + [ctypes.c_int] + [pointer] * 2 + [ctypes.c_float, pointer]
         self._turn.argtypes = [number] * 5 + [pointer] * 2
-        self._route, self._largest = library.route, library.largest
+        self._route = library.route
         self._route.argtypes = [number] * 5 + [ctypes.c_float] + [pointer] * 6
-        self._largest.argtypes = [number] * 2 + [pointer] * 3
-        self._route.restype = self._largest.restype = None
-        self._norm.restype = self._turn.restype = None
+        self._route.restype = self._norm.restype = self._turn.restype = None
 
     def attend(self, q_NHK: Tensor, keys_NTK: Tensor, seen_N: Tensor, rank: int) -> Tensor:
         """softmax(q k^T) k[:, :rank] of each row over its first `seen_N` places (int64, at least one); (N, H, rank).
@@ -146,14 +144,6 @@ class Kernels:
         sizes = (rows, experts, x_ND.shape[1], top, top + shared)
         self._route(*sizes, scaling, *(tensor.data_ptr() for tensor in tensors))
         return chosen_NK, weights_NK
-
-    def largest(self, x_NV: Tensor) -> tuple[Tensor, Tensor]:
-        """The first place of each row's largest number (N,), and log softmax there: not finite where a number is NaN or
-        +inf. x float32, in one piece."""
-        rows, size = x_NV.shape
-        place_N, sum_N = torch.empty(rows, dtype=torch.int64), torch.empty(rows)
-        self._largest(rows, size, x_NV.data_ptr(), place_N.data_ptr(), sum_N.data_ptr())
-        return place_N, -sum_N.log()
 
     def norm(self, x_ND: Tensor, weight_D: Tensor, eps: float) -> Tensor:
         """x / rms(x) * weight in bfloat16, (N, D), of bfloat16 or float32 with columns side by side; weight float32."""

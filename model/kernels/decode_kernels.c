@@ -1,5 +1,5 @@
 /* What decoding does on a CPU with AVX512-BF16 beside its large products: attention of single queries over latents and
- * of whole prompts, routing, experts of a few rows each, RMSNorm, RoPE, the likeliest token. oneDNN wants a call for
+ * of whole prompts, routing, experts of a few rows each, RMSNorm, RoPE. oneDNN wants a call for
  * every expert, and torch's small operations cost their calls; docs/model.md has the figures.
  *
  * Letters as in decode.py: N rows, T places, H heads, K = C + R numbers of a place, C of them also values; D hidden,
@@ -271,27 +271,6 @@ void route(long rows, long experts, long hidden, long top, long all, float scali
             chosen[k] = experts + k - top;
             weights[k] = 1.0f;
         }
-    }
-}
-
-/* The place of each row's largest number, the first of equals, and the sum of exp(x - largest); x (N, V). */
-void largest(long rows, long size, const float *x, int64_t *place, float *sum) {
-    for (long n = 0; n < rows; n++, x += size) {
-        __m512 least = _mm512_set1_ps(-__builtin_inff()), most = least, total = _mm512_setzero_ps();
-        for (long v = 0; v < size; v += 16) {
-            __mmask16 some = (__mmask16)first(size - v < 16 ? size - v : 16);
-            most = _mm512_max_ps(most, _mm512_mask_loadu_ps(least, some, x + v));
-        }
-        __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(most));
-        place[n] = -1;
-        for (long v = 0; v < size; v += 16) {
-            __mmask16 some = (__mmask16)first(size - v < 16 ? size - v : 16);
-            __m512 at = _mm512_maskz_loadu_ps(some, x + v);
-            __mmask16 equal = _mm512_mask_cmp_ps_mask(some, at, top, _CMP_EQ_OQ);
-            if (place[n] < 0 && equal) place[n] = v + __builtin_ctz(equal);
-            total = _mm512_mask_add_ps(total, some, total, exponential(_mm512_sub_ps(at, top)));
-        }
-        sum[n] = _mm512_reduce_add_ps(total);
     }
 }
 

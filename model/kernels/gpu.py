@@ -1,4 +1,6 @@
-"""Attention by documents on a GPU: torch's FlexAttention over the blocks that hold a visible pair, nothing S x S.
+"""torch's own kernels for GPUs: RMSNorm, flash attention, and FlexAttention over the blocks that hold a visible pair.
+
+None of these has run on a GPU yet (docs/model.md, "Limits").
 
 Shape suffixes: B batch, H heads, S sequence, Q query/key dimensions, V value dimensions, N blocks of 128 positions.
 """
@@ -14,7 +16,42 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
+from model.attention import Mask
+
 BLOCK = 128  # FlexAttention's own default
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """`model.attention.rms_norm`: the kernel computes in float32 whatever the dtype, and keeps 1 / rms(x)."""
+    with torch.autocast(x.device.type, enabled=False):
+        x = x.to(torch.promote_types(x.dtype, dtype))
+        return F.rms_norm(x, weight.shape, weight.to(x.dtype), eps).to(dtype)
+
+
+def flash_attention(
+    q_BHSQ: Tensor, k_BHSQ: Tensor, v_BHSV: Tensor, scale: float, mask: Mask | None = None, max_logits: bool = False
+) -> tuple[Tensor, None]:
+    """`model.attention.causal_attention` of single documents without maxima.
+
+    The kernels want values as wide as the keys: zeros beside them cost less than the plain form.
+    """
+    keys, values = k_BHSQ.shape[-1], v_BHSV.shape[-1]
+    wide_BHSV = F.pad(v_BHSV, (0, max(keys - values, 0)))
+    y_BHSV = F.scaled_dot_product_attention(q_BHSQ, k_BHSQ, wide_BHSV, is_causal=True, scale=scale)
+    return y_BHSV[..., :values], None
+
+
+def document_mask(segments_BS: Tensor, dtype: torch.dtype = torch.float32, shared_prompt: bool = False) -> Mask:
+    """`model.attention.document_mask`, as the blocks that FlexAttention visits."""
+    return Mask(segments_BS >= 0, blocks=block_mask(segments_BS, shared_prompt))
+
+
+def document_attention(
+    q_BHSQ: Tensor, k_BHSQ: Tensor, v_BHSV: Tensor, scale: float, mask: Mask | None = None, max_logits: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """`model.attention.causal_attention` over packed documents, or with the maxima."""
+    blocks = mask.blocks if mask else causal_blocks(q_BHSQ.shape[2], q_BHSQ.device)
+    return blockwise_attention(q_BHSQ, k_BHSQ, v_BHSV, scale, blocks, mask.real_BS if mask else None, max_logits)
 
 
 def block_mask(segments_BS: Tensor, shared_prompt: bool = False) -> BlockMask:

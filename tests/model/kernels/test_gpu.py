@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from model.flex import BLOCK, block_mask, blockwise_attention, causal_blocks
-from model.softmax_attention import causal_attention, document_mask
+from model.attention import causal_attention, document_mask
+from model.kernels.gpu import BLOCK, block_mask, blockwise_attention, causal_blocks
 
 
 def visible(ids_BS: Tensor, shared: bool) -> Tensor:

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import native
 from model.generate import Generator, requests_for
+from model.kernels import native
 from model.sizes import model_preset
 from model.transformer import Transformer
 
@@ -149,20 +149,6 @@ def test_rows_are_routed_as_by_the_router(rows, experts, hidden, shared, seed, d
     broken = data.draw(st.integers(0, experts - 1))
     weight_ED[broken] = math.nan
     assert kernels().route(x_ND, weight_ED, bias_E, top, 2.5, shared)[1][:, :top].isnan().all()  # as by torch's topk
-
-
-@needed
-@settings(max_examples=40, deadline=None)
-@given(rows=st.integers(1, 5), size=st.integers(1, 70), seed=st.integers(0, 1000), data=st.data())
-def test_the_largest_is_the_first_of_equals_and_a_broken_row_shows(rows, size, seed, data):
-    x_NV = drawn(seed, rows, size).float().mul(4).round()
-    place_N, log_p_N = kernels().largest(x_NV)
-    assert [row.index(max(row)) for row in x_NV.tolist()] == place_N.tolist()
-    torch.testing.assert_close(log_p_N, x_NV.log_softmax(-1).amax(-1), atol=1e-5, rtol=1e-5)
-    row, column = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, size - 1))
-    x_NV[row, column] = data.draw(st.sampled_from([math.nan, -math.nan, math.inf]))
-    broken = ~kernels().largest(x_NV)[1].isfinite()
-    assert broken.tolist() == [place == row for place in range(rows)]
 
 
 @needed

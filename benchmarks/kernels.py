@@ -1,0 +1,129 @@
+"""What the faster forms of the model's operations save of a run's training stages (docs/model.md has the table).
+
+    python benchmarks/kernels.py --root data [--stages base,sft,rl,qat] [--of rms_norm,causal_attention] [--rounds 5]
+    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python benchmarks/kernels.py ...
+
+The stages are those of a finished run of the laptop preset below `--root`: its jobs are read again, on one rank of one
+thread and in the precision that this machine multiplies fast, and their steps timed: an update of the base, of SFT and
+of QAT, an iteration of RL with its generation, and the evaluations of SFT and QAT. Each operation (and all together)
+takes its faster forms and its plain one in turn, as `OPENK2_REFERENCE` has it, over the same data: with, without,
+without, with. Printed are the medians of the rounds in CPU-seconds, and the median of their ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this folder, where `model` would be another file
+
+from model.kernels.table import TABLE, VARIABLE
+from model.precision import speed
+from model.quantize import as_served
+from tasks.launch import CPU_ENVIRONMENT
+from training.job import Job
+from training.mesh import Mesh
+from training.objective import Objective
+from training.pretrain import NextToken
+from training.qat import Quantising
+from training.rl.config import RewardConfig
+from training.rl.train import Reinforcement
+from training.sft import Tuning
+from training.trainer import Trainer
+
+HOUSE = Path(__file__).resolve().parents[1]
+KINDS: dict[str, type[Objective]] = {"base": NextToken, "sft": Tuning, "rl": Reinforcement, "qat": Quantising}
+ENVIRONMENT = {**CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HOUSE)}
+TRAINING = ("rms_norm", "causal_attention", "silu_times", "router_scores", "grouped_linear", "cross_entropy", "all")
+GENERATING = ("decoder", "all")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True, help="where a run of the laptop preset lies")
+    parser.add_argument("--stages", default="base,sft,rl,qat")
+    parser.add_argument("--of", help=f"operations, of {', '.join(sorted({form.operation for form in TABLE}))}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    for stage in arguments.stages.split(","):
+        if arguments.here:
+            measure(stage, arguments)
+        else:  # what CPUs need in the environment has to stand before a process starts
+            given = ["--root", str(arguments.root), "--stages", stage, "--rounds", str(arguments.rounds)]
+            given += ["--of", arguments.of] if arguments.of else []
+            subprocess.run([sys.executable, __file__, *given, "--here"], env=os.environ | ENVIRONMENT, check=True)
+
+
+def measure(stage: str, arguments: argparse.Namespace) -> None:
+    """The table of one stage."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)  # as a job does
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    asked = arguments.of.split(",") if arguments.of else None
+    with tempfile.TemporaryDirectory() as work:
+        trainer = trainer_of(arguments.root, stage, Path(work))
+        rates = f"{speed('cpu').fast}, {torch.backends.cpu.get_cpu_capability()}"
+        print(f"{stage} ({trainer.config.dtype}; fast here: {rates}), CPU-seconds with, without")
+        compare("a step", trainer.objective.step, asked or TRAINING, arguments.rounds)
+        if stage in ("sft", "qat"):
+            compare("an evaluation", evaluation(trainer), asked or GENERATING, arguments.rounds)
+
+
+def trainer_of(root: Path, stage: str, work: Path) -> Trainer:
+    """The stage's job at its beginning, on this machine."""
+    (file,) = sorted(root.glob(f"{stage}/*/work/job.json"))[-1:]
+    values = json.loads(file.read_text())
+    fast = speed("cpu").fast
+    if stage != "rl":  # which the preset trains in float32 everywhere
+        values["config"]["dtype"] = fast
+    values["config"]["optimizer"]["newton_schulz_dtype"] = fast
+    job = replace(Job.read(file), config=values["config"], work=work, threads=1)
+    return Trainer(KINDS[stage], job.configured(KINDS[stage].settings), job, Mesh(), torch.device("cpu"))
+
+
+def evaluation(trainer: Trainer) -> Callable[[int], object]:
+    """The pass rates of the model as it is, with other draws for every number."""
+    objective: Any = trainer.objective
+    config = objective.config
+    rewards = RewardConfig(budget=config.budget, budgets=getattr(config, "budgets", {}))
+    model = as_served(trainer.model, int4=True) if isinstance(objective, Quantising) else trainer.model
+    return lambda number: objective.pass_rates(model, config.evaluate_samples, f"draw {number}", rewards)
+
+
+def compare(what: str, turn: Callable[[int], object], names: Sequence[str], rounds: int) -> None:
+    """Each operation's forms against its plain one."""
+
+    def seconds(plain: str, number: int) -> float:
+        os.environ[VARIABLE] = plain
+        began = time.process_time()
+        turn(number)
+        return time.process_time() - began
+
+    number = 0
+    for name in names:
+        taken: list[tuple[float, float]] = []
+        for _ in range(rounds + 1):
+            number += 1
+            first, *without, last = (seconds(plain, number) for plain in ("", name, name, ""))
+            taken.append(((first + last) / 2, sum(without) / 2))
+        counted = taken[1:]  # the first round compiles and warms up
+        faster, plain = (median(each) for each in zip(*counted, strict=True))
+        ratio = median(two / one for one, two in counted)
+        print(f"  {what:14} {name:20} {faster:8.3f} {plain:8.3f} {ratio - 1:+8.1%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

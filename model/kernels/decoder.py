@@ -1,0 +1,221 @@
+"""`model.decode` in bfloat16 with the C kernels of `native.py`, the weights laid out for them.
+
+Shape suffixes: N rows under way, T places of the cache, D hidden, H heads, C latent rank, R rotated dimensions, K = C +
+R: all that the cache keeps of a token and layer (DeepSeek-V2 report 2.1.2); Q query rank, X = qk_nope_head_dim, V =
+v_head_dim; P different prompts, S their length, and where whole prompts lie one behind the other T = P * S tokens; E
+routed experts, F expert width.
+
+A step of a small model is many small operations, whose calls cost as much as their products: so there are few of them.
+In the cache pairs of rotated dimensions lie side by side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.attention import MultiHeadLatentAttention, RMSNorm
+from model.decode import LatentCache
+from model.kernels import native
+from model.moe import MixtureOfExperts, SwiGLU
+from model.transformer import DecoderLayer, Transformer
+
+NEAR = 1 << 19  # numbers of an expert that a core's second cache holds: our kernel reads them for every 8 rows
+
+
+def decoder(model: Transformer) -> NativeDecoder:
+    """`model.decode.decoder`."""
+    return NativeDecoder(model)
+
+
+class NativeDecoder:
+    """The model's weights in bfloat16, fused and packed for single tokens; partly a copy."""
+
+    def __init__(self, model: Transformer) -> None:
+        self._embed, self._rotation = model.embed_tokens.weight, model.rotation
+        self._turn_TP = torch.empty(0, 0)
+        self._head_dtype = torch.float32 if model.float32_head else torch.bfloat16
+        self._final_norm, self._head_VD = model.norm, model.lm_head.weight.to(self._head_dtype)
+        kernels = native.kernels()
+        assert kernels is not None  # the table asked
+        with torch.autocast("cpu", enabled=False):
+            self._layers = [_Layer(layer, kernels) for layer in model.blocks()]
+
+    def step(self, tokens_N: Tensor, cache: LatentCache) -> Tensor:
+        """As `Decoder.step`."""
+        position_N, place_N = cache.extend()
+        at = _At(place_N, position_N + 1, self._turns(cache)[position_N])
+        with torch.autocast("cpu", enabled=False):
+            x_ND = F.embedding(tokens_N, self._embed)
+            for layer, keys_NTK in zip(self._layers, cache.keys_LNTK, strict=True):
+                x_ND = layer(x_ND, keys_NTK, at)
+        return x_ND
+
+    def prompts(self, tokens_PS: Tensor, own_N: Tensor, cache: LatentCache, new: slice) -> Tensor:
+        """As `Decoder.prompts`. The last layer has one query a row to answer, and its step does that."""
+        count, length = tokens_PS.shape
+        turn_SP = self._turns(cache)[:length]
+        x_PSD = F.embedding(tokens_PS, self._embed)
+        for depth, layer in enumerate(self._layers):
+            keys_PSK, x_PSD = layer.prompts(x_PSD, turn_SP, depth == len(self._layers) - 1)
+            cache.fill(depth, new, keys_PSK if count == len(own_N) else keys_PSK[own_N])
+        last_N, keys_NTK = torch.tensor(cache.lengths[new]) - 1, cache.keys_LNTK[-1][new]
+        place_N = last_N + torch.arange(len(own_N)) * keys_NTK.shape[1]
+        at = _At(place_N, last_N + 1, self._turns(cache)[last_N])
+        with torch.autocast("cpu", enabled=False):
+            return self._layers[-1](x_PSD[own_N, last_N], keys_NTK, at)
+
+    def _turns(self, cache: LatentCache) -> Tensor:
+        """cos + i sin of the angles of every place that the cache has, complex64 (T, P)."""
+        places = cache.bias_N1T.shape[2]
+        if len(self._turn_TP) < places:
+            by = self._rotation(torch.arange(places)[None])
+            self._turn_TP = torch.complex(by.cos_BSP[0], by.sin_BSP[0])
+        return self._turn_TP
+
+    def logits(self, x_ND: Tensor) -> Tensor:
+        """As `Decoder.logits`."""
+        with torch.autocast("cpu", enabled=False):
+            return F.linear(self._final_norm(x_ND, self._head_dtype), self._head_VD).float()
+
+
+class _At(NamedTuple):
+    """Where the new tokens stand: see `LatentCache`."""
+
+    place_N: Tensor
+    seen_N: Tensor
+    turn_NP: Tensor
+
+
+class _Layer:
+    def __init__(self, layer: DecoderLayer, kernels: native.Kernels) -> None:
+        self._norm, self._mlp_norm = (
+            _Norm(norm, kernels) for norm in (layer.input_layernorm, layer.post_attention_layernorm)
+        )
+        self._attend = _Attention(layer.self_attn, kernels)
+        self._mlp = _Dense(layer.mlp) if isinstance(layer.mlp, SwiGLU) else _Experts(layer.mlp, kernels)
+        self._layer = layer
+
+    def prompts(self, x_PSD: Tensor, turn_SP: Tensor, keys_only: bool) -> tuple[Tensor, Tensor]:
+        """What the cache keeps of whole prompts (P, S, K), and the residual stream, untouched if only keys count."""
+        layer = self._layer
+        with torch.autocast("cpu", enabled=False):
+            keys_TK, y_TD = self._attend.prompts(self._norm(x_PSD.flatten(0, 1)), turn_SP, keys_only)
+        keys_PSK = keys_TK.unflatten(0, x_PSD.shape[:2])
+        if y_TD is None:
+            return keys_PSK, x_PSD
+        x_PSD = x_PSD + y_TD.view_as(x_PSD)
+        if self._mlp.near:
+            return keys_PSK, x_PSD + self._mlp(self._mlp_norm(x_PSD.flatten(0, 1))).view_as(x_PSD)
+        normed = layer.post_attention_layernorm(x_PSD)
+        y_PSD = layer.mlp.mix(normed)[0] if isinstance(layer.mlp, MixtureOfExperts) else layer.mlp(normed)
+        return keys_PSK, x_PSD + y_PSD
+
+    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
+        x_ND = x_ND + self._attend(self._norm(x_ND), keys_NTK, at)
+        return x_ND + self._mlp(self._mlp_norm(x_ND))
+
+
+class _Norm:
+    """RMSNorm of bfloat16 or float32 numbers, in bfloat16."""
+
+    def __init__(self, norm: RMSNorm, kernels: native.Kernels, scale: float = 1.0) -> None:
+        self._weight, self._eps, self._kernels = norm.weight.float() * scale, norm.eps, kernels
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._kernels.norm(x, self._weight, self._eps)
+
+
+class _Attention:
+    """Attention of one new token per row over the cache, whose latents serve as keys and as values."""
+
+    def __init__(self, attention: MultiHeadLatentAttention, kernels: native.Kernels) -> None:
+        a = attention
+        self._heads, self._nope, self._rope, self._kernels = a.heads, a.nope, a.rope, kernels
+        self._query_rank, self._rank = a.q_a_layernorm.weight.numel(), a.kv_a_layernorm.weight.numel()
+        # the softmax's scale lies in the norm, which multiplies in float32 anyway
+        self._norm_q, self._norm_kv = _Norm(a.q_a_layernorm, kernels, a.scale), _Norm(a.kv_a_layernorm, kernels)
+        self._down_OD = torch.cat([a.q_a_proj.weight, a.kv_a_proj_with_mqa.weight]).bfloat16()
+        self._query_OQ, self._up_OC, self._out_DO = (
+            layer.weight.bfloat16() for layer in (a.q_b_proj, a.kv_b_proj, a.o_proj)
+        )
+        key_HXC, value_HVC = self._up_OC.unflatten(0, (a.heads, -1)).split([a.nope, a.value], dim=1)
+        self._key_HXC, self._value_HCV = key_HXC.contiguous(), value_HVC.mT.contiguous()
+
+    def _read(self, x_ND: Tensor, turn_NP: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries' latents, not normed, and what the cache keeps: the keys' latents and rotated keys."""
+        down_NO = F.linear(x_ND, self._down_OD)
+        latent_NC, rope_NR = down_NO[:, self._query_rank :].split([self._rank, self._rope], dim=1)
+        latent_NC.copy_(self._norm_kv(latent_NC))
+        self._kernels.turn(rope_NR[:, None], turn_NP)
+        return down_NO[:, : self._query_rank], down_NO[:, self._query_rank :]
+
+    def prompts(self, x_TD: Tensor, turn_SP: Tensor, keys_only: bool) -> tuple[Tensor, Tensor | None]:
+        """Causal attention of whole prompts, one behind the other: what the cache keeps (T, K), and the output (T, D).
+
+        Longer than a step's, they multiply with keys and values of each head.
+        """
+        count, turn_TP = len(x_TD) // len(turn_SP), turn_SP.repeat(len(x_TD) // len(turn_SP), 1)
+        latent_TQ, keys_TK = self._read(x_TD, turn_TP)
+        if keys_only:
+            return keys_TK, None
+        q_THQ = F.linear(self._norm_q(latent_TQ), self._query_OQ).unflatten(-1, (self._heads, -1))
+        self._kernels.turn(q_THQ[..., self._nope :], turn_TP)
+        up_THO = F.linear(keys_TK[:, : self._rank], self._up_OC).unflatten(-1, (self._heads, -1))
+        q, up, rotated = (t.unflatten(0, (count, -1)) for t in (q_THQ, up_THO, keys_TK[:, self._rank :]))
+        y_THV = self._kernels.prompts(q, up, rotated).flatten(0, 1)
+        return keys_TK, F.linear(y_THV.flatten(1), self._out_DO)
+
+    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
+        latent_NQ, new_NK = self._read(x_ND, at.turn_NP)
+        keys_NTK.view(-1, keys_NTK.shape[2]).index_copy_(0, at.place_N, new_NK)
+        q_NHO = F.linear(self._norm_q(latent_NQ), self._query_OQ).unflatten(-1, (self._heads, -1))
+        nope_NHX, rope_NHR = q_NHO.split([self._nope, self._rope], dim=-1)
+        self._kernels.turn(rope_NHR, at.turn_NP)
+        q_NHC = torch.bmm(nope_NHX.transpose(0, 1), self._key_HXC).transpose(0, 1)
+        y_NHC = self._kernels.attend(torch.cat([q_NHC, rope_NHR], dim=-1), keys_NTK, at.seen_N, self._rank)
+        y_NHV = torch.bmm(y_NHC.transpose(0, 1), self._value_HCV).transpose(0, 1)
+        return F.linear(y_NHV.flatten(1), self._out_DO)
+
+
+def _matrices(mlp: SwiGLU) -> tuple[Tensor, Tensor, Tensor]:
+    gate_FD, up_FD, down_DF = (layer.weight.bfloat16() for layer in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
+    return gate_FD, up_FD, down_DF
+
+
+class _Dense:
+    """down(silu(gate(x)) * up(x))."""
+
+    near = False
+
+    def __init__(self, mlp: SwiGLU) -> None:
+        self._gate_FD, self._up_FD, self._down_DF = _matrices(mlp)
+
+    def __call__(self, x_ND: Tensor) -> Tensor:
+        h_NF = F.silu(F.linear(x_ND, self._gate_FD), inplace=True).mul_(F.linear(x_ND, self._up_FD))
+        return F.linear(h_NF, self._down_DF)
+
+
+class _Experts:
+    """Each expert, the shared ones among them, for the rows that chose it."""
+
+    def __init__(self, mlp: MixtureOfExperts, kernels: native.Kernels) -> None:
+        gate_EFD, up_EFD, down_EDF = (weight.bfloat16() for weight in mlp.experts.matrices())
+        gate_SD, up_SD, down_DS = _matrices(mlp.shared_experts)
+        gate, up = (
+            torch.cat([routed, shared.unflatten(0, (-1, routed.shape[1]))])
+            for routed, shared in ((gate_EFD, gate_SD), (up_EFD, up_SD))
+        )
+        down = torch.cat([down_EDF, down_DS.unflatten(1, (-1, down_EDF.shape[2])).transpose(0, 1)])
+        self._weights = [native.packed(weight) for weight in (gate, up, down)]
+        self._router, self._kernels, self._shared = mlp.gate, kernels, len(gate) - len(gate_EFD)
+        self._router_ED = mlp.gate.weight.float().contiguous()
+        self.near = 3 * gate_EFD[0].numel() <= NEAR
+
+    def __call__(self, x_ND: Tensor) -> Tensor:
+        gate = self._router
+        found = (self._router_ED, gate.e_score_correction_bias, gate.top_k, gate.scaling, self._shared)
+        return self._kernels.mix(x_ND, *self._kernels.route(x_ND, *found), *self._weights).to(x_ND.dtype)
