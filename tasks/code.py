@@ -106,6 +106,9 @@ def _imports(name: str) -> tuple[str, ...]:
                 parent = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*parent, *([node.module] if node.module else [])])
             names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    if any(isinstance(node, ast.Name) and node.id == "import_module" for node in ast.walk(_tree(name))):
+        # It imports by names that it has in a table: any module beside it may be one.
+        names += [f"{package}.{path.stem}" for path in file.parent.glob("*.py") if path.stem != "__init__"]
     ours = {found for found in names if found.split(".")[0] in PACKAGES}
     parents = {found.rpartition(".")[0] for found in ours if "." in found}
     return tuple(sorted(found for found in ours | parents if _file(found) is not None))

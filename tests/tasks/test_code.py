@@ -101,6 +101,15 @@ def test_a_stage_says_its_version_and_one_without_is_refused(house):
     assert code.version_of(ENTRY) == 3
 
 
+def test_a_module_that_imports_by_names_reaches_all_beside_it(house):
+    assert "model.other" not in code.closure(ENTRY)
+    house(
+        "model/net.py",
+        "from importlib import import_module\n\ndef f():\n    return import_module('model.' + 'other')\n",
+    )
+    assert "model.other" in code.closure(ENTRY)
+
+
 def test_what_is_not_imported_does_not_count(house):
     before = code.code_hash(ENTRY)
     house("model/other.py", "Y = 2\n")

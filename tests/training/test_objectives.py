@@ -22,6 +22,7 @@ from model.attention import document_mask
 from model.quantize import fake_quantize_experts
 from model.transformer import Transformer
 from tasks.artifact import Artifact
+from tasks.code import closure
 from tests.posttraining import RL, SFT, model_artifact, tiny_config, write_job
 from tests.posttraining import World as Inputs
 from tests.training.ranks import free_ports, run_ranks
@@ -390,3 +391,31 @@ def test_ranks_that_are_killed_or_asked_to_stop_go_on(
     assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
     one, other = ((tmp_path / name / "final" / "manifest.json").read_text() for name in ("cut", "whole"))
     assert one == other
+
+
+LOADED = """
+import runpy, sys
+module = sys.argv.pop(1)
+try:
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    assert end.code == 0, end.code
+print("loaded", *(name for name in sys.modules if name.partition(".")[0] in ("model", "training", "tasks", "flows")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("objective", "module"),
+    [(Tuning, "training.sft"), (Reinforcement, "training.rl.train"), (Quantising, "training.qat")],
+)
+def test_the_recorded_hash_covers_all_code_that_took_part(
+    inputs: Inputs, tmp_path: Path, objective: type[Objective], module: str
+) -> None:
+    """Every module that a run had loaded in the end is one that its code's hash reads."""
+    path = job_of(objective, inputs, tmp_path)
+    command = [sys.executable, "-c", LOADED, module, "--config", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    loaded = set(done.stdout.splitlines()[-1].split()[1:])
+    assert {"training.trainer", "model.transformer"} <= loaded
+    assert loaded - closure(module) - {module} == set()
