@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from model.visible import markdown as plain
 from model.visible import visible
@@ -21,6 +22,7 @@ from tasks.report.blocks import (
     Pair,
     Problem,
     Prose,
+    Spark,
     Table,
     Verbatim,
 )
@@ -28,13 +30,21 @@ from tasks.report.blocks import (
 
 def markdown(document: Document) -> str:
     """The whole document."""
-    lines = [f"# {document.title}", "", document.subtitle, "", document.lead, "", *_block(document.headline)]
+    lines = [
+        f"# {document.title}",
+        "",
+        _line(document.subtitle),
+        "",
+        _line(document.lead),
+        "",
+        *_block(document.headline),
+    ]
     for section in document.sections:
         lines += ["", f"## {section.title}", ""]
         if section.waiting:
             lines.append(f"*Not run yet.* {section.waiting}")
             continue
-        lines += [section.summary, ""] if section.summary else []
+        lines += [_line(section.summary), ""] if section.summary else []
         for block in section.blocks:
             lines += [*_block(block), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -50,9 +60,9 @@ def _block(block: Block) -> list[str]:
         case Table(columns, rows, caption):
             head = "| " + " | ".join(_cell(name.removeprefix("#")) for name in columns) + " |"
             rule = "|" + "|".join("--:" if name.startswith("#") else "---" for name in columns) + "|"
-            body = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+            body = ["| " + " | ".join(_cell(cell) for cell in _full(row, len(columns))) + " |" for row in rows]
             return [head, rule, *body, *(["", f"*{caption}*"] if caption else [])]
-        case Chart(_, caption, title, data):
+        case Chart(caption=caption, title=title, data=data):
             return _block(Table((title, ""), [list(row) for row in data], caption))
         case Charts(charts):
             return [line for chart in charts for line in (*_block(chart), "")]
@@ -88,7 +98,13 @@ def _compared(block: Compared) -> list[str]:
     texts = ("".join(piece for piece, _ in half) for half in block.halves)
     quoted = [f"{_cell(title)}\n\n> {_quote(text)}" for title, text in zip(block.titles, texts, strict=True)]
     head = f"**{_cell(block.title)}** {_cell(block.remark)}"
-    return [head, "", "\n\n".join(quoted), "", ", ".join(said), *(["", _cell(block.note)] if block.note else [])]
+    return [head, "", "\n\n".join(quoted), "", _cell(", ".join(said)), *(["", _cell(block.note)] if block.note else [])]
+
+
+def _full(row: Sequence[str | Spark], columns: int) -> list[str]:
+    """The cells of a row as text; a heading's are in bold, and empty but for the first."""
+    texts = ["".join(mark for mark, _ in cell.drawn(12)) if isinstance(cell, Spark) else cell for cell in row]
+    return texts if len(texts) == columns else [f"**{texts[0]}**", *[""] * (columns - 1)]
 
 
 def _cell(text: str) -> str:

@@ -1,0 +1,131 @@
+"""One document whole: its segments in order, every attempt at each, and the text they were joined to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tasks.artifact import Artifact, ArtifactError
+from tasks.report.inspect.rewrites.attempts import Attempt, attempt
+
+
+class UnknownDocument(ValueError):
+    """An id that names no rewritten document, or several."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment of a document and what became of it."""
+
+    index: int
+    action: str
+    """`rewritten`, `original` (no attempt passed), `block` (code, table or formula, kept as it is), or `refused` in a
+    document that was not accepted."""
+    source: str
+    """Empty where the corpus is not at hand and nothing was attempted."""
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One document in one style."""
+
+    source_id: str
+    style: str
+    domain: str
+    rewrite_id: str
+    """Empty where the document was not accepted."""
+    facts: tuple[tuple[str, str], ...]
+    """Source, address, licence, language: what its row says."""
+    segments: tuple[Segment, ...]
+    text: str
+    """The joined rewrite; empty where the document was not accepted."""
+
+
+def documents(artifact: Artifact, identifier: str, style: str = "") -> list[Whole]:
+    """The rewrites of the document whose id, or one of whose rewrites' ids, starts with `identifier`, one a style.
+    Raises UnknownDocument where there is none or there are several."""
+    start = identifier.strip().lower()
+    attempts = [attempt(row) for row in _rows(artifact.files("segments"), "source_id", start)]
+    made = list(_rows(artifact.files("rewrites"), "source_id", start))
+    if not attempts and not made:
+        made = list(_rows(artifact.files("rewrites"), "id", start))
+        for name, own in sorted({(str(row["source_id"]), str(row["style"])) for row in made}):
+            tried = map(attempt, _rows(artifact.files("segments"), "source_id", name))
+            attempts += [one for one in tried if one.style == own]
+    names = sorted({one.source_id for one in attempts} | {str(row["source_id"]) for row in made})
+    if not start or not names:
+        raise UnknownDocument(
+            f"no rewritten document has an id that starts with '{start}' in {artifact.uri}: "
+            "copy one from `openk2 inspect rewrites`"
+        )
+    if len(names) > 1:
+        raise UnknownDocument(f"'{start}' starts {len(names)} ids ({', '.join(names[:4])}, ...): give more of it")
+    text = _original(artifact, names[0])
+    rows = {str(row["style"]): row for row in made}
+    styles = sorted({one.style for one in attempts} | set(rows))
+    if style and style not in styles:
+        raise UnknownDocument(f"{names[0]} was rewritten as {', '.join(styles)}, not as '{style}'")
+    found = []
+    for manner in [style] if style else styles:
+        same = [one for one in attempts if one.style == manner]
+        found.append(_whole(names[0], manner, same, rows.get(manner), text))
+    return found
+
+
+def _whole(source_id: str, style: str, attempts: Sequence[Attempt], row: dict[str, Any] | None, text: str) -> Whole:
+    by_index: dict[int, list[Attempt]] = {}
+    for one in sorted(attempts, key=lambda one: (one.index, one.attempt)):
+        by_index.setdefault(one.index, []).append(one)
+    segments = []
+    if row is None:
+        for index, tried in sorted(by_index.items()):
+            action = "rewritten" if any(one.accepted for one in tried) else "refused"
+            segments.append(Segment(index, action, tried[0].source, tuple(tried)))
+    for record in (row or {}).get("segments") or ():
+        tried = by_index.get(int(record["index"]), [])
+        source = tried[0].source if tried else text[int(record["start"]) : int(record["end"])]
+        segments.append(Segment(int(record["index"]), str(record["action"]), source, tuple(tried)))
+    facts = [(name, str((row or {}).get(name) or "")) for name in ("source", "url", "licence", "language")]
+    domain = str((row or {}).get("domain") or "") or (attempts[0].domain if attempts else "")
+    return Whole(
+        source_id=source_id,
+        style=style,
+        domain=domain,
+        rewrite_id=str((row or {}).get("id") or ""),
+        facts=tuple((name, value) for name, value in facts if value),
+        segments=tuple(segments),
+        text=str((row or {}).get("text") or ""),
+    )
+
+
+def _original(artifact: Artifact, source_id: str) -> str:
+    """The document's own text from the corpus that the rewrites were made of; empty where that is not at hand."""
+    for record in artifact.manifest.get("inputs", ()):
+        if record.get("name") != "corpus":
+            continue
+        beside = f"{artifact.uri.rstrip('/').rsplit('/', 2)[0]}/corpus/{record.get('identity')}"
+        for uri in (str(record.get("uri") or ""), beside):
+            try:
+                files = Artifact.load(uri).files("documents") if uri else []
+            except (ArtifactError, OSError):
+                continue  # moved, or on another machine: what was attempted is shown without it
+            for row in _rows(files, "id", source_id):
+                return str(row["text"] or "")
+    return ""
+
+
+def _rows(files: Sequence[Path], column: str, start: str) -> Iterator[dict[str, Any]]:
+    """Rows whose `column` starts with `start`, a row group at a time; of the others that column alone is read."""
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                values = file.read_row_group(group, columns=[column])[column]
+                places = pc.indices_nonzero(pc.starts_with(values, pattern=start))
+                if len(places):
+                    yield from file.read_row_group(group).take(places).to_pylist()
