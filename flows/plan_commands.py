@@ -78,7 +78,10 @@ def ranks(
     gpus_per_node: Annotated[
         int | None, typer.Option("--gpus-per-node", min=1, help="Accelerators of a node; else the preset's processes.")
     ] = None,
-    memory: Annotated[float, typer.Option("--memory", min=0.1, help="Memory of an accelerator, in GB.")] = 80,
+    memory: Annotated[
+        float | None,
+        typer.Option("--memory", min=0.1, help="Memory of an accelerator, in GB; else the preset's, or 80."),
+    ] = None,
     mfu: MfuOption = 0.3,
     peak: PeakOption = None,
     price: Annotated[float, typer.Option("--price", min=0, help="Price of an accelerator for an hour.")] = 0.0,
@@ -110,7 +113,7 @@ def ranks(
     """
     from flows.rank_plan import Wanted, plan_ranks, render, to_json
 
-    wanted = Wanted(nodes, gpus_per_node, memory * 1e9, peak, mfu, price)
+    wanted = Wanted(nodes, gpus_per_node, None if memory is None else memory * 1e9, peak, mfu, price)
     found = plan_ranks(request_of(preset, "data", preset_file, overrides), wanted)
     if as_json:
         sys.stdout.write(to_json(found))

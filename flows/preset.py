@@ -163,7 +163,7 @@ class Preset(Config):
     def _ranks_fit(self) -> Preset:
         """Every training stage runs on the same ranks."""
         for stage in self.training():
-            stage.require(self.execution.processes * self.execution.nodes)
+            stage.require(self.execution.processes * self.execution.nodes, self.execution.device_bytes)
         return self
 
     def training(self) -> tuple[Workload, ...]:

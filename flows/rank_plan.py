@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GIB, MIB = 1 << 30, 1 << 20
+MEMORY = 80e9  # bytes of an A100, H100 or H800
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Wanted:
     """None: the preset's."""
     gpus_per_node: int | None = None
     """None: the preset's processes."""
-    memory: float = 80e9
-    """Bytes of one accelerator."""
+    memory: float | None = None
+    """Bytes of one accelerator; None: the preset's, else MEMORY."""
     peak: float | None = None
     """FLOP/s of one; None: the preset's, else PEAK."""
     mfu: float = 0.3
@@ -76,7 +77,7 @@ def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
     hardware = Hardware(
         name="asked for",
         peak_flops=wanted.peak or config.run.peak_flops or PEAK,
-        memory_bytes=wanted.memory,
+        memory_bytes=wanted.memory or execution.device_bytes or MEMORY,
         mfu=wanted.mfu,
         price_per_hour=wanted.price,
     )

@@ -77,6 +77,9 @@ class Execution(Config):
     """CPU threads a rank."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where training runs; `auto` takes CUDA where there is one."""
+    device_bytes: int | None = Field(default=None, ge=1 << 20)
+    """Memory of a rank's device. A preset whose model replies could not be sampled from there is refused; None leaves
+    that to the dry run (`openk2 plan ranks`)."""
     precision: Precision = "auto"
     """What `auto` stands for in every `dtype` and `newton_schulz_dtype`, which do enter fingerprints: itself `auto`, it
     is the precision that the run began with, else what the device multiplies fast (docs/pretraining.md)."""

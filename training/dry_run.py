@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from model.config import ModelConfig, cache_values_per_token, parameter_count
+from model.config import ModelConfig
 from model.footprint import Footprint, MemoryConfig, Precision, activation_bytes
 from model.transformer import Transformer
 from training.expert_parallel import outline, pieces
@@ -26,7 +26,6 @@ from training.traffic import GRADIENT_BYTES, Batch, Sent, batch, in_flight, sent
 from training.workload import Phase, Workload
 
 WASTE = 1.0  # padding beside samples from which a plan is refused
-LOGIT_BYTES = 16  # a logit and its logarithm in float32, the probability in float64 (`model.generate`)
 
 
 @dataclass(frozen=True)
@@ -304,7 +303,7 @@ def _position(work: Workload, ranks: int, rank: int, dtype: torch.dtype, batches
         optimizer_mean=sum(each.state for each in owned) / len(owned),
         step=owned[heaviest].step,
         loads=[_load(work, rank, phase, batches[phase.name]) for phase in work.phases],
-        sampling=sampling_bytes(work, ranks),
+        sampling=work.sampling_bytes(ranks),
         under_way=max(sum(held) for held in in_flight(layout, rank, shares.micro_batches)),
         compute=compute,
         owners=max(each.cost for each in owned) / mean_cost if mean_cost else 1.0,
@@ -354,24 +353,6 @@ def _owned(optimizer: MuonClip, reader: int, readers: int) -> _Owned:
 def _master(dtype: torch.dtype) -> int:
     """Bytes of the float32 master of a weight; a float32 weight is its own."""
     return 0 if dtype == torch.float32 else 4
-
-
-def sampling_bytes(work: Workload, ranks: int) -> int:
-    """What a rank takes to sample its replies, beside what it trains with; temporaries of a layer apart.
-
-    The whole model, put together from all ranks' parts where none has all of it, or rounded as it is served; the
-    generator's own copy in the precision of the products; and for the replies under way what the cache keeps of their
-    tokens, and the logits and probabilities of the next one.
-    """
-    if not work.sampling:
-        return 0
-    numbers, size = parameter_count(work.model).total, 4 if work.dtype == "float32" else 2
-    cached, logits = size * cache_values_per_token(work.model), LOGIT_BYTES * work.model.vocab_size
-    rows = max(each.rows(ranks) * ((each.prompt + each.budget) * cached + logits) for each in work.sampling)
-    gathered = 4 * numbers * (work.layout.copy_ranks > 1)
-    if work.served:
-        return 4 * numbers + max(size * numbers + rows, gathered)  # then it is compared with the whole teacher
-    return gathered + size * numbers + rows
 
 
 def precision_of(work: Workload) -> Precision:

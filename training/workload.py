@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from model.config import ModelConfig, flops_per_token, parameter_count
+from model.config import ModelConfig, cache_values_per_token, flops_per_token, parameter_count
 from model.footprint import MemoryConfig
 from training.config import MuonClipConfig, PretrainConfig, RunConfig
 from training.layout import Layout, LayoutError
@@ -19,6 +19,8 @@ from training.sft_config import SftConfig
 
 if TYPE_CHECKING:
     from training.plan import Hardware
+
+LOGIT_BYTES = 16  # a logit and its logarithm in float32, the probability in float64 (`model.generate`)
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ class Workload:
         """How the ranks are arranged."""
         return self.run.layout
 
-    def require(self, ranks: int) -> None:
-        """Raise `ValueError`, naming the field and what to do, where `ranks` cannot run this stage at all."""
+    def require(self, ranks: int, device_bytes: float | None = None) -> None:
+        """Raise `ValueError`, naming the field and what to do, where `ranks` with so much memory each cannot run this
+        stage at all."""
         try:
             self.layout.require(self.model)
             readers = self.layout.data(ranks) * self.layout.expert
@@ -103,6 +106,29 @@ class Workload:
                     f"x execution.nodes / {self.section}.run.layout.pipeline): some would have nothing to train on; "
                     "raise it, or take fewer ranks or more pipeline ranks"
                 )
+        if device_bytes is not None and (needed := self.sampling_bytes(ranks)) > device_bytes:
+            raise ValueError(
+                f"stage {self.name} samples replies from the whole model on every rank, which takes "
+                f"{needed / 1e9:,.1f} GB, and execution.device_bytes is {device_bytes / 1e9:,.1f} GB: take a smaller "
+                "model or devices with more memory (sampling over several ranks is not built)"
+            )
+
+    def sampling_bytes(self, ranks: int) -> int:
+        """What a rank takes to sample replies, beside what it trains with; temporaries of a layer apart.
+
+        The whole model, put together from all ranks' parts where none has all of it, or rounded as it is served; the
+        generator's own copy in the precision of the products; and for the replies under way what the cache keeps of
+        their tokens, and the logits and probabilities of the next one.
+        """
+        if not self.sampling:
+            return 0
+        numbers, size = parameter_count(self.model).total, 4 if self.dtype == "float32" else 2
+        cached, logits = size * cache_values_per_token(self.model), LOGIT_BYTES * self.model.vocab_size
+        rows = max(each.rows(ranks) * ((each.prompt + each.budget) * cached + logits) for each in self.sampling)
+        gathered = 4 * numbers * (self.layout.copy_ranks > 1)
+        if self.served:
+            return 4 * numbers + max(size * numbers + rows, gathered)  # then it is compared with the whole teacher
+        return gathered + size * numbers + rows
 
     def seconds(self, ranks: int, hardware: Hardware) -> float:
         """How long it takes: matrix products at the share of the peak that `hardware` achieves, and for every token of

@@ -99,6 +99,14 @@ def test_a_chain_that_could_not_finish_is_refused_when_it_is_read(overrides, sai
         load_preset(Request(overrides=overrides))
 
 
+def test_a_model_that_no_device_holds_whole_is_refused_where_the_device_is_stated():
+    """Of K2's 1.03T parameters 4.1 TB of weights and the generator's 2.05 in bfloat16."""
+    with pytest.raises(PresetError, match=r"stage sft samples .* takes 6,1\d\d\.\d GB, and .*device_bytes is 80\.0 GB"):
+        load_preset(Request(preset=PresetName.k2, overrides=["execution.device_bytes=80000000000"]))
+    for name in (PresetName.gpu, PresetName.node):
+        assert load_preset(Request(preset=name)).execution.device_bytes == 80_000_000_000
+
+
 @pytest.mark.parametrize("name", [PresetName.gpu, PresetName.node, PresetName.k2])
 def test_large_presets_have_post_training_of_their_own(name):
     """RECIPE 5 where it says something; rates fall from annealing's start to SFT to RL, and nothing is the laptop's."""

@@ -17,7 +17,7 @@ from model.sizes import model_preset
 from model.transformer import Transformer
 from tests.training.runs import MODEL, STAGES
 from training.config import PretrainConfig
-from training.dry_run import DryRun, dry_runs, part, sampling_bytes, stand_in
+from training.dry_run import DryRun, dry_runs, part, stand_in
 from training.dry_run import dry_run as of_stage
 from training.expert_parallel import outline
 from training.layout import Layout, LayoutError
@@ -231,7 +231,7 @@ def test_sampling_takes_what_the_generator_takes(layout: dict[str, int]) -> None
         cache.add([20 + 8] * 192)
     cached = sum(tensor.numel() * tensor.itemsize for tensor in cache.keys_LNTK) * 28 // cache.keys_LNTK[0].shape[1]
     expected = gathered // 2 + cached + 192 * 16 * sft.model.vocab_size
-    assert sampling_bytes(sft, 2) == expected + (gathered if layout else 0)
+    assert sft.sampling_bytes(2) == expected + (gathered if layout else 0)
 
 
 def test_a_model_that_no_rank_can_hold_whole_is_refused_where_replies_are_sampled() -> None:
