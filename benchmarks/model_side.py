@@ -144,7 +144,7 @@ def profile(settings: dict[str, Any]) -> Callable[[int], dict[str, Any]]:
         took: defaultdict[str, float] = defaultdict(float)
         calls: Counter[str] = Counter()
         for event in seen.key_averages():
-            kind = kind_of.get(event.key, "all else: model/kernels.py, views, autograd, Python")
+            kind = kind_of.get(event.key, "all else: model/kernels, views, autograd, Python")
             took[kind] += event.self_cpu_time_total
             calls[kind] += event.count
         whole = sum(took.values())

@@ -39,6 +39,7 @@ from pydantic import ValidationError
 from torch.utils import deterministic
 
 from model.config import Config
+from model.kernels.table import chosen
 from model.transformer import Transformer, update_router_bias
 from training import checkpoint, checkpoint_writer
 from training.cache import ShardError
@@ -159,6 +160,8 @@ class Trainer:
         """Train to the end or to a preemption; the exit code."""
         final = self.work / "final"
         if self.world.rank == 0:
+            forms = ", ".join(chosen(self.device.type, getattr(torch, self.config.dtype))) or "none"
+            log.info("%s on %s; operations in a faster form: %s", self.config.dtype, self.device.type, forms)
             self.work.mkdir(parents=True, exist_ok=True)
             (self.work / "preempted.json").unlink(missing_ok=True)
         if not self._is_finished(final):
