@@ -11,7 +11,7 @@ import numpy as np
 from model.config import Config
 from tasks.corpus.quality import lines
 from tasks.corpus.quality.route import ROUTES, route_of
-from tasks.corpus.quality.rule import Rule
+from tasks.corpus.quality.rules import Rule
 
 if TYPE_CHECKING:
     from tasks.corpus.config import CorpusConfig

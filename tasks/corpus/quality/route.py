@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.corpus.quality import formats, measures, rules
-from tasks.corpus.quality.rule import Rule
+from tasks.corpus.quality import formats, measures
+from tasks.corpus.quality.rules import RULES, Rule
 
 GOPHER = (
     "gopher_words_min", "gopher_words_max", "gopher_word_length_min", "gopher_word_length_max", "gopher_hashes",
@@ -44,7 +44,7 @@ DATA = ("data_lines", "data_line_chars", "data_characters_min", "data_characters
 
 
 def _rules(*names: str) -> tuple[Rule, ...]:
-    return tuple(getattr(rules, name).RULE for name in names)
+    return tuple(RULES[name] for name in names)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tasks.corpus.config import CorpusConfig
 from tasks.corpus.quality.judge import limit
 from tasks.corpus.quality.measures import MEANINGS
 from tasks.corpus.quality.route import ROUTES, registry
-from tasks.corpus.quality.rule import Rule
+from tasks.corpus.quality.rules import Rule
 
 BEGIN, END = "<!-- rules: made by tasks.corpus.quality.table -->", "<!-- end of rules -->"
 _COLUMNS = ("rule", "routes", "refuses", "measure", "limit, by section of `corpus`", "why", "source")
@@ -43,7 +43,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def _cells(rule: Rule) -> tuple[str, ...]:
     routes = ", ".join(route.name for route in ROUTES.values() if rule in route.rules)
-    why = f"{rule.reason} Needs `{rule.needs}`." if rule.needs else rule.reason
+    why = f"{rule.why} Needs `{rule.needs}`." if rule.needs else rule.why
     unit = "lines " if rule.unit == "line" else ""
     return (f"`{rule.name}`", routes, unit + rule.refuses, MEANINGS[rule.measure], _limits(rule), why, rule.source)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tasks.corpus.quality.judge import Bench, Judgement
-from tasks.corpus.quality.rule import Rule
+from tasks.corpus.quality.rules import Rule
 
 BINS = 24
 """Bins of a histogram up to its last edge; one more counts what lies beyond."""

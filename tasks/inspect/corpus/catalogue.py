@@ -36,12 +36,12 @@ def stage_sentence(stage: str) -> str:
 
 
 def explanation(rule: str, stage: str) -> Explanation:
-    """What is known of `rule`: from its file for a rule on the text, its stage's sentence where nothing else is."""
+    """What is known of `rule`: from the table for a rule on the text, its stage's sentence where nothing else is."""
     if rule in _REASONS:
         return _REASONS[rule]
     known = registry().get(rule)
     if known is not None:
-        return Explanation(known.reason, known.source, f"corpus.<route>.{known.limit}")
+        return Explanation(known.why, known.source, f"corpus.<route>.{known.limit}")
     return Explanation(f"Documents dropped as {stage_sentence(stage) or flat(stage)}.")
 
 

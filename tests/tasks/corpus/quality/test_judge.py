@@ -133,7 +133,7 @@ def test_every_rule_has_a_field_and_a_measure_on_each_of_its_routes():
             assert rule.measure in (measures.LINE if rule.unit == "line" else route.measures)
             assert rule.measure in measures.MEANINGS
         assert plan(route.name, section) is plan(route.name, type(section)())
-    assert all(rule.name and rule.reason and rule.source for rule in registry().values())
+    assert all(rule.name and rule.why and rule.source for rule in registry().values())
 
 
 @given(PIECES, st.sampled_from(WHERE))
