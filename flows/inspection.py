@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -13,12 +12,21 @@ from flows.request import Request
 from flows.steps import graph
 from model import storage
 from tasks.artifact import Artifact
-
-if TYPE_CHECKING:
-    from tasks.inspect.corpus.rejects import Selection
+from tasks.corpus.curation import attempted
+from tasks.report import html
+from tasks.report.blocks import Document
+from tasks.report.inspect.corpus import kept, overview
+from tasks.report.inspect.corpus import page as corpus
+from tasks.report.inspect.corpus.rejects import Selection
+from tasks.report.inspect.rewrites import page as rewrites
+from tasks.report.inspect.rewrites.attempts import Selection as Attempts
+from tasks.report.inspect.rewrites.attempts import known, survey
+from tasks.report.inspect.rewrites.whole import documents
+from tasks.report.rejects import STAGES
+from tasks.report.terminal import show as render
 
 DATASETS = ("corpus", "rewrites")
-"""What can be inspected; the first is meant where none is named. A dataset is a room's word, never a rule's."""
+"""What can be inspected; the first is meant where none is named. No rule may have one of these names."""
 
 
 class InspectError(ValueError):
@@ -81,43 +89,29 @@ def show(request: Request, wanted: Wanted, console: Console) -> str | None:
 
 
 def _corpus(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:
-    from tasks.inspect.corpus import overview, terminal
-    from tasks.inspect.corpus.rejects import Selection, heads
-    from tasks.inspect.terminal import print_all
-
     _known(artifact, wanted)
     selection = Selection(
         wanted.rule, wanted.stage, wanted.source, wanted.language, overview.declared_languages(artifact)
     )
     if wanted.kept:
-        _kept(artifact, selection, wanted, console)
-        return None
-    if wanted.html:
-        from tasks.inspect.corpus.page import build
-
+        if not wanted.rule or wanted.html:
+            raise InspectError("--kept shows the kept documents nearest to one rule: `openk2 inspect RULE --kept`")
+        samples, judged = kept.nearest(artifact, wanted.rule, selection, wanted.count)
+        render(console, corpus.kept_section(wanted.rule, samples, judged))
+    elif wanted.html:
         target = wanted.path or f"{request.root.rstrip('/')}/inspect.html"
-        return _write(target, build(artifact, selection, wanted.count))
-    found = overview.inspect(artifact, selection, wanted.count if wanted.rule else 0)
-    if not wanted.rule:
-        print_all(console, terminal.overview(found))
-        return None
-    rule = found.rule(wanted.rule)
-    if rule is None:
-        raise InspectError(_unknown(artifact, wanted))
-    samples = found.tally.nearest.get((rule.stage, rule.name), [])
-    survivors = heads(artifact, [reject.survivor for reject in samples if reject.survivor], terminal.HEAD)
-    print_all(console, terminal.rule_page(found, rule, survivors))
+        return _write(target, corpus.page(artifact, selection, wanted.count))
+    elif not wanted.rule:
+        render(console, corpus.overview(artifact, selection))
+    else:
+        section = corpus.rule_section(artifact, selection, wanted.count)
+        if section is None:
+            raise InspectError(_unknown(artifact, wanted))
+        render(console, section)
     return None
 
 
 def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:
-    from tasks.inspect.rewrites import terminal
-    from tasks.inspect.rewrites.attempts import Selection, known, survey
-    from tasks.inspect.rewrites.limits import Limits
-    from tasks.inspect.rewrites.page import build, build_document
-    from tasks.inspect.rewrites.whole import documents
-    from tasks.inspect.terminal import print_all
-
     for name in ("stage", "source", "language", "kept"):
         if getattr(wanted, name):
             raise InspectError(f"--{name} is for the corpus: rewrites are chosen with --style, --domain and --document")
@@ -125,23 +119,34 @@ def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Con
         raise InspectError(f"{artifact.uri} holds '{artifact.name}', not rewrites: name the artifact of that stage")
     if not artifact.parts("segments"):
         raise InspectError(f"{artifact.uri} lists no attempts at segments: run its stage again")
-    limits = Limits.of(artifact)
     target = wanted.path or f"{request.root.rstrip('/')}/rewrites.html"
     if wanted.document:
         if wanted.rule or wanted.accepted or wanted.domain:
             raise InspectError("--document shows one document whole: leave out the check, --accepted and --domain")
-        found = documents(artifact, wanted.document, wanted.style)
+        found = rewrites.whole_document(artifact, documents(artifact, wanted.document, wanted.style))
         if wanted.html:
-            return _write(target, build_document(artifact, limits, found))
-        for whole in found:
-            print_all(console, terminal.document(whole, limits))
+            return _write(target, found)
+        render(console, found, whole=True)
         return None
     if wanted.rule and wanted.accepted:
         raise InspectError(f"--accepted shows what every check let through: leave out '{wanted.rule}'")
-    selection = Selection(wanted.rule, wanted.style, wanted.domain)
-    everything = survey(artifact, Selection())
-    names = {"style": list(everything.by(0)), "domain": list(everything.by(1))}
-    for name, there in names.items():
+    _attempted(artifact, wanted)
+    selection = Attempts(wanted.rule, wanted.style, wanted.domain)
+    if wanted.html:
+        return _write(target, rewrites.page(artifact, selection, wanted.count, wanted.accepted))
+    if wanted.rule:
+        render(console, rewrites.check_section(artifact, selection, wanted.count))
+    elif wanted.accepted:
+        render(console, rewrites.accepted_section(artifact, selection, wanted.count))
+    else:
+        render(console, rewrites.overview(artifact, selection))
+    return None
+
+
+def _attempted(artifact: Artifact, wanted: Wanted) -> None:
+    """Refuse a style, a domain or a check that no attempt has, rather than show nothing of it."""
+    everything = survey(artifact, Attempts())
+    for name, there in (("style", list(everything.by(0))), ("domain", list(everything.by(1)))):
         asked = getattr(wanted, name)
         if asked and name == "domain" and not everything.recorded:
             raise InspectError(f"{artifact.uri} does not record the domain of its attempts: run its stage again")
@@ -150,48 +155,22 @@ def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Con
     checks = known(everything)
     if wanted.rule and wanted.rule not in checks:
         raise InspectError(f"no check is called '{wanted.rule}'{_near(wanted.rule, checks)}")
-    if wanted.html:
-        return _write(target, build(artifact, limits, selection, wanted.count, wanted.accepted))
-    refused, accepted = (wanted.count if asked else 0 for asked in (wanted.rule, wanted.accepted))
-    tally = survey(artifact, selection, refused, accepted)
-    if wanted.rule:
-        print_all(console, terminal.check_page(tally, limits, wanted.rule))
-    elif wanted.accepted:
-        print_all(console, terminal.accepted_page(tally, limits))
-    else:
-        print_all(console, terminal.overview(tally, artifact, limits))
-    return None
-
-
-def _kept(artifact: Artifact, selection: Selection, wanted: Wanted, console: Console) -> None:
-    from tasks.inspect.corpus import kept, terminal
-    from tasks.inspect.terminal import print_all
-
-    if not wanted.rule or wanted.html:
-        raise InspectError("--kept shows the kept documents nearest to one rule: `openk2 inspect RULE --kept`")
-    samples, judged = kept.nearest(artifact, wanted.rule, selection, wanted.count)
-    print_all(console, terminal.kept_page(wanted.rule, samples, judged))
 
 
 def _artifact(request: Request, wanted: Wanted, console: Console) -> Artifact:
     if wanted.uri:
         return Artifact.load(wanted.uri.rstrip("/"))
     step = graph(request)[wanted.dataset]
-    if wanted.dataset == "corpus" and step.artifact() is None:
-        from tasks.corpus.curation import attempted
-
-        if unfinished := attempted(step):
-            console.print(
-                "This corpus was not published: its stage failed, or has not come to its end. What it recorded so far:"
-            )
-            return unfinished
+    if wanted.dataset == "corpus" and step.artifact() is None and (unfinished := attempted(step)):
+        console.print(
+            "This corpus was not published: its stage failed, or has not come to its end. What it recorded so far:"
+        )
+        return unfinished
     return step.require()
 
 
 def _known(artifact: Artifact, wanted: Wanted) -> None:
     """Refuse a source or a stage that nothing has, rather than show nothing of it."""
-    from tasks.report.rejects import STAGES
-
     sources = artifact.statistics.get("by_source", {})
     if wanted.source and sources and wanted.source not in sources:
         raise InspectError(f"there is no source '{wanted.source}'{_near(wanted.source, list(sources))}")
@@ -211,6 +190,6 @@ def _near(name: str, names: Sequence[str]) -> str:
     return f": did you mean {', '.join(close)}?" if close else ""
 
 
-def _write(target: str, page: str) -> str:
-    storage.write(target, page.encode())
+def _write(target: str, document: Document) -> str:
+    storage.write(target, html.page(document).encode())
     return target

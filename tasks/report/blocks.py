@@ -1,11 +1,18 @@
-"""What a report is made of, before it is a page or markdown: sections of blocks. Our own text
-may hold `code`, **strong** and [links](address); text that comes from data is `Verbatim`.
+"""What a report, an inspection or a plan is made of, before it is a page, markdown or lines of a terminal: sections of
+blocks. Our own text may hold `code`, **strong** and [links](address); text that comes from data is `Verbatim`.
+
+One function builds the blocks; `html`, `markdown` and `terminal` render them, so that none tells other things.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+LEVELS = "▁▂▃▄▅▆▇█"
+Side = Literal["", "passed", "refused", "limit"]
 
 
 class Verbatim(str):
@@ -28,11 +35,55 @@ class Headline:
 
 
 @dataclass(frozen=True)
+class Spark:
+    """A distribution, or the course of a value, small enough for a cell of a table."""
+
+    edges: Sequence[float]
+    """One more than `values`."""
+    values: Sequence[float]
+    least: float | None = None
+    """The smallest place on the axis that passes a threshold; None where there is no such limit."""
+    most: float | None = None
+    course: bool = False
+    """Whether `values` follow each other and are drawn to scale; counts are added up, and drawn by their square root so
+    that the few near a limit are seen beside the many."""
+
+    def drawn(self, cells: int) -> list[tuple[str, Side]]:
+        """At most `cells` characters, each with the side of the limits it is on; empty where nothing can be drawn."""
+        if not self.values or self.edges[-1] <= self.edges[0]:
+            return []
+        limits = [limit for limit in (self.least, self.most) if limit is not None]
+        low, high = min(self.edges[0], *limits, self.edges[0]), max(self.edges[-1], *limits, self.edges[-1])
+        cells = min(cells, len(self.values))
+        heights, times = [0.0] * cells, [0] * cells
+        for (start, end), value in zip(pairwise(self.edges), self.values, strict=True):
+            cell = min(int(((start + end) / 2 - low) / (high - low) * cells), cells - 1)
+            heights[cell] += value
+            times[cell] += 1
+        if self.course:
+            heights = [height / max(count, 1) for height, count in zip(heights, times, strict=True)]
+        top, power = max(heights) or 1.0, 1.0 if self.course else 0.5
+        under, over = (
+            None if limit is None else round((limit - low) / (high - low) * cells) for limit in (self.least, self.most)
+        )
+        found: list[tuple[str, Side]] = []
+        for cell, height in enumerate(heights):
+            if cell in (under, over):
+                found.append(("│", "limit"))
+            refused = (under is not None and cell < under) or (over is not None and cell >= over)
+            level = 0 if height <= 0 else max(1, round((height / top) ** power * len(LEVELS)))
+            side: Side = "" if not limits else "refused" if refused else "passed"
+            found.append((LEVELS[level - 1] if level else " ", side))
+        return [*found, ("│", "limit")] if cells in (under, over) else found
+
+
+@dataclass(frozen=True)
 class Table:
-    """Rows of text; a column whose name starts with `#` is numeric and set to the right."""
+    """Rows of cells; a column whose name starts with `#` is numeric and set to the right. A row of a single cell is a
+    heading over the rows below it."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | Spark]]
     caption: str = ""
 
 
@@ -44,7 +95,9 @@ class Chart:
     caption: str
     title: str = ""
     data: Sequence[tuple[str, str]] = ()
-    """What the drawing says, as (label, text): markdown has this in its place."""
+    """What the drawing says, as (label, text): what cannot draw has this in its place."""
+    sparks: Sequence[tuple[str, Spark]] = ()
+    """The drawing in rows of characters, each with its label: a terminal has these in its place."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from model.visible import escape
 from tasks.report import words
+from tasks.report.blocks import LEVELS, Spark
 
 WIDTH = 720
 POINTS = 360  # more than these are averaged: the eye sees no more, and the page stays small
@@ -317,6 +318,20 @@ def heat(
     height = tall * len(rows) + 22
     out.append(_text("axis", (left + width) / 2, height - 5, x_label, "middle"))
     return _svg(width, height, out)
+
+
+def spark(drawn: Spark, cells: int = 24) -> str:
+    """A `Spark` for the cell of a table: refused columns warm, limits as lines; empty where nothing can be drawn."""
+    out, x = [], 0
+    for mark, side in drawn.drawn(cells):
+        if side == "limit":
+            out.append(f'<line class="mark" x1="{x}" x2="{x}" y1="0" y2="16"/>')
+            continue
+        tall = 2 * (LEVELS.find(mark) + 1)
+        colour = "warm" if side == "refused" else "accent"
+        out.append(f'<rect class="f-{colour}" x="{x}" y="{16 - tall}" width="4" height="{tall}"/>')
+        x += 5
+    return _svg(x, 16, out) if out else ""
 
 
 def _svg(width: float, height: float, parts: Sequence[str]) -> str:

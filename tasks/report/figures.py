@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from tasks.report import charts, words
-from tasks.report.blocks import Chart
+from tasks.report.blocks import Chart, Spark
 from tasks.report.charts import Line
 
 HALF = 400
@@ -21,7 +23,15 @@ def bars(
 
 
 def histogram(
-    edges: Sequence[float], counts: Sequence[int], x_label: str, caption: str, title: str = "", **options: Any
+    edges: Sequence[float],
+    counts: Sequence[int],
+    x_label: str,
+    caption: str,
+    title: str = "",
+    limit: float | None = None,
+    refused: str = "",
+    ceiling: float | None = None,
+    **options: Any,
 ) -> Chart:
     """`charts.histogram`; in words the bins that hold something."""
     data = [
@@ -29,7 +39,9 @@ def histogram(
         for low, high, count in zip(edges, edges[1:], counts, strict=False)
         if count
     ]
-    return Chart(charts.histogram(edges, counts, x_label, **options), caption, title, data)
+    limits = {"above": (None, limit), "below": (limit, ceiling)}.get(refused, (None, None))
+    drawing = charts.histogram(edges, counts, x_label, limit, refused, ceiling=ceiling, **options)
+    return Chart(drawing, caption, title, data, [("", Spark(edges, counts, *limits))])
 
 
 def stacked(
@@ -62,7 +74,15 @@ def lines(series: Sequence[Line], x_label: str, caption: str, title: str = "", *
     """`charts.lines`; in words each line is its first and its last value."""
     say = options.get("y_format", words.figure)
     data = [(line.label, f"{say(line.ys[0])} to {say(line.ys[-1])}") for line in series if not line.faint and line.ys]
-    return Chart(charts.lines(series, x_label, **options), caption, title, data)
+    sparks = [(line.label, _course(line)) for line in series if not line.faint and len(line.ys) > 1]
+    return Chart(charts.lines(series, x_label, **options), caption, title, data, sparks)
+
+
+def _course(line: Line) -> Spark:
+    """A line as a row of characters; what is no number stands at 0."""
+    xs = list(line.xs)
+    ys = [y if y is not None and math.isfinite(y) else 0.0 for y in line.ys]
+    return Spark(xs, [(a + b) / 2 for a, b in pairwise(ys)], course=True)
 
 
 def smoothed(

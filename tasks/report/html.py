@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from model.visible import escape
+from tasks.report import charts
 from tasks.report.blocks import (
     Block,
     Chart,
@@ -26,6 +27,7 @@ from tasks.report.blocks import (
     Prose,
     Score,
     Section,
+    Spark,
     Table,
     Verbatim,
 )
@@ -92,8 +94,8 @@ def _block(block: Block) -> str:
             return _table(block)
         case Chart():
             return _chart(block)
-        case Charts(charts):
-            return f'<div class="charts">{"".join(_chart(chart) for chart in charts)}</div>'
+        case Charts(several):
+            return f'<div class="charts">{"".join(map(_chart, several))}</div>'
         case Pair():
             return _pair(block)
         case Excerpt(title, pieces, note):
@@ -130,15 +132,20 @@ def _table(table: Table) -> str:
         f'<th class="{kind}">{_text(name.removeprefix("#"))}</th>'
         for name, kind in zip(table.columns, kinds, strict=True)
     )
-    rows = "".join(
-        "<tr>" + "".join(_cell(cell, kind) for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
-        for row in table.rows
-    )
+    rows = "".join(_row(row, kinds) for row in table.rows)
     caption = f"<figcaption>{_text(table.caption)}</figcaption>" if table.caption else ""
     return f'<figure class="table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{caption}</figure>'
 
 
-def _cell(text: str, kind: str) -> str:
+def _row(row: Sequence[str | Spark], kinds: Sequence[str]) -> str:
+    if len(row) == 1 < len(kinds):
+        return f'<tr class="heading"><th colspan="{len(kinds)}">{_text(str(row[0]))}</th></tr>'
+    return f"<tr>{''.join(_cell(cell, kind) for cell, kind in zip(row, kinds, strict=True))}</tr>"
+
+
+def _cell(text: str | Spark, kind: str) -> str:
+    if isinstance(text, Spark):
+        return f'<td class="spark">{charts.spark(text)}</td>'
     mark = {"✓": " good", "✗": " bad"}.get(text[:1], "")
     return f'<td class="{kind}{mark}">{_text(text)}</td>'
 

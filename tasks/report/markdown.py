@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from model.visible import markdown as plain
 from model.visible import visible
@@ -21,6 +22,7 @@ from tasks.report.blocks import (
     Pair,
     Problem,
     Prose,
+    Spark,
     Table,
     Verbatim,
 )
@@ -50,9 +52,9 @@ def _block(block: Block) -> list[str]:
         case Table(columns, rows, caption):
             head = "| " + " | ".join(_cell(name.removeprefix("#")) for name in columns) + " |"
             rule = "|" + "|".join("--:" if name.startswith("#") else "---" for name in columns) + "|"
-            body = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+            body = ["| " + " | ".join(_cell(cell) for cell in _full(row, len(columns))) + " |" for row in rows]
             return [head, rule, *body, *(["", f"*{caption}*"] if caption else [])]
-        case Chart(_, caption, title, data):
+        case Chart(caption=caption, title=title, data=data):
             return _block(Table((title, ""), [list(row) for row in data], caption))
         case Charts(charts):
             return [line for chart in charts for line in (*_block(chart), "")]
@@ -89,6 +91,12 @@ def _compared(block: Compared) -> list[str]:
     quoted = [f"{_cell(title)}\n\n> {_quote(text)}" for title, text in zip(block.titles, texts, strict=True)]
     head = f"**{_cell(block.title)}** {_cell(block.remark)}"
     return [head, "", "\n\n".join(quoted), "", ", ".join(said), *(["", _cell(block.note)] if block.note else [])]
+
+
+def _full(row: Sequence[str | Spark], columns: int) -> list[str]:
+    """The cells of a row as text; a heading's are in bold, and empty but for the first."""
+    texts = ["".join(mark for mark, _ in cell.drawn(12)) if isinstance(cell, Spark) else cell for cell in row]
+    return texts if len(texts) == columns else [f"**{texts[0]}**", *[""] * (columns - 1)]
 
 
 def _cell(text: str) -> str:

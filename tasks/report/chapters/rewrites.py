@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from model import storage
-from tasks.inspect.rewrites import blocks
-from tasks.inspect.rewrites.attempts import Cell, Selection, Survey, survey
-from tasks.inspect.rewrites.limits import Limits, sentence
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Charts, Fold, Prose, Table, Verbatim
 from tasks.report.book import Absent, Book
 from tasks.report.chapter import Chapter, everything
+from tasks.report.inspect.rewrites import blocks
+from tasks.report.inspect.rewrites.attempts import Cell, Selection, Survey, survey
+from tasks.report.inspect.rewrites.limits import Limits, sentence
 
 SHOWN = 2
 """Accepted and refused segments that are shown; those behind a fold besides."""

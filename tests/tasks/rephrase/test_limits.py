@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.inspect.rewrites.limits import Limits
 from tasks.rephrase.alignment.limits import LIMITS, thresholds
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.stack import CHECKS, NAMES
 from tasks.rephrase.calibration.pairs import load
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.prompts import compose, details, styles
+from tasks.report.inspect.rewrites.limits import Limits
 
 CONFIG = AlignmentConfig()
 STATED = thresholds(CONFIG, styles())

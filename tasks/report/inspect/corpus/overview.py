@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.artifact import Artifact
-from tasks.inspect.corpus.rejects import Selection, Tally, survey
 from tasks.report.chapters.dropped import rule_name
+from tasks.report.inspect.corpus.rejects import Selection, Tally, survey
 from tasks.report.rejects import place
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tasks.artifact import Artifact
 from tasks.corpus.config import HEAD_CHARS, CorpusConfig
 from tasks.corpus.quality.judge import judge
-from tasks.inspect.corpus.rejects import Sample, Selection
+from tasks.report.inspect.corpus.rejects import Sample, Selection
 
 SCAN = 20_000
 """Documents that are measured, the same share of every part."""

@@ -1,4 +1,4 @@
-"""Rewrites as blocks, for a page of their own and for the report: rates, scores, source beside rewrite."""
+"""Rewrites as blocks, for their inspection and for the report: rates, checks, scores, source beside rewrite."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from model.visible import flat, visible
-from tasks.inspect.rewrites.attempts import Attempt, Cell, Scores, Survey
-from tasks.inspect.rewrites.difference import Piece, difference
-from tasks.inspect.rewrites.limits import Limit, Limits
-from tasks.inspect.rewrites.terminal import threshold
 from tasks.report import figures, words
-from tasks.report.blocks import Block, Chart, Compared, Heat, Score, Table, Verbatim
+from tasks.report.blocks import Block, Chart, Compared, Heat, Score, Spark, Table, Verbatim
+from tasks.report.inspect.rewrites.attempts import Attempt, Cell, Scores, Survey, known
+from tasks.report.inspect.rewrites.difference import Piece, difference
+from tasks.report.inspect.rewrites.limits import Limit, Limits
 
 LEGEND = (
-    "Red: lost. Green: new. Blue, dotted: **copied** in a run of six or more words. On a ground: a number, a name, a "
-    "negation, a formula or code that differs, or what the check names. Common words are not marked."
+    "Red: lost. Green: new. Blue, underlined: **copied** in a run of six or more words. On a ground: a number, a name, "
+    "a negation, a formula or code that differs, or what the check names. Common words are not marked."
 )
 
 
@@ -59,6 +58,29 @@ def rate_table(title: str, cells: Mapping[str, Cell]) -> Table:
         else ""
     )
     return Table(columns, rows, caption)
+
+
+def checks(found: Survey, limits: Limits) -> Table:
+    """One row a check: what reached it, what it refused, the typical score of that, and how its scores lie."""
+    refused = found.whole().refused
+    rows: list[list[str | Spark]] = []
+    for name in known(found):
+        scores, limit = found.scores.get(name, Scores()), limits.get(name)
+        typical, count = scores.median(True), refused.get(name, 0)
+        reached = scores.total() or count
+        rows.append(
+            [
+                f"[{plain(name)}](#{key('check', name)})",
+                words.count(reached),
+                words.count(count),
+                words.share(count / max(reached, 1)),
+                "–" if typical is None else f"{typical:.2f}",
+                limit.words() or "–",
+                Spark(*scores.bins(16), limit.least, limit.most),
+            ]
+        )
+    caption = "Typical: the median score of what it refused. Columns grow with the square root of the count."
+    return Table(("check", "#reached", "#refused", "#share", "#typical", "#threshold", "scores"), rows, caption)
 
 
 def _share(cell: Cell | None) -> tuple[float, str] | None:
@@ -124,7 +146,7 @@ def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared
 def _score(one: Attempt, limits: Limits, name: str, score: float | None) -> Score:
     if score is None:
         return Score(flat(name), "", "", None)
-    limit = threshold(limits.get(name), one.style, one.detail)
+    limit = limits.get(name).words(one.style, one.detail)
     plainly = not limit and score == 1 and name != one.reason
     return Score(flat(name), "" if plainly else f"{score:.2f}", limit, name != one.reason)
 
@@ -132,6 +154,11 @@ def _score(one: Attempt, limits: Limits, name: str, score: float | None) -> Scor
 def _marks(piece: Piece) -> tuple[str, str]:
     kind = "" if piece.kind == "same" else piece.kind
     return piece.text, f"{kind} weighty" if piece.what else kind
+
+
+def key(kind: str, name: str) -> str:
+    """A section's anchor."""
+    return f"{kind}-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def plain(text: str) -> str:

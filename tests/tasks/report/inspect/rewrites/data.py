@@ -17,7 +17,7 @@ from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.prompts import styles
 from tasks.rephrase.rewriting import REWRITES, SEGMENTS
-from tests.tasks.inspect.corpus.data import EVIL
+from tests.tasks.report.inspect.corpus.data import EVIL
 
 BUS = "The bus, standardised in 1983 by the members of the IEEE, does not carry power and has 3 lines.\n\n"
 CODE = "```\nlet x = 1\n```\n\n"

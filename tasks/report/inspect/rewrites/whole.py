@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact, ArtifactError
-from tasks.inspect.rewrites.attempts import Attempt, attempt
+from tasks.report.inspect.rewrites.attempts import Attempt, attempt
 
 
 class UnknownDocument(ValueError):

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact
-from tasks.inspect.rewrites.limits import ENGINE, Limits
+from tasks.report.inspect.rewrites.limits import ENGINE, Limits
 
 NARROW = ("source_id", "style", "detail", "domain", "index", "attempt", "accepted", "reason", "scores")
 PLACE = ["part", "group", "row"]

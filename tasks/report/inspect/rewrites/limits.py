@@ -63,6 +63,13 @@ class Limit:
             return self.least, self.most
         return min(least for least, _ in own), max(most for _, most in own)
 
+    def words(self, style: str = "", detail: str = "") -> str:
+        """The band: `≥ 0.75`, `≤ 0.5`, `0.5 to 1.8`; empty where there is none."""
+        least, most = self.of(style, detail)
+        if least is not None and most is not None:
+            return f"{least:g} to {most:g}"
+        return f"≥ {least:g}" if least is not None else f"≤ {most:g}" if most is not None else ""
+
 
 @dataclass(frozen=True)
 class Limits:

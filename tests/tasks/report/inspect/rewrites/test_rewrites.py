@@ -15,14 +15,15 @@ from flows.cli import app
 from flows.inspection import InspectError, Wanted, show
 from flows.request import Request
 from tasks.corpus import records
-from tasks.inspect.rewrites.attempts import Scores, Selection, survey
-from tasks.inspect.rewrites.difference import Difference, difference
-from tasks.inspect.rewrites.limits import SENTENCES, Limits
-from tasks.inspect.rewrites.page import build
-from tasks.inspect.rewrites.whole import UnknownDocument, documents
 from tasks.rephrase.alignment.stack import NAMES
-from tests.tasks.inspect.hostility import CONTROL, Elements
-from tests.tasks.inspect.rewrites import data
+from tasks.report import html
+from tasks.report.inspect.rewrites import page as pages
+from tasks.report.inspect.rewrites.attempts import Scores, Selection, survey
+from tasks.report.inspect.rewrites.difference import Difference, difference
+from tasks.report.inspect.rewrites.limits import SENTENCES
+from tasks.report.inspect.rewrites.whole import UnknownDocument, documents
+from tests.tasks.report.inspect.hostility import CONTROL, Elements
+from tests.tasks.report.inspect.rewrites import data
 
 BUS = records.document_id(data.TEXT)
 
@@ -37,7 +38,7 @@ def printed(artifact, *words: str, width: int = 80, colour: bool = False, **want
 
 
 def page(artifact, count: int = 5, **selected) -> str:
-    return build(artifact, Limits.of(artifact), Selection(**selected), count)
+    return html.page(pages.page(artifact, Selection(**selected), count))
 
 
 # ------------------------------------------------------------------------------------------------------------- counting
@@ -226,13 +227,13 @@ def test_overview_says_rates_by_style_and_domain_and_checks(tmp_path):
 
 def test_sample_names_verdicts_and_trace(tmp_path):
     text = printed(data.publish(tmp_path), "numbers")
-    assert "1 of 1  refused: numbers  lost 1983; invented 1984" in text
+    assert "refused: numbers – lost 1983; invented 1984\n1 of 1 · academic" in text
     assert "standardised in [-1983-] by" in text
     assert "{+1984+}" in text
     assert "✓ length 1.00 (0.5 to 1.8)" in text
     assert "✗ numbers 0.50" in text
     assert re.search(r"not reached +formulas, code", text)
-    assert "prompt 00c0ffee00c0ffee  engine embedded  model SmolLM2  seed 11" in text
+    assert "prompt 00c0ffee00c0ffee · engine embedded · model SmolLM2 · seed 11" in " ".join(text.split())
     assert f"openk2 lineage {BUS}" in text
 
 
@@ -256,7 +257,7 @@ def test_colours_only_in_a_terminal(tmp_path):
 def test_whole_document(tmp_path):
     text = printed(data.publish(tmp_path), document=BUS[:12])
     assert "3 segments: 1 rewritten, 1 original, 1 block." in text
-    for said in ("attempt 2 of 2  accepted", "let x = 1", "the original stands", "── the joined text", "licence MIT"):
+    for said in ("accepted\nattempt 2 of 2", "let x = 1", "the original stands", "The joined text", "licence MIT"):
         assert said in text
     assert text.index("attempt 1 of 2") < text.index("attempt 2 of 2") < text.index("let x = 1")
 

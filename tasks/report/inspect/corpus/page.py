@@ -1,0 +1,259 @@
+"""Every rule of a corpus as blocks: its counts, its histogram, and what it dropped, nearest to the threshold first."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from model.visible import flat, visible
+from tasks.artifact import Artifact
+from tasks.report import figures, words
+from tasks.report.blocks import (
+    Block,
+    Chart,
+    Charts,
+    Document,
+    Excerpt,
+    Fold,
+    Headline,
+    Pair,
+    Prose,
+    Section,
+    Spark,
+    Table,
+    Verbatim,
+)
+from tasks.report.inspect.corpus.catalogue import explanation, stage_sentence
+from tasks.report.inspect.corpus.evidence import evidence, pieces
+from tasks.report.inspect.corpus.overview import Inspection, Route, Rule, inspect
+from tasks.report.inspect.corpus.rejects import Sample, Selection, heads
+
+HEAD = 600  # characters of a text that are shown
+OPEN = 3  # samples that stand outside a fold
+Survivors = Mapping[str, tuple[str, str]]
+"""(text's beginning, url) of the documents that stand for duplicates, by id."""
+
+
+def page(artifact: Artifact, selection: Selection, count: int) -> Document:
+    """The rules that `selection` asks for, a section each with `count` samples, after a table of all."""
+    found = inspect(artifact, selection, count)
+    rules = [_section(found, rule, _survivors(artifact, found)) for rule in found.rules]
+    return _document(found, selection, [_index(found), *rules])
+
+
+def overview(artifact: Artifact, selection: Selection) -> Document:
+    """The table alone, of the rules that refused something."""
+    found = inspect(artifact, selection, 0)
+    return _document(found, selection, [_index(found, silent=False)])
+
+
+def rule_section(artifact: Artifact, selection: Selection, count: int) -> Section | None:
+    """The one rule that `selection` names; None where nothing was dropped or judged by it."""
+    found = inspect(artifact, selection, count)
+    rule = found.rule(selection.reason)
+    return None if rule is None else _section(found, rule, _survivors(artifact, found))
+
+
+def kept_section(rule: str, samples: Sequence[Sample], judged: int) -> Section:
+    """Kept documents nearest to the threshold of one rule."""
+    shown = [_sample(document, f"{at} of {judged:,}", {}) for at, document in enumerate(samples, start=1)]
+    measured = Prose(f"Measured again on {judged:,} kept documents that it judges.")
+    why = explanation(rule, "quality").why
+    return Section("kept", flat(rule), why, [measured, *shown], group="kept documents nearest to its limit")
+
+
+def _survivors(artifact: Artifact, found: Inspection) -> Survivors:
+    samples = [reject for rejects in found.tally.nearest.values() for reject in rejects]
+    return heads(artifact, [reject.survivor for reject in samples if reject.survivor], HEAD)
+
+
+def _document(found: Inspection, selection: Selection, sections: Sequence[Section]) -> Document:
+    s = found.artifact.statistics
+    read = s.get("read", 0)
+    narrowed = [
+        f"{name} {value}" for name in ("reason", "stage", "source", "language") if (value := getattr(selection, name))
+    ]
+    only = f" Only {', '.join(narrowed)}." if narrowed else ""
+    figures_ = [
+        (words.count(read), "documents read", f"{len(s.get('by_source', {}))} sources"),
+        (words.count(s.get("documents", 0)), "kept", words.share(s.get("documents", 0) / max(read, 1))),
+        (words.count(s.get("rejected", 0)), "rejected", words.share(s.get("rejected", 0) / max(read, 1))),
+        (words.count(s.get("unreadable", 0)), "unreadable", words.share(s.get("unreadable", 0) / max(read, 1))),
+    ]
+    return Document(
+        title="What curation dropped, and why",
+        subtitle=f"`{flat(found.artifact.name)}` `{flat(found.artifact.fingerprint)}`.{visible(only)}",
+        lead="Each rule with its threshold, where it comes from, how its measure is distributed, and the documents "
+        "that it dropped, **those nearest to the threshold first**: there a rule is right or wrong. Marked in a text "
+        "is what the rule objects to, as far as it stands in the text's beginning.",
+        headline=Headline(figures_),
+        sections=sections,
+    )
+
+
+def _index(found: Inspection, silent: bool = True) -> Section:
+    """Every rule by stage; without `silent` those alone that refused something."""
+    rows: list[Sequence[str | Spark]] = []
+    hidden = 0
+    for (stage, unit), rules in itertools.groupby(found.rules, key=lambda rule: (rule.stage, rule.unit)):
+        told = "lines taken out of documents, which drops none" if unit == "line" else stage_sentence(stage)
+        group = []
+        for rule in rules:
+            routes = [route for route in rule.routes if silent or route.failed or not route.whole]
+            routes = routes or list(rule.routes[: 1 if rule.dropped else 0])
+            hidden += not routes
+            group += [_row(rule, route, first=place == 0) for place, route in enumerate(routes)]
+        if group:
+            rows += [[f"**{_plain(stage)}** {told}"], *group]
+    caption = (
+        "Dropped are the documents whose first reason a rule is; alone are those that no other rule refuses, and that "
+        "would be kept without it. The columns grow with the square root of the count; a line is the limit."
+    )
+    columns = ("rule", "route", "#judged", "#dropped", "#alone", "#limit", "distribution")
+    blocks: list[Block] = [Table(columns, rows, caption), _stages(found)]
+    s = found.artifact.statistics
+    if masked := s.get("masked"):
+        kinds = [(flat(kind), float(count), words.count(count), "accent") for kind, count in masked.items()]
+        blocks.append(figures.bars(kinds, "Personal data and secrets replaced in documents that were kept.", "Masked"))
+    if hidden:
+        blocks.append(Prose(f"{hidden} more rules refused nothing."))
+    if not s.get("rules"):
+        blocks.append(Prose("This corpus has no statistics by rule: the histograms show the dropped documents alone."))
+    blocks.append(Prose("`openk2 inspect RULE` shows what a rule dropped, nearest to its limit first."))
+    return Section("index", "Every rule", "", blocks)
+
+
+def _row(rule: Rule, route: Route, first: bool) -> list[str | Spark]:
+    dropped = words.count(route.failed or 0) if rule.unit == "line" else words.count(rule.dropped) if first else ""
+    return [
+        f"[{_plain(rule.name)}](#{key(rule)})" if first else "",
+        Verbatim(flat(route.name)),
+        _number(route.judged),
+        dropped,
+        _number(route.only),
+        "–" if route.limit is None else words.figure(route.limit),
+        _spark(route),
+    ]
+
+
+def _spark(route: Route) -> Spark:
+    least, most = (None, route.limit) if route.direction == "above" else (route.limit, None)
+    return Spark(route.edges, route.counts, least, most)
+
+
+def _stages(found: Inspection) -> Block:
+    """Dropped documents by stage, as bars."""
+    dropped = Counter[str]()
+    for rule in found.rules:
+        dropped[rule.stage] += rule.dropped
+    rows = [
+        (flat(stage), float(count), f"{words.count(count)}, {stage_sentence(stage)}", "warm")
+        for stage, count in dropped.items()
+    ]
+    return figures.bars(rows, "Dropped documents by the stage that dropped them, in the order of the stages.")
+
+
+def _section(found: Inspection, rule: Rule, survivors: Survivors) -> Section:
+    told = explanation(rule.name, rule.stage)
+    field = f" Set by `{told.field}`." if told.field else ""
+    summary = f"{told.why} {told.source.rstrip('.')}{'.' if told.source else ''}{field}".strip()
+    samples = found.tally.nearest.get((rule.stage, rule.name), [])
+    shown = [
+        _sample(reject, f"{place} of {rule.dropped:,}", survivors) for place, reject in enumerate(samples, start=1)
+    ]
+    blocks = [*_charts(rule), *shown[:OPEN]]
+    if rest := shown[OPEN:]:
+        blocks.append(Fold(f"{len(rest)} more samples", rest))
+    return Section(key(rule), flat(rule.name), summary, blocks, group=flat(rule.stage))
+
+
+def _charts(rule: Rule) -> Iterator[Block]:
+    drawn = []
+    if rule.unit == "document":
+        yield Prose(f"{words.count(rule.dropped)} documents have it as their first reason.")
+    for route in rule.routes:
+        counts = [f"The {words.count(rule.dropped)} dropped documents alone"]
+        if route.judged is not None:
+            counts = [f"{words.count(route.judged)} {route.unit}s judged", f"{words.count(route.failed or 0)} refused"]
+        if route.only is not None:
+            counts.append(f"{words.count(route.only)} by it alone")
+        limit = "" if route.limit is None else f"; limit {words.figure(route.limit)}"
+        refuses = f", refuses what lies {route.direction}" if route.direction else ""
+        sentence = f"{', '.join(counts)}{limit}{refuses}."
+        if len(route.counts) < 2:
+            if route.judged is not None or route.limit is not None:
+                yield Prose(f"{flat(route.name)}: {sentence}" if route.name else sentence)
+            continue
+        sentence += " The last column also counts everything beyond it." if route.open else ""
+        drawn.append(_histogram(route, sentence, len(rule.routes) > 1))
+    if len(drawn) > 1:
+        yield Charts(drawn)
+    else:
+        yield from drawn
+
+
+def _histogram(route: Route, caption: str, half: bool) -> Chart:
+    width = {"width": figures.HALF} if half else {}
+    return figures.histogram(
+        route.edges,
+        route.counts,
+        "value",
+        caption,
+        flat(route.name),
+        limit=route.limit,
+        refused=route.direction,
+        **width,
+    )
+
+
+def _sample(reject: Sample, place: str, survivors: Survivors) -> Block:
+    others = f" Also refused by {flat(', '.join(reject.others))}." if reject.others else ""
+    note = f"{flat(reject.source)} · {flat(reject.url)} · {reject.id}.{others}"
+    survivor = survivors.get(reject.survivor)
+    if survivor is not None:
+        text, url = survivor
+        titles = (f"{place}, dropped: {_said(reject)}", f"kept: {flat(url)}")
+        return Pair((Verbatim(titles[0]), Verbatim(titles[1])), (visible(reject.head), visible(text)), Verbatim(note))
+    shown = visible(reject.head[:HEAD])
+    found = evidence(reject.reason, shown, reject.value)
+    return Excerpt(Verbatim(f"{place}: {_said(reject)}"), list(pieces(shown, found)), Verbatim(note))
+
+
+def _said(reject: Sample) -> str:
+    """The value that failed, in words."""
+    if reject.survivor:
+        similar = "" if reject.number is None else f"similarity {words.figure(reject.number)} "
+        return f"{similar}with {reject.survivor[:12]}"
+    value = flat(reject.value, 300) if reject.number is None else words.figure(reject.number)
+    if reject.limit is None:
+        return value
+    side = "short of it" if reject.stage == "kept" else "past it"
+    past = "" if reject.distance is None else f", {words.share(reject.distance)} {side}"
+    extra = ""
+    if reject.number is not None and (tail := flat(reject.value, 300)) and not _is_number(tail):
+        extra = f" ({tail})"
+    return f"{value} against {words.figure(reject.limit)}{past}{extra}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def key(rule: Rule) -> str:
+    """A section's anchor."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{rule.stage}-{rule.name}".lower()).strip("-")
+
+
+def _plain(text: str) -> str:
+    """A name as text of our own: no markup can stand in it."""
+    return re.sub(r"[^\w .:/-]", "?", flat(text))
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else words.count(value)
