@@ -52,21 +52,21 @@ def stages(
     - `openk2 plan stages --preset gpu --set pretrain.stages='[{name: all, tokens: 1000000000, sequence_length: 4096,
       batch: 128, yarn_factor: 8, rate: {start: 0, end: 1.0e-3, shape: linear}}]'`: tried before it is written down.
     """
-    from flows.stage_plan import plan_stages, render, to_json
+    from flows.stage_page import document
+    from flows.stage_plan import plan_stages, to_json
+    from tasks.report import html as pages
+    from tasks.report import terminal
 
     schedule, found = plan_stages(request_of(preset, root, preset_file, overrides))
     if html:
-        from flows.stage_page import page
-
         path = Path(html)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page(schedule, found), encoding="utf-8")
+        path.write_text(pages.page(document(schedule, found)), encoding="utf-8")
         out.print(styled("The page: ", (str(path), "bold")))
     elif as_json:
         sys.stdout.write(to_json(schedule))
     else:
-        for piece in render(schedule, found, out.width):
-            out.print(piece)
+        terminal.show(out, document(schedule, found))
 
 
 @plan.command()

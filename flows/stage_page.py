@@ -1,40 +1,39 @@
-"""The schedule of a preset as one HTML page that loads nothing."""
+"""The schedule of a preset as blocks: tables, the learning rate over the run and over each stage, the windows."""
 
 from __future__ import annotations
 
-from flows.stage_plan import Schedule, mix_words, number, rate_words
+from flows.stage_plan import MOSTLY, Schedule, mix_words, number, rate_words
 from flows.tables import amount
-from tasks.report import figures, html, words
-from tasks.report.blocks import Chart, Charts, Document, Headline, Section, Table
+from tasks.report import figures, words
+from tasks.report.blocks import Chart, Charts, Document, Headline, Prose, Section, Table
 from tasks.report.charts import Band, Line
 from training.schedule import StagePlan
 
 POINTS = 64  # of a stage's curve
 
 
-def page(schedule: Schedule, stages: StagePlan) -> str:
-    """The page: tables, the learning rate over the run and over each stage, sequence and window."""
+def document(schedule: Schedule, stages: StagePlan) -> Document:
+    """All of it, for a page or a terminal."""
     last = schedule.stages[-1]
-    return html.page(
-        Document(
-            title=f"The stages of {schedule.preset}",
-            subtitle=f"`openk2 plan stages --preset {schedule.preset}`",
-            lead="Borders are counts of tokens; the update that crosses one belongs to the stage it starts in, and an "
-            "update runs at the rate of the tokens consumed when it is done.",
-            headline=Headline(
-                [
-                    (words.count(schedule.updates), "updates", f"{len(schedule.stages)} stages"),
-                    (amount(last.tokens_so_far), "tokens", f"{words.count(schedule.tokens)} in whole updates"),
-                    (words.count(last.shards_so_far), "shards", f"of {words.size(schedule.shard_bytes)}"),
-                ]
-            ),
-            sections=[
-                Section("lengths", "How long each stage is", "", [_lengths(schedule)]),
-                Section("updates", "What an update of it does", "", [_updates(schedule)]),
-                Section("rate", "Learning rate", "", [_rate(schedule, stages), Charts(_each(schedule, stages))]),
-                Section("window", "Sequence and window", "", [_window(schedule)]),
-            ],
-        )
+    return Document(
+        title=f"The stages of {schedule.preset}",
+        subtitle=f"`openk2 plan stages --preset {schedule.preset}`",
+        lead="Borders are counts of tokens; the update that crosses one belongs to the stage it starts in, and an "
+        "update runs at the rate of the tokens consumed when it is done.",
+        headline=Headline(
+            [
+                (words.count(schedule.updates), "updates", f"{len(schedule.stages)} stages"),
+                (amount(last.tokens_so_far), "tokens", f"{words.count(schedule.tokens)} in whole updates"),
+                (words.count(last.shards_so_far), "shards", f"of {words.size(schedule.shard_bytes)}"),
+            ]
+        ),
+        sections=[
+            Section("lengths", "How long each stage is", "", [_lengths(schedule)]),
+            Section("updates", "What an update of it does", "", [_updates(schedule), *map(Prose, _mixes(schedule))]),
+            Section("rate", "Learning rate", "", [_rate(schedule, stages), Charts(_each(schedule, stages))]),
+            Section("window", "Sequence and window", "", [_window(schedule)]),
+            Section("corpus", "How often the corpus is read", "", list(map(Prose, _reading(schedule)))),
+        ],
     )
 
 
@@ -58,22 +57,62 @@ def _updates(schedule: Schedule) -> Table:
     rows = [
         [
             line.name,
-            *(words.count(each) for each in (line.sequence_length, line.batch, line.tokens_per_update)),
+            *(words.count(each) for each in (line.sequence_length, line.batch)),
+            amount(line.tokens_per_update),
             rate_words(line),
             f"{line.yarn_factor:g}",
             words.count(line.window),
-            f"{line.stream}, {line.kind.replace('_', ' ')}",
-            "; ".join(
-                [
-                    mix_words(line.mix),
-                    *(f"from {change['sample']:,}: {mix_words(change['mix'])}" for change in line.mix_changes),
-                ]
-            ),
+            f"{line.stream}",
         ]
         for line in schedule.stages
     ]
-    columns = ("stage", "#sequence", "#batch", "#tokens", "learning rate", "#YaRN", "#window", "stream", "mix")
-    return Table(columns, rows, "↳: goes on with the curve of the stage before, over the tokens of both.")
+    columns = ("stage", "#sequence", "#batch", "#tokens", "#learning rate", "#YaRN", "#window", "stream")
+    caption = (
+        "↳ goes on with the curve of the stage before, over the tokens of both. Stages of one stream read on in one "
+        "order of samples; another stream begins at its sample 0."
+    )
+    return Table(columns, rows, caption)
+
+
+def _mixes(schedule: Schedule) -> list[str]:
+    """The mixes of the stages that have one, with their changes."""
+    said = []
+    for line in schedule.stages:
+        if line.kind == "best_fit":
+            long = f" of {line.document_tokens_min:,} tokens and more" if line.document_tokens_min else ""
+            said.append(f"{line.name}: rows of whole documents{long} (best fit)")
+        changes = [{"sample": 0, "mix": line.mix}, *line.mix_changes]
+        if any(change["mix"] is not None for change in changes):
+            said += [
+                f"mix of {line.name}, from its sample {change['sample']:,}: {mix_words(change['mix'])}"
+                for change in changes
+            ]
+    return said
+
+
+def _reading(schedule: Schedule) -> list[str]:
+    """How often the run reads what it has, or what the gate asks for at least; a warning for every stage whose window
+    is wasted on short documents."""
+    planned = schedule.stages[-1].tokens_so_far
+    if schedule.corpus is None:
+        return [
+            f"No shards are published yet. Of the {amount(schedule.least_tokens)} tokens that their gate asks for at "
+            f"least, this reads {amount(planned)}: {planned / schedule.least_tokens:.3g} epochs."
+        ]
+    epochs = (
+        f"stream {stream}: " + ", ".join(f"{domain} {count:.3g}" for domain, count in epochs.items())
+        for stream, epochs in enumerate(schedule.corpus.epochs)
+    )
+    said = [f"The shards hold {amount(schedule.corpus.tokens)} tokens, read in epochs: {'; '.join(epochs)}."]
+    for line in schedule.stages:
+        if (share := schedule.corpus.short.get(line.name, 0)) > MOSTLY:
+            own = words.count(int(line.window / line.yarn_factor))
+            said.append(
+                f"**{line.name}**: {words.share(share)} of its positions lie in documents of at most {own} tokens, the "
+                "model's own window, and learn nothing of what lies further back. Choose long documents with `samples: "
+                "best_fit` and `document_tokens_min`; documents are cut at `corpus.document_chars_max`."
+            )
+    return said
 
 
 def _curve(stages: StagePlan, at: int) -> Line:

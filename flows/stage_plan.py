@@ -1,26 +1,19 @@
-"""`openk2 plan stages`: the schedule of a preset as tables, a chart, JSON or a page."""
+"""`openk2 plan stages`: the schedule of a preset in figures; `flows.stage_page` shows it."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.preset import Preset, load_preset
 from flows.request import Request
-from flows.tables import amount, styled, table
 from tasks.report import words
-from tasks.report.braille import Curve, Panel, draw
 from training.schedule import StagePlan
 from training.token_plan import stage_rows
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
-
     from tasks.artifact import Artifact
     from training.config import PretrainConfig
     from training.loader import Loader
@@ -210,121 +203,6 @@ def _short(config: PretrainConfig, loader: Loader, span: Span) -> float:
 def to_json(schedule: Schedule) -> str:
     """All of the schedule."""
     return json.dumps(dataclasses.asdict(schedule), indent=1) + "\n"
-
-
-# -------------------------------------------------------------------------------------------------------------- display
-
-
-def render(schedule: Schedule, stages: StagePlan, width: int) -> Iterator[RenderableType]:
-    """The schedule for a terminal of so many columns."""
-    from rich.text import Text
-
-    yield styled(
-        (schedule.preset, "bold"),
-        f": {words.count(schedule.updates)} updates, "
-        f"{amount(schedule.stages[-1].tokens_so_far)} tokens, in {len(schedule.stages)} stages",
-    )
-    yield ""
-    yield _lengths(schedule)
-    yield styled(
-        (
-            "alone: its tokens over those of an update. Σ: from the start of the run to the stage's border as "
-            "configured; the update that crosses a border belongs to the stage it starts in.",
-            "dim",
-        )
-    )
-    yield ""
-    yield _updates(schedule)
-    yield styled(
-        (
-            "↳ goes on with the curve of the stage before, over the tokens of both. Stages of one stream read on in "
-            "one order of samples; another stream begins at its sample 0.",
-            "dim",
-        )
-    )
-    yield ""
-    for line in draw(*_drawing(schedule, stages), width=min(width, 100)):
-        yield Text(line)
-    yield styled(("Each stage has a scale of its own; under its right border are the tokens so far.", "dim"))
-    yield ""
-    yield from _mixes(schedule)
-    yield from _reading(schedule)
-
-
-def _lengths(schedule: Schedule) -> Table:
-    rows = table("stage", "updates", "alone", "first", "last", "tokens", "Σ tokens", "Σ shards")
-    for line in schedule.stages:
-        rows.add_row(
-            line.name,
-            *(words.count(each) for each in (line.updates, line.updates_alone, line.first_update, line.last_update)),
-            amount(line.tokens),
-            amount(line.tokens_so_far),
-            words.count(line.shards_so_far),
-        )
-    return rows
-
-
-def _updates(schedule: Schedule) -> Table:
-    rows = table("an update of", "sequence", "batch", "tokens", "learning rate", "YaRN", "window", "stream")
-    for line in schedule.stages:
-        rows.add_row(
-            line.name,
-            words.count(line.sequence_length),
-            words.count(line.batch),
-            amount(line.tokens_per_update),
-            rate_words(line),
-            f"{line.yarn_factor:g}",
-            words.count(line.window),
-            f"{line.stream}",
-        )
-    return rows
-
-
-def _drawing(schedule: Schedule, stages: StagePlan) -> tuple[list[Panel], list[Curve]]:
-    panels = [Panel(line.name, line.tokens, (amount(line.tokens_so_far),)) for line in schedule.stages]
-
-    def rate(at: int, share: float) -> float:
-        start, end = stages.borders(at)
-        return stages.rate(at, start + share * (end - start))
-
-    def sequence(at: int, share: float) -> float:
-        return schedule.stages[at].sequence_length
-
-    return panels, [Curve("learning rate", rate, 11, number), Curve("sequence", sequence, 3, words.count)]
-
-
-def _mixes(schedule: Schedule) -> Iterator[str]:
-    for line in schedule.stages:
-        if line.kind == "best_fit":
-            long = f" of {line.document_tokens_min:,} tokens and more" if line.document_tokens_min else ""
-            yield f"{line.name}: rows of whole documents{long} (best fit)"
-        changes = [{"sample": 0, "mix": line.mix}, *line.mix_changes]
-        if any(change["mix"] is not None for change in changes):
-            for change in changes:
-                yield f"mix of {line.name}, from its sample {change['sample']:,}: {mix_words(change['mix'])}"
-
-
-def _reading(schedule: Schedule) -> Iterator[str | Text]:
-    """How often the run reads what it has, or what the gate asks for at least."""
-    planned = schedule.stages[-1].tokens_so_far
-    if schedule.corpus is None:
-        yield (
-            f"No shards are published yet. Of the {amount(schedule.least_tokens)} tokens that their gate asks for at "
-            f"least, this reads {amount(planned)}: {planned / schedule.least_tokens:.3g} epochs."
-        )
-        return
-    yield f"The shards at {schedule.corpus.uri} hold {amount(schedule.corpus.tokens)} tokens. Epochs:"
-    for stream, epochs in enumerate(schedule.corpus.epochs):
-        yield f"  stream {stream}: " + ", ".join(f"{domain} {count:.3g}" for domain, count in epochs.items())
-    for line in schedule.stages:
-        if (share := schedule.corpus.short.get(line.name, 0)) > MOSTLY:
-            own = words.count(int(line.window / line.yarn_factor))
-            yield styled(
-                ("!", "yellow"),
-                f" {line.name}: {words.share(share)} of its positions lie in documents of at most {own} tokens, the "
-                "model's own window, and learn nothing of what lies further back. Choose long documents with samples: "
-                "best_fit and document_tokens_min; documents are cut at corpus.document_chars_max.",
-            )
 
 
 def rate_words(line: StageLine) -> str:

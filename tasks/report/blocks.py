@@ -6,6 +6,7 @@ One function builds the blocks; `html`, `markdown` and `terminal` render them, s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -54,14 +55,14 @@ class Spark:
             return []
         limits = [limit for limit in (self.least, self.most) if limit is not None]
         low, high = min(self.edges[0], *limits, self.edges[0]), max(self.edges[-1], *limits, self.edges[-1])
-        cells = min(cells, len(self.values))
-        heights, times = [0.0] * cells, [0] * cells
-        for (start, end), value in zip(pairwise(self.edges), self.values, strict=True):
-            cell = min(int(((start + end) / 2 - low) / (high - low) * cells), cells - 1)
-            heights[cell] += value
-            times[cell] += 1
         if self.course:
-            heights = [height / max(count, 1) for height, count in zip(heights, times, strict=True)]
+            places = (low + cell / max(cells - 1, 1) * (high - low) for cell in range(cells))
+            heights = [self.values[min(bisect_right(self.edges, at), len(self.values)) - 1] for at in places]
+        else:
+            cells = min(cells, len(self.values))
+            heights = [0.0] * cells
+            for (start, end), value in zip(pairwise(self.edges), self.values, strict=True):
+                heights[min(int(((start + end) / 2 - low) / (high - low) * cells), cells - 1)] += value
         top, power = max(heights) or 1.0, 1.0 if self.course else 0.5
         under, over = (
             None if limit is None else round((limit - low) / (high - low) * cells) for limit in (self.least, self.most)

@@ -201,10 +201,12 @@ def _spark(spark: Spark, cells: int) -> Text:
 def _chart(chart: Chart) -> RenderableType:
     title = ["", Text(visible(chart.title), style="bold")] if chart.title else [""]
     drawn: list[RenderableType] = []
+    data = dict(chart.data)
     for label, spark in chart.sparks:
         line = _spark(spark, LARGE)
         if line.plain:
-            ends = f"{spark.edges[0]:,.6g} to {spark.edges[-1]:,.6g}"
+            # of a course its first and last value is told, of a distribution the ends of its axis
+            ends = data.get(label) or f"{spark.edges[0]:,.6g} to {spark.edges[-1]:,.6g}"
             drawn += [Text.assemble("  ", line), Text(visible(f"  {label}: {ends}" if label else f"  {ends}"), "dim")]
     if chart.data and not drawn:
         drawn.append(_Table(Table(("", ""), [[Verbatim(label), Verbatim(text)] for label, text in chart.data])))

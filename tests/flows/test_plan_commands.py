@@ -17,8 +17,11 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.preset import PresetError
 from flows.request import PresetName, Request
-from flows.stage_plan import Corpus, corpus_of, plan_stages, render
+from flows.stage_page import document
+from flows.stage_plan import Corpus, corpus_of, plan_stages
 from tasks.artifact import Artifact
+from tasks.report import html
+from tasks.report.blocks import LEVELS
 from tests.shards import folder_of
 from tests.training.runs import MODEL, STAGES
 from training.config import PretrainConfig
@@ -44,8 +47,10 @@ def test_the_stages_of_k2_are_the_recipes_in_80_columns() -> None:
         assert fact in told, fact
     assert max(map(len, told.splitlines())) <= 80
     # the warm-up, a 500th of the run, is drawn as a ramp over several columns
-    drawn = [line.partition("┤")[2].split("┊")[0] for line in told.splitlines() if "┤" in line]
-    assert sum(bool(cell.strip()) for cell in drawn[:11]) >= 10
+    lines = told.splitlines()
+    drawn = lines[max(at for at, line in enumerate(lines) if line.strip() == "warm-up") + 1].strip()
+    assert set(drawn) == set(LEVELS)
+    assert list(drawn) == sorted(drawn)
 
 
 @pytest.mark.parametrize("preset", list(PresetName))
@@ -156,7 +161,7 @@ def test_the_warning_says_what_to_do() -> None:
     schedule, stages = plan_stages(Request())
     for share, warned in ((0.87, True), (0.5, False)):
         corpus = Corpus("here", 5_000_000, [{"web": 1.0}], {"long context": share})
-        told = " ".join(str(piece) for piece in render(replace(schedule, corpus=corpus), stages, 80))
+        told = html.page(document(replace(schedule, corpus=corpus), stages))
         assert ("87.0 % of its positions lie in documents of at most 256 tokens" in told) == warned
         assert ("document_tokens_min" in told) == warned
 
