@@ -64,10 +64,11 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
     """Measure, show, write. False where a promise does not hold on the test half and `wanted.check` asks for it."""
     from flows.preset import load_preset
     from flows.terminal import shown
-    from tasks.rephrase.calibration import outcome, report, terminal
+    from tasks.rephrase.calibration import outcome, report
     from tasks.rephrase.calibration.cases import of_pairs
     from tasks.rephrase.calibration.measure import LEFT_OUT, measure
     from tasks.rephrase.calibration.pairs import load
+    from tasks.report import html, markdown, terminal
 
     kinds = _known(wanted)
     pairs = _sampled(load(wanted.pairs), wanted.sample)
@@ -78,8 +79,7 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
         documents = of_pairs(pairs, kinds, wanted.each, (wanted.half,))
         with shown(console):
             results = measure(documents, config, workers, wanted.ask)
-        for block in terminal.failures(results, wanted.failures, wanted.count):
-            console.print(block)
+        terminal.show(console, report.failures(results, wanted.failures, wanted.half, wanted.count), whole=True)
         return True
     documents = of_pairs(pairs, kinds, wanted.each)
     name, real = _corpus(request, preset, wanted, kinds)
@@ -87,11 +87,10 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> bool:
         results = measure([*documents, *real], config, workers, wanted.ask)
     count = sum(map(len, documents))
     found = outcome.outcome(config, results[:count], results[count:], name, wanted.budget, LEFT_OUT.get(wanted.ask, ()))
-    for block in terminal.overview(found, wanted.half, whole=wanted.ask != "first"):
-        console.print(block)
+    terminal.show(console, report.overview(found, wanted.half, whole=wanted.ask != "first"))
     for target, text in (
-        (wanted.html, lambda: report.page(found)),
-        (wanted.markdown, lambda: report.markdown(found)),
+        (wanted.html, lambda: html.page(report.page(found))),
+        (wanted.markdown, lambda: markdown.markdown(report.tables(found))),
         (wanted.json, lambda: json.dumps(outcome.data(found), ensure_ascii=False, indent=1) + "\n"),
     ):
         if target:

@@ -95,7 +95,7 @@ def _block(block: Block, whole: bool) -> RenderableType:
         case Charts(several):
             return Group(*map(_chart, several))
         case Pair(titles, texts, note, good):
-            halves = [Text(_tight(text)) for text in texts]
+            halves = [Text(_tight(text, 0 if whole else QUOTED)) for text in texts]
             colour = "dim" if good is None else "green" if good else "red"
             return Group("", _side_by_side([_text(title) for title in titles], halves), *_note(note, colour))
         case Excerpt(title, pieces, note):
@@ -216,14 +216,16 @@ def _chart(chart: Chart) -> RenderableType:
 def _marked_excerpt(pieces: Iterable[tuple[str, bool]]) -> Text:
     line, left = Text(), QUOTED
     for piece, marked in pieces:
-        line.append(_tight(piece, left), style="black on yellow" if marked else "")
-        left = max(0, left - len(piece))
+        if left > 0:
+            line.append(_tight(piece, left), style="black on yellow" if marked else "")
+        left -= len(piece)
     return line
 
 
-def _tight(text: str, most: int = QUOTED) -> str:
-    """The beginning of a text without blank lines, which a terminal has no room for."""
-    return re.sub(r"\n(?:[ ]*\n)+", "\n", visible(text[:most]))
+def _tight(text: str, most: int) -> str:
+    """A text without blank lines, which a terminal has no room for; its beginning where `most` is not 0."""
+    cut = f"{text[:most]}…" if 0 < most < len(text) else text
+    return re.sub(r"\n(?:[ ]*\n)+", "\n", visible(cut))
 
 
 def _side_by_side(titles: Sequence[Text], halves: Sequence[Text]) -> RenderableType:

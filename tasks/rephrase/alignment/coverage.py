@@ -1,7 +1,7 @@
 """Whether every sentence of either text has its content in the other: what was left out, what was put in.
 
 Each sentence is measured in eight ways, all of them readable, and a weighted sum of these says how likely it stands
-alone. The weights were fitted to pairs with a sentence dropped or added (calibration/covering.py) and lie in
+alone. The weights were fitted to pairs with a sentence dropped or added (benchmarks/coverage_weights.py) and lie in
 coverage.json; the threshold is `alignment.coverage`.
 """
 

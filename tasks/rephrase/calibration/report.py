@@ -1,8 +1,9 @@
-"""A calibration as a document: one HTML page that loads nothing, or markdown for the documentation."""
+"""A calibration as blocks: for a page, for markdown, and for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from model.visible import flat, visible
 from tasks.rephrase.calibration.cases import TRUE
@@ -10,11 +11,9 @@ from tasks.rephrase.calibration.corruptions import KINDS
 from tasks.rephrase.calibration.figures import ALL, TARGET_TRUE, TARGETS, Share
 from tasks.rephrase.calibration.measure import Result
 from tasks.rephrase.calibration.outcome import REPORTED, Outcome
-from tasks.rephrase.calibration.terminal import said
-from tasks.report import figures, html, words
+from tasks.report import figures, words
 from tasks.report.blocks import Block, Chart, Charts, Document, Fold, Headline, Pair, Section, Table, Verbatim
 from tasks.report.charts import Line
-from tasks.report.markdown import markdown as written
 
 READ = "tune"
 """The half whose failures may be read: the other stays unseen by whoever improves a check."""
@@ -25,14 +24,44 @@ MOST = 12
 NAMES = {"tune": "tune half", "test": "test half", "corpus": "real text"}
 
 
-def page(found: Outcome) -> str:
-    """The whole page: tables, curves, and what goes wrong of the tune half."""
-    return html.page(_document(found, [*_tables(found), _scores(found), *_failures(found)]))
+SHORT = {
+    "number_swap": "num",
+    "unit_swap": "unit",
+    "negation": "neg",
+    "entity_swap": "name",
+    "dropped_sentence": "drop",
+    "added_sentence": "add",
+    "relation": "rel",
+    "formula": "form",
+    "code": "code",
+}
+"""Kinds of corruption as heads of narrow columns."""
 
 
-def markdown(found: Outcome) -> str:
+def page(found: Outcome) -> Document:
+    """All of it: tables, curves, and what goes wrong of the tune half."""
+    return _document(found, [*_tables(found), _scores(found), *_failures(found)])
+
+
+def tables(found: Outcome) -> Document:
     """The tables alone."""
-    return written(_document(found, _tables(found)))
+    return _document(found, _tables(found))
+
+
+def overview(found: Outcome, half: str, whole: bool) -> Document:
+    """The stack, and what one half says of each check. Not `whole`: cases were asked up to their first refusal, which
+    says nothing of single checks."""
+    single = [_checks(found, half), _thresholds(found)] if whole and half in found.groups else []
+    return _document(found, [_stack(found, whole), *single, _groups(found)])
+
+
+def failures(results: Sequence[Result], kind: str, half: str, count: int) -> Section:
+    """The refused true rewrites, or the corruptions of `kind` that pass, source beside rewrite."""
+    asked = [result for result in results if result.case.kind == kind]
+    wrong = [result for result in asked if result.accepted != (kind == TRUE)]
+    title = "True rewrites that are refused" if kind == TRUE else f"{kind.replace('_', ' ').capitalize()} that passes"
+    summary = f"{len(wrong)} of {len(asked)} of the {half} half."
+    return Section(f"failures-{kind}", title, summary, [_sample(result) for result in wrong[:count]])
 
 
 def _document(found: Outcome, sections: Sequence[Section]) -> Document:
@@ -46,9 +75,14 @@ def _document(found: Outcome, sections: Sequence[Section]) -> Document:
             if kind in reported.recall
         ),
     ]
-    broken = f" **Not kept: {'; '.join(found.broken)}.**" if found.broken else " Every promise is kept."
+    broken = f" **Not kept: {'; '.join(found.broken)}.**" if found.broken else ""
+    if REPORTED in found.groups and not found.broken:
+        broken = " Every promise is kept."
     if found.left_out:
-        broken = f" Left out were {', '.join(found.left_out)}: what is promised of corruptions was not judged."
+        broken = (
+            f" Left out: {', '.join(found.left_out)}, which ask the network. What is promised of corruptions holds for "
+            "the whole stack and was not judged."
+        )
     real = f", and {len({r.case.id for r in found.real})} segments of {flat(found.corpus)}" if found.real else ""
     return Document(
         title="How well the alignment check tells a faithful rewrite from a corrupted one",
@@ -69,7 +103,7 @@ def _tables(found: Outcome) -> list[Section]:
     ]
 
 
-def _stack(found: Outcome) -> Section:
+def _stack(found: Outcome, whole: bool = True) -> Section:
     rows = [
         ["true rewrites accepted", f"{100 * TARGET_TRUE:.0f} %", *_cells(found, lambda f: f.acceptance, TARGET_TRUE)]
     ]
@@ -84,7 +118,8 @@ def _stack(found: Outcome) -> Section:
             cells = _cells(found, lambda f, kind=kind: f.clean.get(kind, Share(0, 0)), None)
             rows.append([f"{kind.replace('_', ' ')}, where the true rewrite passes", "", *cells])
     rows.append(["refused that is corrupted (precision)", "", *_cells(found, lambda f: f.precision, None)])
-    rows.append(["AUC", "", *(_area(some.auc[ALL]) for some in found.groups.values())])
+    if whole:
+        rows.append(["AUC", "", *(_area(some.auc[ALL]) for some in found.groups.values())])
     columns = ("", "#promised", *(f"#{NAMES[name]}" for name in found.groups))
     blocks: list[Block] = [Table(columns, rows, "Share, its 95 % interval, and of how many.")]
     reported = found.groups.get(REPORTED)
@@ -111,14 +146,14 @@ def _checks(found: Outcome, name: str) -> Section:
         for check in some.checks
         if not check.idle
     ]
-    head = [f"#{kind.removesuffix('_swap').removesuffix('_sentence')}" for kind in kinds]
+    head = [f"#{SHORT.get(kind, kind)}" for kind in kinds]
     idle = [check.check for check in some.checks if check.idle]
     silent = f" Nothing is refused by {', '.join(idle)}." if idle else ""
     refused = Table(
-        ("check", "#true", "#alone", "#precision", *head),
+        ("check", "#true", "#alone", "#prec.", *head),
         rows,
         "Per cent that each check refuses: of the true rewrites, of those that no other check refuses, and of each "
-        f"kind of corruption. Precision is the share of corruptions among what it refuses.{silent}",
+        f"kind of corruption. Precision (prec.) is the share of corruptions among what it refuses.{silent}",
     )
     areas = Table(
         ("check", "#all", *head),
@@ -203,22 +238,19 @@ def _curve(found: Outcome, check: str, configured: float) -> Chart | None:
 def _failures(found: Outcome) -> Iterator[Section]:
     mine = [result for result in found.results if result.case.half == READ]
     for kind in (TRUE, *KINDS):
-        asked = [result for result in mine if result.case.kind == kind]
-        wrong = [result for result in asked if result.accepted != (kind == TRUE)]
-        if not asked:
-            continue
-        title = (
-            "True rewrites that are refused" if kind == TRUE else f"{kind.replace('_', ' ').capitalize()} that passes"
-        )
-        blocks: list[Block] = [Fold(f"{min(len(wrong), MOST)} to read", [_sample(result) for result in wrong[:MOST]])]
-        summary = f"{len(wrong)} of {len(asked)} of the tune half."
-        yield Section(f"failures-{kind}", title, summary, blocks if wrong else [], group="What goes wrong")
+        if any(result.case.kind == kind for result in mine):
+            section = failures(mine, kind, READ, MOST)
+            fold = [Fold(f"{len(section.blocks)} to read", section.blocks)] if section.blocks else []
+            yield replace(section, blocks=fold, group="What goes wrong")
 
 
 def _sample(result: Result) -> Block:
     case = result.case
     titles = (Verbatim("source"), Verbatim("rewrite" if case.faithful else "corrupted rewrite"))
-    note = Verbatim(f"{flat(case.id)} · {flat(case.style)} · {flat(said(result), 300)}")
+    # why a true rewrite is refused, or what was done to a corrupted one
+    refusals = "; ".join(f"{verdict.check}: {verdict.why}" for verdict in result.verdicts if not verdict.passed)
+    why = flat(refusals if case.faithful else case.why, 300)
+    note = Verbatim(f"{flat(case.id)} · {flat(case.style)} · {why}")
     return Pair(titles, (visible(case.source), visible(case.rewrite)), note)
 
 

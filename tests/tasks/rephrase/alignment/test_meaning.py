@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.coverage_weights import fit
 from model.engines.embedding import MiniLM, States
 from tasks.rephrase.alignment.characters import chinese, loneliest
 from tasks.rephrase.alignment.coverage import MEASURES, WEIGHTS, alone, coverage
@@ -20,7 +21,6 @@ from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.nli import sentence_pairs
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.alignment.words import Lately, Match, cosines, read
-from tasks.rephrase.calibration.covering import fit
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
