@@ -20,8 +20,8 @@ PACKAGES = ("flows", "tasks", "model", "training", "expectations")
 DATA_SUFFIXES = (".yaml", ".json", ".txt")
 # Who runs a stage, and how that is shown, is no part of its code.
 EXECUTION = {
-    "tasks.artifact", "tasks.code", "tasks.corpus.cluster", "tasks.corpus.executor", "tasks.launch", "tasks.process",
-    "tasks.progress",
+    "tasks.artifact", "tasks.code", "tasks.corpus.cluster", "tasks.corpus.executor", "tasks.corpus.workers",
+    "tasks.launch", "tasks.process", "tasks.progress",
 }  # fmt: skip
 # Where statements hold statements; `handlers` and `cases` are no statements and hold some.
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")

@@ -161,12 +161,3 @@ def most_of(count: int, mesh: Mesh, device: torch.device) -> int:
     if mesh.expert.size == 1:
         return count
     return int(mesh.expert.all_reduce(torch.tensor(count, device=device), "max"))
-
-
-def engine(model: Transformer, mesh: Mesh, device: torch.device, dtype: str, beat: Callable[[str], None]) -> Engine:
-    """The engine that the layout asks for."""
-    if mesh.pipeline.size == 1:
-        return Engine(model, mesh, device, dtype, beat)
-    from training.pipeline import PipelineEngine  # a second and a half of imports
-
-    return PipelineEngine(model, mesh, device, dtype, beat)

@@ -44,7 +44,8 @@ from training import checkpoint, checkpoint_writer
 from training.cache import ShardError
 from training.checkpoint import CheckpointError
 from training.config import RunConfig, SpikeConfig
-from training.engine import Engine, MicroBatch, engine
+from training.engine import Engine, MicroBatch
+from training.engines import engine
 from training.expert_parallel import network, pieces
 from training.job import Job, JobError, Preemption
 from training.layout import LayoutError

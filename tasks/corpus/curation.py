@@ -33,10 +33,10 @@ from tasks.corpus.config import CorpusConfig
 from tasks.corpus.dedup.find import MEMORY_BYTES, find
 from tasks.corpus.dedup.removals import apply
 from tasks.corpus.executor import Again, Executor, Serial
-from tasks.corpus.executor import executor as workers_of
 from tasks.corpus.licence import patterns
 from tasks.corpus.partition import partition_name, refine, sources_of, without
 from tasks.corpus.quality.tally import merged
+from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
 from tasks.progress import Progress
 

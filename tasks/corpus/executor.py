@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
@@ -23,7 +23,6 @@ from typing import Any, Protocol, Self
 
 from tasks.corpus.watch import PLACE_BYTES
 from tasks.corpus.worker import NO_MEMORY
-from tasks.launch import Execution
 
 LOOK = 1.0  # seconds between two looks for what is to stop a thread that waits
 
@@ -170,16 +169,3 @@ class _Worker:
         self.connection.close()
         self._process.kill()
         return Death(int.from_bytes(self._slot[:], "little"), self._process.wait())
-
-
-@contextmanager
-def executor(execution: Execution) -> Iterator[Executor]:
-    """The executor that a preset asks for; what was started for it ends with the block."""
-    if execution.executor == "processes":
-        with Processes(execution.workers) as workers:
-            yield workers
-        return
-    from tasks.corpus.cluster import cluster
-
-    with cluster(execution.dask_address, execution.workers) as dask:
-        yield dask

@@ -23,7 +23,7 @@ from model.transformer import Transformer
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
 from tasks.corpus.executor import Executor, Serial
-from tasks.corpus.executor import executor as workers_of
+from tasks.corpus.workers import workers_of
 from tasks.evaluate.checkpoint import read_checkpoint
 from tasks.evaluate.config import EvaluateConfig
 from tasks.evaluate.measure import Answered, answer, even, heldout_loss, show, tool_turns, try_tools

@@ -17,7 +17,7 @@ from model.vocabulary import EOS, special_ids
 from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, ArtifactError, Part, Step
 from tasks.corpus.executor import Executor, Serial
-from tasks.corpus.executor import executor as workers_of
+from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
 from tasks.progress import Progress
 from tasks.tokens.batches import COUNTS, SPLITS, Batch, is_heldout, write_batch

@@ -21,9 +21,9 @@ from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, ArtifactError, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
-from tasks.corpus.executor import executor as workers_of
 from tasks.corpus.mix.config import MixConfig
 from tasks.corpus.mix.solution import REWRITE, Group, MixError, Ration, solve
+from tasks.corpus.workers import workers_of
 from tasks.draw import draw
 from tasks.launch import Execution
 

@@ -20,13 +20,13 @@ from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, Part, Step
 from tasks.corpus import records
 from tasks.corpus.executor import Executor, Serial
-from tasks.corpus.executor import executor as workers_of
 from tasks.corpus.scoring import judge
 from tasks.corpus.scoring.calibration import area, average_precision, reliability
 from tasks.corpus.scoring.classifier import Classifier, balanced, calibrate, raw_scores, score, train
 from tasks.corpus.scoring.config import UNSCORED, ScoresConfig
 from tasks.corpus.scoring.examples import PARTS, TooFewExamples, file_of, gather
 from tasks.corpus.scoring.telling import telling
+from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
 from tasks.progress import Progress
 

@@ -22,10 +22,11 @@ from tasks.corpus import partition
 from tasks.corpus.acquire import acquire
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.curation import CorpusError, attempted, curate
-from tasks.corpus.executor import Executor, executor
+from tasks.corpus.executor import Executor
 from tasks.corpus.records import DOCUMENT, REJECTED, document_id
 from tasks.corpus.scoring import scores
 from tasks.corpus.scoring.config import ScoresConfig
+from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
 from tests.tasks.corpus.data import rows, sentences, stopped_at
 
@@ -154,7 +155,7 @@ def test_a_licence_that_is_not_allowed_keeps_a_document_out(tmp_path, folder):
 
 @pytest.mark.parametrize("name", ["processes", "dask"])
 def test_workers_give_the_same_bytes(tmp_path, folder, corpus, name):
-    with executor(Execution(executor=name, workers=2)) as workers:
+    with workers_of(Execution(executor=name, workers=2)) as workers:
         again = run(tmp_path, folder, workers)
     assert again.manifest["content"] == corpus.manifest["content"]
     assert again.statistics == corpus.statistics
@@ -294,7 +295,7 @@ def identities(artifacts: list[Artifact]) -> list[tuple[str, str]]:
 
 def test_an_object_store_filled_by_worker_processes_holds_what_a_folder_holds(bucket, tmp_path):
     write_input(tmp_path / "raw")
-    with executor(Execution(workers=2)) as workers:
+    with workers_of(Execution(workers=2)) as workers:
         here = scored(tmp_path / "data", tmp_path / "raw", workers)
         there = scored(f"{bucket}/data", tmp_path / "raw", workers)
     assert identities(there) == identities(here)

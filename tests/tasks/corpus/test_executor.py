@@ -18,7 +18,8 @@ import pytest
 
 from tasks.corpus import cluster as dask
 from tasks.corpus.cluster import cluster
-from tasks.corpus.executor import Processes, Serial, WorkerError, executor
+from tasks.corpus.executor import Processes, Serial, WorkerError
+from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
 
 HOUSE = Path(__file__).resolve().parents[3]
@@ -110,13 +111,13 @@ def test_without_the_extra_or_a_scheduler_one_sentence_says_what_to_do(monkeypat
         patched.setitem(sys.modules, "distributed", None)
         with (
             pytest.raises(WorkerError, match=r"distributed is not installed: install openk2\[dask\]"),
-            executor(Execution(executor="dask")),
+            workers_of(Execution(executor="dask")),
         ):
             pass
     monkeypatch.setattr(dask, "CONNECT", 1.0)
     with (
         pytest.raises(WorkerError, match=r"no Dask scheduler with workers answers at tcp://127\.0\.0\.1:9"),
-        executor(Execution(executor="dask", dask_address="tcp://127.0.0.1:9")),
+        workers_of(Execution(executor="dask", dask_address="tcp://127.0.0.1:9")),
     ):
         pass
 
@@ -156,10 +157,10 @@ def test_no_worker_outlives_its_command(tmp_path, name, number):
         if __name__ == "__main__":
             sys.path.insert(0, sys.argv[1])
             signal.signal(signal.SIGTERM, interrupt)
-            from tasks.corpus.executor import executor
+            from tasks.corpus.workers import workers_of
             from tasks.launch import Execution
             from work import sleep
-            with executor(Execution(executor=sys.argv[2], workers=2)) as workers:
+            with workers_of(Execution(executor=sys.argv[2], workers=2)) as workers:
                 dict(workers.map(sleep, {str(n): (sys.argv[3],) for n in range(2)}))
     """)
     (tmp_path / "command.py").write_text(script)

@@ -20,10 +20,11 @@ from tasks.corpus import partition
 from tasks.corpus.acquire import acquire
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.curation import curate
-from tasks.corpus.executor import Death, Executor, Processes, WorkerError, executor
+from tasks.corpus.executor import Death, Executor, Processes, WorkerError
 from tasks.corpus.extract import html
 from tasks.corpus.extract.passage import ExtractionError
 from tasks.corpus.watch import Loss, Watch
+from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
 from tests.tasks.corpus.data import rows, sentences
 
@@ -105,7 +106,7 @@ def test_every_hostile_file_is_named_and_its_neighbours_are_kept(tmp_path):
 def test_a_document_beyond_its_time_is_rejected_and_the_others_of_its_partition_stay(tmp_path, name):
     good = {f"{letter}.html": f"<p>{sentences(n)}</p>".encode() for n, letter in enumerate("acd")}
     folder = put(tmp_path / "in", {**good, "b.html": HEAVY.encode()})
-    with executor(Execution(executor=name, workers=1)) as workers:
+    with workers_of(Execution(executor=name, workers=1)) as workers:
         corpus = run(tmp_path / "data", folder, workers, document_seconds_max=1.5)
     assert reasons(corpus) == {"b.html": {"over_time"}}
     assert corpus.statistics["rejected_by_reason"] == {"over_time": 1}
