@@ -16,7 +16,7 @@ from tasks.artifact import Artifact
 TASKS = 3  # sources, corpus and gate: whatever the number of partitions
 PART_RECORD_BYTES = 500  # of JSON, in the manifest
 PARTS = 5  # that a partition publishes: documents, rejected twice, index, removals
-JOB_ENTRIES = 1 << 23  # tasks.corpus.dedup.plan: the most entries of a reduce job
+JOB_ENTRIES = 1 << 23  # tasks.corpus.dedup.partitions: the most entries of a reduce job
 ENTRY_BYTES = 96  # and what each takes of its memory
 DROPPED_BYTES = 3 * 33  # of a dropped document in the process that gathers them
 

@@ -153,9 +153,9 @@ def predict(
     """
     if stage != "rephrase":
         raise RequestError(f"'{stage}' asks no engine: only rephrase can be predicted")
-    from flows.prediction import foretell
+    from flows.prediction import predicted
 
-    for line in foretell(request_of(preset, root, preset_file, overrides)):
+    for line in predicted(request_of(preset, root, preset_file, overrides)):
         out.print(line)
 
 

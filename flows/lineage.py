@@ -27,9 +27,8 @@ import pyarrow.parquet as pq
 from flows.request import Request
 from model.visible import visible
 from tasks.artifact import Artifact, Part
-from tasks.tokens.batches import Batch
-from tasks.tokens.shards import keys_of
-from tasks.tokens.shards import plan as batches_of
+from tasks.tokens.batches import PartBatch
+from tasks.tokens.shards import batches_of, keys_of
 from training.schedule import share
 
 if TYPE_CHECKING:
@@ -179,14 +178,14 @@ def _document(graph: Graph, identifier: str, name: str, token: Token | None) -> 
     )
 
 
-def _batch(graph: Graph, shard: str) -> Batch:
+def _batch(graph: Graph, shard: str) -> PartBatch:
     """The batch of the tokens stage that wrote a shard: its number is in the key."""
     config = cast("TokensConfig", graph["tokens"].config)
     number = int(shard.rpartition("/")[2].partition("-")[0])
     return batches_of(config, graph["corpus"].require(), graph["rewrites"].require())[number]
 
 
-def _rows(artifact: Artifact, group: str, column: str, start: str, batch: Batch | None = None) -> Iterator[Found]:
+def _rows(artifact: Artifact, group: str, column: str, start: str, batch: PartBatch | None = None) -> Iterator[Found]:
     """Every record of `group` whose `column` starts with `start`, of the parts of `batch` only where one is given. Only
     that column is read in full."""
     for part in artifact.parts(group):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from flows.preset import load_preset
 from flows.request import Request
 from flows.steps import graph
-from tasks.rephrase.rewriting import foresee
+from tasks.rephrase.rewriting import predict_run
 
 
-def foretell(request: Request) -> list[str]:
+def predicted(request: Request) -> list[str]:
     """Sentences for a person. Raises NotReady where there is no corpus yet."""
     preset = load_preset(request)
     found = graph(request, preset)
@@ -17,7 +17,7 @@ def foretell(request: Request) -> list[str]:
         return ["rephrase is up to date: a run would ask nothing."]
     slots = execution.slots(preset.rephrase.engine)
     answers = execution.answers_folder(request.root)
-    some = foresee(step, found["corpus"].require(), execution.engine_url, slots, execution.engine_price, answers)
+    some = predict_run(step, found["corpus"].require(), execution.engine_url, slots, execution.engine_price, answers)
     told = [f"rephrase: {some.prediction.sentence()}."]
     if some.written:
         told.append(f"{some.written:,} documents are written already and left out of this.")

@@ -42,7 +42,7 @@ MOST_BYTES = 8 << 20
 LONGEST_PAUSE = 60.0
 TELL = 30.0
 """Seconds between two warnings in the log."""
-UNHEARD = 20
+FIRST_REFUSALS = 20
 """Refusals, with no answer before them, after which the set-up is at fault and not the prompts."""
 PROBE = Prompt((Message("user", "Say yes."),), Sampling(temperature=0.0), 1, 0)
 """What tells an endpoint that answers nobody from a prompt that nobody can answer."""
@@ -229,8 +229,10 @@ class _Line:
         except PromptRefused as refusal:
             landed, self._troubled = replicas.succeeded, None
             self._refused += 1
-            if not self._answered and self._refused >= UNHEARD:
-                self._break(f"{replica.url} refused each of the first {UNHEARD} prompts, the last time with {refusal}")
+            if not self._answered and self._refused >= FIRST_REFUSALS:
+                self._break(
+                    f"{replica.url} refused each of the first {FIRST_REFUSALS} prompts, the last time with {refusal}"
+                )
             raise
         except Busy as busy:
             landed = partial(replicas.overloaded, sent=sent, asked=busy.asked)

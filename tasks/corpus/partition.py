@@ -68,7 +68,7 @@ def refine(
     assert isinstance(config, CorpusConfig)
     began = time.process_time()
     screen = _screen(config.safety, sources)
-    line = Line(SOURCE.validate_python(served["source"]), config, screen)
+    stages = Stages(SOURCE.validate_python(served["source"]), config, screen)
     index, rejects = IndexWriter(config.dedup), records.Rejects()
     watch = Watch(slot, config.document_seconds_max, config.document_memory_max, lost)
 
@@ -81,18 +81,20 @@ def refine(
                 rows=lambda: rejects.rows,
                 statistics=lambda: {
                     **rejects.record(),
-                    **line.lost(file_sizes(sources.file(raw))),
-                    "masked": dict(sorted(line.masked.items())),
+                    **stages.lost(file_sizes(sources.file(raw))),
+                    "masked": dict(sorted(stages.masked.items())),
                 },
             )
         step.put(f"index/{key}", ".index", index.write, rows=kept.rows)
-        if line.hits:
-            found = records.table(line.hits, CONTAMINATION)
-            step.put(f"contamination/{key}", ".parquet", lambda path: records.write(path, found), rows=len(line.hits))
+        if stages.hits:
+            found = records.table(stages.hits, CONTAMINATION)
+            step.put(f"contamination/{key}", ".parquet", lambda path: records.write(path, found), rows=len(stages.hits))
 
     def stream(kept: records.Writer, path: Path) -> None:
         with records.Writer(path, records.REJECTED, rejects.add) as rejected:
-            for row in line.rows(passages(sources.file(raw), line.source, served["record_bytes_max"], watch), watch):
+            for row in stages.rows(
+                passages(sources.file(raw), stages.source, served["record_bytes_max"], watch), watch
+            ):
                 (rejected if "stage" in row else kept).add(row)
             watch.end()
 
@@ -101,12 +103,12 @@ def refine(
         f"candidates/{key}",
         ".parquet",
         everything,
-        rows=lambda: line.read - rejects.rows,
+        rows=lambda: stages.read - rejects.rows,
         statistics=lambda: {
-            "read": line.read,
-            "contaminations": len(line.hits),
+            "read": stages.read,
+            "contaminations": len(stages.hits),
             "cpu_seconds": round(time.process_time() - began, 3),
-            "rules": line.tally.record(),
+            "rules": stages.tally.record(),
         },
     )
 
@@ -161,7 +163,7 @@ class Refusal:
 Stage = Callable[[Draft], Refusal | None]
 
 
-class Line:
+class Stages:
     """The stages that a source's documents pass, in order, and what they noted."""
 
     def __init__(self, source: Source, config: CorpusConfig, screen: Screen) -> None:

@@ -26,7 +26,7 @@ prompt."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class DocumentBatch:
     """Chosen documents of one part of the corpus, in the order in which they lie there."""
 
     key: str
@@ -85,7 +85,7 @@ class Chosen:
         ]
         """Of each kind the chosen ones, None for all."""
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[DocumentBatch]:
         empty = True
         for number, part in enumerate(self.parts):
             ids = [
@@ -95,10 +95,10 @@ class Chosen:
             ]
             size = self.config.part
             for piece, first in enumerate(range(0, len(ids), size)):
-                yield Batch(f"{number:05d}-{piece:03d}", part, tuple(ids[first : first + size]))
+                yield DocumentBatch(f"{number:05d}-{piece:03d}", part, tuple(ids[first : first + size]))
                 empty = False
         if empty:
-            yield Batch("00000-000", None, ())
+            yield DocumentBatch("00000-000", None, ())
 
     def _smallest(self, kind: int, count: int) -> set[tuple[int, str]]:
         ranked = (
@@ -164,7 +164,9 @@ def _drawn(seed: int, axis: str, what: str, share: float, known: dict[str, Manne
     return min(fitting, key=lambda name: (draw(seed, axis, what, name), name))
 
 
-def read(config: RephraseConfig, corpus: Artifact, batches: Iterable[Batch]) -> Iterator[tuple[Batch, list[Work]]]:
+def read(
+    config: RephraseConfig, corpus: Artifact, batches: Iterable[DocumentBatch]
+) -> Iterator[tuple[DocumentBatch, list[Work]]]:
     """Each batch with the rewrites of its documents, and the share of its document that each is. A part of the corpus
     is read once, and no further than the batches are asked for."""
     for _, group in groupby(batches, key=lambda batch: batch.part and batch.part.key):

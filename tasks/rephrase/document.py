@@ -22,7 +22,7 @@ from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.solution import essential
 from tasks.rephrase.alignment.stack import RECORDED, align, consult
 from tasks.rephrase.alignment.talk import clean
-from tasks.rephrase.alignment.words import Embedder, Lately
+from tasks.rephrase.alignment.words import CachedEmbedder, Embedder
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
 from tasks.rephrase.prompts import Style, Turn, instructions, messages, prompt_hash
@@ -89,7 +89,7 @@ def rewrite_document(
     judge: Judge | None = None,
 ) -> Outcome:
     """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or what keeps its answers."""
-    writer = _Writer(job, config, engine, ask, Lately(embedder), nli, judge)
+    writer = _Writer(job, config, engine, ask, CachedEmbedder(embedder), nli, judge)
     text = job.document["text"]
     segments = segment(text, config.segments.tokens)
     prose = sum(part.kind == "prose" for part in segments)
@@ -174,7 +174,7 @@ class _Writer:
     config: RephraseConfig
     engine: Engine
     ask: Ask
-    reader: Lately
+    reader: CachedEmbedder
     nli: NLI | None
     judge: Judge | None
     outcome: Outcome = field(default_factory=Outcome)

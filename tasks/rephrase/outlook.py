@@ -12,7 +12,7 @@ from typing import Any
 from model.engines.answers import FILE, Answers
 from model.engines.engine import Completion, Engine, Price, Prompt
 from tasks.artifact import Artifact
-from tasks.rephrase.choice import Batch, read
+from tasks.rephrase.choice import DocumentBatch, read
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, draw, rewrite_document
 from tasks.rephrase.prediction import SAMPLE, Prediction, Rates, known_rates, predict
@@ -38,17 +38,19 @@ class Survey:
     documents: int
     written: int
     """Of them, those whose batches are written."""
-    sample: tuple[Batch, ...]
+    sample: tuple[DocumentBatch, ...]
     """Some of the others, drawn by seed."""
     batches: tuple[str, ...]
     """The keys of all."""
 
 
-def survey(config: RephraseConfig, batches: Iterable[Batch], is_written: Callable[[Batch], bool]) -> Survey:
+def survey(
+    config: RephraseConfig, batches: Iterable[DocumentBatch], is_written: Callable[[DocumentBatch], bool]
+) -> Survey:
     """Count the documents and draw a sample; holds no more than the sample and the batches' keys."""
     counts, keys = {True: 0, False: 0}, []
 
-    def ranked() -> Iterator[tuple[int, str, int, Batch]]:
+    def ranked() -> Iterator[tuple[int, str, int, DocumentBatch]]:
         for number, batch in enumerate(batches):
             keys.append(batch.key)
             done = is_written(batch)
@@ -56,7 +58,7 @@ def survey(config: RephraseConfig, batches: Iterable[Batch], is_written: Callabl
             if not done:
                 yield from ((draw(config.seed, "sample", name), name, number, batch) for name in batch.ids)
 
-    drawn: dict[int, tuple[Batch, set[str]]] = {}
+    drawn: dict[int, tuple[DocumentBatch, set[str]]] = {}
     for _, name, number, batch in heapq.nsmallest(SAMPLE, ranked(), key=lambda entry: entry[:3]):
         drawn.setdefault(number, (batch, set()))[1].add(name)
     some = [

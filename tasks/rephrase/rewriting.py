@@ -33,11 +33,11 @@ from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.limits import thresholds
 from tasks.rephrase.alignment.stack import RECORDED
 from tasks.rephrase.alignment.words import Embedder
-from tasks.rephrase.choice import Batch, choose, drawable, read
+from tasks.rephrase.choice import DocumentBatch, choose, drawable, read
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, rewrite_document
 from tasks.rephrase.ledger import Ledger, add
-from tasks.rephrase.line import Line, Open
+from tasks.rephrase.open_batches import Open, OpenBatches
 from tasks.rephrase.opinions import Opinions
 from tasks.rephrase.outlook import Outlook, Survey, outlook, predicted, survey
 from tasks.rephrase.prediction import Prediction, answer_weight, known_rates, shared, weigh
@@ -165,7 +165,7 @@ def build(
     return artifact
 
 
-def foresee(
+def predict_run(
     step: Step, corpus: Artifact, engine_url: str | None, slots: int, price: Price, answers: Path | None
 ) -> Outlook:
     """What a run of the stage would take. Nothing is started."""
@@ -178,7 +178,7 @@ def foresee(
     )
 
 
-def _written(step: Step, batch: Batch) -> bool:
+def _written(step: Step, batch: DocumentBatch) -> bool:
     return all(step.part(key) for key in keys_of([batch.key]))
 
 
@@ -186,7 +186,7 @@ def _run(
     run: Run,
     config: RephraseConfig,
     corpus: Artifact,
-    batches: Iterable[Batch],
+    batches: Iterable[DocumentBatch],
     seen: Survey,
     engine: Engine,
     embedder: Embedder,
@@ -195,29 +195,29 @@ def _run(
 ) -> None:
     """Rewrite every batch that is not written."""
 
-    def write(batch: Batch, outcomes: list[Outcome]) -> None:
+    def write(batch: DocumentBatch, outcomes: list[Outcome]) -> None:
         _write(run.step, batch, outcomes)
         run.tick()
 
     # While one document's answer is checked, another's request takes its place at an endpoint, which never idles so.
     # The embedded servers keep one document's prefix each: another document between would cost more than the check.
     at_once = engine.slots + engine.slots // SPARE if config.engine == "endpoint" else engine.slots
-    line, told, lock, began = Line(at_once, write), Ledger(), threading.Lock(), time.monotonic()
+    at_work, told, lock, began = OpenBatches(at_once, write), Ledger(), threading.Lock(), time.monotonic()
 
     def work(some: Open, place: int, job: Job, share: float) -> None:
         try:
-            if line.stop.is_set():
+            if at_work.stop.is_set():
                 return
-            outcome = _rewritten(job, config, engine, embedder, opinions, answers, line.stop)
+            outcome = _rewritten(job, config, engine, embedder, opinions, answers, at_work.stop)
         except BaseException as error:
-            line.fail(error)
+            at_work.fail(error)
             return
         with lock:
             add(told.counts, outcome.ledger.counts)
             rate = told.counts.get("accepted", 0) / max(told.counts.get("segments", 0), 1)
             speed = told.counts.get("tokens_generated", 0) / max(time.monotonic() - began, 0.001)
         progress.advance(share, note=f"{rate:.0%} of attempts accepted, {speed:,.0f} tokens/s")
-        line.finish(some, place, outcome)
+        at_work.finish(some, place, outcome)
 
     progress = Progress("rephrase", total=seen.documents, unit="documents", first=seen.written)
     progress.note = f"predicted: {Prediction(**run.predicted).sentence()}"
@@ -230,12 +230,12 @@ def _run(
         try:
             pending = (batch for batch in batches if not _written(run.step, batch))
             for batch, found in read(config, corpus, pending):
-                some = line.begin(batch, len(found))
+                some = at_work.begin(batch, len(found))
                 for place, (job, share) in enumerate(found):
                     pool.submit(work, some, place, job, share)
-            line.settle(0)
+            at_work.settle(0)
         except BaseException:
-            line.stop.set()
+            at_work.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     if answers.unreadable:
@@ -282,7 +282,7 @@ def _rewritten(
     return outcome
 
 
-def _write(step: Step, batch: Batch, outcomes: list[Outcome]) -> None:
+def _write(step: Step, batch: DocumentBatch, outcomes: list[Outcome]) -> None:
     """The three parts of one batch, the rows in the order of the documents."""
     total = Ledger()
     for outcome in outcomes:

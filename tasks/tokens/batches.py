@@ -40,7 +40,7 @@ DOMAIN = re.compile(r"[a-z0-9_-]+")
 
 
 @dataclass(frozen=True)
-class Batch:
+class PartBatch:
     """One unit of work: consecutive parts of one input."""
 
     number: int
@@ -160,7 +160,7 @@ class _Counts:
         return facts | {"streams": streams, "shards": sorted(shards, key=lambda row: row["key"])}
 
 
-def write_batch(step: Step, batch: Batch, artifact: Artifact, tokenizer: Artifact, mix: Artifact | None) -> None:
+def write_batch(step: Step, batch: PartBatch, artifact: Artifact, tokenizer: Artifact, mix: Artifact | None) -> None:
     """Tokenise the batch's parts of `artifact` into shards of `step`; its record comes last. ArtifactError for
     documents that cannot be tokenised, or that the mix is not of."""
     config = step.config

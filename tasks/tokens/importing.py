@@ -62,7 +62,7 @@ class ImportConfig(Config):
 
 
 @dataclass(frozen=True)
-class Batch:
+class PairBatch:
     """Some consecutive documents of one pair: as many as fill a shard."""
 
     number: int
@@ -128,10 +128,10 @@ def build(step: Step, prefixes: Sequence[Path], tokenizer: Artifact) -> Artifact
     tokens that the tokenizer does not have, or an end of document in the middle of one."""
     config = step.config
     assert isinstance(config, ImportConfig)
-    batches: list[Batch] = []
+    batches: list[PairBatch] = []
     for prefix, pair in zip(prefixes, config.pairs, strict=True):
         for first, last in Pair.open(prefix).batches(config.tokens.shard_bytes // TOKEN.itemsize):
-            batches.append(Batch(len(batches), prefix, pair, first, last))
+            batches.append(PairBatch(len(batches), prefix, pair, first, last))
     if not batches:
         raise MegatronError("the pairs hold no documents: there is nothing to import")
     documents = sum(batch.last - batch.first for batch in batches)
@@ -147,7 +147,7 @@ def build(step: Step, prefixes: Sequence[Path], tokenizer: Artifact) -> Artifact
     return publish(step, shards, statistics(records, tokenizer), balance(records, documents))
 
 
-def write_batch(step: Step, batch: Batch, tokenizer: Artifact) -> None:
+def write_batch(step: Step, batch: PairBatch, tokenizer: Artifact) -> None:
     """Write one batch as shards of its own; its record comes last."""
     config = step.config
     assert isinstance(config, ImportConfig)
@@ -155,7 +155,7 @@ def write_batch(step: Step, batch: Batch, tokenizer: Artifact) -> None:
     write_documents(step, batch.key, batch.number, config.tokens.shard_bytes, documents)
 
 
-def _documents(config: ImportConfig, batch: Batch, tokenizer: Artifact) -> Iterator[Documents]:
+def _documents(config: ImportConfig, batch: PairBatch, tokenizer: Artifact) -> Iterator[Documents]:
     size_V = _bytes_of_tokens(tokenizer.file("tokenizer"))
     end_id = special_ids(len(size_V))[EOS]
     rows = _Rows(batch) if ".parquet" in batch.pair.sha256 else None
@@ -225,7 +225,7 @@ def _facts(tokens: Sequence[np.ndarray], pair: PairConfig) -> pa.Table:
 class _Rows:
     """The table beside a pair, from the first document of a batch on."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: PairBatch) -> None:
         self._path, self._source = beside(batch.prefix, ".parquet"), batch.pair.source
         self._groups = self._from(batch.first)
         self._held = pa.Table.from_batches([], FACTS)

@@ -20,7 +20,7 @@ from tasks.corpus.executor import Executor, Serial
 from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
 from tasks.progress import Progress
-from tasks.tokens.batches import COUNTS, SPLITS, Batch, is_heldout, write_batch
+from tasks.tokens.batches import COUNTS, SPLITS, PartBatch, is_heldout, write_batch
 from tasks.tokens.config import TokensConfig
 from tasks.tokens.table import Place, publish
 from tasks.tokens.tokenizer import sha256_of
@@ -28,20 +28,20 @@ from tasks.tokens.tokenizer import sha256_of
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 
-def plan(config: TokensConfig, corpus: Artifact, rewrites: Artifact) -> list[Batch]:
+def batches_of(config: TokensConfig, corpus: Artifact, rewrites: Artifact) -> list[PartBatch]:
     """Every batch, in order; a function of the inputs' manifests alone."""
-    batches: list[Batch] = []
+    batches: list[PartBatch] = []
     for artifact, group in ((corpus, "documents"), (rewrites, "rewrites")):
         parts: list[Part] = []
         held = 0
         for part in artifact.parts(group):
             if parts and held + part.bytes > config.batch_bytes:
-                batches.append(Batch(len(batches), group, tuple(parts)))
+                batches.append(PartBatch(len(batches), group, tuple(parts)))
                 parts, held = [], 0
             parts.append(part)
             held += part.bytes
         if parts:
-            batches.append(Batch(len(batches), group, tuple(parts)))
+            batches.append(PartBatch(len(batches), group, tuple(parts)))
     return batches
 
 
@@ -51,7 +51,7 @@ def keys_of(
     """What the keys of the shards begin with that hold a document, if any do: its `row` lies in a `part` of the `group`
     `documents` of the corpus or `rewrites`. Needs no shard and no index."""
     (number,) = [
-        batch.number for batch in plan(config, corpus, rewrites) if batch.group == group and part in batch.parts
+        batch.number for batch in batches_of(config, corpus, rewrites) if batch.group == group and part in batch.parts
     ]
     split = SPLITS[is_heldout(config, str(row.get("source_id") or row["id"]))]
     return f"{Place(split, str(row['domain']), str(row['source'])).folder}/{number:06d}-"
@@ -78,7 +78,7 @@ def build(
     document is written; without one, once. The bytes do not depend on the executor."""
     config = step.config
     assert isinstance(config, TokensConfig)
-    batches = plan(config, corpus, rewrites)
+    batches = batches_of(config, corpus, rewrites)
     if not batches:
         raise ArtifactError(f"{corpus.uri} lists no documents: there is nothing to tokenise")
     _same_tokenizer(step, tokenizer)

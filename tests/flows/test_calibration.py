@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows import cli
-from tasks.rephrase.alignment.stack import DEAR
+from tasks.rephrase.alignment.stack import NETWORK_CHECKS
 
 
 def called(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -21,7 +21,7 @@ def test_checks_that_are_left_out_are_named_and_break_no_promise(monkeypatch, ca
     assert code == 0
     assert "Not kept" not in told
     assert "Every promise is kept" not in told
-    assert f"Left out: {', '.join(check.__name__ for check in DEAR)}" in told
+    assert f"Left out: {', '.join(check.__name__ for check in NETWORK_CHECKS)}" in told
 
 
 def test_promises_are_not_checked_without_the_checks_that_keep_them(monkeypatch, capsys):

@@ -42,7 +42,7 @@ from training.rl.curriculum import Curriculum
 from training.rl.objective import LossInputs, k2_objective
 from training.rl.rollout import roll_out
 from training.rl.train import Reinforcement
-from training.rl.tree import Tree, plant, tree_log_probs
+from training.rl.tree import Tree, pack_trees, tree_log_probs
 from training.sft import Tuning
 from training.sft_config import SftConfig
 from training.trainer import DONE, Trainer
@@ -282,7 +282,7 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
         groups = roll_out(model, chat, drawn, config.responses, 1.0, seed, config.rewards, "float32")
         for group in groups:
             curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
-        trees = plant([Tree(group.prompt, [response.ids for response in group.responses]) for group in groups])
+        trees = pack_trees([Tree(group.prompt, [response.ids for response in group.responses]) for group in groups])
         output = model(
             trees.tokens_BS,
             positions_BS=trees.positions_BS,

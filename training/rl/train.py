@@ -31,7 +31,7 @@ from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.objective import LossInputs, k2_objective
 from training.rl.rollout import Evaluation, Group, interval, roll_out
-from training.rl.tree import Tree, plant, tree_log_probs
+from training.rl.tree import Tree, pack_trees, tree_log_probs
 from training.samples import IGNORED
 from training.trainer import Trainer, main
 
@@ -217,7 +217,7 @@ def practised(groups: Sequence[Group], total: int, temperature: float, tau: floa
 
     In the `first` update the trainer's log-probabilities are compared with those that the generator drew by.
     """
-    trees = plant([Tree(group.prompt, [response.ids for response in group.responses]) for group in groups])
+    trees = pack_trees([Tree(group.prompt, [response.ids for response in group.responses]) for group in groups])
     responses = [response for group in groups for response in group.responses]
     old_NT = torch.zeros(trees.mask_NT.shape)
     for row, response in enumerate(responses):

@@ -52,7 +52,7 @@ class TreeBatch:
         return TreeBatch(**{name: value.to(device) for name, value in vars(self).items()})
 
 
-def plant(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:
+def pack_trees(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:
     """The batch of `trees`, its responses in their order.
 
     Raises:

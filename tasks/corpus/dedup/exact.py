@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact, Step
-from tasks.corpus.dedup import plan as plans
 from tasks.corpus.dedup import store
-from tasks.corpus.dedup.plan import DROPPED, EXACT, Plan, coded, contains
+from tasks.corpus.dedup.partitions import DROPPED, EXACT, ROW, Partitions, coded, contains, entries_of, load_partitions
 
 CUTS = "reduce/cuts"
 _HELD = 1 << 20
@@ -43,38 +42,38 @@ def duplicates(ids: Sequence[str], urls: Sequence[str]) -> list[tuple[int, int]]
 
 def drop(step: Step, bucket: int) -> None:
     """Write `reduce/exact/<bucket>`: the new documents that another one has the text of."""
-    plan = plans.load(step)
-    _write(step, f"{EXACT}/{bucket}", _losers(plan, _by_id(step, plan, bucket, None)))
+    partitions = load_partitions(step)
+    _write(step, f"{EXACT}/{bucket}", _losers(partitions, _by_id(step, partitions, bucket, None)))
 
 
 def drop_again(step: Step, bucket: int) -> None:
     """Write `reduce/equal/<bucket>`: the same over the texts that passages were cut out of, among all that is left."""
-    plan = plans.load(step)
-    _write(step, f"reduce/equal/{bucket}", _losers(plan, _after_cuts(step, plan, bucket)))
+    partitions = load_partitions(step)
+    _write(step, f"reduce/equal/{bucket}", _losers(partitions, _after_cuts(step, partitions, bucket)))
 
 
-def _by_id(step: Step, plan: Plan, bucket: int, stage: str | None) -> Iterator[_Entries]:
-    for ordinal, found in plans.entries(step, plan, "exact", bucket, stage, ["lows"]):
+def _by_id(step: Step, partitions: Partitions, bucket: int, stage: str | None) -> Iterator[_Entries]:
+    for ordinal, found in entries_of(step, partitions, "exact", bucket, stage, ["lows"]):
         ids = np.stack([found["keys"], found["lows"]], 1)
         yield _Entries(ids, coded(ordinal, found["rows"]), np.zeros(len(ids), bool))
 
 
-def _after_cuts(step: Step, plan: Plan, bucket: int) -> Iterator[_Entries]:
-    low, high = plan.range("exact", bucket)
-    changed = [cut_ids(step, plan, ordinal) for ordinal in range(len(plan.places))]
-    for found in _by_id(step, plan, bucket, DROPPED):
+def _after_cuts(step: Step, partitions: Partitions, bucket: int) -> Iterator[_Entries]:
+    low, high = partitions.range("exact", bucket)
+    changed = [cut_ids(step, partitions, ordinal) for ordinal in range(len(partitions.places))]
+    for found in _by_id(step, partitions, bucket, DROPPED):
         ordinal = int(found.codes[0] >> np.uint64(32)) if len(found.codes) else 0
-        kept = ~contains(changed[ordinal][0], (found.codes & plans.ROW).astype(np.int64))
+        kept = ~contains(changed[ordinal][0], (found.codes & ROW).astype(np.int64))
         yield _Entries(found.ids[kept], found.codes[kept], found.changed[kept])
     for ordinal, (rows, ids, left) in enumerate(changed):
         inside = left & (ids[:, 0] >= np.uint64(low)) & (ids[:, 0] <= np.uint64(high - 1))
         yield _Entries(ids[inside], coded(ordinal, rows[inside]), np.ones(int(inside.sum()), bool))
 
 
-def cut_ids(step: Step, plan: Plan, ordinal: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def cut_ids(step: Step, partitions: Partitions, ordinal: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(rows int64, ids uint64 [N, 2], whether enough was left) of the documents of a partition that were cut."""
-    place = plan.places[ordinal]
-    if ordinal < plan.earlier:
+    place = partitions.places[ordinal]
+    if ordinal < partitions.earlier:
         path = Artifact("", place.uri, "").file(place.removals) if place.removals else None
     else:
         part = step.part(f"{CUTS}/{place.key}")
@@ -95,7 +94,7 @@ def _read_cuts(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _losers(plan: Plan, parts: Iterator[_Entries]) -> np.ndarray:
+def _losers(partitions: Partitions, parts: Iterator[_Entries]) -> np.ndarray:
     """Codes, ascending, of new documents that are not the one of their id that stays. What has lost already is let go
     of, so that a text of a million copies takes the memory of a few."""
     held: list[_Entries] = []
@@ -105,16 +104,16 @@ def _losers(plan: Plan, parts: Iterator[_Entries]) -> np.ndarray:
         held.append(part)
         count += len(part.codes)
         if count > max(limit, _HELD):
-            held = [_settled(plan, held, lost)]
+            held = [_settled(partitions, held, lost)]
             count = len(held[0].codes)
             limit = 2 * count
     if held:
-        _settled(plan, held, lost)
+        _settled(partitions, held, lost)
     found = np.sort(np.concatenate(lost))
-    return found[~plan.is_earlier(found)]
+    return found[~partitions.is_earlier(found)]
 
 
-def _settled(plan: Plan, parts: list[_Entries], lost: list[np.ndarray]) -> _Entries:
+def _settled(partitions: Partitions, parts: list[_Entries], lost: list[np.ndarray]) -> _Entries:
     """The entries without the losers among them, who are added to `lost`."""
     ids = np.concatenate([part.ids for part in parts])
     codes = np.concatenate([part.codes for part in parts])
@@ -129,8 +128,8 @@ def _settled(plan: Plan, parts: list[_Entries], lost: list[np.ndarray]) -> _Entr
     repeated = np.flatnonzero(twice)
     kept = np.ones(len(ids), bool)
     if len(repeated):
-        urls = _urls(plan, codes[repeated])
-        flags = plan.is_earlier(codes[repeated])
+        urls = _urls(partitions, codes[repeated])
+        flags = partitions.is_earlier(codes[repeated])
         ranked = sorted(
             range(len(repeated)),
             key=lambda at: (group[repeated[at]], not flags[at], changed[repeated[at]], urls[at], codes[repeated[at]]),
@@ -141,9 +140,9 @@ def _settled(plan: Plan, parts: list[_Entries], lost: list[np.ndarray]) -> _Entr
     return _Entries(ids[kept], codes[kept], changed[kept])
 
 
-def _urls(plan: Plan, codes: np.ndarray) -> list[bytes]:
+def _urls(partitions: Partitions, codes: np.ndarray) -> list[bytes]:
     order = np.argsort(codes)
-    values, starts = plan.ragged(codes[order], "urls", "url_starts")
+    values, starts = partitions.ragged(codes[order], "urls", "url_starts")
     found: list[bytes] = [b""] * len(codes)
     data = values.tobytes()
     for at, place in enumerate(order.tolist()):

@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 from tasks.artifact import Artifact, Step
 from tasks.corpus import records
 from tasks.corpus.dedup import candidates, exact, repeats, semantic, store
-from tasks.corpus.dedup import plan as plans
 from tasks.corpus.dedup.candidates import NEAR, PAIRS
 from tasks.corpus.dedup.exact import CUTS
-from tasks.corpus.dedup.plan import DROPPED, EXACT, ROW, Plan, texts_of
+from tasks.corpus.dedup.partitions import DROPPED, EXACT, ROW, Partitions, load_partitions, make_partitions, texts_of
 from tasks.corpus.dedup.removals import DROP_REASONS, REMOVALS, removal
 from tasks.corpus.dedup.repeats import FREQUENT_SCHEMA, REPEATS, SAMPLES
 from tasks.corpus.dedup.semantic import DISTINCT, SEMANTIC
@@ -52,34 +51,34 @@ def find(
     memory_bytes: what one job may hold; execution, not identity.
     """
     config = step.config.dedup  # type: ignore[attr-defined]
-    plan = plans.make(step, keys, earlier, memory_bytes)
+    partitions = make_partitions(step, keys, earlier, memory_bytes)
     version = len(step.versions()) - 1
     passages = f"passages/{version}" if version else "passages"
     if not step.missing([passages, *(f"removals/{key}" for key in keys)]):
         return
     if config.exact.enabled:
-        _all(step, executor, exact.drop, EXACT, plan.buckets["exact"])
+        _all(step, executor, exact.drop, EXACT, partitions.buckets["exact"])
     _combine_exact(step)
     if config.near.enabled:
-        _all(step, executor, candidates.propose, PAIRS, plan.buckets["near"])
-        _all(step, executor, candidates.decide, NEAR, candidates.route(step, plan))
+        _all(step, executor, candidates.propose, PAIRS, partitions.buckets["near"])
+        _all(step, executor, candidates.decide, NEAR, candidates.route(step, partitions))
     groups = [group for group, method in ((NEAR, config.near), (SEMANTIC, config.semantic)) if method.enabled]
     if config.semantic.enabled:
-        _combine(step, plan, DISTINCT, [group for group in groups if group == NEAR])
-        semantic.centre(step, plan)
-        _each(step, executor, semantic.assign, {f"{group}": (step, group) for group in plan.groups(earlier=True)})
-        _all(step, executor, semantic.decide, SEMANTIC, semantic.jobs(step, plan))
-    _combine(step, plan, DROPPED, groups)
+        _combine(step, partitions, DISTINCT, [group for group in groups if group == NEAR])
+        semantic.centre(step, partitions)
+        _each(step, executor, semantic.assign, {f"{group}": (step, group) for group in partitions.groups(earlier=True)})
+        _all(step, executor, semantic.decide, SEMANTIC, semantic.jobs(step, partitions))
+    _combine(step, partitions, DROPPED, groups)
     methods = [method for method in ("passages", "substring") if getattr(config, method).enabled]
     for method in methods:
-        jobs = {f"{REPEATS}/{method}/{at}": (step, method, at) for at in range(plan.buckets[method])}
+        jobs = {f"{REPEATS}/{method}/{at}": (step, method, at) for at in range(partitions.buckets[method])}
         _each(step, executor, repeats.count, jobs)
-    work = {f"partitions {group[0]}-{group[-1]}": (step, group) for group in plan.groups()}
+    work = {f"partitions {group[0]}-{group[-1]}": (step, group) for group in partitions.groups()}
     if methods:
         _each(step, executor, repeats.cut_partitions, work)
-    changed = [*step.recorded(CUTS), *(place.removals for place in plan.places if place.removals)]
+    changed = [*step.recorded(CUTS), *(place.removals for place in partitions.places if place.removals)]
     if config.exact.enabled and any(part.rows for part in changed):
-        _all(step, executor, exact.drop_again, EQUAL, plan.buckets["exact"])
+        _all(step, executor, exact.drop_again, EQUAL, partitions.buckets["exact"])
     _each(step, executor, write_removals, work)
     if step.part(passages) is None:
         rows = repeats.frequent_passages([step.path(part) for part in step.recorded(SAMPLES)])
@@ -107,15 +106,15 @@ def _combine_exact(step: Step) -> None:
         step.put(EXACT, ".arrays", lambda path: store.write(path, {"codes": codes}), rows=len(codes))
 
 
-def _combine(step: Step, plan: Plan, key: str, groups: Sequence[str]) -> None:
+def _combine(step: Step, partitions: Partitions, key: str, groups: Sequence[str]) -> None:
     """Write a part with every document that goes by the parts of some groups (later ones looked at what earlier ones
     had left), why, and the id of what stands for it. Memory: these documents."""
     if step.part(key) is not None:
         return
-    layers = [_equal(step, plan), *(_decided(step, group) for group in groups)]
+    layers = [_equal(step, partitions), *(_decided(step, group) for group in groups)]
     for at, layer in enumerate(layers):
         for later in layers[at + 1 :]:
-            _retell(plan, layer, later)
+            _retell(partitions, layer, later)
     codes = np.concatenate([layer["codes"] for layer in layers])
     order = np.argsort(codes)
     reasons = [_EXACT, *(_REASONS[group] for group in groups)]
@@ -127,13 +126,13 @@ def _combine(step: Step, plan: Plan, key: str, groups: Sequence[str]) -> None:
     step.put(key, ".arrays", lambda path: store.write(path, arrays), rows=len(codes))
 
 
-def _equal(step: Step, plan: Plan) -> dict[str, np.ndarray]:
+def _equal(step: Step, partitions: Partitions) -> dict[str, np.ndarray]:
     part = step.part(EXACT)
     assert part is not None
     with Store(step.path(part)) as held:
         (run,) = held.runs
         codes = run.read("codes")
-    ids = plan.gather(codes, ["ids"])["ids"] if len(codes) else np.empty((0, 2), np.uint64)
+    ids = partitions.gather(codes, ["ids"])["ids"] if len(codes) else np.empty((0, 2), np.uint64)
     return {"codes": codes, "survivors": ids, "similarities": np.ones(len(codes))}
 
 
@@ -150,11 +149,11 @@ def _decided(step: Step, group: str) -> dict[str, np.ndarray]:
     return {name: np.concatenate(held)[order] for name, held in parts.items()}
 
 
-def _retell(plan: Plan, layer: dict[str, np.ndarray], later: dict[str, np.ndarray]) -> None:
+def _retell(partitions: Partitions, layer: dict[str, np.ndarray], later: dict[str, np.ndarray]) -> None:
     """Where what stood for a document went itself, the document is told who stands for both."""
     if not len(layer["codes"]) or not len(later["codes"]):
         return
-    ids = plan.gather(later["codes"], ["ids"])["ids"]
+    ids = partitions.gather(later["codes"], ["ids"])["ids"]
     by_id = np.argsort(ids[:, 0])
     places = np.searchsorted(ids[by_id, 0], layer["survivors"][:, 0])
     at = by_id[np.minimum(places, len(by_id) - 1)]
@@ -165,11 +164,11 @@ def _retell(plan: Plan, layer: dict[str, np.ndarray], later: dict[str, np.ndarra
 
 def write_removals(step: Step, ordinals: Sequence[int]) -> None:
     """Write `removals/<key>` of some partitions."""
-    plan = plans.load(step)
+    partitions = load_partitions(step)
     for ordinal in ordinals:
-        key = plan.places[ordinal].key
+        key = partitions.places[ordinal].key
         if step.part(f"removals/{key}") is None:
-            rows = _removals(step, plan, ordinal)
+            rows = _removals(step, partitions, ordinal)
             step.put(
                 f"removals/{key}",
                 ".parquet",
@@ -179,7 +178,7 @@ def write_removals(step: Step, ordinals: Sequence[int]) -> None:
             )
 
 
-def _removals(step: Step, plan: Plan, ordinal: int) -> list[dict[str, Any]]:
+def _removals(step: Step, partitions: Partitions, ordinal: int) -> list[dict[str, Any]]:
     low, high = ordinal << 32, (ordinal + 1) << 32
     part = step.part(DROPPED)
     assert part is not None
@@ -194,7 +193,7 @@ def _removals(step: Step, plan: Plan, ordinal: int) -> list[dict[str, Any]]:
             (codes & ROW).tolist(), reasons.tolist(), texts_of(survivors), similarities.tolist(), strict=True
         )
     }
-    cuts = step.part(f"{CUTS}/{plan.places[ordinal].key}")
+    cuts = step.part(f"{CUTS}/{partitions.places[ordinal].key}")
     if cuts is not None:
         rows |= {row["row"]: row for row in pq.read_table(step.path(cuts)).to_pylist()}
     for _, run in _stored(step, EQUAL):
@@ -203,7 +202,7 @@ def _removals(step: Step, plan: Plan, ordinal: int) -> list[dict[str, Any]]:
             row = int(code & ROW)
             # Its text is another one's now, cut as it is, or that of an earlier document that was cut.
             held_row = rows.get(row) or removal(row, "", dropped=True)
-            survivor = held_row["id"] or texts_of(plan.gather(code.reshape(1), ["ids"])["ids"])[0]
+            survivor = held_row["id"] or texts_of(partitions.gather(code.reshape(1), ["ids"])["ids"])[0]
             rows[row] = {
                 **held_row, "reason": DROP_REASONS[_EXACT], "dropped": True, "survivor": survivor, "similarity": 1.0,
             }  # fmt: skip

@@ -20,12 +20,11 @@ import pyarrow.parquet as pq
 from tasks.artifact import Step
 from tasks.corpus import records
 from tasks.corpus.config import HEAD_CHARS
-from tasks.corpus.dedup import plan as plans
 from tasks.corpus.dedup import store
 from tasks.corpus.dedup.config import DedupConfig, PassagesConfig
 from tasks.corpus.dedup.exact import CUTS
+from tasks.corpus.dedup.partitions import DROPPED, Partitions, contains, dead_rows, entries_of, load_partitions
 from tasks.corpus.dedup.passages import LINE, PARAGRAPH, cut, sentences
-from tasks.corpus.dedup.plan import DROPPED, Plan
 from tasks.corpus.dedup.removals import CUT_REASON, REMOVALS, SHORT_REASON, removal
 from tasks.corpus.dedup.store import Run, Store
 
@@ -49,39 +48,39 @@ _HELD = 1 << 20
 def count(step: Step, method: str, bucket: int) -> None:
     """Write `reduce/repeats/<method>/<bucket>`: the keys of a range that stand in enough documents, in how many, and
     the rank of the one that keeps them."""
-    plan = plans.load(step)
-    keys, counts, ranks = _merged(_per_run(step, plan, method, bucket))
-    kept = counts >= _documents_min(plan, step.config.dedup, method, keys)  # type: ignore[attr-defined]
+    partitions = load_partitions(step)
+    keys, counts, ranks = _merged(_per_run(step, partitions, method, bucket))
+    kept = counts >= _documents_min(partitions, step.config.dedup, method, keys)  # type: ignore[attr-defined]
     keys, counts, ranks = keys[kept], counts[kept], ranks[kept]
     top = np.lexsort([keys, -counts])[:FREQUENT]
     arrays = {"keys": keys, "counts": counts, "ranks": ranks, "top_keys": keys[top], "top_counts": counts[top]}
     step.put(f"{REPEATS}/{method}/{bucket}", ".arrays", lambda path: store.write(path, arrays), rows=len(keys))
 
 
-def _documents_min(plan: Plan, config: DedupConfig, method: str, keys: np.ndarray) -> np.ndarray:
+def _documents_min(partitions: Partitions, config: DedupConfig, method: str, keys: np.ndarray) -> np.ndarray:
     if method == "substring":
         return np.full(len(keys), 2)
     kinds = keys & np.uint64(1)
-    line = _scaled(config.passages.line_documents_min, plan, config.passages)
+    line = _scaled(config.passages.line_documents_min, partitions, config.passages)
     return np.where(kinds == LINE, line, config.passages.paragraph_documents_min)
 
 
-def _scaled(documents: int, plan: Plan, config: PassagesConfig) -> int:
+def _scaled(documents: int, partitions: Partitions, config: PassagesConfig) -> int:
     """A bound for boilerplate in a corpus of this size."""
-    return math.ceil(documents * max(1.0, plan.documents / config.bucket_documents))
+    return math.ceil(documents * max(1.0, partitions.documents / config.bucket_documents))
 
 
 _Counted = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _per_run(step: Step, plan: Plan, method: str, bucket: int) -> Iterator[_Counted]:
+def _per_run(step: Step, partitions: Partitions, method: str, bucket: int) -> Iterator[_Counted]:
     """(keys, documents, smallest rank) of each run."""
-    for ordinal, found in plans.entries(step, plan, method, bucket, DROPPED, ["ranks"]):
+    for ordinal, found in entries_of(step, partitions, method, bucket, DROPPED, ["ranks"]):
         order = np.lexsort([found["rows"], found["keys"]])
         keys, rows = found["keys"][order], found["rows"][order]
         first = np.ones(len(keys), bool)
         first[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
-        ranks = np.zeros(len(keys), np.uint64) if ordinal < plan.earlier else found["ranks"][order]
+        ranks = np.zeros(len(keys), np.uint64) if ordinal < partitions.earlier else found["ranks"][order]
         yield keys[first], np.ones(int(first.sum()), np.int64), ranks[first]
 
 
@@ -111,26 +110,26 @@ def _reduced(parts: Sequence[_Counted]) -> _Counted:
 
 def cut_partitions(step: Step, ordinals: Sequence[int]) -> None:
     """Write `reduce/cuts/<key>` and `reduce/samples/<key>` of some partitions."""
-    plan = plans.load(step)
+    partitions = load_partitions(step)
     for ordinal in ordinals:
-        key = plan.places[ordinal].key
+        key = partitions.places[ordinal].key
         if step.part(f"{CUTS}/{key}") is None:
-            _cut_partition(step, plan, ordinal)
+            _cut_partition(step, partitions, ordinal)
 
 
-def _cut_partition(step: Step, plan: Plan, ordinal: int) -> None:
+def _cut_partition(step: Step, partitions: Partitions, ordinal: int) -> None:
     config = step.config
-    key = plan.places[ordinal].key
+    key = partitions.places[ordinal].key
     frequent = _frequent(step)
     places: dict[int, list[tuple[int, int, int, int]]] = {}
-    gone = plans.dead(step, plan, ordinal, DROPPED)
-    with plan.open(ordinal) as index:
+    gone = dead_rows(step, partitions, ordinal, DROPPED)
+    with partitions.open(ordinal) as index:
         for run in index.runs:
             for method in ("passages", "substring"):
                 if f"{method}_keys" not in run:
                     continue
-                for at in range(plan.buckets[method]):
-                    for row, *place in _to_cut(step, plan, run, method, at, gone):
+                for at in range(partitions.buckets[method]):
+                    for row, *place in _to_cut(step, partitions, run, method, at, gone):
                         places.setdefault(row, []).append(tuple(place))  # type: ignore[arg-type]
     rows: list[dict[str, Any]] = []
     removed: dict[int, tuple[int, str]] = {}
@@ -174,10 +173,10 @@ def _cut_partition(step: Step, plan: Plan, ordinal: int) -> None:
 
 
 def _to_cut(
-    step: Step, plan: Plan, run: Run, method: str, bucket: int, gone: np.ndarray
+    step: Step, partitions: Partitions, run: Run, method: str, bucket: int, gone: np.ndarray
 ) -> Iterator[tuple[int, int, int, int, int]]:
     """(row, begin, end, reason, key) of what a bucket's decisions take from a run."""
-    found = run.range(f"{method}_keys", *plan.range(method, bucket))
+    found = run.range(f"{method}_keys", *partitions.range(method, bucket))
     part = step.part(f"{REPEATS}/{method}/{bucket}")
     assert part is not None
     if found.stop == found.start or not part.rows:
@@ -191,21 +190,23 @@ def _to_cut(
         low, high = int(entries["keys"][0]), int(entries["keys"][-1])
         inside = decisions.range("keys", low, high + 1)
         keys, counts, ranks = (decisions.read(name, inside.start, inside.stop) for name in ("keys", "counts", "ranks"))
-    at = np.flatnonzero(plans.contains(keys, entries["keys"]) & ~plans.contains(gone, entries["rows"]))
+    at = np.flatnonzero(contains(keys, entries["keys"]) & ~contains(gone, entries["rows"]))
     entries = {name: array[at] for name, array in entries.items()}
     decision = np.searchsorted(keys, entries["keys"])
     kept_here = ranks[decision] == entries["ranks"]
     reasons = np.full(len(decision), _SUBSTRING)
     if method == "passages":
-        reasons = _passage_reasons(plan, step.config.dedup.passages, entries["keys"], counts[decision])  # type: ignore[attr-defined]
+        reasons = _passage_reasons(partitions, step.config.dedup.passages, entries["keys"], counts[decision])  # type: ignore[attr-defined]
     lost = ~kept_here | (reasons == _LINE_BOILERPLATE) | (reasons == _PARAGRAPH_BOILERPLATE)
     columns = [entries[name][lost].tolist() for name in ("rows", "begins", "ends")]
     yield from zip(*columns, reasons[lost].tolist(), entries["keys"][lost].tolist(), strict=True)
 
 
-def _passage_reasons(plan: Plan, config: PassagesConfig, keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _passage_reasons(
+    partitions: Partitions, config: PassagesConfig, keys: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
     paragraph = (keys & np.uint64(1)) == PARAGRAPH
-    often = counts >= _scaled(config.paragraph_boilerplate_min, plan, config)
+    often = counts >= _scaled(config.paragraph_boilerplate_min, partitions, config)
     return np.where(paragraph, np.where(often, _PARAGRAPH_BOILERPLATE, _PARAGRAPH_REPEATED), _LINE_BOILERPLATE)
 
 

@@ -13,11 +13,10 @@ from functools import cache
 import numpy as np
 
 from tasks.artifact import Step
-from tasks.corpus.dedup import plan as plans
 from tasks.corpus.dedup import store
 from tasks.corpus.dedup.candidates import ranked_order, survivor_ids
 from tasks.corpus.dedup.components import Components
-from tasks.corpus.dedup.plan import Plan, coded
+from tasks.corpus.dedup.partitions import Partitions, coded, contains, dead_rows, load_partitions
 from tasks.corpus.dedup.store import Store
 
 SEMANTIC, DISTINCT = "reduce/semantic", "reduce/distinct"
@@ -44,13 +43,13 @@ def rounded(vectors: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(vectors * _SCALE), -127, 127).astype(np.int8)
 
 
-def centre(step: Step, plan: Plan) -> None:
+def centre(step: Step, partitions: Partitions) -> None:
     """Write `reduce/centroids`: k-means over the documents of the smallest ids, which are a fair sample."""
     if step.part(CENTROIDS) is not None:
         return
     config = step.config.dedup.semantic  # type: ignore[attr-defined]
-    count = min(max(plan.documents // config.cluster_documents, 1), _CENTROIDS_MAX)
-    centroids = k_means(_sample(step, plan, count * _SAMPLE), count, config.iterations)
+    count = min(max(partitions.documents // config.cluster_documents, 1), _CENTROIDS_MAX)
+    centroids = k_means(_sample(step, partitions, count * _SAMPLE), count, config.iterations)
     step.put(CENTROIDS, ".arrays", lambda path: store.write(path, {"centroids": centroids}), rows=len(centroids))
 
 
@@ -95,7 +94,7 @@ def similar(vectors: np.ndarray, threshold: float) -> np.ndarray:
 
 def assign(step: Step, ordinals: Sequence[int]) -> None:
     """Write `reduce/assigned/<number>`: the clusters of the documents of some partitions."""
-    plan = plans.load(step)
+    partitions = load_partitions(step)
     part = step.part(CENTROIDS)
     assert part is not None
     with Store(step.path(part)) as held:
@@ -105,7 +104,7 @@ def assign(step: Step, ordinals: Sequence[int]) -> None:
         if step.part(f"{ASSIGNED}/{ordinal}") is not None:
             continue
         keys, codes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
-        for rows, vectors in _vectors(step, plan, ordinal):
+        for rows, vectors in _vectors(step, partitions, ordinal):
             keys.append(assigned(vectors, centroids))
             codes.append(coded(ordinal, rows))
         key, code = np.concatenate(keys), np.concatenate(codes)
@@ -114,35 +113,35 @@ def assign(step: Step, ordinals: Sequence[int]) -> None:
         step.put(f"{ASSIGNED}/{ordinal}", ".arrays", lambda path, arrays=arrays: store.write(path, arrays))  # type: ignore[misc]
 
 
-def jobs(step: Step, plan: Plan) -> int:
+def jobs(step: Step, partitions: Partitions) -> int:
     """How many jobs decide: one for every so many documents."""
     part = step.part(CENTROIDS)
     assert part is not None
-    return min(part.rows, 1 + plan.documents // (1 << 17)) or 1
+    return min(part.rows, 1 + partitions.documents // (1 << 17)) or 1
 
 
 def decide(step: Step, job: int) -> None:
     """Write `reduce/semantic/<job>`: the new documents of some clusters that another stands for."""
-    plan, config = plans.load(step), step.config.dedup.semantic  # type: ignore[attr-defined]
+    partitions, config = load_partitions(step), step.config.dedup.semantic  # type: ignore[attr-defined]
     part = step.part(CENTROIDS)
     assert part is not None
-    clusters, total = part.rows, jobs(step, plan)
+    clusters, total = part.rows, jobs(step, partitions)
     codes, survivors, values = [np.empty(0, np.uint64)], [np.empty((0, 2), np.uint64)], [np.empty(0)]
     for cluster in range(clusters * job // total, clusters * (job + 1) // total):
         documents = _members(step, cluster)
         if len(documents) < 2:
             continue
-        order = ranked_order(plan, documents)
+        order = ranked_order(partitions, documents)
         ranked = documents[order]
-        vectors = plan.gather(documents, ["vectors"])["vectors"][order].astype(np.int64)
+        vectors = partitions.gather(documents, ["vectors"])["vectors"][order].astype(np.int64)
         components = Components(len(ranked))
         components.join(similar(vectors, config.threshold))
         roots = components.roots()
-        lost = np.flatnonzero((roots != np.arange(len(roots))) & ~plan.is_earlier(ranked))
+        lost = np.flatnonzero((roots != np.arange(len(roots))) & ~partitions.is_earlier(ranked))
         ours, theirs = vectors[lost], vectors[roots[lost]]
         lengths = np.sqrt(((ours * ours).sum(1) * (theirs * theirs).sum(1)).astype(np.float64))
         codes.append(ranked[lost])
-        survivors.append(survivor_ids(plan, ranked, roots[lost]))
+        survivors.append(survivor_ids(partitions, ranked, roots[lost]))
         values.append((ours * theirs).sum(1) / np.maximum(lengths, 1))
     arrays = {
         "codes": np.concatenate(codes),
@@ -163,25 +162,25 @@ def _members(step: Step, cluster: int) -> np.ndarray:
     return np.sort(np.concatenate(found))
 
 
-def _vectors(step: Step, plan: Plan, ordinal: int):  # type: ignore[no-untyped-def]
+def _vectors(step: Step, partitions: Partitions, ordinal: int):  # type: ignore[no-untyped-def]
     """(rows, vectors) of the documents of a partition that are left, run by run."""
-    gone = plans.dead(step, plan, ordinal, DISTINCT)
-    with plan.open(ordinal) as index:
+    gone = dead_rows(step, partitions, ordinal, DISTINCT)
+    with partitions.open(ordinal) as index:
         for run in index.runs:
             if "vectors" in run:
                 rows = np.arange(run.count("ids"), dtype=np.int64) + int(run.read("first")[0])
-                left = ~plans.contains(gone, rows)
+                left = ~contains(gone, rows)
                 yield rows[left], run.read("vectors")[left]
 
 
-def _sample(step: Step, plan: Plan, size: int) -> np.ndarray:
+def _sample(step: Step, partitions: Partitions, size: int) -> np.ndarray:
     """Vectors of the documents that are left, of the smallest ids and in their order."""
     ids, vectors = np.empty((0, 2), np.uint64), np.empty((0, 0), np.int8)
-    for ordinal in range(len(plan.places)):
-        for rows, found in _vectors(step, plan, ordinal):
+    for ordinal in range(len(partitions.places)):
+        for rows, found in _vectors(step, partitions, ordinal):
             if not len(rows):
                 continue
-            own = plan.gather(coded(ordinal, rows), ["ids"])["ids"]
+            own = partitions.gather(coded(ordinal, rows), ["ids"])["ids"]
             ids = np.concatenate([ids, own])
             vectors = np.concatenate([vectors.reshape(-1, found.shape[1]), found])
             order = np.lexsort([ids[:, 1], ids[:, 0]])[:size]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class ActiveRules:
     """The rules of one unit that sit on a route under one configuration, ready to be compared with their measures."""
 
     rules: tuple[Rule, ...]
@@ -35,12 +35,12 @@ class Bench:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ActiveRoute:
     """A route under one configuration."""
 
     route: str
-    documents: Bench
-    lines: Bench
+    documents: ActiveRules
+    lines: ActiveRules
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Judgement:
     """Further rules that would have refused it."""
     text: str
     """The document without the lines that line rules refused; the text as it was where they refused none."""
-    plan: Plan = field(repr=False, compare=False)
+    active: ActiveRoute = field(repr=False, compare=False)
     values: np.ndarray = field(repr=False, compare=False)
-    """float64 [R]: what each rule of `plan.documents` measured."""
+    """float64 [R]: what each rule of `active.documents` measured."""
     lines: np.ndarray = field(repr=False, compare=False)
-    """float64 [L, R]: what each rule of `plan.lines` measured, for every line of prose."""
+    """float64 [L, R]: what each rule of `active.lines` measured, for every line of prose."""
 
 
 def judge(text: str, domain: str, language: str, code: bool, config: CorpusConfig, path: str = "") -> Judgement:
@@ -77,31 +77,31 @@ def judge(text: str, domain: str, language: str, code: bool, config: CorpusConfi
     """
     route = route_of(text, domain, language, code, path)
     section = getattr(config, route.section)
-    made = plan(route.name, section)
-    text, measured_L = _trimmed(text, made.lines)
-    values = np.array(route.measure(text, section, path))[made.documents.columns]
-    failed = np.flatnonzero(made.documents.refused(values)).tolist()
-    names = [made.documents.rules[at].name for at in failed]
+    active = active_route(route.name, section)
+    text, measured_L = _trimmed(text, active.lines)
+    values = np.array(route.measure(text, section, path))[active.documents.columns]
+    failed = np.flatnonzero(active.documents.refused(values)).tolist()
+    names = [active.documents.rules[at].name for at in failed]
     return Judgement(
         reason=names[0] if failed else None,
         number=round(float(values[failed[0]]), 6) if failed else None,
-        limit=float(made.documents.limits[failed[0]]) if failed else None,
+        limit=float(active.documents.limits[failed[0]]) if failed else None,
         others=tuple(names[1:]),
         text=text,
-        plan=made,
+        active=active,
         values=values,
         lines=measured_L,
     )
 
 
 @lru_cache(maxsize=32)
-def plan(route: str, section: Config) -> Plan:
+def active_route(route: str, section: Config) -> ActiveRoute:
     """The rules of a route that `section` does not switch off."""
     found = ROUTES[route]
-    return Plan(
+    return ActiveRoute(
         route,
-        _bench(found.rules, "document", found.measures, section),
-        _bench(found.rules, "line", lines.NAMES, section),
+        _active(found.rules, "document", found.measures, section),
+        _active(found.rules, "line", lines.NAMES, section),
     )
 
 
@@ -113,7 +113,7 @@ def limit(section: Config, name: str) -> Any:
     return value
 
 
-def _bench(rules: tuple[Rule, ...], unit: str, measures: tuple[str, ...], section: Config) -> Bench:
+def _active(rules: tuple[Rule, ...], unit: str, measures: tuple[str, ...], section: Config) -> ActiveRules:
     active = tuple(
         rule
         for rule in rules
@@ -121,7 +121,7 @@ def _bench(rules: tuple[Rule, ...], unit: str, measures: tuple[str, ...], sectio
         and limit(section, rule.limit) is not None
         and not (rule.needs and limit(section, rule.needs) is None)
     )
-    return Bench(
+    return ActiveRules(
         active,
         np.array([float(limit(section, rule.limit)) for rule in active]),
         np.array([measures.index(rule.measure) for rule in active], np.int64),
@@ -129,20 +129,20 @@ def _bench(rules: tuple[Rule, ...], unit: str, measures: tuple[str, ...], sectio
     )
 
 
-def _trimmed(text: str, bench: Bench) -> tuple[str, np.ndarray]:
+def _trimmed(text: str, rules: ActiveRules) -> tuple[str, np.ndarray]:
     """The text without the lines that a rule refuses and without the marks that one cuts out, and what was measured of
     its lines of prose [L, R]."""
-    if not bench.rules:
+    if not rules.rules:
         return text, np.empty((0, 0))
-    mends = np.array([rule.measure == "line_citations" for rule in bench.rules])
+    mends = np.array([rule.measure == "line_citations" for rule in rules.rules])
     citations: dict[int, int] = {}
     if mends.any():
-        text, citations = lines.without_citations(text, float(bench.limits[mends][0]))
+        text, citations = lines.without_citations(text, float(rules.limits[mends][0]))
     measured, prose = lines.measure(text)
     for number, count in citations.items():
         measured[number, lines.CITATIONS] = count
-    values = measured[:, bench.columns]
-    dropped = (bench.refused(values) & ~mends).any(axis=1) & prose
+    values = measured[:, rules.columns]
+    dropped = (rules.refused(values) & ~mends).any(axis=1) & prose
     if dropped.any():
         kept = (line for line, drop in zip(text.split("\n"), dropped.tolist(), strict=True) if not drop)
         text = "\n".join(kept).strip("\n")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.corpus.quality.judge import Bench, Judgement
+from tasks.corpus.quality.judge import ActiveRules, Judgement
 from tasks.corpus.quality.rules import Rule
 
 BINS = 24
@@ -24,15 +24,15 @@ class Tally:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
-        # by route and bench: values that are counted together, a batch at a time
-        self._waiting: dict[tuple[str, int], tuple[str, Bench, list[np.ndarray]]] = {}
+        # by route and rules: values that are counted together, a batch at a time
+        self._waiting: dict[tuple[str, int], tuple[str, ActiveRules, list[np.ndarray]]] = {}
 
     def add(self, judgement: Judgement) -> None:
         """Count one document and its lines."""
-        plan = judgement.plan
-        self._take(plan.route, plan.documents, judgement.values[None, :])
+        active = judgement.active
+        self._take(active.route, active.documents, judgement.values[None, :])
         if len(judgement.lines):
-            self._take(plan.route, plan.lines, judgement.lines)
+            self._take(active.route, active.lines, judgement.lines)
 
     def merge(self, other: Tally | Mapping[str, Mapping[str, Any]]) -> Tally:
         """Add another tally, or the record of one; returns self.
@@ -57,26 +57,26 @@ class Tally:
         self._flush()
         return {key: dict(entry.record) for key, entry in sorted(self._entries.items())}
 
-    def _take(self, route: str, bench: Bench, values: np.ndarray) -> None:
-        key = (route, id(bench))
-        _, _, waiting = self._waiting.setdefault(key, (route, bench, []))
+    def _take(self, route: str, rules: ActiveRules, values: np.ndarray) -> None:
+        key = (route, id(rules))
+        _, _, waiting = self._waiting.setdefault(key, (route, rules, []))
         waiting.append(values)
         if len(waiting) >= _BATCH:
-            self._count(route, bench, waiting)
+            self._count(route, rules, waiting)
             waiting.clear()
 
     def _flush(self) -> None:
-        for route, bench, waiting in self._waiting.values():
+        for route, rules, waiting in self._waiting.values():
             if waiting:
-                self._count(route, bench, waiting)
+                self._count(route, rules, waiting)
         self._waiting.clear()
 
-    def _count(self, route: str, bench: Bench, waiting: list[np.ndarray]) -> None:
+    def _count(self, route: str, rules: ActiveRules, waiting: list[np.ndarray]) -> None:
         values = np.concatenate(waiting)
-        refused = bench.refused(values)
+        refused = rules.refused(values)
         only = refused & (refused.sum(axis=1, keepdims=True) == 1)
-        for at, rule in enumerate(bench.rules):
-            key, limit = f"{route}/{rule.name}", float(bench.limits[at])
+        for at, rule in enumerate(rules.rules):
+            key, limit = f"{route}/{rule.name}", float(rules.limits[at])
             entry = self._entries.setdefault(key, _Entry(_empty(rule, route, limit)))
             entry.check(key, limit)
             record = entry.record

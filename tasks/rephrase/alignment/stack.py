@@ -26,7 +26,7 @@ from tasks.rephrase.alignment.pair import Check, Pair, Verdict
 from tasks.rephrase.alignment.solution import answer
 from tasks.rephrase.alignment.talk import chatter, leak, markup, refusal
 from tasks.rephrase.alignment.translation import sentencewise
-from tasks.rephrase.alignment.words import Dear, Embedder, Match
+from tasks.rephrase.alignment.words import Embedder, Match, NetworkCheck
 from tasks.rephrase.config import AlignmentConfig
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ CHECKS: tuple[Check, ...] = (
     sentencewise,
 )
 
-DEAR: tuple[Dear, ...] = (cosine, coverage, ahead)
+NETWORK_CHECKS: tuple[NetworkCheck, ...] = (cosine, coverage, ahead)
 """Those that read both texts with the network, after all others."""
 
 MONOLINGUAL = frozenset(("copied", "negations", "opposites", "entities", "cosine", "coverage", "ahead"))
 """Checks that compare words, or vectors of a network that reads English alone: not asked of a translation."""
 
-NAMES = tuple(check.__name__ for check in (*CHECKS, *DEAR))
+NAMES = tuple(check.__name__ for check in (*CHECKS, *NETWORK_CHECKS))
 """Every check, in the order in which they run."""
 
 OPTIONAL = ("nli", "judge")
@@ -116,14 +116,14 @@ def consult(judge: Judge, pair: Pair, alignment: Alignment) -> Alignment:
 
 
 def _verdicts(pair: Pair, config: AlignmentConfig, embedder: Embedder, nli: NLI | None) -> Iterator[Verdict]:
-    """One after another, so that nothing dear is computed of what a cheap check refused."""
+    """One after another, so that the network is not run for what a cheap check refused."""
     left_out = MONOLINGUAL if pair.translated else frozenset[str]()
     for check in CHECKS:
         if check.__name__ not in left_out:
             yield check(pair, config)
     match = Match(pair, embedder)
-    for dear in DEAR:
-        verdict = None if dear.__name__ in left_out else dear(match, config)
+    for network_check in NETWORK_CHECKS:
+        verdict = None if network_check.__name__ in left_out else network_check(match, config)
         if verdict is not None:
             yield verdict
     if nli is not None and not pair.translated:

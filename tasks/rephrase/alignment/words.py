@@ -117,11 +117,11 @@ class Match:
         return [(old, int(new), float(near[old])) for old, new in enumerate(there) if new >= 0 and home[new] == old]
 
 
-Dear = Callable[[Match, AlignmentConfig], Verdict | None]
+NetworkCheck = Callable[[Match, AlignmentConfig], Verdict | None]
 """A check that needs the network's word: as pure as the others. None where the network cannot read the pair."""
 
 
-class Lately:
+class CachedEmbedder:
     """An embedder for one document, which is one thread's: it reads a source once for all attempts at it, and not again
     as its neighbours' neighbour.
 
@@ -154,7 +154,7 @@ class Lately:
 
 def read(text: str, embedder: Embedder) -> Side:
     """The words and sentences of `text` with their vectors."""
-    return embedder.side(text) if isinstance(embedder, Lately) else _side(text, embedder.states(text))
+    return embedder.side(text) if isinstance(embedder, CachedEmbedder) else _side(text, embedder.states(text))
 
 
 def cosines(one_AD: np.ndarray, other_BD: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from tasks.process import die_with_pool
 from tasks.progress import Progress
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.stack import CHECKS, DEAR, align
+from tasks.rephrase.alignment.stack import CHECKS, NETWORK_CHECKS, align
 from tasks.rephrase.alignment.words import Embedder
 from tasks.rephrase.calibration.cases import REAL, Case, Document
 from tasks.rephrase.config import AlignmentConfig
@@ -28,7 +28,7 @@ Ask = Literal["every", "first", "cheap"]
 """Ask every check of every case; those up to the first refusal, which is all that the stack's figures need; or every
 check that needs no network."""
 
-LEFT_OUT: dict[Ask, tuple[str, ...]] = {"cheap": tuple(check.__name__ for check in DEAR)}
+LEFT_OUT: dict[Ask, tuple[str, ...]] = {"cheap": tuple(check.__name__ for check in NETWORK_CHECKS)}
 """Checks that are not asked, by what is asked."""
 
 SELF = frozenset({"copied"})

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.endpoint import Behaviour
 from benchmarks.endpoint import serving as simulating
 from model.engines.engine import EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
-from model.engines.openai import UNHEARD, OpenAI
+from model.engines.openai import FIRST_REFUSALS, OpenAI
 
 Answer = Callable[[BaseHTTPRequestHandler, dict, int], None]
 
@@ -335,10 +335,12 @@ def test_a_server_that_refuses_every_prompt_from_the_start_is_set_up_wrongly() -
         serving(lambda handler, request, number: reply(handler, 400, b"unknown parameter")) as server,
         engine(server) as some,
     ):
-        for _ in range(UNHEARD - 1):
+        for _ in range(FIRST_REFUSALS - 1):
             with pytest.raises(PromptRefused):
                 some.complete([prompt()])
-        with pytest.raises(EngineError, match=f"each of the first {UNHEARD} prompts.*unknown parameter") as caught:
+        with pytest.raises(
+            EngineError, match=f"each of the first {FIRST_REFUSALS} prompts.*unknown parameter"
+        ) as caught:
             some.complete([prompt()])
         assert not isinstance(caught.value, PromptRefused)
 

@@ -21,7 +21,7 @@ from tasks.corpus import records
 from tasks.corpus.acquire import acquire
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.curation import curate
-from tasks.corpus.dedup import plan
+from tasks.corpus.dedup import partitions
 
 VOCABULARY = np.array([f"{a}{b}{c}" for a in "bdfglmnprst" for b in ("a", "e", "ing", "o", "or") for c in "dklmnrst"])
 COMMON = np.array(["the", "of", "and", "to", "that", "with", "in", "is", "have", "be"])
@@ -70,7 +70,7 @@ def data_bytes() -> int:
 def main(root: Path, megabytes: int, times: int) -> None:
     cap = megabytes << 20
     # Batches that suit a cap so small: one of the usual size takes some 50 MB in the kernels.
-    plan.MEMORY_MIN, records.BATCH_CHARS = 1 << 20, 1 << 17
+    partitions.MEMORY_MIN, records.BATCH_CHARS = 1 << 20, 1 << 17
     write(root / "small", 3_000_000, seed=1)
     run(root / "warm", root / "small", cap // 4)
     write(root / "large", cap * times, seed=2)

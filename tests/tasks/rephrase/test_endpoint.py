@@ -19,10 +19,10 @@ from model.engines.engine import EngineError, Price, RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
 from tasks.rephrase.calibration.measure import Remembering
-from tasks.rephrase.choice import Batch
+from tasks.rephrase.choice import DocumentBatch
 from tasks.rephrase.config import AlignmentConfig, RephraseConfig, SegmentsConfig
 from tasks.rephrase.document import Outcome
-from tasks.rephrase.line import Line
+from tasks.rephrase.open_batches import OpenBatches
 from tests.tasks.rephrase.conftest import row, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
@@ -110,7 +110,7 @@ def test_other_thresholds_ask_nothing_again(tmp_path: Path, corpus: Artifact) ->
         asked = server.counts["requests"]
         laxer = CONFIG.model_copy(update={"alignment": AlignmentConfig(cosine=0.01)})
         step = Step("rewrites", laxer, str(tmp_path / "root"))
-        outlook = rewriting.foresee(step, corpus, server.url, 16, price, tmp_path / "answers")
+        outlook = rewriting.predict_run(step, corpus, server.url, 16, price, tmp_path / "answers")
         assert (outlook.begun, outlook.looked_at, outlook.written) == (12, 12, 0)
         second = build(tmp_path / "root", corpus, server.url, laxer, price=price)
         assert server.counts["requests"] == asked
@@ -149,8 +149,8 @@ def test_an_endpoint_that_dies_stops_the_stage_at_once_and_keeps_what_was_answer
 
 def test_a_slow_document_holds_up_no_other_batch() -> None:
     written: list[str] = []
-    line = Line(2, lambda batch, outcomes: written.append(batch.key))
-    batches = [Batch(str(number), None, ()) for number in range(4)]
+    line = OpenBatches(2, lambda batch, outcomes: written.append(batch.key))
+    batches = [DocumentBatch(str(number), None, ()) for number in range(4)]
     slow = line.begin(batches[0], 1)
     for batch in batches[1:3]:
         some = line.begin(batch, 2)

@@ -23,7 +23,7 @@ from tasks.artifact import Artifact, ArtifactError, Step
 from tasks.corpus.executor import Processes, Serial, WorkerError
 from tasks.tokens import tokenizer
 from tasks.tokens.config import TokenizerConfig, TokensConfig
-from tasks.tokens.shards import build, plan
+from tasks.tokens.shards import batches_of, build
 from tasks.tokens.tokenizer import decode_bytes, encode_texts
 from tests.shards import Nothing
 from training.loader import Loader
@@ -450,7 +450,7 @@ def test_batches_are_consecutive_parts_and_hold_every_one_once(corpus: Made, rew
         ("rewrites", p.key) for p in rewrites[1].parts("rewrites")
     ]
     for size in (1, 20_000, 10**9):
-        batches = plan(CONFIG.model_copy(update={"batch_bytes": size}), corpus[1], rewrites[1])
+        batches = batches_of(CONFIG.model_copy(update={"batch_bytes": size}), corpus[1], rewrites[1])
         assert [(batch.group, part.key) for batch in batches for part in batch.parts] == every
         assert [batch.number for batch in batches] == list(range(len(batches)))
         assert all(len(batch.parts) == 1 or batch.bytes <= size for batch in batches)

@@ -9,7 +9,7 @@ from model.attention import document_mask
 from model.transformer import Transformer
 from tests.posttraining import tiny_config
 from training.rl.sampling import sample
-from training.rl.tree import Tree, TreeBatch, plant, tree_log_probs
+from training.rl.tree import Tree, TreeBatch, pack_trees, tree_log_probs
 
 TREES = [
     Tree([5, 6, 7], [[1, 2, 3], [4], [9, 9]]),
@@ -43,7 +43,7 @@ def one_by_one(model: Transformer, temperature: float) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probs_and_gradients_are_those_of_separate_rows(model, temperature):
-    batch = plant(TREES, pad=0)
+    batch = pack_trees(TREES, pad=0)
     shared = log_probs(model, batch, temperature)
     apart = one_by_one(model, temperature)
     for row, expected in enumerate(apart):
@@ -63,8 +63,8 @@ def test_log_probs_and_gradients_are_those_of_separate_rows(model, temperature):
 
 
 def test_what_stands_in_other_branches_does_not_matter(model):
-    one = plant([Tree([5, 6], [[1, 2, 3], [7, 8]])])
-    other = plant([Tree([5, 6], [[1, 2, 3], [9, 4]])])
+    one = pack_trees([Tree([5, 6], [[1, 2, 3], [7, 8]])])
+    other = pack_trees([Tree([5, 6], [[1, 2, 3], [9, 4]])])
     torch.testing.assert_close(log_probs(model, one)[0], log_probs(model, other)[0], atol=1e-6, rtol=0)
 
 
@@ -72,7 +72,7 @@ def test_the_trainer_agrees_with_the_generator(model):
     """Log-probabilities of what was sampled, at the temperature it was sampled with."""
     prompts = [tree.prompt for tree in TREES]
     drawn = sample(model, prompts, [6, 3, 9], [[1, 2, 3, 4]] * 3, 0.8, stop=0, dtype="float32")
-    batch = plant([Tree(prompt, [r.ids for r in group]) for prompt, group in zip(prompts, drawn, strict=True)])
+    batch = pack_trees([Tree(prompt, [r.ids for r in group]) for prompt, group in zip(prompts, drawn, strict=True)])
     values = log_probs(model, batch, 0.8)
     rows = [response for group in drawn for response in group]
     for row, response in enumerate(rows):
@@ -92,6 +92,6 @@ def test_a_sample_depends_on_its_seed_alone(model):
 
 def test_empty_prompts_and_responses_are_refused():
     with pytest.raises(ValueError, match="at least one token"):
-        plant([Tree([], [[1]])])
+        pack_trees([Tree([], [[1]])])
     with pytest.raises(ValueError, match="at least one token"):
-        plant([Tree([1], [[1], []])])
+        pack_trees([Tree([1], [[1], []])])

@@ -106,8 +106,8 @@ def _measured(rule: str, row: dict[str, Any], config: CorpusConfig) -> tuple[flo
         return float(len(row["text"])), float(config.document_chars_min)
     path = row["url"].partition(":")[2].partition("#")[0]
     found = judge(row["text"], row["domain"], row["language"], row["domain"] == "code", config, path)
-    bench = found.plan.documents
-    for at, known in enumerate(bench.rules):
+    rules = found.active.documents
+    for at, known in enumerate(rules.rules):
         if known.name == rule:
-            return round(float(found.values[at]), 6), float(bench.limits[at])
+            return round(float(found.values[at]), 6), float(rules.limits[at])
     return None

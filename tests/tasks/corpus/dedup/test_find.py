@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.artifact import Step
-from tasks.corpus.dedup import candidates, exact, index, plan, repeats
+from tasks.corpus.dedup import candidates, exact, index, partitions, repeats
 from tasks.corpus.dedup.config import DedupConfig, NearConfig, PassagesConfig, SubstringConfig
 from tasks.corpus.executor import Processes
 from tests.tasks.corpus.data import stopped_at
@@ -28,8 +28,8 @@ def small_jobs(monkeypatch):
     """Ranges, runs and buffers of a few entries, as a corpus of terabytes would have of millions."""
 
     def shrink(entries: int, run: int) -> None:
-        monkeypatch.setattr(plan, "_ENTRIES", entries)
-        monkeypatch.setattr(plan, "_GROUP_BYTES", entries * 100)
+        monkeypatch.setattr(partitions, "_ENTRIES", entries)
+        monkeypatch.setattr(partitions, "_GROUP_BYTES", entries * 100)
         monkeypatch.setattr(index, "RUN_DOCUMENTS", run)
         monkeypatch.setattr(exact, "_HELD", run)
         monkeypatch.setattr(repeats, "_HELD", run)

@@ -12,7 +12,7 @@ from tasks.corpus.config import CorpusConfig
 from tasks.corpus.quality import measures
 from tasks.corpus.quality.blocks import blocks, outside
 from tasks.corpus.quality.formats import file_language, generated, minified
-from tasks.corpus.quality.judge import judge, limit, plan
+from tasks.corpus.quality.judge import active_route, judge, limit
 from tasks.corpus.quality.route import ROUTES, registry, route_of
 from tests.linear import assert_linear
 from tests.tasks.corpus.quality.texts import PIECES, PROGRAM, PUBLISHED, WHOLE_LINES, prose
@@ -76,8 +76,8 @@ def test_line_rules_take_lines_out_and_leave_code_and_formulas_alone():
         "A sentence that is long enough stands here.\nRivers run to the sea , as all do .\n\n```\nx = [1]\n```\n\n"
         "$$\nx + y\n$$"
     )
-    rules = [rule.name for rule in judgement.plan.lines.rules]
-    refused = judgement.plan.lines.refused(judgement.lines).sum(axis=0)
+    rules = [rule.name for rule in judgement.active.lines.rules]
+    refused = judgement.active.lines.refused(judgement.lines).sum(axis=0)
     assert dict(zip(rules, refused.tolist(), strict=True)) == {
         "c4_line_terminal": 3,
         "c4_line_words": 2,
@@ -102,7 +102,7 @@ def test_a_rule_whose_limit_is_null_does_not_judge():
     config = CorpusConfig.model_validate({"prose": {"curly_brackets_max": None, "lines": WHOLE_LINES}})
     judgement = judge(f"{prose()} {{x}}.", "web", "en", False, config)
     assert judgement.reason is None
-    assert "c4_curly_brackets" not in [rule.name for rule in judgement.plan.documents.rules]
+    assert "c4_curly_brackets" not in [rule.name for rule in judgement.active.documents.rules]
 
 
 def test_one_limit_changed_leaves_the_others_of_its_route_alone():
@@ -132,7 +132,7 @@ def test_every_rule_has_a_field_and_a_measure_on_each_of_its_routes():
             limit(section, rule.limit)
             assert rule.measure in (measures.LINE if rule.unit == "line" else route.measures)
             assert rule.measure in measures.MEANINGS
-        assert plan(route.name, section) is plan(route.name, type(section)())
+        assert active_route(route.name, section) is active_route(route.name, type(section)())
     assert all(rule.name and rule.why and rule.source for rule in registry().values())
 
 

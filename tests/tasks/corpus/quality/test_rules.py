@@ -325,7 +325,7 @@ def test_each_rule_refuses_alone_what_is_just_outside_its_limit(name, domain, la
     side = 1 if rule.refuses == "above" else -1
     for at in alone:
         assert (found[at].number - found[at].limit) * side > 0
-        assert found[at].limit == limit(getattr(config, ROUTES[found[at].plan.route].section), rule.limit)
+        assert found[at].limit == limit(getattr(config, ROUTES[found[at].active.route].section), rule.limit)
 
 
 def test_every_rule_that_judges_documents_is_tested_above():

@@ -20,7 +20,7 @@ from tasks.rephrase.alignment.margin import distance, margin
 from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.nli import sentence_pairs
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.words import Lately, Match, cosines, read
+from tasks.rephrase.alignment.words import CachedEmbedder, Match, cosines, read
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
@@ -171,7 +171,7 @@ class Counting:
 
 def test_a_source_is_read_once_for_all_attempts_and_as_a_neighbour(embedder: MiniLM) -> None:
     counting = Counting(embedder)
-    reader = Lately(counting)
+    reader = CachedEmbedder(counting)
     (one, said_one), (two, said_two) = ENGLISH[:2]
     first, plain = Pair(one, said_one, after_source=two), Pair(two, said_two, before_source=one)
     reader.keep(one, two)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tasks.rephrase.choice import Batch
+from tasks.rephrase.choice import DocumentBatch
 from tasks.rephrase.document import Outcome
 
 
@@ -15,16 +15,16 @@ from tasks.rephrase.document import Outcome
 class Open:
     """A batch whose documents are being rewritten."""
 
-    batch: Batch
+    batch: DocumentBatch
     outcomes: list[Outcome | None]
     left: int
     """Jobs that are not done."""
 
 
-class Line:
+class OpenBatches:
     """The jobs between the corpus and the written batches: so many at work, as many again waiting, no more."""
 
-    def __init__(self, slots: int, write: Callable[[Batch, list[Outcome]], None]) -> None:
+    def __init__(self, slots: int, write: Callable[[DocumentBatch, list[Outcome]], None]) -> None:
         """`write` is given each batch as soon as its last job is done, in the thread of `begin` and `settle`."""
         self.slots, self._write = slots, write
         self.stop = threading.Event()
@@ -33,7 +33,7 @@ class Line:
         self._failure: BaseException | None = None
         self._changed = threading.Condition()
 
-    def begin(self, batch: Batch, jobs: int) -> Open:
+    def begin(self, batch: DocumentBatch, jobs: int) -> Open:
         """Take `batch` in once there is room for it, writing what has been finished meanwhile."""
         self.settle(2 * self.slots)
         with self._changed:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from tasks.artifact import Artifact, Part, Step
 from tasks.corpus.dedup.store import Run, Store
 
-PLAN, DROPPED, EXACT = "reduce/plan", "reduce/dropped", "reduce/exact"
+PARTITIONS, DROPPED, EXACT = "reduce/plan", "reduce/dropped", "reduce/exact"
 ROW = np.uint64((1 << 32) - 1)
 _SHIFT = np.uint64(32)
 # Bytes that a job holds for each entry of its range, sorting included; and entries that are worth a job.
@@ -43,7 +43,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Partitions:
     """All partitions, and into how many ranges each kind of keys is divided."""
 
     places: tuple[Place, ...]
@@ -114,11 +114,11 @@ class Plan:
         return [tuple(group) for group in found]
 
 
-def make(step: Step, keys: Sequence[str], earlier: Sequence[Artifact], memory_bytes: int) -> Plan:
-    """Write the plan once, so that a run that continues goes by the same ranges; ValueError where it cannot be."""
+def make_partitions(step: Step, keys: Sequence[str], earlier: Sequence[Artifact], memory_bytes: int) -> Partitions:
+    """Write them once, so that a run that continues goes by the same ranges; ValueError where it cannot be."""
     if memory_bytes < MEMORY_MIN:
         raise ValueError(f"memory_bytes = {memory_bytes:,}: deduplication needs {MEMORY_MIN:,} at least")
-    if step.part(PLAN) is None:
+    if step.part(PARTITIONS) is None:
         places = [place for corpus in earlier for place in _published(corpus)]
         earlier_count = len(places)
         for key in sorted(keys):
@@ -127,19 +127,19 @@ def make(step: Step, keys: Sequence[str], earlier: Sequence[Artifact], memory_by
                 raise ValueError(f"partition '{key}' has no part 'index/{key}': refine it before duplicates are sought")
             places.append(Place(key, step.uri, part, None))
         record = {"places": [asdict(place) for place in places], "earlier": earlier_count, "memory_bytes": memory_bytes}
-        step.put(PLAN, ".json", lambda path: path.write_text(json.dumps(_measured(record, places))))
-    return load(step)
+        step.put(PARTITIONS, ".json", lambda path: path.write_text(json.dumps(_measured(record, places))))
+    return load_partitions(step)
 
 
-def load(step: Step) -> Plan:
-    """The plan that `make` wrote; read once per process."""
-    part = step.part(PLAN)
-    assert part is not None, "find writes the plan before its jobs begin"
+def load_partitions(step: Step) -> Partitions:
+    """The partitions that `make_partitions` wrote; read once per process."""
+    part = step.part(PARTITIONS)
+    assert part is not None, "find writes the partitions before its jobs begin"
     return _load(step.path(part))
 
 
 @cache
-def _load(path: Path) -> Plan:
+def _load(path: Path) -> Partitions:
     record = json.loads(path.read_text())
     places = [
         Place(
@@ -150,11 +150,11 @@ def _load(path: Path) -> Plan:
         )
         for place in record.pop("places")
     ]
-    return Plan(places=tuple(places), **record)
+    return Partitions(places=tuple(places), **record)
 
 
 def _measured(record: dict[str, Any], places: Sequence[Place]) -> dict[str, Any]:
-    """The plan's record with its ranges, from the sizes that stand in the indexes."""
+    """Their record with its ranges, from the sizes that stand in the indexes."""
     entries = dict.fromkeys(("exact", "near", "passages", "substring"), 0)
     shingles = documents = 0
     for place in places:
@@ -176,10 +176,10 @@ def _published(corpus: Artifact) -> list[Place]:
     return [Place(key, corpus.uri, part, removals.get(key)) for key, part in indices]
 
 
-def dead(step: Step, plan: Plan, ordinal: int, stage: str) -> np.ndarray:
+def dead_rows(step: Step, partitions: Partitions, ordinal: int, stage: str) -> np.ndarray:
     """int64, ascending: the rows of a partition that are gone after EXACT, or DROPPED (exact, near, semantic)."""
-    place = plan.places[ordinal]
-    if ordinal < plan.earlier:
+    place = partitions.places[ordinal]
+    if ordinal < partitions.earlier:
         if place.removals is None:
             return np.empty(0, np.int64)
         table = pq.read_table(Artifact("", place.uri, "").file(place.removals), columns=["row", "reason", "dropped"])
@@ -198,15 +198,15 @@ def dead(step: Step, plan: Plan, ordinal: int, stage: str) -> np.ndarray:
     return np.empty(0, np.int64)
 
 
-def entries(
-    step: Step, plan: Plan, method: str, bucket: int, stage: str | None, names: Sequence[str]
+def entries_of(
+    step: Step, partitions: Partitions, method: str, bucket: int, stage: str | None, names: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """(partition, arrays with "keys", "rows" and `names`) of the entries of a bucket, run by run, without those of
     documents that a stage dropped."""
-    low, high = plan.range(method, bucket)
-    for ordinal in range(len(plan.places)):
-        gone = dead(step, plan, ordinal, stage) if stage else np.empty(0, np.int64)
-        with plan.open(ordinal) as store:
+    low, high = partitions.range(method, bucket)
+    for ordinal in range(len(partitions.places)):
+        gone = dead_rows(step, partitions, ordinal, stage) if stage else np.empty(0, np.int64)
+        with partitions.open(ordinal) as store:
             for run in store.runs:
                 if f"{method}_keys" not in run:
                     continue
