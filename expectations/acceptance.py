@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from expectations.config import RewritesGate
-from expectations.rules import Rule, Table
+from expectations.rules import Rule, Table, never
 
 
 def rates(segments: pl.DataFrame, by: str = "") -> pl.DataFrame:
@@ -40,39 +40,21 @@ def groups(gate: RewritesGate, segments: pl.DataFrame, by: str) -> Table:
         .sort(by)
     )
     rules = (
-        Rule(
-            f"Every segment names its {by}",
-            "unnamed",
-            f"rates by {by} are how a bad prompt is found",
-            f"let the rewriter record the {by} of each prompt",
-            least=0,
-            most=0,
-        ),
-        Rule(
-            f"In every {by} of {gate.group:,} attempts or more enough were accepted",
-            "acceptance_rate",
-            f"a good whole can hide a {by} in which nothing works",
-            f"drop the {by}, mend its prompt, or lower `gates.rewrites.group_acceptance_rate`",
-            floor="floor",
-            unit="share",
-        ),
-        Rule(
-            f"In every {by} of {gate.group:,} attempts or more few segments were asked for again",
-            "retry_rate",
-            "each attempt costs what the first did",
-            f"drop the {by}, mend its prompt, or raise `gates.rewrites.group_retry_rate`",
-            ceiling="retry_ceiling",
-            unit="share",
-        ),
-        Rule(
-            f"In every {by} of {gate.group:,} attempts or more few segments were given up",
-            "fallback_rate",
-            "originals are trained on in the place of rewrites",
-            f"drop the {by}, mend its prompt, or raise `gates.rewrites.group_fallback_rate`",
-            ceiling="fallback_ceiling",
-            unit="share",
-        ),
-    )
+        never(f"Every segment names its {by}", "unnamed", f"rates by {by} are how a bad prompt is found",
+              f"let the rewriter record the {by} of each prompt"),
+        Rule(f"In every {by} of {gate.group:,} attempts or more enough were accepted", "acceptance_rate",
+             f"a good whole can hide a {by} in which nothing works",
+             f"drop the {by}, mend its prompt, or lower `gates.rewrites.group_acceptance_rate`", floor="floor",
+             unit="share"),
+        Rule(f"In every {by} of {gate.group:,} attempts or more few segments were asked for again", "retry_rate",
+             "each attempt costs what the first did",
+             f"drop the {by}, mend its prompt, or raise `gates.rewrites.group_retry_rate`", ceiling="retry_ceiling",
+             unit="share"),
+        Rule(f"In every {by} of {gate.group:,} attempts or more few segments were given up", "fallback_rate",
+             "originals are trained on in the place of rewrites",
+             f"drop the {by}, mend its prompt, or raise `gates.rewrites.group_fallback_rate`",
+             ceiling="fallback_ceiling", unit="share"),
+    )  # fmt: skip
     return Table(f"{by}s", f"the attempts by {by}", by, frame, rules)
 
 

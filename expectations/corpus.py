@@ -10,7 +10,7 @@ import xxhash
 from expectations.config import CorpusGate
 from expectations.dataset import Dataset, keyed
 from expectations.promises import Promises
-from expectations.rules import Rule, Table, batches, shares
+from expectations.rules import Rule, Table, batches, few, never, shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,109 +142,45 @@ def _whole(
     }
     twice = documents.group_by("id").agg(pl.len().alias("times"), pl.col("source").first()).filter(pl.col("times") > 1)
     rules = (
-        Rule(
-            f"The corpus has at least {gate.documents:,} documents",
-            "documents",
-            "a source that yields nothing goes unnoticed until the model is bad",
-            "check by source which one gave less than it should; lower `gates.corpus.documents` only for a small run",
-            least=gate.documents,
-            unit="documents",
-        ),
-        Rule(
-            "The corpus has enough text",
-            "bytes",
-            "a model sees its data several times over where there is little of it",
-            "add sources, or lower `gates.corpus.bytes` for a small run",
-            least=gate.bytes,
-            unit="bytes",
-        ),
-        Rule(
-            f"At least {gate.sources} sources gave documents",
-            "sources",
-            "one source's manner becomes the model's",
-            "check which source is missing from the statistics by source",
-            least=gate.sources,
-        ),
-        Rule(
-            "No two documents have the same id",
-            "duplicate_ids",
-            "what occurs twice is trained on twice, and a lineage look-up finds two answers",
-            "exact deduplication did not see these: check that it runs over all sources together",
-            least=0,
-            most=0,
-            examples=twice.sort("id"),
-        ),
-        Rule(
-            "The manifest counts as many documents as the files hold",
-            "misstated",
-            "the statistics everybody reads would be about other data",
-            "delete the corpus artifact and run its stage again",
-            least=0,
-            most=0,
-        ),
-        Rule(
-            "Every document read was kept, rejected with a reason, or counted as unreadable",
-            "unaccounted",
-            "documents that vanish without a reason are how a corpus loses a language",
-            "find the filter that drops without a reject",
-            least=0,
-            most=0,
-        ),
-        Rule(
-            "Everything that was rejected or could not be read is a row that names it",
-            "unnamed",
-            "a count without names cannot be looked into",
-            "find the stage that counts a drop without writing its row",
-            least=0,
-            most=0,
-        ),
-        Rule(
-            "Every rejected document says at which stage and why",
-            "unexplained",
-            "a rule nobody can inspect cannot be corrected",
-            "give the filter that wrote these rows a reason",
-            least=0,
-            most=0,
-            examples=unexplained,
-        ),
-        Rule(
-            "The share of rejected documents is plausible",
-            "rejected_share",
-            "none rejected means the rules did not run, nearly all means an extractor broke",
-            RECURATE,
-            least=gate.rejected[0],
-            most=gate.rejected[1],
-            unit="share",
-        ),
-        Rule(
-            "Few records were unreadable",
-            "unreadable_share",
-            "a truncated download or a wrong reader looks like this",
-            "fetch the source again; the statistics count unreadable records",
-            most=gate.unreadable,
-            least=0,
-            unit="share",
-        ),
-        Rule(
-            "Few raw bytes were unreadable",
-            "unreadable_bytes_share",
+        Rule(f"The corpus has at least {gate.documents:,} documents", "documents",
+             "a source that yields nothing goes unnoticed until the model is bad",
+             "check by source which one gave less than it should; lower `gates.corpus.documents` only for a small run",
+             least=gate.documents, unit="documents"),
+        Rule("The corpus has enough text", "bytes",
+             "a model sees its data several times over where there is little of it",
+             "add sources, or lower `gates.corpus.bytes` for a small run", least=gate.bytes, unit="bytes"),
+        Rule(f"At least {gate.sources} sources gave documents", "sources", "one source's manner becomes the model's",
+             "check which source is missing from the statistics by source", least=gate.sources),
+        never("No two documents have the same id", "duplicate_ids",
+              "what occurs twice is trained on twice, and a lineage look-up finds two answers",
+              "exact deduplication did not see these: check that it runs over all sources together",
+              examples=twice.sort("id")),
+        never("The manifest counts as many documents as the files hold", "misstated",
+              "the statistics everybody reads would be about other data",
+              "delete the corpus artifact and run its stage again"),
+        never("Every document read was kept, rejected with a reason, or counted as unreadable", "unaccounted",
+              "documents that vanish without a reason are how a corpus loses a language",
+              "find the filter that drops without a reject"),
+        never("Everything that was rejected or could not be read is a row that names it", "unnamed",
+              "a count without names cannot be looked into",
+              "find the stage that counts a drop without writing its row"),
+        never("Every rejected document says at which stage and why", "unexplained",
+              "a rule nobody can inspect cannot be corrected", "give the filter that wrote these rows a reason",
+              examples=unexplained),
+        Rule("The share of rejected documents is plausible", "rejected_share",
+             "none rejected means the rules did not run, nearly all means an extractor broke", RECURATE,
+             least=gate.rejected[0], most=gate.rejected[1], unit="share"),
+        few("Few records were unreadable", "unreadable_share", "a truncated download or a wrong reader looks like this",
+            "fetch the source again; the statistics count unreadable records", gate.unreadable),
+        few("Few raw bytes were unreadable", "unreadable_bytes_share",
             "a lost file of a million rows is one unreadable record",
             "`openk2 inspect unreadable` names the files: fetch them again, or leave them out with `exclude`",
-            most=gate.unreadable,
-            least=0,
-            unit="share",
-        ),
-        Rule(
-            "Few documents have damaged characters",
-            "damaged_share",
+            gate.unreadable),
+        few("Few documents have damaged characters", "damaged_share",
             "a wrongly guessed charset teaches the tokenizer rubbish",
-            "check the charset detection of the source these come from",
-            least=0,
-            most=gate.damaged,
-            unit="share",
-            examples=documents.filter(pl.col("text").str.contains(DAMAGE, literal=True)).select("id", "source", "url"),
-        ),
-    )
+            "check the charset detection of the source these come from", gate.damaged,
+            examples=documents.filter(pl.col("text").str.contains(DAMAGE, literal=True)).select("id", "source", "url")),
+    )  # fmt: skip
     return Table("whole", "the corpus as a whole", "corpus", pl.DataFrame([row]), rules)
 
 
@@ -270,23 +206,13 @@ def _by(gate: CorpusGate, groups: pl.DataFrame, key: str, floors: dict[str, floa
     )
     frame = shares(frame.with_columns(pl.col("median_characters").fill_null(0).cast(pl.Float64)), key, floors)
     rules = [
-        Rule(
-            f"Every {key} that the recipe names is there",
-            "documents",
-            f"the model cannot learn a {key} it never sees",
-            f"check the sources of the missing {key}; set it to null under `gates.corpus.{key}s` if it is meant",
-            least=1,
-            unit="documents",
-        ),
-        Rule(
-            f"Every {key} has its least share of the bytes",
-            "share",
-            f"a {key} that shrank is drowned by the others",
-            f"add text of that {key}, or change its floor under `gates.corpus.{key}s`",
-            floor="floor",
-            unit="share",
-        ),
-    ]
+        Rule(f"Every {key} that the recipe names is there", "documents",
+             f"the model cannot learn a {key} it never sees",
+             f"check the sources of the missing {key}; set it to null under `gates.corpus.{key}s` if it is meant",
+             least=1, unit="documents"),
+        Rule(f"Every {key} has its least share of the bytes", "share", f"a {key} that shrank is drowned by the others",
+             f"add text of that {key}, or change its floor under `gates.corpus.{key}s`", floor="floor", unit="share"),
+    ]  # fmt: skip
     if key == "domain":
         rules += [
             Rule(
@@ -364,52 +290,21 @@ def _files(gate: CorpusGate, per_file: pl.DataFrame, documents: pl.LazyFrame) ->
     length = pl.col("text").fill_null("").str.len_chars()
     few = documents.select("id", "source", "url", characters=length)
     rules = (
-        Rule(
-            "Every file holds the rows that its record states",
-            "rows_missing",
-            "a cut file would pass for a small one",
-            "delete the corpus artifact and run its stage again",
-            least=0,
-            most=0,
-        ),
-        Rule(
-            "Every id is the xxh3-128 of its text",
-            "wrong_id",
-            "identity and deduplication rest on it",
-            "the text was changed after its id was taken: take the id last",
-            least=0,
-            most=0,
-            unit="documents",
-        ),
-        Rule(
-            f"Every text has {shortest:,.0f} to {longest:,.0f} characters",
-            "wrong_length",
-            "empty documents train on separators alone, endless ones are archives nobody split",
-            "set the length rule of curation to this band, or the band `gates.corpus.characters` to the rule",
-            least=0,
-            most=0,
-            unit="documents",
-            examples=few.filter((pl.col("characters") < shortest) | (pl.col("characters") > longest)),
-        ),
-        Rule(
-            "Every document names its licence",
-            "no_licence",
-            "nobody could say afterwards whether the model may be released",
-            "record the licence in the source's description",
-            least=0,
-            most=0,
-            unit="documents",
-            examples=documents.filter(_no_licence()).select("id", "source", "url"),
-        ),
-        Rule(
-            "Every document names its source and url",
-            "no_origin",
-            "lineage ends there",
-            "let the reader of that source fill both",
-            least=0,
-            most=0,
-            unit="documents",
-            examples=documents.filter(_blank("source") | _blank("url")).select("id", "source", "url"),
-        ),
-    )
+        never("Every file holds the rows that its record states", "rows_missing",
+              "a cut file would pass for a small one", "delete the corpus artifact and run its stage again"),
+        never("Every id is the xxh3-128 of its text", "wrong_id", "identity and deduplication rest on it",
+              "the text was changed after its id was taken: take the id last", unit="documents"),
+        never(f"Every text has {shortest:,.0f} to {longest:,.0f} characters", "wrong_length",
+              "empty documents train on separators alone, endless ones are archives nobody split",
+              "set the length rule of curation to this band, or the band `gates.corpus.characters` to the rule",
+              unit="documents",
+              examples=few.filter((pl.col("characters") < shortest) | (pl.col("characters") > longest))),
+        never("Every document names its licence", "no_licence",
+              "nobody could say afterwards whether the model may be released",
+              "record the licence in the source's description", unit="documents",
+              examples=documents.filter(_no_licence()).select("id", "source", "url")),
+        never("Every document names its source and url", "no_origin", "lineage ends there",
+              "let the reader of that source fill both", unit="documents",
+              examples=documents.filter(_blank("source") | _blank("url")).select("id", "source", "url")),
+    )  # fmt: skip
     return Table("files", "the files", "file", per_file, rules)

@@ -11,7 +11,7 @@ from expectations import attempts
 from expectations.acceptance import groups, rates, refused
 from expectations.config import RewritesGate
 from expectations.dataset import Dataset
-from expectations.rules import Rule, Table
+from expectations.rules import Rule, Table, few, never
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,116 +91,47 @@ def _whole(
         "unexplained": _count(unexplained),
     }
 
-    def never(column: str, sentence: str, why: str, remedy: str, examples: pl.LazyFrame | None = None) -> Rule:
-        return Rule(sentence, column, why, remedy, least=0, most=0, examples=examples)
-
     rules = (
-        Rule(
-            "Enough documents were rewritten",
-            "documents",
-            "the recipe rests on rephrased knowledge, not on repeated epochs",
-            "rewrite more documents, or lower `gates.rewrites.documents`",
-            least=gate.documents,
-            unit="documents",
-        ),
-        Rule(
-            "Enough segments were attempted",
-            "segments",
-            "a rate over a handful of segments says nothing",
-            "rewrite more documents, or lower `gates.rewrites.segments`",
-            least=gate.segments,
-            unit="segments",
-        ),
-        Rule(
-            "The accepted share of the attempts is in its band",
-            "acceptance_rate",
-            "below it the rewriter does not follow its prompt, above it the check has stopped refusing",
-            REWRITE_AGAIN,
-            least=gate.acceptance_rate[0],
-            most=gate.acceptance_rate[1],
-            unit="share",
-        ),
-        Rule(
-            "Most segments did not have to be asked for again",
-            "retry_rate",
-            "where the first attempt hardly ever passes, every document costs twice",
-            LOOK,
-            least=0,
-            most=gate.retry_rate,
-            unit="share",
-        ),
-        Rule(
-            "Most segments were rewritten in the end",
-            "fallback_rate",
-            "what no attempt rewrote is one more epoch of the original, or a dropped document",
-            LOOK,
-            least=0,
-            most=gate.fallback_rate,
-            unit="share",
-        ),
-        never(
-            "misstated",
-            "The manifest counts the documents, segments and accepted segments that the files hold",
-            "the acceptance rate everybody reads would be about other data",
-            "delete the rewrites artifact and run its stage again",
-        ),
-        never(
-            "accepted_twice",
-            "No segment was accepted in two attempts",
-            "nobody could say which of them was trained on",
-            "stop at the first accepted attempt",
-        ),
-        never(
-            "duplicate_ids",
-            "No two rewrites have the same id",
-            "the same rewrite would be trained on twice",
-            "two documents or styles gave the same text: deduplicate the rewrites",
-            written.group_by("id").agg(times=pl.len()).filter(pl.col("times") > 1).sort("id"),
-        ),
-        never(
-            "orphans",
-            "Every rewrite's source is in the corpus",
-            "lineage and licence end there",
-            "the rewrites are of another corpus: run their stage on this one",
-            orphans,
-        ),
-        never(
-            "foreign",
-            "Every rewrite has its source's domain and licence",
-            "a licence does not change by rewording",
-            "copy both from the source document",
-            foreign.select("id", "source_id", "licence", "source_licence"),
-        ),
-        never(
-            "groundless",
-            "Every attempted segment's source is in the corpus",
-            "the scores would be about other data",
-            "the segments are of another corpus: run the stage on this one",
-            groundless.select(PLACE),
-        ),
-        never("blank", "No rewrite is empty", "it would train on a separator alone", REWRITE_AGAIN, blank),
-        never(
-            "unbacked",
-            "Every rewrite has an accepted segment",
-            "a rewrite made of fallbacks alone is a copy of its source",
-            "write a document only where a segment was accepted",
-            unbacked,
-        ),
-        never(
-            "contradicted",
-            "No accepted segment has a failed check",
-            "what a check refused would be trained on as fact",
-            "the alignment check and the writer disagree: accept only where no reason was given",
-            contradicted.select(*PLACE, "reason"),
-        ),
-        never(
-            "unexplained",
-            "Every refused segment says which check refused it",
-            "a check nobody can inspect cannot be corrected",
-            "let the check give its reason",
-            unexplained.select(PLACE),
-        ),
-    )
+        Rule("Enough documents were rewritten", "documents",
+             "the recipe rests on rephrased knowledge, not on repeated epochs",
+             "rewrite more documents, or lower `gates.rewrites.documents`", least=gate.documents, unit="documents"),
+        Rule("Enough segments were attempted", "segments", "a rate over a handful of segments says nothing",
+             "rewrite more documents, or lower `gates.rewrites.segments`", least=gate.segments, unit="segments"),
+        Rule("The accepted share of the attempts is in its band", "acceptance_rate",
+             "below it the rewriter does not follow its prompt, above it the check has stopped refusing", REWRITE_AGAIN,
+             least=gate.acceptance_rate[0], most=gate.acceptance_rate[1], unit="share"),
+        few("Most segments did not have to be asked for again", "retry_rate",
+            "where the first attempt hardly ever passes, every document costs twice", LOOK, gate.retry_rate),
+        few("Most segments were rewritten in the end", "fallback_rate",
+            "what no attempt rewrote is one more epoch of the original, or a dropped document", LOOK,
+            gate.fallback_rate),
+        never("The manifest counts the documents, segments and accepted segments that the files hold", "misstated",
+              "the acceptance rate everybody reads would be about other data",
+              "delete the rewrites artifact and run its stage again"),
+        never("No segment was accepted in two attempts", "accepted_twice",
+              "nobody could say which of them was trained on", "stop at the first accepted attempt"),
+        never("No two rewrites have the same id", "duplicate_ids", "the same rewrite would be trained on twice",
+              "two documents or styles gave the same text: deduplicate the rewrites",
+              examples=written.group_by("id").agg(times=pl.len()).filter(pl.col("times") > 1).sort("id")),
+        never("Every rewrite's source is in the corpus", "orphans", "lineage and licence end there",
+              "the rewrites are of another corpus: run their stage on this one", examples=orphans),
+        never("Every rewrite has its source's domain and licence", "foreign", "a licence does not change by rewording",
+              "copy both from the source document",
+              examples=foreign.select("id", "source_id", "licence", "source_licence")),
+        never("Every attempted segment's source is in the corpus", "groundless", "the scores would be about other data",
+              "the segments are of another corpus: run the stage on this one", examples=groundless.select(PLACE)),
+        never("No rewrite is empty", "blank", "it would train on a separator alone", REWRITE_AGAIN, examples=blank),
+        never("Every rewrite has an accepted segment", "unbacked",
+              "a rewrite made of fallbacks alone is a copy of its source",
+              "write a document only where a segment was accepted", examples=unbacked),
+        never("No accepted segment has a failed check", "contradicted",
+              "what a check refused would be trained on as fact",
+              "the alignment check and the writer disagree: accept only where no reason was given",
+              examples=contradicted.select(*PLACE, "reason")),
+        never("Every refused segment says which check refused it", "unexplained",
+              "a check nobody can inspect cannot be corrected", "let the check give its reason",
+              examples=unexplained.select(PLACE)),
+    )  # fmt: skip
     return Table("whole", "the rewrites as a whole", "rewrites", pl.DataFrame([row]), rules)
 
 
@@ -227,46 +158,24 @@ def _records(rewrites: Dataset, segments: pl.DataFrame) -> Table:
         "unlike": _count(unlike),
     }
 
-    def never(column: str, sentence: str, why: str, remedy: str, examples: pl.LazyFrame) -> Rule:
-        return Rule(sentence, column, why, remedy, least=0, most=0, examples=examples)
-
     rules = (
-        never(
-            "untraced",
-            "Every attempt names its prompt, engine, model and seed",
-            "nobody could ask for it again, or tell what wrote a bad one",
-            "let the rewriter record them with every attempt",
-            untraced.select(*PLACE, "attempt"),
-        ),
-        never(
-            "failing",
-            "No accepted segment has a score outside of its threshold",
-            "what a check refuses would be trained on as fact",
-            "the alignment check and the record disagree: rewrite them with one version of both",
-            failing.select(*PLACE, "failing"),
-        ),
-        never(
-            "unscored",
-            "Every accepted segment has a score of every check that others of its style have one of",
-            "a check that was left out has let it through",
-            "let the alignment check go on until one fails",
-            unscored.select(*PLACE, "attempt"),
-        ),
-        never(
-            "gaps",
-            "Every segment's attempts are numbered from 0, none left out",
-            "rates over records with gaps are rates of something else",
-            "delete the rewrites artifact and run its stage again",
-            gaps.select(*PLACE, "tried", "last"),
-        ),
-        never(
-            "unlike",
-            "The recorded thresholds are the configured ones",
-            "the scores would have been held to other thresholds than the preset says",
-            "delete the rewrites artifact and run its stage again",
-            unlike,
-        ),
-    )
+        never("Every attempt names its prompt, engine, model and seed", "untraced",
+              "nobody could ask for it again, or tell what wrote a bad one",
+              "let the rewriter record them with every attempt", examples=untraced.select(*PLACE, "attempt")),
+        never("No accepted segment has a score outside of its threshold", "failing",
+              "what a check refuses would be trained on as fact",
+              "the alignment check and the record disagree: rewrite them with one version of both",
+              examples=failing.select(*PLACE, "failing")),
+        never("Every accepted segment has a score of every check that others of its style have one of", "unscored",
+              "a check that was left out has let it through", "let the alignment check go on until one fails",
+              examples=unscored.select(*PLACE, "attempt")),
+        never("Every segment's attempts are numbered from 0, none left out", "gaps",
+              "rates over records with gaps are rates of something else",
+              "delete the rewrites artifact and run its stage again", examples=gaps.select(*PLACE, "tried", "last")),
+        never("The recorded thresholds are the configured ones", "unlike",
+              "the scores would have been held to other thresholds than the preset says",
+              "delete the rewrites artifact and run its stage again", examples=unlike),
+    )  # fmt: skip
     return Table("records", "what is recorded of the attempts", "rewrites", pl.DataFrame([row]), rules)
 
 
@@ -275,7 +184,8 @@ def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame)
     foreign = _foreign(written)
     documents = max(_count(written), 1)
     count = max(accepted.height, 1)
-    outside = (pl.col("ratio") < gate.length_ratio[0]) | (pl.col("ratio") > gate.length_ratio[1])
+    shortest, longest = gate.length_ratio
+    outside = (pl.col("ratio") < shortest) | (pl.col("ratio") > longest)
     row = {
         "segments": "accepted",
         "count": accepted.height,
@@ -289,77 +199,32 @@ def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame)
     }
     rows = accepted.lazy()
     rules = (
-        Rule(
-            "Accepted segments bring no number that their source has not",
-            "invented_numbers",
+        few("Accepted segments bring no number that their source has not", "invented_numbers",
             "a swapped number is the error that embeddings cannot see and a model learns as fact",
-            "tighten the alignment check's comparison of numbers",
-            least=0,
-            most=gate.invented_numbers,
-            unit="share",
-            examples=rows.filter("invented").select(PLACE),
-        ),
-        Rule(
-            "Accepted segments keep their source's numbers",
-            "lost_numbers",
-            "a dropped number is a dropped fact",
-            "tighten the alignment check's comparison of numbers",
-            least=0,
-            most=gate.lost_numbers,
-            unit="share",
-            examples=rows.filter("lost").select(PLACE),
-        ),
-        Rule(
-            "Accepted segments are not copies of their source",
-            "copies",
+            "tighten the alignment check's comparison of numbers", gate.invented_numbers,
+            examples=rows.filter("invented").select(PLACE)),
+        few("Accepted segments keep their source's numbers", "lost_numbers", "a dropped number is a dropped fact",
+            "tighten the alignment check's comparison of numbers", gate.lost_numbers,
+            examples=rows.filter("lost").select(PLACE)),
+        few("Accepted segments are not copies of their source", "copies",
             "a copy is one more epoch of the same text, at the price of a rewrite",
-            "let the check refuse a rewrite that repeats its source",
-            least=0,
-            most=gate.copies,
-            unit="share",
-            examples=rows.filter("copy").select(PLACE),
-        ),
-        Rule(
-            f"Accepted segments are {gate.length_ratio[0]:g} to {gate.length_ratio[1]:g} times as long as their source",
-            "outside_length",
-            "much shorter ones dropped something, much longer ones made something up",
-            "set the check's length band inside `gates.rewrites.length_ratio`",
-            least=0,
-            most=0,
-            unit="segments",
-            examples=rows.filter(outside).select(*PLACE, "ratio"),
-        ),
-        Rule(
-            "Accepted segments do not say again what the one before said",
-            "said_again",
+            "let the check refuse a rewrite that repeats its source", gate.copies,
+            examples=rows.filter("copy").select(PLACE)),
+        never(f"Accepted segments are {shortest:g} to {longest:g} times as long as their source",
+              "outside_length", "much shorter ones dropped something, much longer ones made something up",
+              "set the check's length band inside `gates.rewrites.length_ratio`", unit="segments",
+              examples=rows.filter(outside).select(*PLACE, "ratio")),
+        few("Accepted segments do not say again what the one before said", "said_again",
             "a sentence that stands twice at a seam is learnt as the way texts go on",
-            "tighten `rephrase.alignment.seam`, or let the prompt show what has been rewritten so far",
-            least=0,
-            most=gate.seams,
-            unit="share",
-            examples=rows.filter("again").select(PLACE),
-        ),
-        Rule(
-            "Rewrites are in the language that their row names",
-            "other_language",
+            "tighten `rephrase.alignment.seam`, or let the prompt show what has been rewritten so far", gate.seams,
+            examples=rows.filter("again").select(PLACE)),
+        few("Rewrites are in the language that their row names", "other_language",
             "shares by language, and every filter after this one, would be of something else",
             "tighten the alignment check's comparison of languages, or take a rewriter that writes this one",
-            least=0,
-            most=gate.other_language,
-            unit="share",
-            examples=foreign.select("id", "source_id", "style", "language"),
-        ),
-        Rule(
-            "No accepted segment is empty",
-            "empty",
-            "the document would have a hole",
-            "let the check refuse an empty rewrite",
-            least=0,
-            most=0,
-            unit="segments",
-            examples=rows.filter("empty").select(PLACE),
-        ),
-    )
+            gate.other_language, examples=foreign.select("id", "source_id", "style", "language")),
+        never("No accepted segment is empty", "empty", "the document would have a hole",
+              "let the check refuse an empty rewrite", unit="segments", examples=rows.filter("empty").select(PLACE)),
+    )  # fmt: skip
     return Table("accepted", "the accepted segments", "segments", pl.DataFrame([row]), rules)
 
 

@@ -119,6 +119,18 @@ class Table:
                 )
 
 
+def never(
+    sentence: str, column: str, why: str, remedy: str, unit: Unit = "", examples: pl.LazyFrame | None = None
+) -> Rule:
+    """A rule that nothing may break: its metric is 0."""
+    return Rule(sentence, column, why, remedy, least=0, most=0, unit=unit, examples=examples)
+
+
+def few(sentence: str, column: str, why: str, remedy: str, most: float, examples: pl.LazyFrame | None = None) -> Rule:
+    """A rule that a share of at most `most` may break."""
+    return Rule(sentence, column, why, remedy, least=0, most=most, unit="share", examples=examples)
+
+
 def say(value: Any, unit: Unit = "") -> str:
     """A metric as a person writes it: `12.5 %`, `3.1 MB`, `1,204`."""
     if isinstance(value, bool) or not isinstance(value, int | float):

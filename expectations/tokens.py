@@ -10,7 +10,7 @@ import polars as pl
 
 from expectations.config import TokensGate
 from expectations.dataset import Dataset
-from expectations.rules import Rule, Table
+from expectations.rules import Rule, Table, never
 from model.vocabulary import first_special_id
 from training.shards import Shard, TokenShards
 
@@ -137,72 +137,26 @@ def _whole(
         "heldout_twice": _count(held) - _count(held.select("id").unique()),
     }
     rules = (
-        Rule(
-            "There are enough training tokens",
-            "tokens",
-            "the schedule would run over the same data many times",
-            "add text, or lower `gates.tokens.tokens` for a small run",
-            least=gate.tokens,
-            unit="tokens",
-        ),
-        Rule(
-            "The held-out share is in its band",
-            "heldout_share",
-            "too little makes held-out loss noise, too much is text not learned from",
-            "set the tokens stage's held-out share inside `gates.tokens.heldout_share`",
-            least=gate.heldout_share[0],
-            most=gate.heldout_share[1],
-            unit="share",
-        ),
-        Rule(
-            "The manifest counts the tokens that the shards hold",
-            "misstated",
-            "learning rate and stage borders are set by token counts",
-            AGAIN,
-            least=0,
-            most=0,
-            unit="tokens",
-        ),
-        Rule(
-            "No held-out document is in the training shards",
-            "leaked",
-            "held-out loss would measure memory",
-            "split by document id before anything is sampled",
-            least=0,
-            most=0,
-            unit="documents",
-            examples=leaked,
-        ),
-        Rule(
-            "No rewrite of a held-out document is in the training shards",
-            "leaked_rewrites",
-            "the model would have read what it is tested on in other words",
-            "hold a document's rewrites out with it, or leave them out",
-            least=0,
-            most=0,
-            unit="documents",
-            examples=related,
-        ),
-        Rule(
-            "Every document of the shards is in the corpus or the rewrites",
-            "strangers",
-            "nobody could say where those tokens come from or under which licence",
-            "the shards are of another corpus: run the tokens stage on this one",
-            least=0,
-            most=0,
-            unit="documents",
-            examples=strangers,
-        ),
-        Rule(
-            "No document is held out twice",
-            "heldout_twice",
-            "it would weigh twice in the held-out loss",
-            "deduplicate by id before the split",
-            least=0,
-            most=0,
-            unit="documents",
-        ),
-    )
+        Rule("There are enough training tokens", "tokens", "the schedule would run over the same data many times",
+             "add text, or lower `gates.tokens.tokens` for a small run", least=gate.tokens, unit="tokens"),
+        Rule("The held-out share is in its band", "heldout_share",
+             "too little makes held-out loss noise, too much is text not learned from",
+             "set the tokens stage's held-out share inside `gates.tokens.heldout_share`", least=gate.heldout_share[0],
+             most=gate.heldout_share[1], unit="share"),
+        never("The manifest counts the tokens that the shards hold", "misstated",
+              "learning rate and stage borders are set by token counts", AGAIN, unit="tokens"),
+        never("No held-out document is in the training shards", "leaked", "held-out loss would measure memory",
+              "split by document id before anything is sampled", unit="documents", examples=leaked),
+        never("No rewrite of a held-out document is in the training shards", "leaked_rewrites",
+              "the model would have read what it is tested on in other words",
+              "hold a document's rewrites out with it, or leave them out", unit="documents", examples=related),
+        never("Every document of the shards is in the corpus or the rewrites", "strangers",
+              "nobody could say where those tokens come from or under which licence",
+              "the shards are of another corpus: run the tokens stage on this one", unit="documents",
+              examples=strangers),
+        never("No document is held out twice", "heldout_twice", "it would weigh twice in the held-out loss",
+              "deduplicate by id before the split", unit="documents"),
+    )  # fmt: skip
     return Table("whole", "the shards as a whole", "tokens_artifact", pl.DataFrame([row]), rules)
 
 
@@ -229,46 +183,20 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
             }
         )
     rules = [
-        Rule(
-            "Every domain the recipe names has training tokens",
-            "tokens",
-            "sampling by domain would fail or skip it",
-            "check the corpus by domain and the tokens stage's mixture",
-            least=1,
-            unit="tokens",
-        ),
-        Rule(
-            "Every domain has enough held-out tokens",
-            "heldout_tokens",
-            "with fewer its held-out loss is noise",
-            "hold out more, or lower `gates.tokens.heldout_tokens` for a small run",
-            least=gate.heldout_tokens,
-            unit="tokens",
-        ),
-        Rule(
-            "Each domain has enough bytes per token",
-            "bytes_per_token",
-            "near 1 the merges do not fit the text, or were not applied",
-            "train the tokenizer on all domains, or correct `gates.tokens.bytes_per_token`",
-            floor="fewest",
-        ),
-        Rule(
-            "No domain has too many bytes per token",
-            "bytes_per_token",
-            "far above the usual 3 to 5 text was lost on the way, or is one phrase over and over",
-            "look at that domain's documents, or correct `gates.tokens.bytes_per_token`",
-            ceiling="most",
-        ),
-        Rule(
-            "The manifest counts each domain's tokens as the shards hold them",
-            "misstated",
-            "the mixture is weighted by these counts",
-            AGAIN,
-            least=0,
-            most=0,
-            unit="tokens",
-        ),
-    ]
+        Rule("Every domain the recipe names has training tokens", "tokens", "sampling by domain would fail or skip it",
+             "check the corpus by domain and the tokens stage's mixture", least=1, unit="tokens"),
+        Rule("Every domain has enough held-out tokens", "heldout_tokens", "with fewer its held-out loss is noise",
+             "hold out more, or lower `gates.tokens.heldout_tokens` for a small run", least=gate.heldout_tokens,
+             unit="tokens"),
+        Rule("Each domain has enough bytes per token", "bytes_per_token",
+             "near 1 the merges do not fit the text, or were not applied",
+             "train the tokenizer on all domains, or correct `gates.tokens.bytes_per_token`", floor="fewest"),
+        Rule("No domain has too many bytes per token", "bytes_per_token",
+             "far above the usual 3 to 5 text was lost on the way, or is one phrase over and over",
+             "look at that domain's documents, or correct `gates.tokens.bytes_per_token`", ceiling="most"),
+        never("The manifest counts each domain's tokens as the shards hold them", "misstated",
+              "the mixture is weighted by these counts", AGAIN, unit="tokens"),
+    ]  # fmt: skip
     known = Rule(
         "No domain is there that the recipe does not know",
         "domain",
@@ -281,41 +209,25 @@ def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
 
 
 def _shards_table(shards: pl.DataFrame, vocabulary: int) -> Table:
-    def never(column: str, sentence: str, why: str, remedy: str = AGAIN) -> Rule:
-        return Rule(sentence, column, why, remedy, least=0, most=0)
-
     rules = (
-        Rule(
-            f"Every token id is below the vocabulary's {vocabulary:,}",
-            "largest",
-            "the embedding look-up would fail in the middle of training, or read beyond its table",
-            "the shards were written with another tokenizer: run the tokens stage again",
-            least=0,
-            most=vocabulary - 1,
-        ),
-        never(
-            "special",
-            "No text was encoded as a special token",
-            "a document that spells a chat marker could open a turn or a tool call",
-            "encode text with special tokens off",
-        ),
-        never("gaps", "Document spans follow each other without gap or overlap", "a token would belong to two or none"),
-        never("uncovered", "Document spans cover their shard to its last token", "tokens without origin or licence"),
-        never("empty", "No document span is empty", "it would be sampled for nothing"),
-        never(
-            "unended",
-            "Every document ends with the end-of-document token, which occurs nowhere else",
-            "documents would run into each other, or text could forge a border",
-            "encode text with special tokens off and add the end token after it",
-        ),
-        Rule(
-            "Every shard belongs to the training or the held-out split",
-            "split",
-            "nobody would read it",
-            "list shards with the split `train` or `heldout`",
-            among=SPLITS,
-        ),
-    )
+        Rule(f"Every token id is below the vocabulary's {vocabulary:,}", "largest",
+             "the embedding look-up would fail in the middle of training, or read beyond its table",
+             "the shards were written with another tokenizer: run the tokens stage again", least=0,
+             most=vocabulary - 1),
+        never("No text was encoded as a special token", "special",
+              "a document that spells a chat marker could open a turn or a tool call",
+              "encode text with special tokens off"),
+        never("Document spans follow each other without gap or overlap", "gaps", "a token would belong to two or none",
+              AGAIN),
+        never("Document spans cover their shard to its last token", "uncovered", "tokens without origin or licence",
+              AGAIN),
+        never("No document span is empty", "empty", "it would be sampled for nothing", AGAIN),
+        never("Every document ends with the end-of-document token, which occurs nowhere else", "unended",
+              "documents would run into each other, or text could forge a border",
+              "encode text with special tokens off and add the end token after it"),
+        Rule("Every shard belongs to the training or the held-out split", "split", "nobody would read it",
+             "list shards with the split `train` or `heldout`", among=SPLITS),
+    )  # fmt: skip
     return Table("shards", "the shards one by one", "shard", shards, rules)
 
 

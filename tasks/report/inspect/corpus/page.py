@@ -108,8 +108,9 @@ def _index(found: Inspection, silent: bool = True) -> Section:
         if group:
             rows += [[f"**{_plain(stage)}** {told}"], *group]
     caption = (
-        "Dropped are the documents whose first reason a rule is (of a line rule the lines that it takes out); alone are "
-        "those that no other rule refuses, and that would be kept without it. The columns grow with the square root of the count; a line is the limit."
+        "Dropped are the documents whose first reason a rule is (of a line rule the lines it takes out); alone are "
+        "those that no other rule refuses, and that would be kept without it. The columns grow with the square root of "
+        "the count; a line is the limit."
     )
     columns = ("rule", "route", "#judged", "#dropped", "#alone", "#limit", "distribution")
     blocks: list[Block] = [Table(columns, rows, caption), _stages(found)]
