@@ -30,13 +30,13 @@ from tasks.report.blocks import (
 
 def markdown(document: Document) -> str:
     """The whole document."""
-    lines = [f"# {document.title}", "", document.subtitle, "", document.lead, "", *_block(document.headline)]
+    lines = [f"# {document.title}", "", _line(document.subtitle), "", _line(document.lead), "", *_block(document.headline)]
     for section in document.sections:
         lines += ["", f"## {section.title}", ""]
         if section.waiting:
             lines.append(f"*Not run yet.* {section.waiting}")
             continue
-        lines += [section.summary, ""] if section.summary else []
+        lines += [_line(section.summary), ""] if section.summary else []
         for block in section.blocks:
             lines += [*_block(block), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -90,7 +90,7 @@ def _compared(block: Compared) -> list[str]:
     texts = ("".join(piece for piece, _ in half) for half in block.halves)
     quoted = [f"{_cell(title)}\n\n> {_quote(text)}" for title, text in zip(block.titles, texts, strict=True)]
     head = f"**{_cell(block.title)}** {_cell(block.remark)}"
-    return [head, "", "\n\n".join(quoted), "", ", ".join(said), *(["", _cell(block.note)] if block.note else [])]
+    return [head, "", "\n\n".join(quoted), "", _cell(", ".join(said)), *(["", _cell(block.note)] if block.note else [])]
 
 
 def _full(row: Sequence[str | Spark], columns: int) -> list[str]:
