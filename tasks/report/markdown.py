@@ -30,7 +30,15 @@ from tasks.report.blocks import (
 
 def markdown(document: Document) -> str:
     """The whole document."""
-    lines = [f"# {document.title}", "", _line(document.subtitle), "", _line(document.lead), "", *_block(document.headline)]
+    lines = [
+        f"# {document.title}",
+        "",
+        _line(document.subtitle),
+        "",
+        _line(document.lead),
+        "",
+        *_block(document.headline),
+    ]
     for section in document.sections:
         lines += ["", f"## {section.title}", ""]
         if section.waiting:
