@@ -46,6 +46,8 @@ CUT = 1_400
 """Characters of a compared text that are shown; a whole document's have no such end."""
 QUOTED = 420
 """Characters of any other text that are shown."""
+NARROW = 10
+"""Columns of a table's words that are left, however little room there is."""
 SMALL, LARGE = 13, 48
 """Characters of a `Spark` in a table, and of one that stands alone."""
 SIDES = {"": "", "passed": "green", "refused": "red", "limit": "bold yellow"}
@@ -155,9 +157,12 @@ class _Table:
         widths = [
             max([*map(len, head.split()), *(cell_len(row[at].plain) for row in full)]) for at, head in enumerate(heads)
         ]
-        fits = sum(widths) + len(widths) <= options.max_width
+        # where there is no room for all, words are broken over lines and figures are not
+        wordy = [at for at, name in enumerate(table.columns) if not name.startswith("#")]
+        while sum(widths) + len(widths) > options.max_width and max((widths[at] for at in wordy), default=0) > NARROW:
+            widths[max(wordy, key=widths.__getitem__)] -= 1
         yield ""
-        grid, first = _grid(table.columns, widths, fits, header=any(heads)), True
+        grid, first = _grid(table.columns, widths, header=any(heads)), True
         for row in rows:
             if len(row) == len(heads):
                 grid.add_row(*row)
@@ -165,24 +170,20 @@ class _Table:
             if grid.row_count:
                 yield grid
                 yield ""
-                grid, first = _grid(table.columns, widths, fits, header=not fits), False
+                grid, first = _grid(table.columns, widths, header=False), False
             yield row[0]
         if grid.row_count or first:
             yield grid
         yield from _note(table.caption)
 
 
-def _grid(columns: Sequence[str], widths: Sequence[int], fits: bool, header: bool) -> Grid:
+def _grid(columns: Sequence[str], widths: Sequence[int], header: bool) -> Grid:
     grid = Grid(box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=header)
     for name, width in zip(columns, widths, strict=True):
-        right = name.startswith("#")
-        # where there is no room for all, words are broken over lines and figures are not
-        least = width if fits or right else min(width, 12)
         grid.add_column(
             Text(visible(name.removeprefix("#"))),
-            justify="right" if right else "left",
-            min_width=least,
-            max_width=width,
+            justify="right" if name.startswith("#") else "left",
+            width=width,
             overflow="fold",
         )
     return grid
