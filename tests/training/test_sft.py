@@ -36,7 +36,7 @@ def test_sft_stops_in_the_band(tuned):
     verify(tuned / "final")
 
 
-@pytest.mark.parametrize("after", [4, 50])
+@pytest.mark.parametrize("after", [4, 30])
 def test_a_killed_sft_run_ends_with_the_same_bytes(world, tuned, monkeypatch, after):
     job = world.sft(f"sft-cut-{after}")
     cut_after(monkeypatch, after)
@@ -47,14 +47,15 @@ def test_a_killed_sft_run_ends_with_the_same_bytes(world, tuned, monkeypatch, af
     assert finals(job.parent) == finals(tuned)
 
 
-def test_sft_goes_back_where_the_rate_jumps_over_the_band(world, tuned):
+def test_sft_goes_back_where_the_rate_jumps_over_the_band(world):
     """Evaluated too rarely, it finds the band with a finer step."""
-    updates = summary(tuned)["updates"]
     job = world.sft("sft-jump", evaluate_every=160)
     assert go(Tuning, job) == DONE
     found = summary(job.parent)
     assert found["stopped"] == "band", found["stopped_because"]
-    assert abs(found["updates"] - updates) < 60
+    assert found["updates"] < 160, "it has not gone back"
+    low, high = json.loads(job.read_text())["config"]["band"]
+    assert low <= found["pass_rate"] <= high
     steps = [json.loads(line)["step"] for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps), "what was undone is not in the metrics"
 
