@@ -40,8 +40,8 @@ def practised(world, tuned) -> Path:
 
 
 def test_rl_raises_the_heldout_reward(world, tuned, practised):
-    """Over eight seeds: one run of this size rises by 0 to 0.4 as luck and the rounding of products have it, with a mean
-    of 0.15 to 0.2 and a deviation of 0.1. A policy that learns nothing has a mean of 0 and, of the evaluations'
+    """Over eight seeds: one run of this size rises by 0 to 0.4 as luck and the rounding of products have it, with a
+    mean of 0.15 to 0.2 and a deviation of 0.1. A policy that learns nothing has a mean of 0 and, of the evaluations'
     samples alone, a deviation of 0.015: the bound lies five of those above it, and two and more of ours below."""
     rises = []
     for seed in range(1, 9):
