@@ -17,7 +17,7 @@ run: install fetch ## the whole recipe, from raw documents to the report
 
 test: install check ## lint, types and tests
 	$(BIN)/openk2 fetch --preset test --root $(ROOT)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: install
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ import pytest
 
 from tasks.lock import alone
 
-pytestmark = [pytest.mark.prefect, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.prefect, pytest.mark.timeout(1200)]
 HOUSE = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")} | {
     "PYTHONPATH": str(HOUSE)
