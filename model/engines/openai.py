@@ -93,8 +93,8 @@ class OpenAI:
         futures = [line.submit(prompt, self._body(prompt)) for prompt in prompts]
         try:
             return [future.result() for future in futures]
-        except CancelledError:
-            raise EngineError(CLOSED) from None
+        except CancelledError:  # before it had begun, so that it could not say itself what ended it
+            raise line.broken or EngineError(CLOSED) from None
         finally:
             for future in futures:
                 future.cancel()
@@ -122,7 +122,7 @@ class _Line:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
-        self._broken: EngineError | None = None
+        self.broken: EngineError | None = None  # what ended every request
         self._answered = self._refused = 0
         self._told = float("-inf")
         self._troubled: float | None = None  # since when there have been nothing but failures
@@ -174,7 +174,7 @@ class _Line:
         )
 
     async def _close(self) -> None:
-        self._broken = self._broken or EngineError(CLOSED)
+        self.broken = self.broken or EngineError(CLOSED)
         await asyncio.gather(*self._cancel(), return_exceptions=True)
         await asyncio.gather(*(client.aclose() for client in self._idle), return_exceptions=True)
 
@@ -191,7 +191,7 @@ class _Line:
         try:
             return await self._insist(prompt, body)
         except asyncio.CancelledError:
-            raise self._broken or EngineError("the request was cancelled") from None
+            raise self.broken or EngineError("the request was cancelled") from None
 
     async def _insist(self, prompt: Prompt, body: bytes) -> Completion:
         weight, turned, last = 0, 0, False
@@ -241,7 +241,7 @@ class _Line:
             landed = partial(replicas.failed, sent=sent, lost=failure.weight == 0)
             raise
         except EngineError as error:
-            self._stop(self._broken or await self._named(replica, error))
+            self._stop(self.broken or await self._named(replica, error))
         finally:
             landed(replica)
             async with self._changed:
@@ -251,8 +251,8 @@ class _Line:
         """The replica for a request of `session`, waiting until one has room."""
         async with self._changed:
             while True:
-                if self._broken:
-                    raise self._broken
+                if self.broken:
+                    raise self.broken
                 if (replica := self._replicas.take(session)) is not None:
                     return replica
                 try:
@@ -309,10 +309,10 @@ class _Line:
 
     def _stop(self, error: EngineError) -> NoReturn:
         """End every request with the first such error."""
-        if self._broken is None:
-            self._broken = error
+        if self.broken is None:
+            self.broken = error
             self._cancel()
-        raise self._broken
+        raise self.broken
 
     def _where(self) -> str:
         return ", ".join(self.engine.urls)

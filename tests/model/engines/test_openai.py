@@ -7,7 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -15,7 +16,7 @@ import pytest
 
 from benchmarks.endpoint import Behaviour
 from benchmarks.endpoint import serving as simulating
-from model.engines.engine import EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
+from model.engines.engine import Completion, EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
 from model.engines.openai import FIRST_REFUSALS, OpenAI
 
 Answer = Callable[[BaseHTTPRequestHandler, dict, int], None]
@@ -367,6 +368,34 @@ def test_a_wrong_model_name_is_told_with_those_that_are_served() -> None:
         pytest.raises(EngineError, match=r"serves other-8b and no 'tiny'"),
     ):
         some.complete([prompt()])
+
+
+def test_a_request_that_had_not_begun_is_told_what_ended_all_of_them() -> None:
+    with serving(good) as server, engine(server) as some:
+        line = some._line
+        assert line is not None
+        submit = line.submit
+
+        def late(asked: Prompt, body: bytes) -> Future[Completion]:
+            futures: list[Future[Completion]] = []
+            begun = threading.Event()
+
+            def take() -> None:  # in the loop's thread: what it submits begins after what it calls next
+                futures.append(submit(asked, body))
+                line._loop.call_soon(end)
+
+            def end() -> None:
+                with suppress(EngineError):
+                    line._stop(EngineError("the key is wrong"))
+                begun.set()
+
+            line._loop.call_soon_threadsafe(take)
+            begun.wait()
+            return futures[0]
+
+        line.submit = late  # type: ignore[method-assign]
+        with pytest.raises(EngineError, match="the key is wrong"):
+            some.complete([prompt()])
 
 
 def test_a_replica_that_dies_is_left_and_taken_again_when_it_is_back() -> None:
