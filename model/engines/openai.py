@@ -119,10 +119,11 @@ class _Line:
 
     def __init__(self, engine: OpenAI) -> None:
         self.engine, self.limits = engine, engine.limits
+        self._lock, self._closed = threading.Lock(), False
+        self.broken: EngineError | None = None  # what ended every request
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
-        self.broken: EngineError | None = None  # what ended every request
         self._answered = self._refused = 0
         self._told = float("-inf")
         self._troubled: float | None = None  # since when there have been nothing but failures
@@ -132,17 +133,21 @@ class _Line:
         return self._run(self._answer(prompt, body))
 
     def close(self) -> None:
-        self._run(self._close()).result()
+        # What was submitted before is ended by `_close`; what came later would wait for a loop that has stopped.
+        with self._lock:
+            ended = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+            self._closed = True
+        ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the loop was closed this very moment
-            work.close()
-            raise EngineError(CLOSED) from None
+        with self._lock:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise self.broken or EngineError(CLOSED)
 
     async def _open(self) -> None:
         # One client for each request in flight: a pool of some hundred connections is searched at every request.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -396,6 +397,30 @@ def test_a_request_that_had_not_begun_is_told_what_ended_all_of_them() -> None:
         line.submit = late  # type: ignore[method-assign]
         with pytest.raises(EngineError, match="the key is wrong"):
             some.complete([prompt()])
+
+
+def test_a_request_that_comes_while_the_engine_closes_is_refused_and_waits_for_nobody() -> None:
+    with serving(good) as server, ThreadPoolExecutor(1) as pool:
+        some = engine(server)
+        some.__enter__()
+        line = some._line
+        assert line is not None
+        close, ended, go = line._close, threading.Event(), threading.Event()
+
+        async def slowly() -> None:
+            await close()
+            ended.set()
+            await asyncio.to_thread(go.wait)
+
+        line._close = slowly  # type: ignore[method-assign]
+        closing = pool.submit(line.close)
+        ended.wait()
+        try:
+            with pytest.raises(EngineError, match="closed while a request"):
+                some.complete([prompt()])
+        finally:
+            go.set()
+        closing.result()
 
 
 def test_a_replica_that_dies_is_left_and_taken_again_when_it_is_back() -> None:
