@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, SerializationInfo, model_validator
 from pydantic_core import CoreSchema
 
 INT4_GROUP = 32
 """Weights that share a scale along an expert's input (K2-Thinking: groups of 1 x 32)."""
+IDENTITY = "identity"
+"""Context in which `Config.literals` serialises."""
 
 
 def _exact(schema: Any) -> None:
@@ -52,7 +54,12 @@ class Config(BaseModel):
 
     def literals(self) -> dict[str, Any]:
         """What bears identity, as JSON-able values: every field but `execution_fields`."""
-        return self.model_dump(mode="json", exclude=set(self.execution_fields))
+        return self.model_dump(mode="json", exclude=set(self.execution_fields), context=IDENTITY)
+
+
+def for_identity(info: SerializationInfo) -> bool:
+    """Whether a field's serializer is asked for `literals`, where what does not bear identity is left out."""
+    return bool(info.context == IDENTITY)
 
 
 class YarnConfig(Config):

