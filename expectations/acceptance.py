@@ -10,12 +10,12 @@ from expectations.rules import Rule, Table, never
 
 def rates(segments: pl.DataFrame, by: str = "") -> pl.DataFrame:
     """Attempts, different segments and rates, of everything or of each group."""
-    first = pl.col("attempt") == 0
+    once = pl.col("candidate") == 0
     counts = {
         "segments": pl.len().cast(pl.Int64),
         "accepted": pl.col("accepted").sum().cast(pl.Int64),
-        "asked": first.sum().cast(pl.Int64),
-        "retried": (pl.col("attempt") == 1).sum().cast(pl.Int64),
+        "asked": (once & (pl.col("attempt") == 0)).sum().cast(pl.Int64),
+        "retried": (once & (pl.col("attempt") == 1)).sum().cast(pl.Int64),
     }
     frame = segments.group_by(by).agg(**counts) if by else segments.select(**counts)
     asked = pl.max_horizontal("asked", 1)

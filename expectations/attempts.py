@@ -12,7 +12,19 @@ from expectations.dataset import Dataset
 from expectations.rules import batches
 
 COLUMNS = (
-    *("source_id", "style", "detail", "domain", "index", "attempt", "prompt_hash", "engine", "model", "seed"),
+    *(
+        "source_id",
+        "style",
+        "detail",
+        "domain",
+        "index",
+        "attempt",
+        "candidate",
+        "prompt_hash",
+        "engine",
+        "model",
+        "seed",
+    ),
     *("source_text", "rewrite_text", "accepted", "reason", "scores"),
 )
 TRACED = ("prompt_hash", "engine", "model")
@@ -52,7 +64,7 @@ def facts(rewrites: Dataset) -> pl.DataFrame:
 
 _SCHEMA: dict[str, Any] = {
     **dict.fromkeys(("source_id", "style", "detail", "domain", "prompt_hash", "engine", "model"), pl.String),
-    **dict.fromkeys(("index", "attempt", "seed"), pl.Int64),
+    **dict.fromkeys(("index", "attempt", "candidate", "seed"), pl.Int64),
     **dict.fromkeys(("source_text", "rewrite_text", "reason"), pl.String),
     "accepted": pl.Boolean,
     "scores": pl.Struct({"length": pl.Float64}),
@@ -110,7 +122,7 @@ def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.Da
     kept = frame.select(
         "source_id",
         pl.col("style", "domain").fill_null(""),
-        pl.col("index", "attempt").cast(pl.Int64),
+        pl.col("index", "attempt", "candidate").cast(pl.Int64),
         "accepted",
         "reason",
         untraced=pl.any_horizontal(*blank, pl.col("seed").is_null(), pl.col("attempt").is_null()),

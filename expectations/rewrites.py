@@ -144,9 +144,14 @@ def _records(rewrites: Dataset, segments: pl.DataFrame) -> Table:
     numbered = (
         segments.lazy()
         .group_by(PLACE)
-        .agg(tried=pl.len(), different=pl.col("attempt").n_unique(), last=pl.col("attempt").max())
+        .agg(
+            tried=pl.len(),
+            different=pl.struct("attempt", "candidate").n_unique(),
+            attempts=pl.col("attempt").n_unique(),
+            last=pl.col("attempt").max(),
+        )
     )
-    gaps = numbered.filter((pl.col("tried") != pl.col("last") + 1) | (pl.col("tried") != pl.col("different")))
+    gaps = numbered.filter((pl.col("attempts") != pl.col("last") + 1) | (pl.col("tried") != pl.col("different")))
     untraced = segments.lazy().filter("untraced")
     unlike = pl.LazyFrame({"threshold": attempts.unlike(rewrites)}, schema={"threshold": pl.String})
     row = {

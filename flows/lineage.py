@@ -157,7 +157,7 @@ def _document(graph: Graph, identifier: str, name: str, token: Token | None) -> 
         document = next((row for name, row, _ in _rows(corpus, "documents", "id", source) if name == source), None)
         tried = _rows(rewrites, "segments", "source_id", source)
         segments = [row for _, row, _ in tried if row.get("style") == rewrite.get("style")]
-        segments.sort(key=lambda row: (row.get("index", 0), row.get("attempt", 0)))
+        segments.sort(key=lambda row: (row.get("index", 0), row.get("attempt", 0), row.get("candidate", 0)))
     elif rewrites:
         of_it = _rows(rewrites, "rewrites", "source_id", one.name)
         others = [{"id": row["id"], "style": row.get("style")} for _, row, _ in of_it]

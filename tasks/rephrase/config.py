@@ -175,6 +175,9 @@ class RephraseConfig(EngineConfig):
     reaches further than the check's."""
     attempts: int = Field(default=2, ge=1)
     """Attempts at a segment; from the second on with another seed and a stricter prompt."""
+    best_of: int = Field(default=1, ge=1)
+    """Candidates for a segment at each attempt, each with a seed of its own. Of those that pass the check the one
+    farthest from a refusal is taken."""
     fallback: Literal["original", "drop"] = "original"
     """What a segment that no attempt rewrote does: keep its original text, or drop the whole document. A translation
     always drops it: half of it would stand in another language."""

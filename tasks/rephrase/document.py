@@ -1,7 +1,8 @@
 """One document rewritten: segment by segment, each given the original and what has been rewritten of it so far.
 
-A segment that the alignment check refuses is tried again with another seed and a stricter prompt; where no attempt
-passes, its original text stays (or the document is dropped: `fallback`). A document ends early once it can no longer
+An attempt at a segment draws `best_of` candidates and takes the one that passes the alignment check by the best margin.
+Where none passes, it is tried again with another seed and a stricter prompt; where no attempt passes, its original text
+stays (or the document is dropped: `fallback`). A document ends early once it can no longer
 reach its share of rewritten segments. What was joined is then read as a whole; a segment that makes the whole stammer
 goes back to its original.
 """
@@ -32,6 +33,10 @@ MARGIN = 16
 """Tokens an answer may always have, so that a short segment is not cut by a rounding."""
 CARRIED = 1
 """Rewritten segments that the first prompt of a document's next window is given."""
+ENGINE = "engine"
+"""The reason of an attempt that the engine refused."""
+OUTDONE = "best_of"
+"""The reason of a candidate that passed the check and was not taken: another one of its attempt was better."""
 TOKEN = 24
 """Characters that no token has on the average: an answer of more is cut before it is read, whatever the engine says."""
 
@@ -64,7 +69,7 @@ class Outcome:
     rewrite: dict[str, Any] | None = None
     """A row of `rewrites/`, None where the document was not accepted."""
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """Rows of `segments/`: every attempt."""
+    """Rows of `segments/`: every candidate of every attempt."""
     verdict: dict[str, Any] = field(default_factory=dict)
     """A row of `outcomes/`: whether the document was accepted, or why not."""
     ledger: Ledger = field(default_factory=Ledger)
@@ -182,7 +187,7 @@ class _Writer:
     def rewrite(
         self, excerpt: str, turns: list[Turn], before: _Piece | None, part: Segment, following: Segment | None
     ) -> str | None:
-        """The accepted rewriting of `part`, or None; every attempt becomes a row."""
+        """The accepted rewriting of `part`, or None; every candidate becomes a row."""
         refused, longest = "", self.config.alignment.length[1]
         source = essential(part.text) if self.job.style.notes else part.text
         self.reader.keep(source, *(known.text for known in (before and before.segment, following) if known))
@@ -191,31 +196,51 @@ class _Writer:
             chat = messages(
                 self.job.style, self.config.prompt, excerpt, turns, part.text, strict, refused, longest=longest
             )
-            row = self._attempt(chat, before, part, following, attempt)
-            self.outcome.rows.append(row)
+            row = self._best(chat, before, part, following, attempt)
             if row["accepted"]:
                 return row["rewrite_text"]
             refused = f"{row['reason']}: {row['why']}"
         return None
 
-    def _attempt(
+    def _best(
+        self, chat: tuple[Any, ...], before: _Piece | None, part: Segment, following: Segment | None, attempt: int
+    ) -> dict[str, Any]:
+        """The row of the best candidate of one attempt. One by one and each with its own seed, not as several choices
+        of one request: so a run with more candidates, or one that was killed, finds the answers that are kept, on any
+        engine; and all but the first find their prompt in the prefix cache."""
+        rows: list[dict[str, Any]] = []
+        for candidate in range(self.config.best_of):
+            rows.append(self._candidate(chat, before, part, following, attempt, candidate))
+            if rows[-1]["reason"] == ENGINE:
+                break  # what an engine refuses is the prompt, which is the same for all
+        self.outcome.rows += rows
+        best = max(rows, key=lambda row: (row["accepted"], row["margin"] if row["margin"] is not None else -1.0))
+        for row in rows:
+            if row["accepted"] and row is not best:
+                self._take_back(row, OUTDONE, "another candidate of this attempt passed by a better margin")
+        return best
+
+    def _candidate(
         self,
         chat: tuple[Any, ...],
         before: _Piece | None,
         part: Segment,
         following: Segment | None,
         attempt: int,
+        candidate: int,
     ) -> dict[str, Any]:
         job, config, ledger = self.job, self.config, self.outcome.ledger
         style = job.style
         identity, domain = job.document["id"], job.document["domain"]
-        seed = draw(config.seed, identity, job.name, part.index, attempt)
+        place = (part.index, attempt, candidate) if candidate else (part.index, attempt)
+        seed = draw(config.seed, identity, job.name, *place)
         longest = int(self._stretch() * estimate_tokens(part.text)) + MARGIN
         row: dict[str, Any] = {
             **_named(job),
             "domain": domain,
             "index": part.index,
             "attempt": attempt,
+            "candidate": candidate,
             "prompt_hash": prompt_hash(chat),
             "engine": self.engine.name,
             "model": self.engine.model,
@@ -225,12 +250,13 @@ class _Writer:
         try:
             answer = self.ask(Prompt(chat, config.sampling, longest, seed, session=f"{identity}:{job.name}"))
         except PromptRefused as error:
-            ledger.attempt(job.name, domain, "engine", None)
+            ledger.attempt(job.name, domain, ENGINE, None)
             return row | {
                 "rewrite_text": "",
                 "accepted": False,
-                "reason": "engine",
+                "reason": ENGINE,
                 "why": str(error),
+                "margin": None,
                 "finish": "refused",
                 "prompt_tokens": 0,
                 "generated_tokens": 0,
@@ -283,8 +309,12 @@ class _Writer:
             guilty.text, guilty.action = guilty.segment.text, "original"
             taken_back += 1
             row = next(row for row in self.outcome.rows if row["accepted"] and row["index"] == guilty.segment.index)
-            row |= {"accepted": False, "reason": refused.check, "why": refused.why}
-            self.outcome.ledger.revoke(self.job.name, self.job.document["domain"], refused.check)
+            self._take_back(row, refused.check, refused.why)
+
+    def _take_back(self, row: dict[str, Any], reason: str, why: str) -> None:
+        """What the check of the segment accepted is not taken after all."""
+        row |= {"accepted": False, "reason": reason, "why": why}
+        self.outcome.ledger.revoke(self.job.name, self.job.document["domain"], reason)
 
     def _stretch(self) -> float:
         """Longest answer in tokens of its source: longer for a style or a language pair whose band reaches further."""

@@ -1,7 +1,7 @@
 """The ledger: what a batch of documents cost and how much of it was accepted; adds up over batches and attempts.
 
 A cell counts the same things for the whole stage, a style, a domain and a style within a domain. `segments` are
-attempts at segments; `asked` are different segments.
+attempts at segments, each candidate for itself; `asked` are different segments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ledger:
     """A tree of sums: the stage's statistics."""
 
     def attempt(self, style: str, domain: str, reason: str, answer: Completion | None) -> None:
-        """One attempt at one segment, `reason` naming the check that refused it."""
+        """One candidate for one segment, `reason` naming the check that refused it."""
         change: dict[str, Any] = {"segments": 1, "accepted": int(not reason)}
         if reason:
             change["rejected_by_check"] = {reason: 1}
@@ -46,7 +46,7 @@ class Ledger:
             add(self.counts, spent)
 
     def revoke(self, style: str, domain: str, reason: str) -> None:
-        """An accepted segment goes back to its original, `reason` naming the check of the whole document."""
+        """An accepted candidate is not taken after all; `reason`: the check of the whole document, or a better one."""
         self._everywhere(style, domain, {"accepted": -1, "rejected_by_check": {reason: 1}})
 
     @contextmanager
@@ -70,10 +70,11 @@ class Ledger:
 
     def retries(self, style: str, domain: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """What became of each segment of one document over its attempts, from the rows that record them."""
-        attempts: dict[int, list[bool]] = {}
+        attempts: dict[int, dict[int, bool]] = {}
         for row in rows:
-            attempts.setdefault(row["index"], []).append(bool(row["accepted"]))
-        found = list(attempts.values())
+            tries = attempts.setdefault(row["index"], {})
+            tries[row["attempt"]] = tries.get(row["attempt"], False) or bool(row["accepted"])  # one of its candidates
+        found = [list(tries.values()) for tries in attempts.values()]
         self._everywhere(
             style,
             domain,
@@ -85,6 +86,7 @@ class Ledger:
                 "failed": sum(not any(tries) for tries in found),
             },
         )
+        add(self.counts, {"attempts_again": sum(len(tries) - 1 for tries in found)})
 
     def request(self, answer: Completion, reused: bool) -> None:
         """One answer; `reused` where another run has paid for it."""

@@ -43,7 +43,7 @@ class Rates:
     answer: float = 1.0
     """Generated tokens to an estimated one of the source, times the style's length."""
     first: float = 0.8
-    """Share of segments accepted at the first attempt."""
+    """Share of segments accepted at the first attempt, with as many candidates as it had."""
     retry: float = 0.5
     """Share accepted of the later attempts."""
     generated_per_second: float = 0.0
@@ -127,11 +127,12 @@ def _walk(config: RephraseConfig, job: Job, rates: Rates, total: dict[str, float
                 chat = messages(
                     job.style, config.prompt, excerpt, turns, part.text, attempt > 0, longest=config.alignment.length[1]
                 )
-                total["requests"] += 1
-                total["prompt"] += weigh(chat)
-                total["cached"] += shared(before, chat)
-                total["generated"] += answer_weight(job.style, part.text)
-                before = (*chat, Message("assistant", part.text))
+                for _ in range(config.best_of):
+                    total["requests"] += 1
+                    total["prompt"] += weigh(chat)
+                    total["cached"] += shared(before, chat)
+                    total["generated"] += answer_weight(job.style, part.text)
+                    before = (*chat, Message("assistant", part.text))
                 place = draw(config.seed, "predicted", identity, job.name, part.index, attempt) / 2**31
                 if accepted := place < (rates.retry if attempt else rates.first):
                     turns.append(Turn(part.text, part.text))
@@ -214,7 +215,7 @@ def keep_rates(folder: Path, engine: str, model: str, counts: Mapping[str, Any],
         cached=ratio(counts.get("measured_cached", 0), counts.get("estimated_cached", 0), assumed.cached),
         answer=ratio(counts.get("measured_generated", 0), counts.get("expected_generated", 0), assumed.answer),
         first=found["first_rate"],
-        retry=ratio(found["accepted_retry"], found["segments"] - found["asked"], assumed.retry),
+        retry=ratio(found["accepted_retry"], counts.get("attempts_again", 0), assumed.retry),
         generated_per_second=ratio(generated, found["seconds_wall"], 0.0),
     )
     record = _read(folder) | {f"{engine}|{model}": asdict(rates)}

@@ -45,7 +45,7 @@ from tasks.rephrase.prompts import styles
 from tasks.rephrase.run import OUTCOME, REWRITE, SEGMENT, Run, keys_of
 from tasks.rephrase.segments import estimate_tokens
 
-VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ SEGMENTS = pa.schema(
         ("domain", pa.string()),
         ("index", pa.int32()),
         ("attempt", pa.int32()),
+        ("candidate", pa.int32()),
         ("prompt_hash", pa.string()),
         ("engine", pa.string()),
         ("model", pa.string()),

@@ -164,6 +164,7 @@ def segments() -> pl.DataFrame:
                     "domain": document["domain"],
                     "index": index,
                     "attempt": 0,
+                    "candidate": 0,
                     "prompt_hash": "00",
                     "engine": "engine",
                     "model": "model",

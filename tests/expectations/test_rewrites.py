@@ -104,6 +104,7 @@ RECORD_DEFECTS = {
     "no model": (lambda f: f.with_columns(first("model", None)), {"records.untraced"}),
     "no seed": (lambda f: f.with_columns(first("seed", None)), {"records.untraced"}),
     "no domain": (lambda f: f.with_columns(first("domain", None)), {"domains.unnamed"}),
+    "a candidate twice": (lambda f: pl.concat([f, f.filter(~ACCEPTED).head(1)]), {"records.gaps"}),
     "a gap among the attempts": (lambda f: f.with_columns(first("attempt", 1)), {"records.gaps"}),
     "accepted under a threshold": (lambda f: f.with_columns(scores(cosine=0.7)), {"records.failing"}),
     "accepted over a band": (lambda f: f.with_columns(scores(length=2.6)), {"records.failing"}),

@@ -38,6 +38,16 @@ def test_a_rewriter_that_always_fails_is_asked_until_the_document_is_lost() -> N
     assert found.requests == CONFIG.attempts * lost
 
 
+def test_every_candidate_is_counted_and_finds_its_prompt_in_the_cache() -> None:
+    one, three = (
+        predict(CONFIG.model_copy(update={"best_of": count}), [JOB], 1, 1, CERTAIN, Price()) for count in (1, 3)
+    )
+    assert (three.segments, three.requests) == (one.segments, 3 * one.requests)
+    assert three.tokens_generated == pytest.approx(3 * one.tokens_generated, abs=3)
+    assert three.tokens_prompt == pytest.approx(3 * one.tokens_prompt, abs=3)
+    assert three.tokens_prompt - three.tokens_cached == one.tokens_prompt - one.tokens_cached
+
+
 def test_a_sample_stands_for_the_whole_and_money_follows_the_tokens() -> None:
     price = Price(prompt=3.0, cached=0.3, generated=15.0)
     one = predict(CONFIG, [JOB], 1, 1, CERTAIN, price)
@@ -75,6 +85,7 @@ def test_what_was_measured_makes_the_next_prediction(tmp_path: Path) -> None:
     ledger._everywhere(
         "s", "d", {"segments": 30, "accepted": 15, "asked": 20, "accepted_first": 10, "accepted_retry": 5}
     )
+    add(ledger.counts, {"attempts_again": 10})
     counts = ledger.counts
     tokens = {"tokens_prompt": 900, "tokens_cached": 500, "tokens_generated": 300, "seconds_wall": 10.0}
     measured = {"estimated_prompt": 600, "measured_prompt": 900, "estimated_generated": 200, "measured_generated": 300}

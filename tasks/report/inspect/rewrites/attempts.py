@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from tasks.artifact import Artifact
 from tasks.report.inspect.rewrites.limits import ENGINE, Limits
 
-NARROW = ("source_id", "style", "detail", "domain", "index", "attempt", "accepted", "reason", "scores")
+NARROW = ("source_id", "style", "detail", "domain", "index", "attempt", "candidate", "accepted", "reason", "scores")
 PLACE = ["part", "group", "row"]
-ORDER = ["distance", "source_id", "style", "index", "attempt", *PLACE]
+ORDER = ["distance", "source_id", "style", "index", "attempt", "candidate", *PLACE]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Attempt:
     domain: str
     index: int
     attempt: int
+    candidate: int
     prompt_hash: str
     engine: str
     model: str
@@ -232,13 +233,13 @@ def _best(frame: pl.DataFrame, refused: int, accepted: int, styles: bool) -> pl.
 
 def _count(found: Survey, frame: pl.DataFrame) -> None:
     """Add a frame's attempts to the cells."""
-    first = pl.col("attempt") == 0
+    first, once = pl.col("attempt") == 0, pl.col("candidate") == 0
     counted = frame.group_by("style", "domain").agg(
         segments=pl.len(),
         accepted=pl.col("accepted").sum(),
-        asked=first.sum(),
+        asked=(first & once).sum(),
         accepted_first=(pl.col("accepted") & first).sum(),
-        retried=(pl.col("attempt") == 1).sum(),
+        retried=((pl.col("attempt") == 1) & once).sum(),
     )
     for row in counted.iter_rows(named=True):
         key = (row.pop("style"), row.pop("domain"))
@@ -277,6 +278,8 @@ def _groups(files: Sequence[Path]) -> Iterator[tuple[int, int, pl.DataFrame, boo
                 recorded = "domain" in columns
                 absent = [name for name in ("domain", "detail") if name not in columns]
                 frame = frame.with_columns(pl.lit("").alias(name) for name in absent)
+                if "candidate" not in columns:  # written when an attempt had one
+                    frame = frame.with_columns(candidate=pl.lit(0, pl.Int32))
                 yield (
                     part,
                     group,
@@ -317,7 +320,7 @@ def attempt(row: Mapping[str, Any]) -> Attempt:
         "why",
         "finish",
     )
-    numbers = ("index", "attempt", "seed", "prompt_tokens", "generated_tokens")
+    numbers = ("index", "attempt", "candidate", "seed", "prompt_tokens", "generated_tokens")
     values: dict[str, Any] = {name: str(row.get(name) or "") for name in texts}
     values |= {name: int(row.get(name) or 0) for name in numbers}
     return Attempt(

@@ -119,7 +119,8 @@ def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared
     found = difference(visible(one.source), visible(one.rewrite), visible(one.why))
     verdict = "accepted" if one.accepted else f"refused: {flat(one.reason)}"
     manner = [one.style, one.perspective, one.detail]
-    where = [place, *manner, one.domain, f"segment {one.index}, attempt {one.attempt + 1}"]
+    tried = f"attempt {one.attempt + 1}" + (f", candidate {one.candidate + 1}" if one.candidate else "")
+    where = [place, *manner, one.domain, f"segment {one.index}, {tried}"]
     why = f" – {flat(one.why, 300)}" if one.why else ""
     trace = (
         f"openk2 lineage {one.source_id} · prompt {one.prompt_hash} · engine {one.engine} · model {one.model} · seed "

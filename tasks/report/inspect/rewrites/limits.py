@@ -37,6 +37,7 @@ SENTENCES = {
     "ahead": "A sentence that belongs to a neighbouring segment: told too early, or a second time.",
     "echoes": "Taken back: the whole document says a thing again that it has said.",
     "displaced": "Taken back: numbers or headings stand in another segment than in the source.",
+    "best_of": "Passed every check, but another candidate of its attempt passed by a better margin.",
     "nli": "The source does not entail the rewrite, or the rewrite the source, says a model trained for that.",
     "judge": "A language model that was asked says that the rewrite is not faithful.",
     ENGINE: "The engine refused the prompt: too long for it, or against its rules.",

@@ -80,7 +80,7 @@ def documents(artifact: Artifact, identifier: str, style: str = "") -> list[Whol
 
 def _whole(source_id: str, style: str, attempts: Sequence[Attempt], row: dict[str, Any] | None, text: str) -> Whole:
     by_index: dict[int, list[Attempt]] = {}
-    for one in sorted(attempts, key=lambda one: (one.index, one.attempt)):
+    for one in sorted(attempts, key=lambda one: (one.index, one.attempt, one.candidate)):
         by_index.setdefault(one.index, []).append(one)
     segments = []
     if row is None:

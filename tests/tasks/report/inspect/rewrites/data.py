@@ -43,6 +43,7 @@ def attempt(source: str, rewrite: str, reason: str = "", why: str = "", **values
         "domain": "knowledge",
         "index": 0,
         "attempt": 0,
+        "candidate": 0,
         "prompt_hash": "00c0ffee00c0ffee",
         "engine": "embedded",
         "model": "SmolLM2",
