@@ -26,7 +26,7 @@ from tasks.rephrase.alignment.talk import clean
 from tasks.rephrase.alignment.words import CachedEmbedder, Embedder
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
-from tasks.rephrase.prompts import Style, Turn, instructions, messages, prompt_hash
+from tasks.rephrase.prompts import Refusal, Style, Turn, instructions, messages, prompt_hash
 from tasks.rephrase.segments import Segment, estimate_tokens, segment
 
 MARGIN = 16
@@ -188,7 +188,7 @@ class _Writer:
         self, excerpt: str, turns: list[Turn], before: _Piece | None, part: Segment, following: Segment | None
     ) -> str | None:
         """The accepted rewriting of `part`, or None; every candidate becomes a row."""
-        refused, longest = "", self.config.alignment.length[1]
+        refused, longest = Refusal(), self.config.alignment.length[1]
         source = essential(part.text) if self.job.style.notes else part.text
         self.reader.keep(source, *(known.text for known in (before and before.segment, following) if known))
         for attempt in range(self.config.attempts):
@@ -199,7 +199,7 @@ class _Writer:
             row = self._best(chat, before, part, following, attempt)
             if row["accepted"]:
                 return row["rewrite_text"]
-            refused = f"{row['reason']}: {row['why']}"
+            refused = Refusal(f"{row['reason']}: {row['why']}", row["source_sentence"], row["rewrite_sentence"])
         return None
 
     def _best(
@@ -256,6 +256,8 @@ class _Writer:
                 "accepted": False,
                 "reason": ENGINE,
                 "why": str(error),
+                "source_sentence": "",
+                "rewrite_sentence": "",
                 "margin": None,
                 "finish": "refused",
                 "prompt_tokens": 0,
@@ -281,12 +283,15 @@ class _Writer:
             alignment = align(pair, config.alignment, self.reader, nli=self.nli)
         if self.judge is not None:
             alignment = consult(self.judge, pair, alignment)
+        failed = next((verdict for verdict in alignment.verdicts if not verdict.passed), None)
         ledger.attempt(job.name, domain, alignment.reason, answer)
         return row | {
             "rewrite_text": said,
             "accepted": alignment.accepted,
             "reason": alignment.reason,
             "why": alignment.why,
+            "source_sentence": failed.source_sentence if failed else "",
+            "rewrite_sentence": failed.rewrite_sentence if failed else "",
             "margin": alignment.margin,
             "finish": answer.finish,
             "prompt_tokens": answer.prompt_tokens,

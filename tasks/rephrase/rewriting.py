@@ -83,6 +83,8 @@ SEGMENTS = pa.schema(
         ("accepted", pa.bool_()),
         ("reason", pa.string()),
         ("why", pa.string()),
+        ("source_sentence", pa.string()),
+        ("rewrite_sentence", pa.string()),
         ("margin", pa.float64()),
         ("finish", pa.string()),
         ("prompt_tokens", pa.int32()),

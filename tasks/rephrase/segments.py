@@ -130,6 +130,11 @@ def sentence_spans(text: str) -> list[Span]:
     return found
 
 
+def sentence_at(text: str, place: int) -> str:
+    """The sentence of `text` that the character at `place` stands in."""
+    return next((text[begin:end] for begin, end in reversed(sentence_spans(text)) if begin <= place), "")
+
+
 def _cuts(text: str, found: Structure) -> dict[int, int]:
     """Where the text may be cut between sentences and above, each place with the strength of the cut."""
     free = outside(found.protected)

@@ -12,6 +12,7 @@ from tasks.rephrase.alignment.quantities import quantities
 from tasks.rephrase.alignment.quantity import Quantity, Value
 from tasks.rephrase.alignment.stated import Stated
 from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.segments import sentence_at
 
 
 def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
@@ -33,12 +34,22 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
     total = max(len({q.value for q in (*before, *after)}), 1)
     score = max(0.0, 1 - (len(lost) + len(invented)) / total)
     if lost or invented:
-        return Verdict("numbers", score, False, _why(pair, lost, invented))
+        one, other = next(iter(lost), None), next(iter(invented), None)
+        if one and other:
+            both = ((mine, theirs) for mine in lost for theirs in invented)
+            one, other = max(both, key=lambda two: likeness(pair, *two))
+        return _refused(pair, score, _why(pair, lost, invented), one, other)
     for one, other in moved(pair, before, after, config.moved):
-        return Verdict("numbers", score - 1 / total, False, f"{_shown(one)} became {_shown(other)}")
+        return _refused(pair, score - 1 / total, f"{_shown(one)} became {_shown(other)}", one, other)
     for one, other in exchanged(pair, before, after, config.exchanged):
         return Verdict("numbers", score - 2 / total, False, f"{_shown(one)} and {_shown(other)} changed places")
     return Verdict("numbers", 1.0, True)
+
+
+def _refused(pair: Pair, score: float, why: str, old: Quantity | None, new: Quantity | None) -> Verdict:
+    """The verdict, with the sentences in which the source says `old` and the rewrite says `new`."""
+    source = sentence_at(pair.source, old.start) if old else ""
+    return Verdict("numbers", score, False, why, source, sentence_at(pair.rewrite, new.start) if new else "")
 
 
 def _single(quantity: Quantity) -> bool:

@@ -71,6 +71,10 @@ class Verdict:
     passed: bool
     why: str = ""
     """Why it did not pass, for a person; empty where it did."""
+    source_sentence: str = ""
+    """Where it did not pass: the sentence of the source that is not kept, as far as the check can tell."""
+    rewrite_sentence: str = ""
+    """The sentence of the rewrite that is wrong: it stands for that of the source, or for none."""
 
 
 Check = Callable[[Pair, AlignmentConfig], Verdict]

@@ -87,7 +87,13 @@ def test_another_attempt_is_told_which_check_refused_and_why(embedder: MiniLM) -
     outcome = rewrite(document(3), engine, embedder)
     assert outcome.verdict["accepted"]
     again = next(prompt for prompt in engine.prompts if "refused" in chat(prompt))
-    assert "part was refused: numbers: " in again.messages[-1].content
+    told = again.messages[-1].content
+    assert "part was refused: numbers: 88" in told
+    row = next(row for row in outcome.rows if row["reason"] == "numbers")
+    assert "88" in row["source_sentence"]
+    assert "78" in row["rewrite_sentence"]
+    assert told.index(row["source_sentence"]) < told.index(row["rewrite_sentence"])
+    assert len(row["source_sentence"]) < len(row["source_text"].strip())
     lenient = engine.prompts[engine.prompts.index(again) - 1]
     assert chat(again).startswith(chat(lenient))
 
