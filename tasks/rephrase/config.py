@@ -22,6 +22,10 @@ class SegmentsConfig(Config):
     """Longest excerpt of the original that a prompt carries; a longer document goes window by window. 4,096: the
     output limit of the rewriter (K2 report 2.2)."""
 
+    plan: float = Field(default=0.125, ge=0, le=0.5)
+    """Greatest part of a window that the whole document's outline and glossary take, in a document of several windows;
+    0 carries none."""
+
     @model_validator(mode="after")
     def _nested(self) -> SegmentsConfig:
         if self.window < self.tokens:

@@ -26,7 +26,8 @@ from tasks.rephrase.alignment.talk import clean
 from tasks.rephrase.alignment.words import CachedEmbedder, Embedder
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
-from tasks.rephrase.prompts import Refusal, Style, Turn, instructions, messages, prompt_hash
+from tasks.rephrase.plan import NO_PLAN, Plan, plan_of
+from tasks.rephrase.prompts import Refusal, Style, Turn, instructions, messages, planned, prompt_hash
 from tasks.rephrase.segments import Segment, estimate_tokens, segment
 
 MARGIN = 16
@@ -94,16 +95,16 @@ def rewrite_document(
     judge: Judge | None = None,
 ) -> Outcome:
     """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or what keeps its answers."""
-    writer = _Writer(job, config, engine, ask, CachedEmbedder(embedder), nli, judge)
+    segments, shown, plan = laid_out(job, config)
+    writer = _Writer(job, config, engine, ask, CachedEmbedder(embedder), nli, judge, plan)
     text = job.document["text"]
-    segments = segment(text, config.segments.tokens)
     prose = sum(part.kind == "prose" for part in segments)
     every = config.fallback == "drop" or job.style.translates
     wanted = max(1, prose if every else config.rewritten * prose)
     pieces: list[_Piece] = []
     turns: list[Turn] = []
     failed = 0
-    for window in windows(segments, config.segments.window):
+    for window in shown:
         excerpt = text[window[0].start : window[-1].end]
         turns = turns[-CARRIED:]
         for part in window:
@@ -152,6 +153,19 @@ def rewrite_document(
     return outcome
 
 
+def laid_out(job: Job, config: RephraseConfig) -> tuple[list[Segment], list[list[Segment]], Plan]:
+    """A document's segments, the same by windows, and its plan: with no lines where one window shows everything, else
+    taken off every window."""
+    text, size = job.document["text"], config.segments
+    segments = segment(text, size.tokens)
+    found = windows(segments, size.window)
+    if len(found) < 2:
+        return segments, found, NO_PLAN
+    plan = plan_of(text, segments, int(size.plan * size.window))
+    spent = estimate_tokens(planned(plan, job.style, config.prompt))
+    return segments, windows(segments, size.window - spent), plan
+
+
 def windows(segments: list[Segment], tokens: int) -> list[list[Segment]]:
     """Consecutive segments whose texts together have at most `tokens` (a single longer one stands alone)."""
     found: list[list[Segment]] = []
@@ -182,6 +196,7 @@ class _Writer:
     reader: CachedEmbedder
     nli: NLI | None
     judge: Judge | None
+    plan: Plan
     outcome: Outcome = field(default_factory=Outcome)
 
     def rewrite(
@@ -194,7 +209,15 @@ class _Writer:
         for attempt in range(self.config.attempts):
             strict = attempt > 0
             chat = messages(
-                self.job.style, self.config.prompt, excerpt, turns, part.text, strict, refused, longest=longest
+                self.job.style,
+                self.config.prompt,
+                excerpt,
+                turns,
+                part.text,
+                strict,
+                refused,
+                longest=longest,
+                plan=self.plan,
             )
             row = self._best(chat, before, part, following, attempt)
             if row["accepted"]:

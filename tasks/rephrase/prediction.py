@@ -19,10 +19,10 @@ from typing import Any
 from model.engines.engine import Message, Price
 from tasks.progress import clock
 from tasks.rephrase.config import RephraseConfig
-from tasks.rephrase.document import CARRIED, Job, draw, windows
+from tasks.rephrase.document import CARRIED, Job, draw, laid_out
 from tasks.rephrase.ledger import own
 from tasks.rephrase.prompts import Style, Turn, messages
-from tasks.rephrase.segments import estimate_tokens, segment
+from tasks.rephrase.segments import estimate_tokens
 
 SAMPLE = 200
 """Documents gone through; what more there are is scaled up."""
@@ -110,22 +110,23 @@ def predict(
 def _walk(config: RephraseConfig, job: Job, rates: Rates, total: dict[str, float]) -> None:
     """Go through one document as `rewrite_document` does, drawing which attempts are accepted."""
     text, identity = job.document["text"], job.document["id"]
-    segments = segment(text, config.segments.tokens)
+    segments, shown, plan = laid_out(job, config)
     prose = sum(part.kind == "prose" for part in segments)
     wanted = max(1, prose if config.fallback == "drop" else config.rewritten * prose)
     total["segments"] += prose
     turns: list[Turn] = []
     before: tuple[Message, ...] = ()
     failed = 0
-    for window in windows(segments, config.segments.window):
+    for window in shown:
         excerpt, turns = text[window[0].start : window[-1].end], turns[-CARRIED:]
         for part in window:
             if part.kind != "prose" or prose - failed < wanted:
                 continue
             accepted = False
             for attempt in range(config.attempts):
+                longest = config.alignment.length[1]
                 chat = messages(
-                    job.style, config.prompt, excerpt, turns, part.text, attempt > 0, longest=config.alignment.length[1]
+                    job.style, config.prompt, excerpt, turns, part.text, attempt > 0, longest=longest, plan=plan
                 )
                 for _ in range(config.best_of):
                     total["requests"] += 1

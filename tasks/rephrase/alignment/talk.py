@@ -44,7 +44,7 @@ CHATTER = re.compile(
 )
 
 MARKUP = re.compile(
-    r"</?(?:part|document|sentence|rewrit(?:e|ing|ten)|translation|output|response|answer|think(?:ing)?|assistant|user|system)>"
+    r"</?(?:part|document|plan|sentence|rewrit(?:e|ing|ten)|translation|output|response|answer|think(?:ing)?|assistant|user|system)>"
     r"|<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>"
     r"|^#{2,4} ?(?:Instruction|Response|Input|Output|Task|Rewrite)s?:?\s*$"
     r"|^(?:Assistant|User|System|Human|AI|助手|用户)[ \t]*[:：]",
