@@ -62,6 +62,9 @@ class Attempt:
     reason: str
     """The check that refused it; empty where none did."""
     why: str
+    source_sentence: str
+    """What is not kept, and what the rewrite says instead; empty where the check cannot tell."""
+    rewrite_sentence: str
     finish: str
     prompt_tokens: int
     generated_tokens: int
@@ -318,6 +321,8 @@ def attempt(row: Mapping[str, Any]) -> Attempt:
         "model",
         "reason",
         "why",
+        "source_sentence",
+        "rewrite_sentence",
         "finish",
     )
     numbers = ("index", "attempt", "candidate", "seed", "prompt_tokens", "generated_tokens")

@@ -121,6 +121,8 @@ def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared
     manner = [one.style, one.perspective, one.detail]
     tried = f"attempt {one.attempt + 1}" + (f", candidate {one.candidate + 1}" if one.candidate else "")
     where = [place, *manner, one.domain, f"segment {one.index}, {tried}"]
+    sentences = (("the source says", one.source_sentence), ("the rewrite says", one.rewrite_sentence))
+    where += [f"{who}: {flat(said, 300)}" for who, said in sentences if said]
     why = f" – {flat(one.why, 300)}" if one.why else ""
     trace = (
         f"openk2 lineage {one.source_id} · prompt {one.prompt_hash} · engine {one.engine} · model {one.model} · seed "

@@ -53,6 +53,8 @@ def attempt(source: str, rewrite: str, reason: str = "", why: str = "", **values
         "accepted": not reason,
         "reason": reason,
         "why": why,
+        "source_sentence": "",
+        "rewrite_sentence": "",
         "finish": "stop",
         "prompt_tokens": 120,
         "generated_tokens": 40,
@@ -69,8 +71,9 @@ def attempts() -> list[dict[str, Any]]:
     were refused for their length, ever further from the band."""
     other = {"source_id": records.document_id(OTHER), "style": "steps", "domain": "math"}
     wrong = "The bus, standardised in 1984 by the members of the IEEE, carries power over 3 lines, says Intel."
+    said = {"source_sentence": "It is of 1983.", "rewrite_sentence": "It is of 1984."}
     return [
-        attempt(BUS, wrong, "numbers", "lost 1983; invented 1984", scores={"numbers": 0.5}),
+        attempt(BUS, wrong, "numbers", "lost 1983; invented 1984", scores={"numbers": 0.5}, **said),
         attempt(BUS, GOOD, attempt=1, scores={"cosine": 0.76}),
         attempt(CLOCK, "It ticks.", "formulas", "lost t=1/f", index=2, scores={"formulas": 0.0}),
         attempt(CLOCK, CLOCK, "copied", "100% of its words are runs", index=2, attempt=1, scores={"copied": 1.0}),

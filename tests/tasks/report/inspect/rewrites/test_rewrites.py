@@ -228,6 +228,7 @@ def test_overview_says_rates_by_style_and_domain_and_checks(tmp_path):
 def test_sample_names_verdicts_and_trace(tmp_path):
     text = printed(data.publish(tmp_path), "numbers")
     assert "refused: numbers – lost 1983; invented 1984\n1 of 1 · academic" in text
+    assert "the source says: It is of 1983. · the rewrite says: It is of 1984." in " ".join(text.split())
     assert "standardised in [-1983-] by" in text
     assert "{+1984+}" in text
     assert "✓ length 1.00 (0.5 to 1.8)" in text
