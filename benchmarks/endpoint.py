@@ -306,7 +306,7 @@ def _behaviour(args: argparse.Namespace) -> Behaviour:
     for path in args.pairs:
         for line in path.read_text(encoding="utf-8").splitlines():
             pair = json.loads(line)
-            pairs[" ".join(pair["source"].split())] = pair["rewrite"]
+            pairs[" ".join(pair["source"].split())] = pair["rewrites"][0]
     fail = dict(item.split("=") for item in args.fail.split(",") if item)
     names = ("first", "token", "spread", "batch", "most", "retry_after", "model", "log")
     shares = {way: float(share) for way, share in fail.items()}
@@ -331,7 +331,7 @@ if __name__ == "__main__":
     parser.add_argument("--retry-after", type=float, default=0.0)
     parser.add_argument("--model", default="simulated")
     parser.add_argument("--fail", default="", help=f"way=share,...: {', '.join(FAILURES)}")
-    parser.add_argument("--pairs", type=Path, nargs="*", default=[], help="JSONL files with `source` and `rewrite`")
+    parser.add_argument("--pairs", type=Path, nargs="*", default=[], help="JSONL files with `source` and `rewrites`")
     parser.add_argument("--log", type=Path, help="JSON lines: the content's hash of every answered request")
     with suppress(KeyboardInterrupt):
         asyncio.run(_main(parser.parse_args()))

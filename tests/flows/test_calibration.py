@@ -1,11 +1,31 @@
-"""`openk2 calibrate-alignment`: what is left out is named, and is no broken promise."""
+"""`openk2 calibrate-alignment`: what is asked is measured, shown and written; the test set's texts stay unread."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
 from flows import cli
-from tasks.rephrase.alignment.stack import NETWORK_CHECKS
+from tasks.rephrase.calibration.pairs import load
+
+RECORD = {
+    "id": "own-1",
+    "language": "en",
+    "domain": "history",
+    "source": "The mill by the river burnt down in 1871. Nobody was hurt, because the workers had gone home at noon.",
+    "faithful": [
+        "In 1871 fire destroyed the riverside mill. Its workers had left at noon, which is why no one was hurt."
+    ],
+    "defects": [
+        {
+            "kind": "number",
+            "rewrite": "In 1817 fire destroyed the riverside mill. Its workers had left at noon, so no one was hurt.",
+            "wrong": "1817 instead of 1871",
+        }
+    ],
+}
 
 
 def called(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -16,15 +36,51 @@ def called(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     return int(end.value.code or 0), " ".join((told.out + told.err).split())
 
 
-def test_checks_that_are_left_out_are_named_and_break_no_promise(monkeypatch, capsys):
-    code, told = called(monkeypatch, capsys, "--cheap", "--sample", "60")
+def test_pairs_of_ones_own(monkeypatch, capsys, tmp_path: Path):
+    own = tmp_path / "own.jsonl"
+    own.write_text(json.dumps(RECORD), encoding="utf-8")
+    written = [str(tmp_path / "new" / name) for name in ("out.json", "out.html", "out.md")]
+    options = ["--json", written[0], "--html", written[1], "--markdown", written[2]]
+    code, told = called(monkeypatch, capsys, "--root", str(tmp_path), "--pairs", str(own), *options)
     assert code == 0
-    assert "Not kept" not in told
-    assert "Every promise is kept" not in told
-    assert f"Left out: {', '.join(check.__name__ for check in NETWORK_CHECKS)}" in told
+    assert "1 sources, 2 rewrites" in told
+    assert all(f"Written: {path}" in told for path in written)
+    found = json.loads(Path(written[0]).read_bytes())
+    assert found["right_by_kind"]["number"]["count"] == 1
+    assert found["checks"]["numbers"]["refused_defects"]["count"] == 1
+    assert found["cpu_milliseconds"] > 0
+    assert {"threshold", "accepted_faithful", "accepted_defects"} <= set(found["curve"][0])
+    assert Path(written[1]).read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "all defects" in Path(written[2]).read_text(encoding="utf-8")
 
 
-def test_promises_are_not_checked_without_the_checks_that_keep_them(monkeypatch, capsys):
-    code, told = called(monkeypatch, capsys, "--cheap", "--check", "--sample", "2")
+@pytest.mark.parametrize("pairs", [[], ["--pairs", "test"], ["--pairs", "dev", "--pairs", "test"]])
+def test_failures_of_the_test_set_are_refused(monkeypatch, capsys, pairs: list[str]):
+    code, told = called(monkeypatch, capsys, "--failures", "hedge", *pairs)
     assert code == 1
-    assert "--check holds the whole stack to its promises and --cheap leaves checks out" in told
+    assert "nobody reads the test set" in told
+    assert not any(row.rewrite[:60] in told for row in load(["test"]))
+
+
+def test_failures_of_pairs_that_may_be_read(monkeypatch, capsys, tmp_path: Path):
+    own = tmp_path / "own.jsonl"
+    own.write_text(json.dumps(RECORD), encoding="utf-8")
+    code, told = called(monkeypatch, capsys, "--pairs", str(own), "--failures", "number")
+    assert code == 0
+    assert "Number that passes 0 of 1: a number, date or amount." in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--failures", "colour"], "there is no kind 'colour'"),
+        (["--failures", "formula", "--pairs", "dev"], "these pairs have none of kind 'formula'"),
+        (["--pairs", "/nowhere.jsonl"], "cannot be read"),
+        (["--set", "rephrase.alignment.coverage=7"], "coverage"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(monkeypatch, capsys, arguments: list[str], told: str):
+    code, said = called(monkeypatch, capsys, *arguments)
+    assert code == 1
+    assert told in said
+    assert "Traceback" not in said

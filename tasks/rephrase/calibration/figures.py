@@ -1,39 +1,29 @@
-"""What the results say: shares with their intervals, areas under curves, each per check, per kind and per group."""
+"""What the results say: shares with their intervals, areas under curves, and the curve over the learned check's
+threshold."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
-from tasks.rephrase.calibration.cases import Case
-from tasks.rephrase.calibration.corruptions import KINDS
-from tasks.rephrase.calibration.measure import Result
-
-TARGETS = {
-    "number_swap": 0.97,
-    "formula": 0.97,
-    "negation": 0.97,
-    "entity_swap": 0.9,
-    "dropped_sentence": 0.9,
-    "added_sentence": 0.9,
-}
-"""Smallest share of each kind of corruption that the stack must refuse."""
-
-TARGET_TRUE = 0.9
-"""Smallest share of true pairs that must pass the whole stack."""
-
-ALL = "all"
-"""Every kind of corruption together."""
-
-LOWER_IS_BETTER = frozenset({"repetition", "copied", "seam", "ahead"})
-"""Checks whose score is best at 0."""
+from tasks.rephrase.alignment.limits import LIMITS
+from tasks.rephrase.alignment.stack import NAMES
+from tasks.rephrase.calibration.measure import LEARNED, Result
+from tasks.rephrase.calibration.pairs import DEFECTS, KINDS
+from tasks.rephrase.config import AlignmentConfig
 
 Z = 1.959964
 """Standard deviations of a 95 % interval."""
+
+THRESHOLDS = (0.01, 0.02, *(n / 20 for n in range(1, 20)), 0.98, 0.99)
+"""Thresholds to choose from."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,7 @@ def wilson(count: int, of: int, z: float = Z) -> tuple[float, float]:
 
 
 def auc(good: Sequence[float], bad: Sequence[float]) -> float | None:
-    """Chance that a faithful rewrite scores higher than a corrupted one, ties counted half; None without both."""
+    """Chance that a faithful rewrite scores higher than a defect, ties counted half; None without both."""
     if not good or not bad:
         return None
     ordered = np.sort(np.asarray(bad))
@@ -73,156 +63,207 @@ def auc(good: Sequence[float], bad: Sequence[float]) -> float | None:
     return float((below + up_to).sum() / 2 / (len(good) * len(bad)))
 
 
-def oriented(check: str, score: float) -> float:
-    """A score for which more is better."""
-    if check == "length":
-        return -abs(np.log(max(score, 1e-6)))
-    return -score if check in LOWER_IS_BETTER else score
-
-
 @dataclass(frozen=True)
-class CheckFigures:
-    """What one check does alone."""
+class Point:
+    """What is accepted with one threshold of the learned check, all other checks as they are."""
 
-    check: str
-    rejects_true: Share
-    alone_true: Share
-    """True pairs that no other check refuses."""
-    rejects: dict[str, Share]
-    """Kind -> corruptions refused: the check's recall."""
-    precision: Share
-    """Of what it refuses, corruptions."""
-    auc: dict[str, float | None]
-    """Kind -> area under the curve of its score; under ALL for every kind together."""
+    threshold: float
+    faithful: Share
+    defects: Share
 
     @property
-    def idle(self) -> bool:
-        """Whether it refuses nothing at all."""
-        return not self.precision.of
-
-    @property
-    def tells(self) -> bool:
-        """Whether its score tells anything apart."""
-        return any(area is not None and abs(area - 0.5) >= 0.02 for area in self.auc.values())
+    def balanced(self) -> float | None:
+        passed = self.defects.value
+        return _balanced(self.faithful.value, None if passed is None else 1 - passed)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What the stack does with some cases."""
+    """What the whole check does with some pairs."""
 
-    acceptance: Share
-    """True pairs that pass every check."""
-    recall: dict[str, Share]
-    """Kind -> corruptions that some check refuses."""
-    clean: dict[str, Share]
-    """The same of pairs alone whose true rewrite passes: what is refused for the corruption and nothing else."""
-    precision: Share
-    """Of what the stack refuses, corruptions."""
-    auc: dict[str, float | None]
-    """Kind -> area under the curve of the stack's score (`stack_scores`); under ALL for every kind together."""
-    checks: list[CheckFigures]
-    by: dict[str, dict[str, Share]]
-    """`style`, `domain`, `language` -> value -> acceptance of true pairs."""
-    refused_by: dict[str, int]
-    """Check -> true pairs that it is the first to refuse."""
+    faithful: Share
+    """Faithful rewrites that are accepted."""
+    defects: Share
+    """Rewrites with a defect that are refused."""
+    kinds: dict[str, Share]
+    """Kind -> the share on which the check is right: accepted of the faithful ones, refused of the others."""
+    areas: dict[str, float | None]
+    """Kind of defect -> AUC of the learned check's score against every faithful rewrite."""
+    auc: float | None
+    """The same of all defects."""
 
-    def broken(self, whole: bool = True) -> list[str]:
-        """Promises that do not hold, in words; of a stack that is not `whole` only what it accepts is held to one."""
-        refused = TARGETS if whole else {}
-        shares = [(f"{kind}: %s refused", self.recall.get(kind), target) for kind, target in refused.items()]
-        shares.append(("true pairs: %s accepted", self.acceptance, TARGET_TRUE))
-        return [
-            f"{told % f'{100 * share.value:.1f} %'}, {100 * target:.0f} % promised"
-            for told, share, target in shares
-            if share is not None and share.value is not None and share.value < target
-        ]
+    @property
+    def balanced(self) -> float | None:
+        """The mean of the two shares, whatever there is more of."""
+        return _balanced(self.faithful.value, self.defects.value)
 
 
 def figures(results: Sequence[Result]) -> Figures:
-    """Figures over all of `results`; give the results of one half."""
-    true = [result for result in results if result.case.faithful]
-    seen = {result.case.kind for result in results}
-    wrong = {kind: [r for r in results if r.case.kind == kind] for kind in KINDS if kind in seen}
-    sound = {result.case.id for result in true if result.accepted}
-    corrupted = [result for some in wrong.values() for result in some]
-    checks = list(dict.fromkeys(verdict.check for result in results for verdict in result.verdicts))
-    first = Counter(result.refused_by[0] for result in true if not result.accepted)
+    """The figures over all of `results`."""
+    faithful, defects = sides(results)
+    kinds = {kind: [result for result in results if result.row.kind == kind] for kind in KINDS}
+    scores = [result.score for result in faithful]
     return Figures(
-        acceptance=_share(true, _accepted),
-        recall={kind: _share(some, _refused) for kind, some in wrong.items()},
-        clean={kind: _share([r for r in some if r.case.id in sound], _refused) for kind, some in wrong.items()},
-        precision=_precision(true, corrupted, _refused),
-        auc=_areas(stack_scores(results, true), true, wrong),
-        checks=[_check(check, true, wrong, corrupted) for check in checks],
-        by={name: _by(true, name) for name in ("style", "domain", "language")},
-        refused_by={check: first[check] for check in checks if first[check]},
+        share(faithful, lambda result: result.accepted),
+        share(defects, lambda result: not result.accepted),
+        {
+            kind: share(some, lambda result: result.accepted == result.row.faithful)
+            for kind, some in kinds.items()
+            if some
+        },
+        {kind: auc(scores, [result.score for result in kinds[kind]]) for kind in DEFECTS if kinds[kind]},
+        auc(scores, [result.score for result in defects]),
     )
 
 
-def stack_scores(results: Sequence[Result], true: Sequence[Result]) -> dict[Case, float]:
-    """One score for the whole stack: the least, over the checks, of the share of true pairs that score no higher. The
-    worst check decides, and checks are compared by how unusual a score is."""
-    ordered: dict[str, np.ndarray] = {}
-    for check in dict.fromkeys(verdict.check for result in results for verdict in result.verdicts):
-        ordered[check] = np.sort([oriented(check, score) for r in true if (score := r.score(check)) is not None])
-    return {
-        result.case: min(
-            float(np.searchsorted(ordered[v.check], oriented(v.check, v.score), side="right"))
-            / max(len(ordered[v.check]), 1)
-            for v in result.verdicts
-        )
-        for result in results
-    }
+@dataclass(frozen=True)
+class CheckFigures:
+    """What one check refuses."""
+
+    check: str
+    faithful: Share
+    faithful_alone: Share
+    """Faithful rewrites that no other check refuses: its price."""
+    defects: Share
+    defects_alone: Share
+    """Defects that no other check refuses: its worth."""
 
 
-def _check(
-    check: str, true: Sequence[Result], wrong: dict[str, list[Result]], corrupted: Sequence[Result]
-) -> CheckFigures:
+def _check(name: str, faithful: Sequence[Result], defects: Sequence[Result]) -> CheckFigures:
     def refuses(result: Result) -> bool:
-        return check in result.refused_by
+        return name in result.refused_by
 
-    scores = {
-        result.case: oriented(check, score)
-        for result in (*true, *corrupted)
-        if (score := result.score(check)) is not None
-    }
+    def alone(result: Result) -> bool:
+        return result.refused_by == (name,)
+
     return CheckFigures(
-        check,
-        _share(true, refuses),
-        _share(true, lambda result: result.refused_by == (check,)),
-        {kind: _share(some, refuses) for kind, some in wrong.items()},
-        _precision(true, corrupted, refuses),
-        _areas(scores, true, wrong),
+        name, share(faithful, refuses), share(faithful, alone), share(defects, refuses), share(defects, alone)
     )
 
 
-def _areas(
-    scores: dict[Case, float], true: Sequence[Result], wrong: dict[str, list[Result]]
-) -> dict[str, float | None]:
-    good = [scores[result.case] for result in true if result.case in scores]
-    bad = {kind: [scores[result.case] for result in some if result.case in scores] for kind, some in wrong.items()}
-    return {kind: auc(good, some) for kind, some in bad.items()} | {
-        ALL: auc(good, [s for b in bad.values() for s in b])
+@dataclass(frozen=True)
+class Outcome:
+    """A whole measurement."""
+
+    config: AlignmentConfig
+    results: Sequence[Result]
+    """Of pairs."""
+    pairs: str = ""
+    """Which pairs, in words."""
+    real: Sequence[Result] = ()
+    """Of segments of a corpus beside themselves."""
+    corpus: str = ""
+    """Which corpus, in words."""
+
+    @cached_property
+    def whole(self) -> Figures:
+        return figures(self.results)
+
+    def by(self, name: str) -> dict[str, Figures]:
+        """`language` or `domain` -> value -> figures, the most frequent value first."""
+        counts = Counter(getattr(result.row, name) for result in self.results)
+        return {
+            value: figures([result for result in self.results if getattr(result.row, name) == value])
+            for value, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        }
+
+    @cached_property
+    def checks(self) -> list[CheckFigures]:
+        """In the order in which they run; those that refuse nothing are left out."""
+        found = [_check(name, *sides(self.results)) for name in NAMES]
+        return [check for check in found if check.faithful.count or check.defects.count]
+
+    def curve(self, thresholds: Iterable[float] | None = None) -> list[Point]:
+        """At `thresholds`, or at every one that changes something; the smallest first."""
+        steps = sorted(set(thresholds or (0.0, *(result.score for result in self.results), 1.0)))
+        kept = [(sorted(r.score for r in side if r.accepted_but), len(side)) for side in sides(self.results)]
+        return [
+            Point(step, *(Share(len(scores) - bisect_left(scores, step), of) for scores, of in kept)) for step in steps
+        ]
+
+    @property
+    def table(self) -> list[Point]:
+        """Points to choose from, the configured one among them."""
+        return self.curve((*THRESHOLDS, limit(LEARNED, self.config)))
+
+    @property
+    def milliseconds(self) -> float:
+        """CPU-milliseconds a pair, every check asked."""
+        return 1e3 * sum(result.seconds for result in self.results) / max(len(self.results), 1)
+
+
+def limit(check: str, config: AlignmentConfig) -> Any:
+    """What a check's score is held against, None where it has no threshold."""
+    return getattr(config, LIMITS[check].field) if check in LIMITS else None
+
+
+def data(found: Outcome) -> dict[str, Any]:
+    """The figures as plain data, in a fixed order."""
+    return {
+        "pairs": found.pairs,
+        "alignment": found.config.model_dump(mode="json"),
+        "cpu_milliseconds": round(found.milliseconds, 2),
+        **_figures(found.whole),
+        "by": {
+            name: {value: _figures(some) for value, some in found.by(name).items()} for name in ("language", "domain")
+        },
+        "checks": {
+            check.check: {
+                "limit": limit(check.check, found.config),
+                "refused_faithful": _share(check.faithful),
+                "refused_faithful_alone": _share(check.faithful_alone),
+                "refused_defects": _share(check.defects),
+                "refused_defects_alone": _share(check.defects_alone),
+            }
+            for check in found.checks
+        },
+        "curve": [
+            {
+                "threshold": point.threshold,
+                "accepted_faithful": _share(point.faithful),
+                "accepted_defects": _share(point.defects),
+                "balanced_accuracy": _rounded(point.balanced),
+            }
+            for point in found.table
+        ],
+        "corpus": {"name": found.corpus, "accepted": _share(share(found.real, lambda result: result.accepted))},
     }
 
 
-def _precision(true: Sequence[Result], corrupted: Sequence[Result], refuses: Callable[[Result], bool]) -> Share:
-    caught = sum(refuses(result) for result in corrupted)
-    return Share(caught, caught + sum(refuses(result) for result in true))
+def sides(results: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """(faithful, not)."""
+    return [r for r in results if r.row.faithful], [r for r in results if not r.row.faithful]
 
 
-def _by(true: Sequence[Result], name: str) -> dict[str, Share]:
-    values = sorted({str(getattr(result.case, name)) for result in true})
-    return {value: _share([r for r in true if getattr(r.case, name) == value], _accepted) for value in values}
-
-
-def _share(results: Sequence[Result], wanted: Callable[[Result], bool]) -> Share:
+def share(results: Sequence[Result], wanted: Callable[[Result], bool]) -> Share:
+    """Of `results` those that are `wanted`."""
     return Share(sum(wanted(result) for result in results), len(results))
 
 
-def _accepted(result: Result) -> bool:
-    return result.accepted
+def _balanced(faithful: float | None, defects: float | None) -> float | None:
+    return None if faithful is None or defects is None else (faithful + defects) / 2
 
 
-def _refused(result: Result) -> bool:
-    return not result.accepted
+def _figures(found: Figures) -> dict[str, Any]:
+    return {
+        "accepted_faithful": _share(found.faithful),
+        "refused_defects": _share(found.defects),
+        "balanced_accuracy": _rounded(found.balanced),
+        "auc": _rounded(found.auc),
+        "right_by_kind": {kind: _share(some) for kind, some in found.kinds.items()},
+        "auc_by_kind": {kind: _rounded(area) for kind, area in found.areas.items()},
+    }
+
+
+def _share(share: Share) -> dict[str, Any]:
+    low, high = share.interval
+    return {
+        "count": share.count,
+        "of": share.of,
+        "share": _rounded(share.value),
+        "interval": [round(low, 6), round(high, 6)],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)

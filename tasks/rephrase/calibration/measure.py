@@ -1,35 +1,30 @@
-"""Every check asked about every case, in as many processes as there are cores; nothing stops at the first refusal."""
+"""Every check asked of every pair, in as many processes as there are cores; nothing stops at the first refusal."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tasks.process import die_with_pool
 from tasks.progress import Progress
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.stack import CHECKS, NETWORK_CHECKS, align
-from tasks.rephrase.alignment.words import Embedder
-from tasks.rephrase.calibration.cases import REAL, Case, Document
+from tasks.rephrase.alignment.stack import align
+from tasks.rephrase.calibration.pairs import Row
 from tasks.rephrase.config import AlignmentConfig
-from tasks.rephrase.prompts import styles
 
 if TYPE_CHECKING:
-    from model.engines.embedding import States
+    from tasks.rephrase.alignment.words import Embedder
 
-BATCH = 4
-"""Documents that a worker takes at once."""
+BATCH = 16
+"""Rows that a worker takes at once."""
 
-Ask = Literal["every", "first", "cheap"]
-"""Ask every check of every case; those up to the first refusal, which is all that the stack's figures need; or every
-check that needs no network."""
-
-LEFT_OUT: dict[Ask, tuple[str, ...]] = {"cheap": tuple(check.__name__ for check in NETWORK_CHECKS)}
-"""Checks that are not asked, by what is asked."""
+LEARNED = "coverage"
+"""The check whose weights are fitted, and over whose threshold the curve is."""
 
 SELF = frozenset({"copied"})
 """Checks that cannot be asked of a segment beside itself."""
@@ -37,10 +32,12 @@ SELF = frozenset({"copied"})
 
 @dataclass(frozen=True)
 class Result:
-    """A case and what every check said of it."""
+    """A row and what every check said of it."""
 
-    case: Case
+    row: Row
     verdicts: tuple[Verdict, ...]
+    seconds: float = field(default=0.0, compare=False)
+    """CPU-seconds that all checks together took."""
 
     @property
     def refused_by(self) -> tuple[str, ...]:
@@ -48,66 +45,61 @@ class Result:
 
     @property
     def accepted(self) -> bool:
-        return all(verdict.passed for verdict in self.verdicts)
+        return not self.refused_by
 
-    def score(self, check: str) -> float | None:
-        return next((verdict.score for verdict in self.verdicts if verdict.check == check), None)
+    @property
+    def score(self) -> float:
+        """The learned check's chance that the rewrite is faithful; 1 where it is not asked."""
+        return next((verdict.score for verdict in self.verdicts if verdict.check == LEARNED), 1.0)
 
-
-class Remembering:
-    """A network that reads a text once: every case of a document has the same source."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._known: dict[str, States] = {}
-
-    def states(self, text: str) -> States:
-        """The states of every token."""
-        if text not in self._known:
-            self._known[text] = self._embedder.states(text)
-        return self._known[text]
+    @property
+    def accepted_but(self) -> bool:
+        """Whether every check but the learned one accepts it."""
+        return set(self.refused_by) <= {LEARNED}
 
 
-def judge(document: Document, config: AlignmentConfig, embedder: Embedder | None, every: bool = True) -> list[Result]:
-    """What every check says of the cases of one document; only the cheap ones without an embedder, and up to the first
-    refusal without `every`."""
-    remembering = None if embedder is None else Remembering(embedder)
-    results = []
-    for case in document:
-        style = styles().get(case.style)
-        length, adds = (style.length, style.adds) if style else (None, False)
-        pair = Pair(case.source, case.rewrite, length=length, adds=adds)
-        if remembering is None:
-            verdicts = tuple(check(pair, config) for check in CHECKS)
-        else:
-            verdicts = align(pair, config, remembering, every=every or case.style == REAL).verdicts
-        if case.style == REAL:
-            verdicts = tuple(verdict for verdict in verdicts if verdict.check not in SELF)
-        results.append(Result(case, verdicts))
-    return results
+def judge(row: Row, config: AlignmentConfig, embedder: Embedder) -> Result:
+    """What every check says of a row."""
+    began = time.process_time()  # of all threads: the network has its own
+    verdicts = align(Pair(row.source, row.rewrite), config, embedder, every=True).verdicts
+    seconds = time.process_time() - began
+    if row.part == "corpus":
+        verdicts = tuple(verdict for verdict in verdicts if verdict.check not in SELF)
+    return Result(row, verdicts, seconds)
 
 
-def measure(documents: Sequence[Document], config: AlignmentConfig, workers: int, ask: Ask = "every") -> list[Result]:
-    """The results of all cases, in their order."""
+def opened() -> Embedder:
+    """The network of the stage."""
+    # Imported here: torch takes seconds that `--help` must not cost.
+    from model.engines.embedding import MiniLM
+
+    return MiniLM()
+
+
+def measure(
+    rows: Sequence[Row], config: AlignmentConfig, workers: int, network: Callable[[], Embedder] = opened
+) -> list[Result]:
+    """The results of all rows, in their order; each process opens its own `network`."""
     results: list[Result] = []
-    with Progress("calibrate", total=sum(map(len, documents)), unit="cases") as progress:
-        for some in _judged(list(documents), config, workers, ask):
+    with Progress("calibrate", total=len(rows), unit="pairs") as progress:
+        for some in _judged(rows, config, workers, network):
             results += some
             progress.advance(len(some))
     return results
 
 
-def _judged(documents: list[Document], config: AlignmentConfig, workers: int, ask: Ask) -> Iterator[list[Result]]:
-    if workers < 2 or len(documents) <= BATCH:
-        embedder = _network(ask)
-        for document in documents:
-            yield judge(document, config, embedder, ask == "every")
+def _judged(
+    rows: Sequence[Row], config: AlignmentConfig, workers: int, network: Callable[[], Embedder]
+) -> Iterator[list[Result]]:
+    jobs = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
+    if workers < 2 or len(jobs) < 2:
+        embedder = network()
+        yield from ([judge(row, config, embedder) for row in job] for job in jobs)
         return
-    jobs = [documents[first : first + BATCH] for first in range(0, len(documents), BATCH)]
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=spawn, initializer=_begin, initargs=(ask,)) as pool:
+    with ProcessPoolExecutor(min(workers, len(jobs)), spawn, _begin, (network,)) as pool:
         try:
-            yield from pool.map(_work, jobs, [config] * len(jobs), [ask] * len(jobs))
+            yield from pool.map(_work, jobs, [config] * len(jobs))
         except BrokenProcessPool:
             raise RuntimeError(
                 "a calibration worker died, most likely for want of memory: use fewer --workers"
@@ -117,23 +109,14 @@ def _judged(documents: list[Document], config: AlignmentConfig, workers: int, as
             raise
 
 
-_embedder: Embedder | None = None
+_embedder: Embedder
 
 
-def _begin(ask: Ask) -> None:
+def _begin(network: Callable[[], Embedder]) -> None:
     global _embedder
     die_with_pool()
-    _embedder = _network(ask)
+    _embedder = network()
 
 
-def _network(ask: Ask) -> Embedder | None:
-    if ask == "cheap":
-        return None
-    # Imported here: torch takes seconds that `--help` must not cost.
-    from model.engines.embedding import MiniLM
-
-    return MiniLM()
-
-
-def _work(documents: list[Document], config: AlignmentConfig, ask: Ask) -> list[Result]:
-    return [result for document in documents for result in judge(document, config, _embedder, ask == "every")]
+def _work(rows: Sequence[Row], config: AlignmentConfig) -> list[Result]:
+    return [judge(row, config, _embedder) for row in rows]

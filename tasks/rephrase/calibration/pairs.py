@@ -1,127 +1,279 @@
-"""Pairs of a text and a faithful rewrite of it: the shipped ones and a user's own, read and checked.
+"""Hand-written rewrites of which it is known whether they are faithful, and if not, what is wrong with them: the
+shipped ones and a user's own, read and checked.
 
-A file is JSON Lines, one object a line: `id`, `domain`, `language`, `style`, `source`, `rewrite`. Two sets are shipped:
-`asked`, rewrites that answer the prompt the stage sends; `free`, faithful rewrites that follow no rule and
-say numbers and denials in other words as they please.
+A file is JSON Lines, a source with its rewrites on each line, in one of two formats: whole rewrites (`Written`), or
+rewrites and small edits of them (`Edited`). docs/calibration.md describes both.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import xxhash
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from model import storage
 from model.config import Config
-from tasks.rephrase.prompts import styles
 
 SHIPPED = Path(__file__).with_name("pairs")
-SETS = ("asked", "free")
-"""Folders of SHIPPED, each the name of a set."""
+SETS = ("test", "dev", "train")
+"""What is shipped: `test` to be measured on and never read, `train` for weights, and `dev`, a tenth
+of what was written with it, whose failures may be read."""
 
-Half = Literal["tune", "test"]
+Part = Literal["test", "dev", "train", "own", "corpus"]
+
+FAITHFUL, NEUTRAL = "faithful", "neutral"
+DEFECTS = {
+    "number": "a number, date or amount",
+    "unit": "a unit",
+    "entity": "another person, place or thing",
+    "role": "who does what to whom",
+    "relation": "before and after, cause and effect, part and whole",
+    "comparison": "more and less, first and last, exactly and at least",
+    "quantifier": "all, most, some, none",
+    "negation": "a denial lost or added, also by a verb",
+    "opposite": "an antonym",
+    "hedge": "a `may`, a `probably`: lost, added, weakened",
+    "attribution": "who says, believes or measured it",
+    "cause": "an invented cause, purpose or consequence",
+    "time": "order, duration, still or no longer",
+    "scope": "a condition or restriction lost, widened or moved",
+    "blend": "properties of two things mixed up",
+    "part": "half a statement left out",
+    "omission": "a statement left out",
+    "addition": "a statement that the source does not make",
+    "formula": "a sign, exponent, variable or step of mathematics",
+    "identity": "a sign, exponent, variable, option or path",
+}
+"""Kinds of defect, and what is wrong."""
+KINDS = {FAITHFUL: "nothing: a rewrite in free wording", NEUTRAL: "nothing: other words for the same", **DEFECTS}
 
 
 class PairsError(ValueError):
     """A file of pairs that cannot be used; the message says where and why."""
 
 
-class TruePair(Config):
-    """A text and a rewrite that a careful reader calls faithful and complete."""
+@dataclass(frozen=True)
+class Row:
+    """A source and one rewrite of it."""
 
-    id: str = Field(min_length=1)
-    """Unlike every other's, such as `asked/pages-007`; says which half the pair belongs to."""
-    domain: str = Field(min_length=1)
-    """What the text is about, such as `knowledge` or `math`; added sentences come from the same one."""
-    language: str = Field(min_length=2)
-    """Language of both texts, such as `en`."""
-    style: str = Field(min_length=1)
-    """The style of the rewrite: its length band and whether it may add formulas hold here too."""
-    source: str = Field(min_length=1)
-    """The text."""
-    rewrite: str = Field(min_length=1)
-    """Its rewrite."""
+    id: str
+    """The record's, and the rewrite's place in it: `en-001/3`."""
+    part: Part
+    language: str
+    domain: str
+    kind: str
+    """One of KINDS."""
+    source: str
+    rewrite: str
+    wrong: str = ""
+    """What is wrong, or was put in other words, for a person."""
 
     @property
-    def half(self) -> Half:
-        """Thresholds are chosen on one half and reported on the other; a document is never in both."""
-        return half(self.id)
+    def faithful(self) -> bool:
+        return self.kind in (FAITHFUL, NEUTRAL)
 
 
-SEEN = "tune-"
-"""What the ids of pairs begin with that were read while checks were written: they cannot test them."""
-
-
-def half(identity: str) -> Half:
-    """Which half a pair belongs to, by a hash of its document: what stands behind the last slash of its id, so that all
-    rewrites of one source are in the same half."""
-    document = identity.rpartition("/")[2]
-    if document.startswith(SEEN):
-        return "tune"
-    return "tune" if xxhash.xxh3_64_intdigest(document.encode()) % 2 == 0 else "test"
-
-
-def load(locations: Sequence[str] = ()) -> list[TruePair]:
-    """The pairs of every set or file named (SETS, paths, globs or fsspec URLs), or all shipped ones; in order of their
-    ids.
-
-    Raises PairsError, naming file and line, where one cannot be read, is no pair or has another's id.
-    """
-    found: dict[str, tuple[TruePair, str]] = {}
-    for path in _files(locations):
-        for number, line in enumerate(_lines(path), 1):
-            if not line.strip():
-                continue
-            place = f"{path}, line {number}"
-            pair = _parse(line, place)
-            if pair.id in found:
-                raise PairsError(f"{place}: the id '{pair.id}' stands in {found[pair.id][1]} too; give it its own")
-            found[pair.id] = (pair, place)
-    if not found:
-        raise PairsError(f"no pairs in {', '.join(locations) or SHIPPED}: name a JSONL file that has some")
-    return [found[identity][0] for identity in sorted(found)]
-
-
-def _files(locations: Sequence[str]) -> Iterable[str]:
-    files: list[str] = []
-    for location in locations or SETS:
-        if location in SETS:
-            files += map(str, sorted((SHIPPED / location).glob("*.jsonl")))
-        elif "*" not in location:
-            files.append(location)
-        else:
-            files += storage.matching(location)
-    return files
-
-
-def _lines(path: str) -> list[str]:
+def _whole(text: str) -> str:
     try:
-        return storage.read(path).decode("utf-8").splitlines()
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half a character (a surrogate without its partner)") from None
+    return text
+
+
+def _held(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must hold text")
+    return text
+
+
+def _defect(kind: str) -> str:
+    if kind not in DEFECTS:
+        raise ValueError(f"there is no kind '{kind:.40}': there are {', '.join(DEFECTS)}")
+    return kind
+
+
+def _edit(kind: str) -> str:
+    return kind if kind == NEUTRAL else _defect(kind)
+
+
+Whole = Annotated[str, AfterValidator(_whole)]
+Text = Annotated[Whole, AfterValidator(_held)]
+
+
+class Record(Config):
+    """What both formats have."""
+
+    id: Text
+    """Unlike every other's."""
+    language: Text
+    """Language of all its texts, such as `en`."""
+    domain: Text
+    """What it is about, such as `law`."""
+    source: Text
+    """The text that is rewritten."""
+
+
+class Defect(Config):
+    """A rewrite with one error."""
+
+    kind: Annotated[str, AfterValidator(_defect)]
+    """One of DEFECTS."""
+    rewrite: Text
+    """The whole rewrite."""
+    wrong: Text
+    """The error in a few words."""
+
+
+class Written(Record):
+    """A source, faithful rewrites of it, and others with one error each, all written freely."""
+
+    faithful: tuple[Text, ...] = ()
+    """Rewrites that lose, add and change nothing."""
+    defects: tuple[Defect, ...] = ()
+    """Rewrites with one error each."""
+
+    def told(self) -> Iterator[tuple[str, str, str]]:
+        """(kind, rewrite, what is wrong) of every rewrite."""
+        yield from ((FAITHFUL, rewrite, "") for rewrite in self.faithful)
+        yield from ((defect.kind, defect.rewrite, defect.wrong) for defect in self.defects)
+
+    @model_validator(mode="after")
+    def _some(self) -> Written:
+        if not self.faithful and not self.defects:
+            raise ValueError("has no rewrite: give some under `faithful` or `defects`, or under `rewrites` and `edits`")
+        return self
+
+
+class Edit(Config):
+    """One stretch of a faithful rewrite replaced."""
+
+    of: int = Field(ge=0)
+    """Which rewrite, from 0 on."""
+    kind: Annotated[str, AfterValidator(_edit)]
+    """One of DEFECTS, or `neutral` where the meaning stays the same."""
+    find: str = Field(min_length=1)
+    """The stretch; it stands in the rewrite once."""
+    put: Whole
+    """What stands there instead; nothing for an omission."""
+    source: str = ""
+    """The stretch of the source whose meaning is changed, lost or kept; nothing for an addition."""
+
+    @property
+    def wrong(self) -> str:
+        """The edit in words."""
+        return f"'{self.find}' became '{self.put}'" if self.put else f"'{self.find}' is left out"
+
+
+class Edited(Record):
+    """A source, faithful rewrites of it, and edits of those that change the meaning or only the wording."""
+
+    rewrites: tuple[Text, ...] = Field(min_length=1)
+    """Rewrites that lose, add and change nothing."""
+    edits: tuple[Edit, ...] = ()
+    """Each makes one more rewrite."""
+
+    def told(self) -> Iterator[tuple[str, str, str]]:
+        """(kind, rewrite, what is wrong) of every rewrite."""
+        yield from ((FAITHFUL, rewrite, "") for rewrite in self.rewrites)
+        for edit in self.edits:
+            yield edit.kind, self.rewrites[edit.of].replace(edit.find, edit.put), edit.wrong
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Edited:
+        for place, edit in enumerate(self.edits):
+            if edit.of >= len(self.rewrites):
+                raise ValueError(f"edit {place}: there is no rewrite {edit.of} (the first is 0)")
+            if (count := self.rewrites[edit.of].count(edit.find)) != 1:
+                raise ValueError(f"edit {place}: '{edit.find:.60}' stands in rewrite {edit.of} {count} times, not once")
+            if edit.source and (count := self.source.count(edit.source)) != 1:
+                raise ValueError(f"edit {place}: '{edit.source:.60}' stands in the source {count} times, not once")
+            if edit.put == edit.find:
+                raise ValueError(f"edit {place}: `put` is what `find` is")
+        return self
+
+
+def load(locations: Sequence[str]) -> list[Row]:
+    """The rows of the sets (SETS) or files (paths, globs or fsspec URLs) named. Raises PairsError, naming file and
+    line."""
+    return [
+        Row(f"{record.id}/{place}", part, record.language, record.domain, kind, record.source, rewrite, wrong)
+        for record, part in records(locations)
+        for place, (kind, rewrite, wrong) in enumerate(record.told())
+    ]
+
+
+def records(locations: Sequence[str]) -> Iterator[tuple[Written | Edited, Part]]:
+    """The records of the sets or files named, each with its part, in the order of the files."""
+    places: dict[str, str] = {}
+    for location in locations:
+        for path in _files(location):
+            for number, line in enumerate(_text(path).split("\n"), 1):
+                if not line.strip():
+                    continue
+                place = f"{path}, line {number}"
+                record = _parse(line, place)
+                part = _part(path, location, record.id)
+                if location in SETS and part != location:
+                    continue
+                if record.id in places:
+                    raise PairsError(
+                        f"{place}: the id '{record.id}' stands in {places[record.id]} too; give it its own"
+                    )
+                places[record.id] = place
+                yield record, part
+    if not places:
+        raise PairsError(f"no pairs in {', '.join(locations) or 'nothing'}: name a JSONL file that has some")
+
+
+def half(identity: str) -> Literal["dev", "train"]:
+    """Which half a record written for training belongs to: about a tenth is `dev`."""
+    return "dev" if int(hashlib.sha256(identity.encode()).hexdigest(), 16) % 10 == 0 else "train"
+
+
+def _part(path: str, location: str, identity: str) -> Part:
+    if location in ("dev", "train"):
+        return half(identity)
+    shipped = storage.is_local(path) and storage.local_path(path).resolve().parent == SHIPPED.resolve()
+    return "test" if shipped and Path(path).name.startswith("test-") else "own"
+
+
+def _files(location: str) -> list[str]:
+    if location in SETS:
+        return sorted(map(str, SHIPPED.glob("test-*.jsonl" if location == "test" else "train-*.jsonl")))
+    return list(storage.matching(location)) if "*" in location else [location]
+
+
+def _text(path: str) -> str:
+    try:
+        return storage.read(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise PairsError(f"{path} is no UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except (OSError, ValueError) as error:
-        raise PairsError(f"{path} cannot be read: {error}") from None
+        raise PairsError(f"{path} cannot be read: {error}; `--pairs` takes {', '.join(SETS)} or a file") from None
 
 
-def _parse(line: str, place: str) -> TruePair:
+def _parse(line: str, place: str) -> Written | Edited:
     try:
-        row: Any = json.loads(line)
+        found: Any = json.loads(line)
     except json.JSONDecodeError as error:
         raise PairsError(f"{place}: no JSON ({error.msg} at column {error.colno})") from None
-    if not isinstance(row, dict):
-        raise PairsError(f"{place}: a pair is an object with id, domain, language, style, source and rewrite")
+    except (ValueError, RecursionError) as error:
+        raise PairsError(f"{place}: no JSON that can be read ({error})") from None
+    if not isinstance(found, dict):
+        raise PairsError(f"{place}: a record is an object with id, language, domain, source and rewrites")
     try:
-        pair = TruePair(**row)
-    except (ValidationError, TypeError) as error:
-        problems = error.errors() if isinstance(error, ValidationError) else []
-        told = "; ".join(f"`{'.'.join(map(str, p['loc']))}`: {p['msg'].lower()}" for p in problems) or str(error)
+        return (Edited if {"rewrites", "edits"} & set(found) else Written).model_validate(found)
+    except ValidationError as error:
+        told = "; ".join(_problem(problem["loc"], problem["msg"]) for problem in error.errors())
         raise PairsError(f"{place}: {told}") from None
-    if pair.style not in styles():
-        raise PairsError(f"{place}: there is no style '{pair.style}'; there are {', '.join(styles())}")
-    if not pair.source.strip() or not pair.rewrite.strip():
-        raise PairsError(f"{place}: source and rewrite must hold text")
-    return pair
+
+
+def _problem(loc: tuple[int | str, ...], message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return f"`{'.'.join(map(str, loc))}`: {message}" if loc else message

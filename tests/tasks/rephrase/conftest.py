@@ -9,9 +9,9 @@ import pytest
 import xxhash
 
 from model.config import Config
-from model.engines.embedding import MiniLM
+from model.engines.embedding import MiniLM, States
 from tasks.artifact import Artifact, Step
-from tasks.rephrase.calibration.measure import Remembering
+from tasks.rephrase.alignment.words import Embedder
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
 CODE = "```\n" + "x = 1\n" * 60 + "```\n"
@@ -26,9 +26,21 @@ def embedder() -> MiniLM:
     return MiniLM()
 
 
+class Remembering:
+    """A network that reads a text once: the tests of the whole stage share their texts."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._known: dict[str, States] = {}
+
+    def states(self, text: str) -> States:
+        if text not in self._known:
+            self._known[text] = self._embedder.states(text)
+        return self._known[text]
+
+
 @pytest.fixture(scope="session")
 def once(embedder: MiniLM) -> Remembering:
-    """The same network, which reads every text once: the tests of the whole stage share their texts."""
     return Remembering(embedder)
 
 

@@ -18,12 +18,11 @@ from model.engines.answers import Answers
 from model.engines.engine import EngineError, Price, RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
-from tasks.rephrase.calibration.measure import Remembering
 from tasks.rephrase.choice import DocumentBatch
 from tasks.rephrase.config import AlignmentConfig, RephraseConfig, SegmentsConfig
 from tasks.rephrase.document import Outcome
 from tasks.rephrase.open_batches import OpenBatches
-from tests.tasks.rephrase.conftest import row, write_corpus
+from tests.tasks.rephrase.conftest import Remembering, row, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
 PAIRS = {" ".join(source.split()): rewrite for source, rewrite in PARAPHRASES}

@@ -12,9 +12,8 @@ from benchmarks.endpoint import Behaviour, Endpoint, serving
 from model.engines.engine import EngineError, RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
-from tasks.rephrase.calibration.measure import Remembering
 from tasks.rephrase.config import RephraseConfig, SegmentsConfig
-from tests.tasks.rephrase.conftest import row, write_corpus
+from tests.tasks.rephrase.conftest import Remembering, row, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
 KNOWN = {" ".join(source.split()): rewrite for source, rewrite in PARAPHRASES}

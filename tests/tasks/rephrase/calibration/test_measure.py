@@ -1,157 +1,132 @@
-"""The measurement, with the real network: every check asked of every case, the same however many processes."""
+"""The measurement: every check asked of every pair, the same however many processes; what is shown of it."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
-from tasks.rephrase.alignment.stack import CHECKS, NAMES
-from tasks.rephrase.calibration import outcome, report
-from tasks.rephrase.calibration.cases import REAL, TRUE, of_corpus, of_pairs
-from tasks.rephrase.calibration.edits import draw
-from tasks.rephrase.calibration.measure import Result, judge, measure
-from tasks.rephrase.calibration.pairs import TruePair, load
+from tasks.rephrase.alignment.stack import NAMES
+from tasks.rephrase.calibration import report
+from tasks.rephrase.calibration.corpus import of_corpus
+from tasks.rephrase.calibration.figures import Outcome
+from tasks.rephrase.calibration.measure import LEARNED, Result, measure
+from tasks.rephrase.calibration.pairs import Row, load
 from tasks.rephrase.config import AlignmentConfig
 from tasks.report import html
 from tasks.report.markdown import markdown
 from tests.tasks.rephrase.conftest import row, write_corpus
 
-FEW = sorted(load(), key=lambda pair: draw("test", pair.id))[:10]
+CONFIG = AlignmentConfig()
+BRIDGE = (
+    "The bridge was opened in 1932 by Ada Grey. It has carried eight lanes of traffic ever since. The lighthouse on "
+    "the cliff was painted red by its keeper."
+)
+KEPT = (
+    "In 1932 Ada Grey opened the bridge. Eight lanes of traffic have run over it from then on. On the cliff stands a "
+    "lighthouse, to which its keeper gave a coat of red paint."
+)
+LOST = KEPT.split(" On the cliff")[0]
+OWN = [
+    Row("x/0", "own", "en", "history", "faithful", BRIDGE, KEPT),
+    Row("x/1", "own", "en", "history", "omission", BRIDGE, LOST, "the lighthouse is left out"),
+    Row("x/2", "own", "en", "history", "number", BRIDGE, KEPT.replace("1932", "1923"), "another year"),
+    Row("x/3", "own", "en", "history", "hedge", BRIDGE, KEPT, "nothing: every check lets it pass"),
+]
+DEV = load(["dev"])[:30]
 
 
 @pytest.fixture(scope="module")
-def results(embedder) -> list[Result]:
-    return [result for document in of_pairs(FEW) for result in judge(document, AlignmentConfig(), embedder)]
+def results() -> list[Result]:
+    return measure([*OWN, *DEV], CONFIG, 1)
 
 
-def test_every_check_is_asked_of_every_case(results: list[Result]):
-    assert {result.case.id for result in results} == {pair.id for pair in FEW}
-    assert sum(result.case.kind == TRUE for result in results) == len(FEW)
+def test_every_check_is_asked_of_every_pair(results: list[Result]):
+    assert [result.row for result in results] == [*OWN, *DEV]
     for result in results:
         asked = [verdict.check for verdict in result.verdicts]
         assert asked == [name for name in NAMES if name in asked]
         # the network that reads English alone is asked of English alone
-        assert set(NAMES) - set(asked) == (set() if result.case.language == "en" else {"cosine"})
+        assert set(NAMES) - set(asked) <= (set() if result.row.language == "en" else {"cosine", "coverage"})
         assert result.accepted == (not result.refused_by)
+        assert result.seconds > 0
 
 
-def test_up_to_the_first_refusal_the_stack_says_the_same(results: list[Result], embedder):
-    few = [r for document in of_pairs(FEW[:4]) for r in judge(document, AlignmentConfig(), embedder, every=False)]
-    known = {result.case: result for result in results}
-    for result in few:
-        assert result.accepted == known[result.case].accepted
-        assert result.refused_by == known[result.case].refused_by[:1]
+def test_what_refuses(results: list[Result]):
+    kept, lost, number, hedge = results[:4]
+    assert (kept.refused_by, hedge.refused_by) == ((), ())
+    assert lost.refused_by == (LEARNED,)
+    assert "numbers" in number.refused_by
+    assert lost.score < CONFIG.coverage <= kept.score
+    assert [some.accepted_but for some in (kept, lost, number)] == [True, True, False]
 
 
-def test_a_corruption_borrows_from_its_own_half_alone():
-    pairs = load()[::6]
-    tune = [pair for pair in pairs if pair.half == "tune"]
-    both = {case.rewrite for document in of_pairs(pairs) for case in document if case.half == "tune"}
-    alone = {case.rewrite for document in of_pairs(tune) for case in document}
-    assert both == alone
+def test_processes_change_nothing(results: list[Result]):
+    assert measure([*OWN, *DEV], CONFIG, 2) == results
 
 
-def test_processes_change_nothing():
-    documents = of_pairs(FEW, ("negation", "number_swap"))
-    one = measure(documents, AlignmentConfig(), 1, "cheap")
-    two = measure(documents, AlignmentConfig(), 2, "cheap")
-    assert one == two
-    assert {len(result.verdicts) for result in one} == {len(CHECKS)}
-
-
-def test_as_page_markdown_and_data(results: list[Result]):
-    found = outcome.outcome(AlignmentConfig(), results)
-    page, tables, data = html.page(report.page(found)), markdown(report.tables(found)), outcome.data(found)
+def test_as_page_and_markdown(results: list[Result]):
+    found = Outcome(CONFIG, results[:4], "mine.jsonl")
+    page, tables = html.page(report.page(found)), markdown(report.overview(found))
     assert page.startswith("<!DOCTYPE html>")
     assert "<script" not in page
-    assert "number swap" in tables
-    assert json.loads(json.dumps(data)) == data
-    assert data["pairs"] == len(FEW)
-    test = data["groups"]["test"]
-    assert test["accepted"]["of"] == sum(pair.half == "test" for pair in FEW)
-    assert test["checks"].keys() == set(NAMES)
-    assert html.page(report.page(found)) == page
+    assert "all defects" in tables
+    assert f"**{CONFIG.coverage:g}** configured" in tables
+    assert "configured: 0.5" in page
+    assert KEPT in page
+    assert KEPT not in tables
 
 
-def test_nothing_of_the_test_half_is_shown(results: list[Result]):
-    page = html.page(report.page(outcome.outcome(AlignmentConfig(), results)))
-    unseen = [pair for pair in FEW if pair.half == "test"]
-    assert unseen
-    assert not any(pair.id in page for pair in unseen)
+def test_failures(results: list[Result]):
+    section = report.failures(results[:4], "hedge", 5)
+    assert (section.title, section.summary[:8]) == ("Hedge that passes", "1 of 1: ")
+    assert "every check lets it pass" in section.blocks[0].note
+    assert report.failures(results[:4], "omission", 5).blocks == []
+
+
+def test_nothing_of_the_test_set_is_shown(results: list[Result]):
+    hidden = [replace(result, row=replace(result.row, part="test")) for result in results]
+    assert report.failures(hidden, "hedge", 5).blocks == []
+    page = html.page(report.page(Outcome(CONFIG, hidden)))
+    assert not any(text in page for result in hidden for text in (result.row.source, result.row.rewrite))
 
 
 def test_what_a_text_holds_cannot_leave_it(results: list[Result]):
-    pair = TruePair(
-        id="odd\x1b[2J",
-        domain="web",
-        language="en",
-        style="plain",
-        source="<script>x</script> It is 5 m.",
-        rewrite="No.",
-    )
-    (case,) = of_pairs([pair], (), 1)
-    found = outcome.outcome(AlignmentConfig(), [Result(case[0], results[0].verdicts)])
-    page = html.page(report.page(found))
+    odd = Row("odd\x1b[2J", "own", "e\x1bn", "<script>", "hedge", "<script>x</script> It is 5 m.", "No.", "\x1b[2J")
+    page = html.page(report.page(Outcome(CONFIG, [replace(results[3], row=odd), results[0]], "<script>\x1b")))
+    assert "odd" in page
     assert "\x1b" not in page
     assert "<script>" not in page
+
+
+def test_pairs_of_one_side_alone_have_figures_too(results: list[Result]):
+    assert "100.0 (" in markdown(report.overview(Outcome(CONFIG, results[:1])))
+    assert "refused" in markdown(report.overview(Outcome(CONFIG, results[1:3])))
 
 
 def test_segments_of_a_corpus_beside_themselves(tmp_path: Path):
     text = "The bridge was opened in 1932 by Ada Grey. It is 503 metres long, and it carries eight lanes. " * 6
     corpus = write_corpus(tmp_path, [row(text), row(text.replace("1932", "1944"))])
-    documents = of_corpus(corpus, 5, seed=0, tokens=128)
-    cases = [case for document in documents for case in document]
-    assert cases
-    assert documents == of_corpus(corpus, 5, seed=0, tokens=128)
-    for case in cases:
-        assert case.style == REAL
-        assert case.faithful == (case.source == case.rewrite)
-    for result in measure(documents, AlignmentConfig(), 1, "cheap"):
-        assert "copied" not in {verdict.check for verdict in result.verdicts}
+    rows = list(of_corpus(corpus, 5, seed=0, tokens=128))
+    assert rows
+    assert rows == list(of_corpus(corpus, 5, seed=0, tokens=128))
+    assert all(row.source == row.rewrite and row.part == "corpus" for row in rows)
+    real = measure(rows, CONFIG, 1)
+    assert not any("copied" in {verdict.check for verdict in result.verdicts} for result in real)
+    found = Outcome(CONFIG, measure(OWN[:2], CONFIG, 1), "mine", real, "corpus 12")
+    assert report.overview(found).sections[-1].summary.startswith("Segments of corpus 12 beside themselves")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--kind", "colour"], "no kind 'colour'"),
-        (["--failures", "nothing"], "no kind 'nothing'"),
-        (["--failures", "true", "--half", "both"], "no half 'both'"),
-        (["--quick", "--json", "/tmp/never.json"], "leave it out"),
-        (["--pairs", "/nowhere.jsonl"], "cannot be read"),
-        (["--set", "rephrase.alignment.cosine=7"], "cosine"),
-    ],
-)
-def test_what_is_wrong_is_one_sentence(arguments: list[str], told: str):
-    found = CliRunner().invoke(app, ["calibrate-alignment", *arguments])
-    assert found.exit_code != 0
-    assert told in str(found.exception)
-
-
-def test_the_command(tmp_path: Path):
-    own = tmp_path / "own.jsonl"
-    own.write_text("".join(json.dumps(pair.model_dump()) + "\n" for pair in FEW), encoding="utf-8")
-    arguments = ["--cheap", "--workers", "1", "--root", str(tmp_path), "--pairs", str(own)]
-    command = ["calibrate-alignment", *arguments, "--json", str(tmp_path / "new" / "out.json")]
-    found = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert found.exit_code == 0
-    assert "10 pairs" in found.output
-    written = (tmp_path / "new" / "out.json").read_bytes()
-    CliRunner().invoke(app, command, catch_exceptions=False)
-    assert (tmp_path / "new" / "out.json").read_bytes() == written
-    # A band that nothing fits breaks the promise to accept.
-    narrow = ["--set", "rephrase.alignment.length=[0.999, 1.001]", "--check"]
-    assert CliRunner().invoke(app, ["calibrate-alignment", *arguments, *narrow]).exit_code == 1
-
-
-def test_failures_are_shown_of_the_tune_half():
-    found = CliRunner().invoke(
-        app,
-        ["calibrate-alignment", "--cheap", "--workers", "1", "--sample", "20", "--failures", "relation", "-n", "3"],
-        catch_exceptions=False,
-    )
-    assert "Relation that passes" in found.output
-    assert not any(pair.id in found.output for pair in load() if pair.half == "test")
+def test_pairs_of_ones_own_are_measured_as_they_are_written(tmp_path: Path):
+    record = {
+        "id": "x",
+        "language": "en",
+        "domain": "history",
+        "source": BRIDGE,
+        "faithful": [KEPT],
+        "defects": [{"kind": "omission", "rewrite": LOST, "wrong": "the lighthouse is left out"}],
+    }
+    (tmp_path / "own.jsonl").write_text(json.dumps(record), encoding="utf-8")
+    assert load([str(tmp_path / "own.jsonl")]) == OWN[:2]
