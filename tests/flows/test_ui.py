@@ -53,7 +53,8 @@ class Ui:
         self.client.headers.update({"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"})
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self.client.request(method, path, json=body)
+        while (answer := self.client.request(method, path, json=body)).status_code == 503:
+            time.sleep(0.5)  # its database was busy: Prefect's own client tries again too
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
