@@ -119,8 +119,8 @@ class _Line:
 
     def __init__(self, engine: OpenAI) -> None:
         self.engine, self.limits = engine, engine.limits
-        self._lock, self._closed = threading.Lock(), False
-        self.broken: EngineError | None = None  # what ended every request
+        self._lock = threading.Lock()
+        self.broken: EngineError | None = None  # what ended every request, those to come too
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
@@ -136,7 +136,7 @@ class _Line:
         # What was submitted before is ended by `_close`; what came later would wait for a loop that has stopped.
         with self._lock:
             ended = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-            self._closed = True
+            self.broken = self.broken or EngineError(CLOSED)
         ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -144,10 +144,10 @@ class _Line:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._lock:
-            if not self._closed:
+            if self.broken is None:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
-        raise self.broken or EngineError(CLOSED)
+        raise self.broken
 
     async def _open(self) -> None:
         # One client for each request in flight: a pool of some hundred connections is searched at every request.
@@ -179,7 +179,6 @@ class _Line:
         )
 
     async def _close(self) -> None:
-        self.broken = self.broken or EngineError(CLOSED)
         await asyncio.gather(*self._cancel(), return_exceptions=True)
         await asyncio.gather(*(client.aclose() for client in self._idle), return_exceptions=True)
 

@@ -2,9 +2,8 @@
 
 An attempt at a segment draws `best_of` candidates and takes the one that passes the alignment check by the best margin.
 Where none passes, it is tried again with another seed and a stricter prompt; where no attempt passes, its original text
-stays (or the document is dropped: `fallback`). A document ends early once it can no longer
-reach its share of rewritten segments. What was joined is then read as a whole; a segment that makes the whole stammer
-goes back to its original.
+stays (or the document is dropped: `fallback`). A document ends early once it can no longer reach its share of rewritten
+segments. What was joined is then read as a whole; a segment that makes the whole stammer goes back to its original.
 """
 
 from __future__ import annotations
@@ -306,7 +305,7 @@ class _Writer:
             alignment = align(pair, config.alignment, self.reader, nli=self.nli)
         if self.judge is not None:
             alignment = consult(self.judge, pair, alignment)
-        failed = next((verdict for verdict in alignment.verdicts if not verdict.passed), None)
+        failed = alignment.failed
         ledger.attempt(job.name, domain, alignment.reason, answer)
         return row | {
             "rewrite_text": said,

@@ -78,16 +78,21 @@ class Alignment:
 
     @property
     def accepted(self) -> bool:
-        return all(verdict.passed for verdict in self.verdicts)
+        return self.failed is None
+
+    @property
+    def failed(self) -> Verdict | None:
+        """That of the first check that failed."""
+        return next((verdict for verdict in self.verdicts if not verdict.passed), None)
 
     @property
     def reason(self) -> str:
         """The first check that failed, or nothing."""
-        return next((verdict.check for verdict in self.verdicts if not verdict.passed), "")
+        return self.failed.check if self.failed else ""
 
     @property
     def why(self) -> str:
-        return next((verdict.why for verdict in self.verdicts if not verdict.passed), "")
+        return self.failed.why if self.failed else ""
 
     def scores(self) -> dict[str, float | None]:
         """Every check's score, None for those that were not reached."""

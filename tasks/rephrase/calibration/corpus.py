@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Iterator
 
 import polars as pl
-import xxhash
 
 from tasks.artifact import Artifact
 from tasks.rephrase.calibration.pairs import FAITHFUL, Row
+from tasks.rephrase.document import draw
 from tasks.rephrase.segments import segment
 
 SEGMENTS_PER_DOCUMENT = 2
@@ -20,7 +20,7 @@ SHORTEST = 200
 def of_corpus(corpus: Artifact, documents: int, seed: int, tokens: int) -> Iterator[Row]:
     """Prose segments of `documents` documents drawn by `seed`, each as source and rewrite at once."""
     ranked = (
-        (_draw(seed, identity), identity, part)
+        (draw(seed, identity), identity, part)
         for part in corpus.parts("documents")
         for identity in pl.scan_parquet(corpus.file(part))
         .filter(pl.col("domain") != "code", pl.col("language").is_in(["en", "zh"]))
@@ -37,11 +37,7 @@ def of_corpus(corpus: Artifact, documents: int, seed: int, tokens: int) -> Itera
         for row in frame.sort("id").iter_rows(named=True):
             pieces = segment(row["text"], tokens)
             prose = [piece for piece in pieces if piece.kind == "prose" and len(piece.text) > SHORTEST]
-            prose.sort(key=lambda piece: _draw(seed, row["id"], piece.index))
+            prose.sort(key=lambda piece: draw(seed, row["id"], piece.index))
             for piece in prose[:SEGMENTS_PER_DOCUMENT]:
                 text, place = piece.text.strip(), f"{row['id']}:{piece.index}"
                 yield Row(place, "corpus", row["language"], row["domain"], FAITHFUL, text, text)
-
-
-def _draw(seed: int, *of: object) -> int:
-    return xxhash.xxh3_64_intdigest(repr((seed, *of)).encode())

@@ -21,8 +21,8 @@ from model.config import Config
 
 SHIPPED = Path(__file__).with_name("pairs")
 SETS = ("test", "dev", "train")
-"""What is shipped: `test` to be measured on and never read, `train` for weights, and `dev`, a tenth
-of what was written with it, whose failures may be read."""
+"""What is shipped: `test` to be measured on and never read, `train` for weights, and `dev`, a tenth of what was
+written with it, whose failures may be read."""
 
 Part = Literal["test", "dev", "train", "own", "corpus"]
 
