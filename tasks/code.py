@@ -17,7 +17,7 @@ from pathlib import Path
 
 HOUSE = Path(__file__).resolve().parent.parent
 PACKAGES = ("flows", "tasks", "model", "training", "expectations")
-DATA_SUFFIXES = (".yaml", ".json", ".txt")
+DATA_SUFFIXES = (".yaml", ".json", ".txt", ".safetensors")
 # Who runs a stage, and how that is shown, is no part of its code.
 EXECUTION = {
     "tasks.artifact", "tasks.code", "tasks.corpus.cluster", "tasks.corpus.executor", "tasks.corpus.workers",

@@ -33,18 +33,6 @@ class SegmentsConfig(Config):
         return self
 
 
-class NLIConfig(Config):
-    """A network for natural language inference, asked whether a sentence denies the one it stands for."""
-
-    model: str
-    """An installed distribution, or a folder, with an ONNX or safetensors classifier and its tokenizer."""
-    labels: tuple[str, ...] = ()
-    """What the outputs mean, in order, such as [entailment, neutral, contradiction]; only for a model whose own
-    config.json does not say it."""
-    contradiction: Share = 0.9
-    """Greatest chance of a contradiction between two aligned sentences."""
-
-
 class FidelityJudgeConfig(EngineConfig):
     """A language model asked about accepted segments of the grey zone; its URL is `execution.judge_url`."""
 
@@ -98,19 +86,12 @@ class AlignmentConfig(Config):
     """The same for a number that is said once less while another is said once more."""
     counts: int = Field(default=5, ge=1)
     """Greatest number in words that a rewrite may sum up with where the source has none (`for three reasons`)."""
-    negations: int = Field(default=0, ge=0)
-    """How many denials more or fewer than its source a rewrite may have. The full prompt asks for as many; a rewriter
-    that is not asked to needs 1 or 2, which lets most flipped sentences pass."""
-    entities: Share = 0.4
-    """Smallest share of the source's names that the rewrite keeps."""
     cosine: float = Field(default=0.75, ge=-1, le=1)
     """Smallest cosine of the two texts' embeddings."""
-    coverage: Share = 0.5
-    """Smallest chance that every sentence of either text has its content in the other (tasks/rephrase/alignment/
-    coverage.py): below it a sentence was dropped or added."""
+    fidelity: Share = 0.5
+    """Smallest chance that nothing is lost, added or changed (tasks/rephrase/alignment/fidelity.py). The curve in
+    docs/calibration.md says what a greater one costs in segments and gains in faithfulness."""
 
-    nli: NLIConfig | None = None
-    """Asked of every segment that passed the checks above; null asks nothing."""
     judge: FidelityJudgeConfig | None = None
     """Asked last, of the grey zone; null asks nothing."""
 

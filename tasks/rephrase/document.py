@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import xxhash
 
@@ -22,7 +22,7 @@ from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.solution import essential
 from tasks.rephrase.alignment.stack import RECORDED, align, consult
 from tasks.rephrase.alignment.talk import clean
-from tasks.rephrase.alignment.words import CachedEmbedder, Embedder
+from tasks.rephrase.alignment.words import CachedReaders, Readers
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
 from tasks.rephrase.plan import NO_PLAN, Plan, plan_of
@@ -39,9 +39,6 @@ OUTDONE = "best_of"
 """The reason of a candidate that passed the check and was not taken: another one of its attempt was better."""
 TOKEN = 24
 """Characters that no token has on the average: an answer of more is cut before it is read, whatever the engine says."""
-
-if TYPE_CHECKING:
-    from tasks.rephrase.alignment.nli import NLI
 
 Ask = Callable[[Prompt], Completion]
 
@@ -89,13 +86,12 @@ def rewrite_document(
     config: RephraseConfig,
     engine: Engine,
     ask: Ask,
-    embedder: Embedder,
-    nli: NLI | None = None,
+    networks: Readers,
     judge: Judge | None = None,
 ) -> Outcome:
     """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or what keeps its answers."""
     segments, shown, plan = laid_out(job, config)
-    writer = _Writer(job, config, engine, ask, CachedEmbedder(embedder), nli, judge, plan)
+    writer = _Writer(job, config, engine, ask, CachedReaders(networks), judge, plan)
     text = job.document["text"]
     prose = sum(part.kind == "prose" for part in segments)
     every = config.fallback == "drop" or job.style.translates
@@ -192,8 +188,7 @@ class _Writer:
     config: RephraseConfig
     engine: Engine
     ask: Ask
-    reader: CachedEmbedder
-    nli: NLI | None
+    reader: CachedReaders
     judge: Judge | None
     plan: Plan
     outcome: Outcome = field(default_factory=Outcome)
@@ -302,7 +297,7 @@ class _Writer:
                 translated=job.document["language"] if style.translates else "",
                 prompt=instructions(style, config.prompt),
             )
-            alignment = align(pair, config.alignment, self.reader, nli=self.nli)
+            alignment = align(pair, config.alignment, self.reader)
         if self.judge is not None:
             alignment = consult(self.judge, pair, alignment)
         failed = alignment.failed

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model.engines.engine import Completion, Price
-from tasks.rephrase.alignment.words import CachedEmbedder
+from tasks.rephrase.alignment.words import CachedReaders
 
 ATTEMPTS = ("segments", "accepted", "asked", "accepted_first", "retried", "accepted_retry", "failed", "fallbacks")
 DOCUMENTS = ("documents", "documents_tried", "documents_dropped")
@@ -50,7 +50,7 @@ class Ledger:
         self._everywhere(style, domain, {"accepted": -1, "rejected_by_check": {reason: 1}})
 
     @contextmanager
-    def checking(self, reader: CachedEmbedder) -> Iterator[None]:
+    def checking(self, reader: CachedReaders) -> Iterator[None]:
         """Count the CPU-seconds of the alignment check: this thread's, and the network's wherever it reads."""
         began = time.thread_time() + reader.seconds
         try:

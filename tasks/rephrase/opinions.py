@@ -1,11 +1,10 @@
-"""What may be asked besides the checks: a network for contradictions and a judge, opened once for the whole stage."""
+"""What may be asked besides the checks: a judge, opened once for the whole stage."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from model.engines.answers import Answers
 from model.engines.choice import open_engine
@@ -13,9 +12,6 @@ from model.engines.engine import Completion, Engine, EngineError, Prompt, Reques
 from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.ledger import Ledger
-
-if TYPE_CHECKING:
-    from tasks.rephrase.alignment.nli import NLI
 
 
 class Opinions:
@@ -27,12 +23,6 @@ class Opinions:
         self._config = config
         self._closing = ExitStack()
         self._engine: Engine | None = None
-        self.nli: NLI | None = None
-        if config.nli is not None:
-            # Imported here: a stage without it must not load the networks' libraries.
-            from tasks.rephrase.alignment.nli import NLI
-
-            self.nli = NLI(config.nli)
         if config.judge is not None:
             url = judge_url if config.judge.engine == "endpoint" else None  # `scores.judge` may have its own use of it
             self._engine = open_engine(config.judge, url, slots, "rephrase.alignment.judge", "judge_url", limits)

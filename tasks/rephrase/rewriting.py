@@ -32,7 +32,7 @@ from tasks.progress import Progress
 from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.limits import thresholds
 from tasks.rephrase.alignment.stack import RECORDED
-from tasks.rephrase.alignment.words import Embedder
+from tasks.rephrase.alignment.words import Readers
 from tasks.rephrase.choice import DocumentBatch, choose, drawable, read
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, rewrite_document
@@ -143,7 +143,7 @@ def build(
     run, engine = Run(step, price or Price()), None
     if seen.written < seen.documents:
         # Imported here: torch and transformers take seconds that a finished stage must not cost.
-        from model.engines.embedding import MiniLM
+        from tasks.rephrase.alignment.networks import Networks
 
         engine = open_engine(config, engine_url, slots, "rephrase", "engine_url", limits)
         folder = answers or run.folder / "answers"
@@ -153,7 +153,7 @@ def build(
                 rates = known_rates(folder, engine.name, engine.model)
                 run.expect(predicted(config, corpus, seen, rates, run.price))
             with Opinions(config.alignment, judge_url, slots, limits) as opinions:
-                _run(run, config, corpus, batches, seen, engine, MiniLM(), opinions, store)
+                _run(run, config, corpus, batches, seen, engine, Networks(), opinions, store)
         finally:
             store.close()
     elif not seen.documents:
@@ -192,7 +192,7 @@ def _run(
     batches: Iterable[DocumentBatch],
     seen: Survey,
     engine: Engine,
-    embedder: Embedder,
+    networks: Readers,
     opinions: Opinions,
     answers: Answers,
 ) -> None:
@@ -211,7 +211,7 @@ def _run(
         try:
             if at_work.stop.is_set():
                 return
-            outcome = _rewritten(job, config, engine, embedder, opinions, answers, at_work.stop)
+            outcome = _rewritten(job, config, engine, networks, opinions, answers, at_work.stop)
         except BaseException as error:
             at_work.fail(error)
             return
@@ -249,7 +249,7 @@ def _rewritten(
     job: Job,
     config: RephraseConfig,
     engine: Engine,
-    embedder: Embedder,
+    networks: Readers,
     opinions: Opinions,
     answers: Answers,
     stop: threading.Event,
@@ -276,7 +276,7 @@ def _rewritten(
         before = (*prompt.messages, Message("assistant", answer.text))
         return answer
 
-    outcome = rewrite_document(job, config, engine, ask, embedder, opinions.nli, opinions.judge(answers, spent, stop))
+    outcome = rewrite_document(job, config, engine, ask, networks, opinions.judge(answers, spent, stop))
     ledger = outcome.ledger
     add(ledger.counts, spent.counts)
     ledger.retries(job.name, job.document["domain"], outcome.rows)

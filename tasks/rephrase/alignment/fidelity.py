@@ -1,7 +1,7 @@
 """Whether a rewriting says what its source says: nothing lost, nothing added, nothing changed.
 
-A cross-encoder reads both texts at once (model/engines/cross_encoder.py). It was trained on hand-written pairs, faithful
-ones in free wording and ones with a single defect of twenty kinds (docs/calibration.md); its weights are
+A cross-encoder reads both texts at once (model/engines/cross_encoder.py). It was trained on hand-written pairs,
+faithful ones in free wording and ones with a single defect of twenty kinds (docs/calibration.md); its weights are
 fidelity.safetensors. `alignment.fidelity` is the chance of being faithful that a pair must have.
 """
 
@@ -10,27 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
-from model.engines.cross_encoder import Reading, Token
-from tasks.rephrase.alignment.pair import Pair, Verdict
+from model.engines.cross_encoder import Token
+from tasks.rephrase.alignment.pair import Verdict
+from tasks.rephrase.alignment.words import Match
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_spans
 
 WEIGHTS = Path(__file__).with_name("fidelity.safetensors")
 
 
-class Reader(Protocol):
-    """A network that reads a source and its rewriting together."""
-
-    def read(self, source: str, rewrite: str) -> Reading:
-        """The same for the same pair, whatever was read before."""
-        ...
-
-
-def fidelity(pair: Pair, reader: Reader, config: AlignmentConfig) -> Verdict:
+def fidelity(match: Match, config: AlignmentConfig) -> Verdict:
     """The score is the chance that nothing is lost, added or changed."""
-    reading = reader.read(pair.source, pair.rewrite)
+    pair = match.pair
+    reading = match.networks.read(pair.source, pair.rewrite)
     score = 1 / (1 + math.exp(min(reading.wrong, 700.0)))
     if score >= config.fidelity:
         return Verdict("fidelity", score, True)

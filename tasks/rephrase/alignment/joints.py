@@ -56,7 +56,7 @@ def ahead(match: Match, config: AlignmentConfig) -> Verdict:
     for neighbour, does in ((pair.before_source, "says again"), (pair.after_source, "runs ahead:")):
         if not neighbour.strip() or not match.rewrite.words:
             continue
-        other = read(neighbour, match.embedder)
+        other = read(neighbour, match.networks)
         for index, near in enumerate(_nearness(match.rewrite, other)):
             home = _mean(match.back[1], match.rewrite, index)
             if near >= NEAR and near - home > worst:

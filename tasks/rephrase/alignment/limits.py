@@ -30,9 +30,8 @@ LIMITS: dict[str, Limit] = {
     "seam": Limit("seam", "most"),
     "sentencewise": Limit("sentencewise", "most"),
     "ahead": Limit("ahead", "most"),
-    "entities": Limit("entities", "least"),
     "cosine": Limit("cosine", "least"),
-    "coverage": Limit("coverage", "least"),
+    "fidelity": Limit("fidelity", "least"),
 }
 """By the name of the check."""
 

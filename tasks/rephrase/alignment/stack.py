@@ -1,8 +1,8 @@
 """The alignment check: is a rewritten segment a rewriting of its source, and faithful to it?
 
 Checks run from cheap to dear and stop at the first that fails: what costs an embedding is asked only of texts that no
-regular expression could refuse. Embeddings alone would be worthless here: they put a swapped number (0.94) and a
-negation (0.95) above a true paraphrase (0.94).
+regular expression could refuse, and the network that reads both texts together is asked last. Embeddings alone would be
+worthless here: they put a swapped number (0.94) and a negation (0.95) above a true paraphrase (0.94).
 """
 
 from __future__ import annotations
@@ -12,26 +12,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tasks.rephrase.alignment.answer import copied, finished, language, length, repetition
-from tasks.rephrase.alignment.coverage import coverage
-from tasks.rephrase.alignment.entities import entities
+from tasks.rephrase.alignment.fidelity import fidelity
 from tasks.rephrase.alignment.formulas import formulas
 from tasks.rephrase.alignment.joints import ahead, seam
 from tasks.rephrase.alignment.literals import code
 from tasks.rephrase.alignment.margin import margin
 from tasks.rephrase.alignment.meaning import cosine
-from tasks.rephrase.alignment.negations import negations
 from tasks.rephrase.alignment.numbers import numbers
-from tasks.rephrase.alignment.opposites import opposites
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict
 from tasks.rephrase.alignment.solution import answer
 from tasks.rephrase.alignment.talk import chatter, leak, markup, refusal
 from tasks.rephrase.alignment.translation import sentencewise
-from tasks.rephrase.alignment.words import Embedder, Match, NetworkCheck
+from tasks.rephrase.alignment.words import Match, NetworkCheck, Readers
 from tasks.rephrase.config import AlignmentConfig
 
 if TYPE_CHECKING:
     from tasks.rephrase.alignment.judge import Judge
-    from tasks.rephrase.alignment.nli import NLI
 
 CHECKS: tuple[Check, ...] = (
     finished,
@@ -47,23 +43,20 @@ CHECKS: tuple[Check, ...] = (
     numbers,
     formulas,
     code,
-    negations,
-    opposites,
-    entities,
     answer,
     sentencewise,
 )
 
-NETWORK_CHECKS: tuple[NetworkCheck, ...] = (cosine, coverage, ahead)
+NETWORK_CHECKS: tuple[NetworkCheck, ...] = (cosine, ahead, fidelity)
 """Those that read both texts with the network, after all others."""
 
-MONOLINGUAL = frozenset(("copied", "negations", "opposites", "entities", "cosine", "coverage", "ahead"))
+MONOLINGUAL = frozenset(("copied", "cosine", "ahead", "fidelity"))
 """Checks that compare words, or vectors of a network that reads English alone: not asked of a translation."""
 
 NAMES = tuple(check.__name__ for check in (*CHECKS, *NETWORK_CHECKS))
 """Every check, in the order in which they run."""
 
-OPTIONAL = ("nli", "judge")
+OPTIONAL = ("judge",)
 RECORDED = (*NAMES, *OPTIONAL)
 """Every score that a record of a segment has."""
 
@@ -100,13 +93,10 @@ class Alignment:
         return {name: found.get(name) for name in RECORDED}
 
 
-def align(
-    pair: Pair, config: AlignmentConfig, embedder: Embedder, *, every: bool = False, nli: NLI | None = None
-) -> Alignment:
-    """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted. `nli`
-    is asked last, where there is one."""
+def align(pair: Pair, config: AlignmentConfig, networks: Readers, *, every: bool = False) -> Alignment:
+    """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted."""
     verdicts: list[Verdict] = []
-    for verdict in _verdicts(pair, config, embedder, nli):
+    for verdict in _verdicts(pair, config, networks):
         verdicts.append(verdict)
         if not (verdict.passed or every):
             break
@@ -120,16 +110,14 @@ def consult(judge: Judge, pair: Pair, alignment: Alignment) -> Alignment:
     return replace(alignment, verdicts=(*alignment.verdicts, judge.check(pair)))
 
 
-def _verdicts(pair: Pair, config: AlignmentConfig, embedder: Embedder, nli: NLI | None) -> Iterator[Verdict]:
+def _verdicts(pair: Pair, config: AlignmentConfig, networks: Readers) -> Iterator[Verdict]:
     """One after another, so that the network is not run for what a cheap check refused."""
     left_out = MONOLINGUAL if pair.translated else frozenset[str]()
     for check in CHECKS:
         if check.__name__ not in left_out:
             yield check(pair, config)
-    match = Match(pair, embedder)
+    match = Match(pair, networks)
     for network_check in NETWORK_CHECKS:
         verdict = None if network_check.__name__ in left_out else network_check(match, config)
         if verdict is not None:
             yield verdict
-    if nli is not None and not pair.translated:
-        yield nli.check(match)

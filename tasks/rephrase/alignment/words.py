@@ -21,6 +21,7 @@ from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_spans
 
 if TYPE_CHECKING:
+    from model.engines.cross_encoder import Reading
     from model.engines.embedding import States
 
 
@@ -30,11 +31,15 @@ COMMON, RARE = 105, 4005
 """Places in the vocabulary up to which a word says nothing, and from which on it says all it can."""
 
 
-class Embedder(Protocol):
-    """A network that reads a text token by token."""
+class Readers(Protocol):
+    """What reads texts token by token, one alone or two together (networks.py)."""
 
     def states(self, text: str) -> States:
         """The states of every token; the same for the same text, whatever was read before."""
+        ...
+
+    def read(self, source: str, rewrite: str) -> Reading:
+        """What either lacks of the other; the same for the same pair, whatever was read before."""
         ...
 
 
@@ -83,15 +88,15 @@ class Match:
     """A pair and, word by word, how near the two texts are."""
 
     pair: Pair
-    embedder: Embedder
+    networks: Readers
 
     @cached_property
     def source(self) -> Side:
-        return read(self.pair.source, self.embedder)
+        return read(self.pair.source, self.networks)
 
     @cached_property
     def rewrite(self) -> Side:
-        return read(self.pair.rewrite, self.embedder)
+        return read(self.pair.rewrite, self.networks)
 
     @cached_property
     def near_ON(self) -> np.ndarray:
@@ -121,18 +126,18 @@ NetworkCheck = Callable[[Match, AlignmentConfig], Verdict | None]
 """A check that needs the network's word: as pure as the others. None where the network cannot read the pair."""
 
 
-class CachedEmbedder:
-    """An embedder for one document, which is one thread's: it reads a source once for all attempts at it, and not again
-    as its neighbours' neighbour.
+class CachedReaders:
+    """The networks for one document, which is one thread's: a source is read once for all attempts at it, and not
+    again as its neighbours' neighbour.
 
     Words and sentences are kept, not the states: with some hundreds of documents open those would take gigabytes.
     """
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+    def __init__(self, networks: Readers) -> None:
+        self._networks = networks
         self._kept: dict[str, Side | None] = {}
         self.seconds = 0.0
-        """CPU-seconds that the network has taken, in whichever thread."""
+        """CPU-seconds that the networks have taken, in whichever thread."""
 
     def keep(self, *texts: str) -> None:
         """These will be read more than once, no others any more."""
@@ -140,9 +145,15 @@ class CachedEmbedder:
 
     def states(self, text: str) -> States:
         """The states of every token."""
-        states = self._embedder.states(text)
+        states = self._networks.states(text)
         self.seconds += states.seconds
         return states
+
+    def read(self, source: str, rewrite: str) -> Reading:
+        """What either lacks of the other."""
+        reading = self._networks.read(source, rewrite)
+        self.seconds += reading.seconds
+        return reading
 
     def side(self, text: str) -> Side:
         """The words and sentences of `text` with their vectors."""
@@ -152,9 +163,9 @@ class CachedEmbedder:
         return side
 
 
-def read(text: str, embedder: Embedder) -> Side:
+def read(text: str, networks: Readers) -> Side:
     """The words and sentences of `text` with their vectors."""
-    return embedder.side(text) if isinstance(embedder, CachedEmbedder) else _side(text, embedder.states(text))
+    return networks.side(text) if isinstance(networks, CachedReaders) else _side(text, networks.states(text))
 
 
 def cosines(one_AD: np.ndarray, other_BD: np.ndarray) -> np.ndarray:

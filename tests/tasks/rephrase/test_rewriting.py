@@ -59,7 +59,7 @@ class Scripted:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, embedder: MiniLM, tmp_path: Path, corpus: Artifact):
-    monkeypatch.setattr("model.engines.embedding.MiniLM", lambda: embedder)
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda: embedder)
 
     def go(engine: Scripted, config: RephraseConfig = CONFIG, root: str = "a", of: Artifact = corpus) -> Artifact:
         monkeypatch.setattr(rewriting, "open_engine", lambda *_: engine)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.rephrase.alignment.answer import RUN, in_runs
-from tasks.rephrase.alignment.negations import denies
 from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, URL, WORD, lists
 
 Kind = Literal["same", "copied", "lost", "new"]
@@ -20,6 +19,10 @@ What = Literal["", "number", "name", "negation", "formula", "code", "named"]
 
 LONGEST = 60_000
 """Characters of a text beyond which it is shown unmarked."""
+DENIALS = frozenset(
+    "not no never none nothing nobody nowhere neither nor cannot without unless 不 没 無 无 未 非 否 勿 莫 别".split()
+)
+"""Words, and Chinese characters, that deny by themselves."""
 NAMED = 12
 """Things of a reason that are looked for, and places of each."""
 QUOTED = 40
@@ -136,7 +139,7 @@ def _word(text: str, match: re.Match[str]) -> _Token:
         form, what = re.sub(r",(?=\d{3}(?!\d))", "", word), "number"
     elif (value := lists()["cardinals"].get(lower)) is not None:
         form, what = str(value), "number"
-    elif denies(lower):
+    elif lower in DENIALS or lower.endswith("n't"):
         form, what = lower, "negation"
     else:
         form, what = _stem(lower), "name" if _is_name(text, match) else ""

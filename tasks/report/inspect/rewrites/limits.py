@@ -27,18 +27,14 @@ SENTENCES = {
     "numbers": "A number lost, invented, moved, or with another unit; 1 is all kept and none invented.",
     "formulas": "A formula lost, or invented where the style adds none; 1 is all kept.",
     "code": "A code span, URL or identifier lost or invented; 1 is all kept.",
-    "negations": "More or fewer denials than the source has.",
-    "opposites": "A word turned into its opposite.",
-    "entities": "Names lost, or found in the rewrite alone; the score is the share kept.",
     "answer": "The final answer of a worked solution is not the source's.",
     "sentencewise": "A sentence of a translation that is far from the usual length of one: left out, or added.",
     "cosine": "The two texts' embeddings lie too far apart.",
-    "coverage": "A sentence of either text that the other does not tell: dropped or added.",
+    "fidelity": "Something lost, added or changed; the score is the chance of none, by the network that reads both.",
     "ahead": "A sentence that belongs to a neighbouring segment: told too early, or a second time.",
     "echoes": "Taken back: the whole document says a thing again that it has said.",
     "displaced": "Taken back: numbers or headings stand in another segment than in the source.",
     "best_of": "Passed every check, but another candidate of its attempt passed by a better margin.",
-    "nli": "The source does not entail the rewrite, or the rewrite the source, says a model trained for that.",
     "judge": "A language model that was asked says that the rewrite is not faithful.",
     ENGINE: "The engine refused the prompt: too long for it, or against its rules.",
 }
@@ -141,7 +137,7 @@ def _side(limit: Limit, at: int) -> pl.Expr:
     return (pl.min_horizontal(own) if at == 0 else pl.max_horizontal(own)).fill_null(default)
 
 
-_OLD = ("length", "copied", "seam", "entities", "cosine", "coverage")
+_OLD = ("length", "copied", "seam", "cosine")
 
 
 def _stated(name: str, value: Any) -> dict[str, Any]:

@@ -1,105 +1,26 @@
-"""The optional network for contradictions and the optional judge of the grey zone."""
+"""The optional judge of the grey zone."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
-from transformers import BertConfig, BertForSequenceClassification
 
-from model.engines.embedding import MiniLM, packaged_folder
+from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, EngineError, Prompt, PromptRefused
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import opinions, rewriting
 from tasks.rephrase.alignment.judge import SCHEMA, Judge, prompt, read
-from tasks.rephrase.alignment.nli import NLI, NLIError
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.stack import align, consult
-from tasks.rephrase.alignment.words import Match
-from tasks.rephrase.config import AlignmentConfig, FidelityJudgeConfig, NLIConfig
+from tasks.rephrase.config import AlignmentConfig, FidelityJudgeConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
 from tests.tasks.rephrase.test_rewriting import CONFIG, Scripted
 
 YES, NO = '{"wrong": "", "faithful": true}', '{"wrong": "1958 became 1985", "faithful": false}'
 PAIR = Pair(*PARAPHRASES[0])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small classifier with weights drawn by seed, on disk as the hub's folders are."""
-    folder = tmp_path_factory.mktemp("nli")
-    torch.manual_seed(0)
-    labels = {0: "Entailment", 1: "Neutral", 2: "Contradiction"}
-    config = BertConfig(
-        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, id2label=labels
-    )
-    BertForSequenceClassification(config).save_pretrained(folder)
-    shutil.copy(packaged_folder() / "tokenizer.json", folder)
-    return folder
-
-
-def altered(folder: Path, target: Path, **changes: object) -> str:
-    """A copy whose config.json says something else; None removes a field."""
-    shutil.copytree(folder, target)
-    settings = json.loads((folder / "config.json").read_text()) | changes
-    (target / "config.json").write_text(
-        json.dumps({name: value for name, value in settings.items() if value is not None})
-    )
-    return str(target)
-
-
-def test_aligned_sentences_are_asked_both_ways(folder: Path, embedder: MiniLM) -> None:
-    nli = NLI(NLIConfig(model=str(folder), contradiction=1))
-    match = Match(PAIR, embedder)
-    verdict = nli.check(match)
-    asked = [
-        nli.denied(*pair)
-        for old in range(len(match.source.sentences))
-        for new in range(len(match.rewrite.sentences))
-        for one, other in [(match.source.sentence(old), match.rewrite.sentence(new))]
-        for pair in ((one, other), (other, one))
-    ]
-    assert min(asked) - 1e-9 <= 1 - verdict.score <= max(asked) + 1e-9
-    assert verdict.passed
-    assert nli.check(match) == verdict
-    refused = NLI(NLIConfig(model=str(folder), contradiction=0)).check(match)
-    assert not refused.passed
-    assert "denies" in refused.why
-    alignment = align(PAIR, AlignmentConfig(), embedder, nli=NLI(NLIConfig(model=str(folder), contradiction=0)))
-    assert alignment.reason == "nli"
-    assert alignment.scores()["nli"] == round(refused.score, 4)
-
-
-def test_what_the_outputs_mean_is_read_and_never_assumed(folder: Path, tmp_path: Path) -> None:
-    here = NLI(NLIConfig(model=str(folder), labels=("contradiction", "neutral", "entailment")))
-    assert here.denied("It rains.", "It is dry.") == NLI(NLIConfig(model=str(folder))).denied("It rains.", "It is dry.")
-    turned = altered(folder, tmp_path / "a", id2label={"0": "contradiction", "1": "neutral", "2": "entailment"})
-    chances = [NLI(NLIConfig(model=model)).denied("It rains.", "It is dry.") for model in (str(folder), turned)]
-    assert chances[0] != chances[1]
-    nameless = altered(folder, tmp_path / "b", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
-    with pytest.raises(NLIError, match="not exactly one of"):
-        NLI(NLIConfig(model=nameless))
-    silent = altered(folder, tmp_path / "c", id2label=None, label2id=None)
-    with pytest.raises(NLIError, match="does not say what its outputs mean"):
-        NLI(NLIConfig(model=silent))
-    with pytest.raises(NLIError, match="cannot be loaded"):
-        NLI(NLIConfig(model=altered(folder, tmp_path / "d", id2label={"0": "contradiction", "1": "entailment"})))
-
-
-def test_a_model_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(NLIError, match="neither a folder nor an installed distribution"):
-        NLI(NLIConfig(model="no-such-distribution"))
-    with pytest.raises(NLIError, match="neither an ONNX nor a safetensors file"):
-        NLI(NLIConfig(model="pyyaml"))
-    bare = Path(altered(folder, tmp_path / "bare"))
-    (bare / "tokenizer.json").unlink()
-    with pytest.raises(NLIError, match=r"has no tokenizer\.json"):
-        NLI(NLIConfig(model=str(bare)))
 
 
 def test_the_judge_is_asked_about_accepted_pairs_of_the_grey_zone_only(embedder: MiniLM) -> None:
@@ -180,7 +101,7 @@ def test_the_stage_asks_its_judge_keeps_the_answers_and_counts_its_tokens_apart(
         update={"alignment": AlignmentConfig(judge=FidelityJudgeConfig(margin=1)), "attempts": 1}
     )
     engine, judging = Scripted(), Judging()
-    monkeypatch.setattr("model.engines.embedding.MiniLM", lambda: embedder)
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda: embedder)
     monkeypatch.setattr(rewriting, "open_engine", lambda *_: engine)
     monkeypatch.setattr(opinions, "open_engine", lambda *_: judging)
 
