@@ -1,0 +1,120 @@
+"""Qwen2, read and not generated from: the states of every token of a text, from a GGUF.
+
+Only the lower layers are there, as many as are asked for: the upper ones turn what was understood into the next word.
+
+Legend: B texts, S tokens, D dimension, H query heads, K key heads, G query heads of a key head, E dimension of a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from torch import Tensor
+from torch.nn import functional
+
+from model.engines.engine import EngineError
+from model.engines.gguf import Gguf
+
+MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+BIASES = ("attn_q", "attn_k", "attn_v")
+WORDS = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+"""Where a text is cut before it is looked up: words, single digits, punctuation (the vocabulary's own rule)."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    matrices: dict[str, Tensor]
+    biases: dict[str, Tensor]
+    attention_norm_D: Tensor
+    inner_norm_D: Tensor
+
+
+class Qwen:
+    """The lower `layers` of a Qwen2. Raises EngineError for a GGUF of another kind of model."""
+
+    def __init__(self, file: Gguf, layers: int, changes: dict[str, Tensor], kind: torch.dtype) -> None:
+        """`changes` are added to the matrices of their names (`3.attn_q`); `kind` is what is multiplied in."""
+        settings = file.settings
+        if settings.get("general.architecture") != "qwen2" or settings.get("tokenizer.ggml.pre") != "qwen2":
+            raise EngineError(f"{file.path} is no Qwen2: the check of fidelity was trained on one")
+        try:
+            self.width, self._heads = settings["qwen2.embedding_length"], settings["qwen2.attention.head_count"]
+            self._keys, self._base = settings["qwen2.attention.head_count_kv"], settings["qwen2.rope.freq_base"]
+            self._epsilon = settings["qwen2.attention.layer_norm_rms_epsilon"]
+            self._vocabulary, self._merges = settings["tokenizer.ggml.tokens"], settings["tokenizer.ggml.merges"]
+            if not 0 < layers <= settings["qwen2.block_count"]:
+                raise EngineError(f"{file.path} has {settings['qwen2.block_count']} layers, not {layers}")
+        except KeyError as error:
+            raise EngineError(f"{file.path} does not say its {error}") from None
+        self._kind = kind
+        self.words = file.tensor("token_embd.weight").to(kind)
+        self.layers = [self._layer(file, number, changes) for number in range(layers)]
+        self._norm_D = file.tensor("output_norm.weight").to(kind)
+
+    def _layer(self, file: Gguf, number: int, changes: dict[str, Tensor]) -> _Layer:
+        matrices = {}
+        for name in MATRICES:
+            whole = file.tensor(f"blk.{number}.{name}.weight")
+            change = changes[f"{number}.{name}"]
+            if whole.shape != change.shape:
+                raise EngineError(f"{file.path} is of another size than the model that the check was trained on")
+            matrices[name] = (whole + change).to(self._kind)
+        biases = {name: file.tensor(f"blk.{number}.{name}.bias").to(self._kind) for name in BIASES}
+        norms = (file.tensor(f"blk.{number}.{name}_norm.weight").to(self._kind) for name in ("attn", "ffn"))
+        return _Layer(matrices, biases, *norms)
+
+    def tokenizer(self) -> Tokenizer:
+        """Text -> tokens with their places in characters. A text that spells a special token is only text."""
+        words = {text: number for number, text in enumerate(self._vocabulary)}
+        made = Tokenizer(models.BPE(vocab=words, merges=[_pair(merge) for merge in self._merges]))
+        cut = pre_tokenizers.Split(Regex(WORDS), "isolated")
+        made.pre_tokenizer = pre_tokenizers.Sequence(
+            [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        return made
+
+    def states(self, ids_BS: Tensor) -> Tensor:
+        """float32 [B, S, D] of every token; each sees those before it. Texts are filled up at their ends."""
+        batch, length = ids_BS.shape
+        x_BSD = self.words[ids_BS]
+        cos_SE, sin_SE = self._turns(length)
+        later_SS = torch.full((length, length), float("-inf"), dtype=self._kind).triu(1)
+        for layer in self.layers:
+            y_BSD = functional.rms_norm(x_BSD, (self.width,), layer.attention_norm_D, self._epsilon)
+            x_BSD = x_BSD + self._attend(layer, y_BSD, cos_SE, sin_SE, later_SS)
+            y_BSD = functional.rms_norm(x_BSD, (self.width,), layer.inner_norm_D, self._epsilon)
+            gate = functional.silu(functional.linear(y_BSD, layer.matrices["ffn_gate"]))
+            inner = gate.mul_(functional.linear(y_BSD, layer.matrices["ffn_up"]))
+            x_BSD = x_BSD + functional.linear(inner, layer.matrices["ffn_down"])
+        return functional.rms_norm(x_BSD, (self.width,), self._norm_D, self._epsilon).float()
+
+    def _attend(self, layer: _Layer, y_BSD: Tensor, cos_SE: Tensor, sin_SE: Tensor, later_SS: Tensor) -> Tensor:
+        batch, length, _ = y_BSD.shape
+        groups = self._heads // self._keys
+        q_BSD, k_BSD, v_BSD = (functional.linear(y_BSD, layer.matrices[n], layer.biases[n]) for n in BIASES)
+        q_BHSE = _turned(q_BSD.view(batch, length, self._heads, -1).transpose(1, 2), cos_SE, sin_SE)
+        k_BKSE = _turned(k_BSD.view(batch, length, self._keys, -1).transpose(1, 2), cos_SE, sin_SE)
+        v_BKSE = v_BSD.view(batch, length, self._keys, -1).transpose(1, 2)
+        size = q_BHSE.shape[-1]
+        scores = q_BHSE.reshape(batch, self._keys, groups * length, size) @ k_BKSE.transpose(-1, -2) * size**-0.5
+        share = torch.softmax(scores.view(batch, self._keys, groups, length, length) + later_SS, -1)
+        y_BHSE = (share.view(batch, self._keys, groups * length, length) @ v_BKSE).view(batch, self._heads, length, size)
+        return functional.linear(y_BHSE.transpose(1, 2).reshape(batch, length, -1), layer.matrices["attn_output"])
+
+    def _turns(self, length: int) -> tuple[Tensor, Tensor]:
+        size = self.width // self._heads
+        angles = torch.arange(length)[:, None] * self._base ** (-torch.arange(0, size, 2) / size)
+        both = torch.cat([angles, angles], dim=-1)
+        return both.cos().to(self._kind), both.sin().to(self._kind)
+
+
+def _turned(x: Tensor, cos_SE: Tensor, sin_SE: Tensor) -> Tensor:
+    one, other = x.chunk(2, dim=-1)
+    return x * cos_SE + torch.cat([-other, one], dim=-1) * sin_SE
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    one, _, other = merge.partition(" ")
+    return one, other
