@@ -334,7 +334,7 @@ def calibrate_alignment(
 
     Asks every check about hand-written rewrites: faithful ones in free wording, and ones with a single defect of many
     kinds. Shows what is accepted and refused, by kind, language, domain and check, and the curve over the threshold
-    `rephrase.alignment.coverage`. Real segments of the preset's corpus must pass beside themselves.
+    `rephrase.alignment.fidelity`. Real segments of the preset's corpus must pass beside themselves.
 
     Examples:
 
@@ -344,7 +344,7 @@ def calibrate_alignment(
 
     - `openk2 calibrate-alignment --pairs mine.jsonl --html calibration.html`: pairs of your own, as a page.
 
-    - `openk2 calibrate-alignment --set rephrase.alignment.coverage=0.8`: what would a stricter threshold do?
+    - `openk2 calibrate-alignment --set rephrase.alignment.fidelity=0.8`: what would a stricter threshold do?
     """
     from flows.calibration import Wanted, calibrate
 

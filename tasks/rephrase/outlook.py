@@ -105,6 +105,9 @@ class _Nothing:
     def states(self, text: str) -> Any:
         raise AssertionError("a text was compared before anything was answered")
 
+    def read(self, *texts: Any) -> Any:
+        raise AssertionError("two texts were compared before anything was answered")
+
 
 def _first_request(job: Job, config: RephraseConfig, engine: Engine) -> Prompt | None:
     def ask(prompt: Prompt) -> Completion:

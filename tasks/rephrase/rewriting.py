@@ -145,6 +145,7 @@ def build(
         # Imported here: torch and transformers take seconds that a finished stage must not cost.
         from tasks.rephrase.alignment.networks import Networks
 
+        networks = Networks(config.alignment.fidelity_model)
         engine = open_engine(config, engine_url, slots, "rephrase", "engine_url", limits)
         folder = answers or run.folder / "answers"
         store = Answers(folder, step.fingerprint, answers_bytes)
@@ -153,7 +154,7 @@ def build(
                 rates = known_rates(folder, engine.name, engine.model)
                 run.expect(predicted(config, corpus, seen, rates, run.price))
             with Opinions(config.alignment, judge_url, slots, limits) as opinions:
-                _run(run, config, corpus, batches, seen, engine, Networks(), opinions, store)
+                _run(run, config, corpus, batches, seen, engine, networks, opinions, store)
         finally:
             store.close()
     elif not seen.documents:

@@ -1,49 +1,48 @@
-"""Whether a rewriting says what its source says: nothing lost, nothing added, nothing changed.
+"""Whether a rewrite says what its source says: nothing lost, nothing added, nothing changed.
 
-A cross-encoder reads both texts at once (model/engines/cross_encoder.py). It was trained on hand-written pairs,
-faithful ones in free wording and ones with a single defect of twenty kinds (docs/calibration.md); its weights are
-fidelity.safetensors. `alignment.fidelity` is the chance of being faithful that a pair must have.
+A small language model reads the two texts both ways and judges every sentence of each by the other
+(model/engines/support.py). `alignment.fidelity` is the chance of being faithful that a pair must have.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from model.engines.cross_encoder import Token
+from model.engines.engine import PromptRefused
 from tasks.rephrase.alignment.pair import Verdict
 from tasks.rephrase.alignment.words import Match
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_spans
 
-WEIGHTS = Path(__file__).with_name("fidelity.safetensors")
+if TYPE_CHECKING:
+    from model.engines.support import Sentence
 
 
-def fidelity(match: Match, config: AlignmentConfig) -> Verdict:
-    """The score is the chance that nothing is lost, added or changed."""
-    pair = match.pair
-    reading = match.networks.read(pair.source, pair.rewrite)
+def fidelity(match: Match, config: AlignmentConfig) -> Verdict | None:
+    """The score is the chance that nothing is lost, added or changed. None where `fidelity_model` names none."""
+    if not config.fidelity_model:
+        return None
+    source, rewrite = match.pair.source, match.pair.rewrite
+    try:
+        reading = match.networks.read(source, sentence_spans(source), rewrite, sentence_spans(rewrite))
+    except PromptRefused as error:
+        return Verdict("fidelity", 0.0, False, str(error))
     score = 1 / (1 + math.exp(min(reading.wrong, 700.0)))
     if score >= config.fidelity:
         return Verdict("fidelity", score, True)
-    lost, lost_by = worst(pair.source, reading.source)
-    wrong, wrong_by = worst(pair.rewrite, reading.rewrite)
-    if lost_by > 0 >= wrong_by:
-        why = f"the rewrite does not say '{lost}'"
-    elif wrong_by > 0 >= lost_by:
-        why = f"the source does not say '{wrong}'"
-    else:
-        why = f"'{wrong}' is not what the source says: '{lost}'"
-    return Verdict("fidelity", score, False, why)
+    lost, lost_by = _worst(source, reading.lost)
+    said, said_by = _worst(rewrite, reading.unsupported)
+    if said_by > 0 >= lost_by:
+        return Verdict("fidelity", score, False, f"the source does not say '{said}'", rewrite_sentence=said)
+    if lost_by > 0 >= said_by:
+        return Verdict("fidelity", score, False, f"the rewrite does not say '{lost}'", source_sentence=lost)
+    why = f"'{said}' is not what the source says: '{lost}'"
+    return Verdict("fidelity", score, False, why, source_sentence=lost, rewrite_sentence=said)
 
 
-def worst(text: str, tokens: Sequence[Token]) -> tuple[str, float]:
-    """(the sentence with the token that the other text lacks most surely, that token's logit)."""
-    token = max(tokens, key=lambda found: found.lacking, default=None)
-    if token is None:
-        return "", -math.inf
-    for begin, end in sentence_spans(text):
-        if begin <= token.start < end:
-            return text[begin:end], token.lacking
-    return text, token.lacking
+def _worst(text: str, sentences: Sequence[Sentence]) -> tuple[str, float]:
+    """(the sentence that the other text supports least, its logit)."""
+    sentence = max(sentences, key=lambda found: found.unsupported, default=None)
+    return (text[sentence.start : sentence.end], sentence.unsupported) if sentence else ("", -math.inf)

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from model.engines.cross_encoder import CrossEncoder, Reading
+from collections.abc import Sequence
+from pathlib import Path
+
 from model.engines.embedding import MiniLM, States
-from tasks.rephrase.alignment.fidelity import WEIGHTS
+from model.engines.support import Reading, Support
+from tasks.rephrase.config import fidelity_weights
+
+TAUGHT = Path(__file__).with_name("fidelity")
+"""Folder of what the model of `fidelity` was taught."""
 
 
 class Networks:
-    """One that reads a text alone, and one that reads a source and its rewriting together."""
+    """One that reads a text alone, and, where it is wanted, one that judges the sentences of two texts."""
 
-    def __init__(self) -> None:
+    def __init__(self, fidelity_model: str = "") -> None:
         self._texts = MiniLM()
-        self._pairs = CrossEncoder(WEIGHTS, self._texts.threads)
+        self._pairs: Support | None = None
+        if fidelity_model:
+            base, taught = fidelity_weights(fidelity_model).find(), sorted(TAUGHT.glob("*.safetensors"))
+            self._pairs = Support(base, taught, self._texts.threads)
 
     def states(self, text: str) -> States:
         """The states of every token; the same for the same text, whatever was read before."""
         return self._texts.states(text)
 
-    def read(self, source: str, rewrite: str) -> Reading:
-        """What either lacks of the other; the same for the same pair, whatever was read before."""
-        return self._pairs.read(source, rewrite)
+    def read(
+        self, source: str, lost: Sequence[tuple[int, int]], rewrite: str, unsupported: Sequence[tuple[int, int]]
+    ) -> Reading:
+        """What either lacks of the other, sentence by sentence (their places are given); the same for the same pair,
+        whatever was read before."""
+        assert self._pairs is not None, "the configuration names no `fidelity_model`"
+        return self._pairs.read(source, lost, rewrite, unsupported)

@@ -21,8 +21,8 @@ from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_spans
 
 if TYPE_CHECKING:
-    from model.engines.cross_encoder import Reading
     from model.engines.embedding import States
+    from model.engines.support import Reading
 
 
 FIRST = 1995
@@ -38,8 +38,11 @@ class Readers(Protocol):
         """The states of every token; the same for the same text, whatever was read before."""
         ...
 
-    def read(self, source: str, rewrite: str) -> Reading:
-        """What either lacks of the other; the same for the same pair, whatever was read before."""
+    def read(
+        self, source: str, lost: Sequence[tuple[int, int]], rewrite: str, unsupported: Sequence[tuple[int, int]]
+    ) -> Reading:
+        """What either lacks of the other, sentence by sentence; the same for the same pair, whatever was read before.
+        Raises PromptRefused for texts that are too long."""
         ...
 
 
@@ -149,9 +152,11 @@ class CachedReaders:
         self.seconds += states.seconds
         return states
 
-    def read(self, source: str, rewrite: str) -> Reading:
+    def read(
+        self, source: str, lost: Sequence[tuple[int, int]], rewrite: str, unsupported: Sequence[tuple[int, int]]
+    ) -> Reading:
         """What either lacks of the other."""
-        reading = self._networks.read(source, rewrite)
+        reading = self._networks.read(source, lost, rewrite, unsupported)
         self.seconds += reading.seconds
         return reading
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.process import die_with_pool
@@ -18,13 +19,13 @@ from tasks.rephrase.calibration.pairs import Row
 from tasks.rephrase.config import AlignmentConfig
 
 if TYPE_CHECKING:
-    from tasks.rephrase.alignment.words import Embedder
+    from tasks.rephrase.alignment.words import Readers
 
 BATCH = 16
 """Rows that a worker takes at once."""
 
-LEARNED = "coverage"
-"""The check whose weights are fitted, and over whose threshold the curve is."""
+LEARNED = "fidelity"
+"""The check whose weights are learned, and over whose threshold the curve is."""
 
 SELF = frozenset({"copied"})
 """Checks that cannot be asked of a segment beside itself."""
@@ -58,28 +59,29 @@ class Result:
         return set(self.refused_by) <= {LEARNED}
 
 
-def judge(row: Row, config: AlignmentConfig, embedder: Embedder) -> Result:
+def judge(row: Row, config: AlignmentConfig, networks: Readers) -> Result:
     """What every check says of a row."""
     began = time.process_time()  # of all threads: the network has its own
-    verdicts = align(Pair(row.source, row.rewrite), config, embedder, every=True).verdicts
+    verdicts = align(Pair(row.source, row.rewrite), config, networks, every=True).verdicts
     seconds = time.process_time() - began
     if row.part == "corpus":
         verdicts = tuple(verdict for verdict in verdicts if verdict.check not in SELF)
     return Result(row, verdicts, seconds)
 
 
-def opened() -> Embedder:
-    """The network of the stage."""
+def opened(fidelity_model: str) -> Readers:
+    """The networks of the stage."""
     # Imported here: torch takes seconds that `--help` must not cost.
-    from model.engines.embedding import MiniLM
+    from tasks.rephrase.alignment.networks import Networks
 
-    return MiniLM()
+    return Networks(fidelity_model)
 
 
 def measure(
-    rows: Sequence[Row], config: AlignmentConfig, workers: int, network: Callable[[], Embedder] = opened
+    rows: Sequence[Row], config: AlignmentConfig, workers: int, network: Callable[[], Readers] | None = None
 ) -> list[Result]:
     """The results of all rows, in their order; each process opens its own `network`."""
+    network = network or partial(opened, config.fidelity_model)
     results: list[Result] = []
     with Progress("calibrate", total=len(rows), unit="pairs") as progress:
         for some in _judged(rows, config, workers, network):
@@ -89,12 +91,12 @@ def measure(
 
 
 def _judged(
-    rows: Sequence[Row], config: AlignmentConfig, workers: int, network: Callable[[], Embedder]
+    rows: Sequence[Row], config: AlignmentConfig, workers: int, network: Callable[[], Readers]
 ) -> Iterator[list[Result]]:
     jobs = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
     if workers < 2 or len(jobs) < 2:
-        embedder = network()
-        yield from ([judge(row, config, embedder) for row in job] for job in jobs)
+        networks = network()
+        yield from ([judge(row, config, networks) for row in job] for job in jobs)
         return
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(jobs)), spawn, _begin, (network,)) as pool:
@@ -109,14 +111,14 @@ def _judged(
             raise
 
 
-_embedder: Embedder
+_networks: Readers
 
 
-def _begin(network: Callable[[], Embedder]) -> None:
-    global _embedder
+def _begin(network: Callable[[], Readers]) -> None:
+    global _networks
     die_with_pool()
-    _embedder = network()
+    _networks = network()
 
 
 def _work(rows: Sequence[Row], config: AlignmentConfig) -> list[Result]:
-    return [judge(row, config, _embedder) for row in rows]
+    return [judge(row, config, _networks) for row in rows]
