@@ -87,13 +87,6 @@ class AlignmentConfig(Config):
     sentencewise: float = Field(default=0.4, gt=0)
     """How far a sentence of a translation may be from its usual length, as a natural logarithm: beyond it one is
     missing or was added."""
-    exchanged: float = Field(default=0.4, gt=0)
-    """Two numbers changed places when they share so much more with each other's neighbouring words than with their own
-    (a word right beside both counts about 1)."""
-    moved: float = Field(default=0.2, gt=0)
-    """The same for a number that is said once less while another is said once more."""
-    counts: int = Field(default=5, ge=1)
-    """Greatest number in words that a rewrite may sum up with where the source has none (`for three reasons`)."""
     negations: int = Field(default=0, ge=0)
     """How many denials more or fewer than its source a rewrite may have. The full prompt asks for as many; a rewriter
     that is not asked to needs 1 or 2, which lets most flipped sentences pass."""

@@ -61,9 +61,6 @@ THRESHOLDS: tuple[Threshold, ...] = (
 
 UNTUNED: dict[str, str] = {
     "negations": "a count, and its score a share of it",
-    "counts": "a count: which numbers are looked at",
-    "exchanged": "held against each two numbers, not against the check's score",
-    "moved": "held against each number, not against the check's score",
     "echoes": "held against whole documents",
     "displaced": "held against whole documents",
     "foreign": "held against translations alone",
