@@ -24,7 +24,7 @@ HAN_TENTHS = re.compile(
     r"(?P<tenths>[一二两三四五六七八九]|\d)成(?P<more>[一二三四五六七八九半])?(?![为了功立长本员年分果])"
 )
 HAN_HALF = re.compile(r"[一大]?半(?=[数的以是左]|[，。；])|一半")
-HALF_A_UNIT = re.compile(r"半(?=个?(?:世纪|小时|钟头|月|年|天|日|公里|米|斤|公斤|吨))")
+HALF_A_UNIT = re.compile(r"(?<![个大一年小])半(?=个?(?:世纪|小时|钟头|月|年|天|日|公里|米|斤|公斤|吨))")
 HALF_MORE = re.compile(r"个?半(?=年|天|小时|钟头|个?月|公里|斤|公斤|米|吨)")
 CLOCK = re.compile(
     rf"(?:(?<=[午晨晚上夜早班间天日])|(?<![{hanzi.SIGNS}\d]))(?P<hour>\d{{1,2}}|[{hanzi.SIGNS}]{{1,3}})"
@@ -33,7 +33,9 @@ CLOCK = re.compile(
 )
 BEHIND = re.compile(r"(?<=[米元块度岁])(?P<digit>[一二三四五六七八九])(?![个十百千万年月日天分米元名位])")
 HAN_MONTH = re.compile(r"(\d{1,2}|[一二三四五六七八九十]{1,2})月(?!球|亮|光|份额|食|饼|经|相)")
-VAGUE = re.compile(r"[几数上成若]$")
+NUMBERED = re.compile(r"[几数上成若\d]$")
+"""Before a numeral that is none of its own: 几十, 3万."""
+RANGE = re.compile(rf"[至到、或][{hanzi.SIGNS}\d]")
 
 
 def in_hanzi(text: str) -> Iterator[Quantity]:
@@ -50,11 +52,8 @@ def in_hanzi(text: str) -> Iterator[Quantity]:
         if number and number <= 12 and text[match.start() - 1 : match.start()] != "个":
             yield Quantity(f"month {number}", None, "month", True, *match.span(), (), match.group())
     for match in HALF_A_UNIT.finditer(text):
-        found_unit = (
-            unit_at(text, match.end()) if match.start() == 0 or text[match.start() - 1] not in "个大一年小" else None
-        )
-        if found_unit:
-            unit, end = found_unit
+        if below := unit_at(text, match.end()):
+            unit, end = below
             yield Quantity(Fraction(1, 2), unit, "part", False, match.start(), end, (), text[match.start() : end])
     for match in CLOCK.finditer(text):
         hour, minute = _either(match["hour"]), _either(match["minute"] or "0")
@@ -117,11 +116,7 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
         return None
     number = about[-1][0] if about else hanzi.value(match.group())
     ordinal = text[start - 1 : start] == "第" if start else False
-    if (
-        not isinstance(number, Fraction)
-        or (start and VAGUE.search(text[start - 1 : start]))
-        or text[start - 1 : start].isdigit()
-    ):
+    if not isinstance(number, Fraction) or NUMBERED.search(text[max(0, start - 1) : start]):
         return None
     if size := hanzi.scale(match.group()):
         return Quantity(size, None, "said", False, start, end, (), match.group())
@@ -135,27 +130,15 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
         in ("十分", "百姓", "百般", "千米", "四周", "四处", "三角", "万分", "百科", "五金", "八卦")
     ):
         return None
-    counts = bool(after) and (
-        re.compile(rf"[至到、或][{hanzi.SIGNS}\\d]").match(text, end)
-        or after in lists()["measures"]
-        or unit_at(text, end) is not None
-    )
+    counts = bool(after) and bool(RANGE.match(text, end) or after in lists()["measures"] or unit_at(text, end))
     if len(match.group()) == 1 and not counts and not ordinal:
         return None
     if text[start - 1 : start] in ("零下", "负"):
         number = -number
     if ordinal:
         return Quantity(number, None, "ordinal", False, start, end, (), f"第{match.group()}")
-    found = finished(
-        text,
-        number,
-        "cardinal",
-        False,
-        start,
-        end,
-        match.group(),
-        about[:1] + ([(number / 10, None)] if after == "分" else []),
-    )
+    tenths: list[tuple[Value, Unit | None]] = [(number / 10, None)] if after == "分" else []  # 七分看汤
+    found = finished(text, number, "cardinal", False, start, end, match.group(), about[:1] + tenths)
     if found and found.unit and (more := BEHIND.match(text, found.end)):  # 一米二
         return replace(found, value=number + Fraction(hanzi.DIGITS[more["digit"]], 10), end=more.end())
     if found and found.unit and (half := re.compile("多?半(?![载数以是])").match(text, found.end)):

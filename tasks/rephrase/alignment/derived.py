@@ -10,7 +10,7 @@ import re
 from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, product
+from itertools import combinations, product
 
 from tasks.rephrase.alignment import hanzi
 from tasks.rephrase.alignment.quantities import MARKER
@@ -25,6 +25,8 @@ EXACT = 1e-9
 LARGEST = 1e30
 SMALL = 100
 """Below it two bare numbers make others by chance, and are only combined within a sentence."""
+ROUND = 1000
+"""From here on a number of one digit and noughts may be a rounded one: over a thousand years."""
 MOST = 24
 """Numbers of a text that are combined with each other."""
 SIGNED = ("Celsius", "Fahrenheit")
@@ -52,7 +54,7 @@ class Known:
     def __init__(self, text: str, found: Sequence[Quantity]) -> None:
         breaks = [match.start() for match in BREAK.finditer(text)]
         elsewhere = list(_elsewhere(text, [(one.start, one.end) for one in found]))
-        self.names = {value for one in found for value, _ in one.meanings if isinstance(value, str)}
+        self.names = {name for one in found for name in _names(one)}
         self.names |= {value for value, _ in elsewhere if isinstance(value, str)}
         told = [(size, one.start, one.kind) for one in found for size in sizes(one)]
         told += [(Size(value, value), start, "cardinal") for value, start in elsewhere if isinstance(value, float)]
@@ -65,7 +67,7 @@ class Known:
 
     def states(self, quantity: Quantity, measured: bool = False) -> bool:
         """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
-        if any(isinstance(value, str) and value in self.names for value, _ in quantity.meanings):
+        if not self.names.isdisjoint(_names(quantity)):
             return True
         return any(
             _same(one, other)
@@ -92,7 +94,7 @@ class Known:
             if 0 < size.number < 1 and size.dimension in ("", "ratio"):
                 for share in (1 - size.number, 1 + size.number):
                     yield Size(share, share, "ratio"), (size,)
-        for (one, here), (other, there) in combinations_with_replacement(self.counted, 2):
+        for (one, here), (other, there) in combinations(self.counted, 2):
             if here != there and not one.unit and not other.unit and max(one.written, other.written) < SMALL:
                 continue
             if one.dimension == other.dimension or not ((one.unit and other.unit) or 1 in (one.written, other.written)):
@@ -130,6 +132,11 @@ def _factor(unit: Unit | None) -> float:
     return float(unit.factor) if unit else 1.0
 
 
+def _names(quantity: Quantity) -> set[str]:
+    """What it is compared by where it is no number to reckon with: a time of day, a version, 10^999."""
+    return {str(value) for value, _ in quantity.meanings if isinstance(value, str) or abs(value) >= LARGEST}
+
+
 def sizes(quantity: Quantity) -> Iterator[Size]:
     """The sizes that a quantity may mean."""
     for value, unit in quantity.meanings:
@@ -149,7 +156,9 @@ def _size(value: float, unit: Unit | None) -> Size:
 def _same(one: Size, other: Size) -> bool:
     if one.unit and other.unit:
         if one.dimension == other.dimension:
-            return _near(one.number, other.number, EXACT if one.unit.factor == other.unit.factor else CONVERTED)
+            # 64 KB are not about 64 KiB: the same number in another unit is a slip.
+            converted = one.unit.factor != other.unit.factor and not _near(one.written, other.written)
+            return _near(one.number, other.number, CONVERTED if converted else EXACT)
         wholes = {(one.unit.above or one.unit).size, (other.unit.above or other.unit).size}
         return len(wholes) == 1 and _near(one.written, other.written)  # `5 percent` of what was `5 percent a year`
     if "ratio" in (one.dimension, other.dimension) and _near(one.number, other.number, CONVERTED):
@@ -174,7 +183,7 @@ def _rounded(exact: float, written: float) -> bool:
     if _near(exact, written):
         return True
     digits = len(f"{written:.9g}".replace(".", "").strip("0"))
-    return digits >= 2 and f"{exact:.{digits}g}" == f"{written:.{digits}g}"
+    return (digits >= 2 or written >= ROUND) and f"{exact:.{digits}g}" == f"{written:.{digits}g}"
 
 
 def _near(one: float, other: float, share: float = EXACT) -> bool:

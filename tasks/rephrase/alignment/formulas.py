@@ -66,9 +66,11 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
     old, new = _Text(pair.source, before), _Text(pair.rewrite, after)
     # A learning note may say a formula once more: there one that is said once less was lost, too.
     fewer = Counter(map(_key, before)) - Counter(map(_key, after)) if pair.adds else Counter[str]()
-    lost = [formula for formula in before if _key(formula) in fewer or not new.holds(formula)]
+    lost = [formula for formula in before if not new.holds(formula)]
+    rarer = [formula for formula in before if _key(formula) in fewer and len(formula.signs) > 1]
     invented = [formula for formula in after if not old.holds(formula) and not old.equates(formula)]
     became = [(one, other) for other in invented for one in lost if _took_place(one, other)]
+    became += [(one, other) for other in invented for one in rarer if _slip(one, other)]
     total = max(len({_key(formula) for formula in (*before, *after)}), 1)
     wrong = {_key(formula) for both in became for formula in both}
     why = changes(_texts([one for one, _ in became]), _texts([other for _, other in became]), _likeness, 0)
@@ -183,9 +185,12 @@ def _joined(signs: tuple[str, ...]) -> str:
 def _took_place(one: Formula, other: Formula) -> bool:
     """Whether a formula that is lost became another: one sign makes the difference, or most signs are the same. What
     resembles nothing that was lost gives a name to a thing or is a step of the work."""
+    return (len(other.signs) >= 2 and _likeness(one.text, other.text) >= ALIKE) or _slip(one, other)
+
+
+def _slip(one: Formula, other: Formula) -> bool:
+    """Whether one sign makes the difference between two formulas."""
     mine, theirs = one.signs, other.signs
-    if len(theirs) >= 2 and _likeness(one.text, other.text) >= ALIKE:
-        return True
     if abs(len(mine) - len(theirs)) > 1:
         return False
     start = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
