@@ -83,19 +83,20 @@ class Known:
         lost = {size for one in instead for size in sizes(one)}
         return any(
             _reaches(result, size)
-            for result, operands in self._steps()
+            for result, operands in self._steps(within=bool(lost))
             if not lost or not lost.isdisjoint(operands)
             for size in wanted
         )
 
-    def _steps(self) -> Iterator[tuple[Size, tuple[Size, ...]]]:
+    def _steps(self, within: bool) -> Iterator[tuple[Size, tuple[Size, ...]]]:
         """What one step of arithmetic makes of the numbers, and of which."""
         for size, _ in self.counted:
             if 0 < size.number < 1 and size.dimension in ("", "ratio"):
                 for share in (1 - size.number, 1 + size.number):
                     yield Size(share, share, "ratio"), (size,)
         for (one, here), (other, there) in combinations(self.counted, 2):
-            if here != there and not one.unit and not other.unit and max(one.written, other.written) < SMALL:
+            bare = not one.unit and not other.unit and max(one.written, other.written) < SMALL
+            if here != there and (within or bare):
                 continue
             if one.dimension == other.dimension or not ((one.unit and other.unit) or 1 in (one.written, other.written)):
                 for result in _sums(one, other):
@@ -103,7 +104,7 @@ class Known:
             for result in _products(one, other):
                 yield result, (one, other)
         for (one, here), (other, there) in product(self.counted, self.said):
-            if here == there:
+            if here == there and not within:
                 for result in _products(one, other):
                     yield result, (one, other)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tasks.rephrase.alignment.derived import Known
@@ -20,12 +21,15 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
     before, after = quantities(pair.source), quantities(pair.rewrite)
     old, new = Known(pair.source, before), Known(pair.rewrite, after)
     lost = [one for one in before if one.kind != "month" and not new.states(one)]
+    fewer = Counter(one.value for one in before) - Counter(one.value for one in after)
+    rarer = [one for one in before if one.value in fewer]
     invented: list[Quantity] = []
     for one in after:
         if one.kind == "month":
             continue
         # 5 km that became 5 m: that the source has a 5 elsewhere does not help.
         rivals = [other for other in lost if _measured(one) and _measured(one) == _measured(other)]
+        rivals = rivals or [other for other in rarer if _slip(other, one)]
         if old.states(one, measured=bool(one.unit and rivals)):
             continue
         if one.kind == "said":
@@ -53,6 +57,17 @@ def _measured(one: Quantity) -> str:
     value = one.value
     year = one.kind == "year" or (one.digits and not isinstance(value, str) and 1000 <= value <= 2100)
     return "year" if year else one.kind
+
+
+def _slip(one: Quantity, other: Quantity) -> bool:
+    """Whether one digit makes the difference, or two that changed places: 1958 and 1985."""
+    if isinstance(one.value, str) or isinstance(other.value, str) or _measured(one) != _measured(other):
+        return False
+    mine, theirs = (f"{float(abs(quantity.value)):.15g}" for quantity in (one, other))
+    if len(mine) != len(theirs) or len(mine) < 2:
+        return False
+    apart = [place for place, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b]
+    return len(apart) == 1 or (len(apart) == 2 and sorted(mine) == sorted(theirs))
 
 
 def _why(lost: Sequence[Quantity], invented: Sequence[Quantity]) -> str:
