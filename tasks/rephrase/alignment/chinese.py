@@ -53,8 +53,8 @@ def in_hanzi(text: str) -> Iterator[Quantity]:
             yield Quantity(f"month {number}", None, "month", True, *match.span(), (), match.group())
     for match in HALF_A_UNIT.finditer(text):
         if below := unit_at(text, match.end()):
-            unit, end = below
-            yield Quantity(Fraction(1, 2), unit, "part", False, match.start(), end, (), text[match.start() : end])
+            start, end = match.start(), below[1]
+            yield Quantity(Fraction(1, 2), below[0], "part", False, start, end, (), text[start:end])
     for match in CLOCK.finditer(text):
         hour, minute = _either(match["hour"]), _either(match["minute"] or "0")
         if match["half"] or match["quarter"]:
@@ -83,7 +83,7 @@ def _parts(text: str) -> Iterator[Quantity]:
             continue
         century = _either(match["century"]) if match["century"] else None
         if decade >= 100:
-            century, decade = decade // 100 + 1, decade % 100
+            century, decade = Fraction(decade // 100 + 1), decade % 100
         elif match["century"] and not century:
             century = Fraction(20)
         alone = f"{decade}s"

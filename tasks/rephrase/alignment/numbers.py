@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tasks.rephrase.alignment.derived import Known
+from tasks.rephrase.alignment.derived import Known, sizes
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
 from tasks.rephrase.alignment.quantities import quantities
 from tasks.rephrase.alignment.quantity import Quantity
@@ -61,9 +61,10 @@ def _measured(one: Quantity) -> str:
 
 def _slip(one: Quantity, other: Quantity) -> bool:
     """Whether one digit makes the difference, or two that changed places: 1958 and 1985."""
-    if isinstance(one.value, str) or isinstance(other.value, str) or _measured(one) != _measured(other):
+    written = [f"{size.written:.15g}" for quantity in (one, other) for size in list(sizes(quantity))[:1]]
+    if len(written) < 2 or _measured(one) != _measured(other):
         return False
-    mine, theirs = (f"{float(abs(quantity.value)):.15g}" for quantity in (one, other))
+    mine, theirs = written
     if len(mine) != len(theirs) or len(mine) < 2:
         return False
     apart = [place for place, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b]

@@ -56,6 +56,10 @@ def test_numbers(source: str, rewrite: str, passes: bool) -> None:
     assert numbers(Pair(source, rewrite), CONFIG).passed is passes
 
 
+def test_numbers_too_large_to_reckon_with_are_compared_as_they_stand() -> None:
+    assert not numbers(Pair("It has 10^999 of them.", "It has 10^998 of them."), CONFIG).passed
+
+
 @given(st.integers(10, 10**9), st.integers(10, 10**9))
 def test_any_other_number_is_refused(one: int, other: int) -> None:
     verdict = numbers(Pair(f"There were {one:,} of them.", f"One counted {other} of them."), CONFIG)
