@@ -83,13 +83,6 @@ class AlignmentConfig(Config):
     sentencewise: float = Field(default=0.4, gt=0)
     """How far a sentence of a translation may be from its usual length, as a natural logarithm: beyond it one is
     missing or was added."""
-    exchanged: float = Field(default=0.4, gt=0)
-    """Two numbers changed places when they share so much more with each other's neighbouring words than with their own
-    (a word right beside both counts about 1)."""
-    moved: float = Field(default=0.2, gt=0)
-    """The same for a number that is said once less while another is said once more."""
-    counts: int = Field(default=5, ge=1)
-    """Greatest number in words that a rewrite may sum up with where the source has none (`for three reasons`)."""
     cosine: float = Field(default=0.75, ge=-1, le=1)
     """Smallest cosine of the two texts' embeddings."""
     fidelity: Share = 0.5

@@ -1,144 +1,207 @@
-"""Numbers that can be worked out from others: the time between two years or dates, the rest of a share, a century."""
+"""Whether a number follows from others: the same in another unit or notation, or one step of arithmetic away.
+
+A rewrite may say `a week` for seven days, `three of five stayed` where two of five left, and `for 120 years` for the
+time between two years. What follows is no invention.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
-from itertools import combinations
+import re
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
 
-from tasks.rephrase.alignment.quantity import SMALL, Quantity
-from tasks.rephrase.alignment.units import Unit
+from tasks.rephrase.alignment import hanzi
+from tasks.rephrase.alignment.quantities import MARKER
+from tasks.rephrase.alignment.quantity import Quantity
+from tasks.rephrase.alignment.units import Unit, mentions
 
-NEAR = Fraction(1, 10)
-"""How far a round number of years may be from the difference of two years: `more than a thousand years`."""
-MONTH = Fraction(2629746)
-"""Seconds."""
+ANYWHERE = re.compile(rf"10\^\{{?(?P<power>\d{{1,2}})\b|\d+(?:[.,]\d+)*|{hanzi.NUMERAL.pattern}")
+BREAK = re.compile(r"[.!?](?=\s)|[。！？\n]")
+CONVERTED = 0.07
+"""How far a number in another unit may be off: half a month is two weeks, a third 33 or 32 percent."""
+EXACT = 1e-9
+LARGEST = 1e30
+SMALL = 100
+"""Below it two bare numbers make others by chance, and are only combined within a sentence."""
+ROUND = 1000
+"""From here on a number of one digit and noughts may be a rounded one: over a thousand years."""
+MOST = 24
+"""Numbers of a text that are combined with each other."""
+SIGNED = ("Celsius", "Fahrenheit")
+"""Elsewhere a verb may say the minus: `fell by 15 percent`."""
+HUNDRED = 100.0, 1.0, "ratio"
+"""What per cent are of; a text that says `of every hundred` invents nothing."""
 
 
-def without_derived(
-    lost: list[Quantity], invented: list[Quantity], before: Sequence[Quantity], after: Sequence[Quantity]
-) -> tuple[list[Quantity], list[Quantity]]:
-    """The lost and the invented without what the other text's numbers give.
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A number as it is written, and in the base unit of what it measures."""
 
-    A number that has taken another's place is no sum: what is invented may only be worked out where nothing like it was
-    lost, but for what the lost one itself is needed for (`two years later` became 2016).
-    """
-    lost, invented = list(lost), list(invented)
-    for wrong, others, known in ((invented, lost, before), (lost, invented, after)):
-        for quantity in list(wrong):
-            used = next((one for one in others if _same(one, quantity, known)), None)
-            if used is not None:
-                others.remove(used)
-            elif any(_rivals(one, quantity) for one in others) or not _given(quantity, known):
+    written: float
+    number: float
+    dimension: str = ""
+    """Nothing where it has no unit."""
+    unit: Unit | None = None
+    not_of: tuple[str, ...] = ()
+    """Of a product of two units: dimensions that it cannot have. All others it may."""
+
+
+class Known:
+    """The numbers of a text, to ask whether another follows from them."""
+
+    def __init__(self, text: str, found: Sequence[Quantity]) -> None:
+        breaks = [match.start() for match in BREAK.finditer(text)]
+        elsewhere = list(_elsewhere(text, [(one.start, one.end) for one in found]))
+        self.names = {name for one in found for name in _names(one)}
+        self.names |= {value for value, _ in elsewhere if isinstance(value, str)}
+        told = [(size, one.start, one.kind) for one in found for size in sizes(one)]
+        told += [(Size(value, value), start, "cardinal") for value, start in elsewhere if isinstance(value, float)]
+        placed = dict.fromkeys((size, bisect(breaks, start), kind) for size, start, kind in told)
+        self.counted = [(size, sentence) for size, sentence, kind in placed if kind != "said"][:MOST]
+        self.said = [(size, sentence) for size, sentence, kind in placed if kind == "said" and not size.unit]
+        # A unit without a number is one of it; per cent are of a hundred.
+        self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
+        self.sizes.add(Size(*HUNDRED))
+
+    def states(self, quantity: Quantity, measured: bool = False) -> bool:
+        """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
+        if not self.names.isdisjoint(_names(quantity)):
+            return True
+        return any(
+            _same(one, other)
+            for one in sizes(quantity)
+            for other in self.sizes
+            if other.unit or not (measured and one.unit)
+        )
+
+    def gives(self, quantity: Quantity, instead: Sequence[Quantity] = ()) -> bool:
+        """Whether one step of arithmetic leads to it. What stands `instead` of other numbers, which are lost, must
+        come of one of them."""
+        wanted = list(sizes(quantity))
+        lost = {size for one in instead for size in sizes(one)}
+        return any(
+            _reaches(result, size)
+            for result, operands in self._steps(within=bool(lost))
+            if not lost or not lost.isdisjoint(operands)
+            for size in wanted
+        )
+
+    def _steps(self, within: bool) -> Iterator[tuple[Size, tuple[Size, ...]]]:
+        """What one step of arithmetic makes of the numbers, and of which."""
+        for size, _ in self.counted:
+            if 0 < size.number < 1 and size.dimension in ("", "ratio"):
+                for share in (1 - size.number, 1 + size.number):
+                    yield Size(share, share, "ratio"), (size,)
+        for (one, here), (other, there) in combinations(self.counted, 2):
+            bare = not one.unit and not other.unit and max(one.written, other.written) < SMALL
+            if here != there and (within or bare):
                 continue
-            wrong.remove(quantity)
-    return lost, invented
+            if one.dimension == other.dimension or not ((one.unit and other.unit) or 1 in (one.written, other.written)):
+                for result in _sums(one, other):
+                    yield result, (one, other)
+            for result in _products(one, other):
+                yield result, (one, other)
+        for (one, here), (other, there) in product(self.counted, self.said):
+            if here == there and not within:
+                for result in _products(one, other):
+                    yield result, (one, other)
 
 
-def _rivals(one: Quantity, other: Quantity) -> bool:
-    """Whether one may have taken the other's place."""
-    return one.kind == other.kind and _dimension(one) == _dimension(other)
+def _sums(one: Size, other: Size) -> Iterator[Size]:
+    unit = one.unit or other.unit
+    if one.unit and other.unit:
+        numbers = one.number + other.number, abs(one.number - other.number)
+    else:  # 14 May and three days: what has no unit has that of the other
+        numbers = (one.written + other.written) * _factor(unit), abs(one.written - other.written) * _factor(unit)
+    for number in numbers:
+        yield Size(number / _factor(unit), number, unit.dimension if unit else "", unit)
 
 
-def _dimension(quantity: Quantity) -> str:
-    return quantity.unit.dimension if quantity.unit else "year" if _year(quantity) else ""
+def _products(one: Size, other: Size) -> Iterator[Size]:
+    unit = None if one.unit and other.unit else one.unit or other.unit
+    neither = (one.dimension, other.dimension) if one.unit and other.unit else ()  # a length times a length is none
+    numbers = [one.number * other.number]
+    if one.number and other.number:
+        numbers += [one.number / other.number, other.number / one.number]
+    for number in numbers:
+        yield Size(number / _factor(unit), number, unit.dimension if unit else "", unit, neither)
 
 
-def _same(one: Quantity, other: Quantity, known: Sequence[Quantity]) -> bool:
-    """Whether one says what the other does, by a number that is known: nine tenths less, two years later."""
-    if isinstance(one.value, str) or isinstance(other.value, str):
-        return False
-    if one.kind == other.kind == "part" and not (one.digits or other.digits):
-        return one.value + other.value == 1
-    if _about(one, other):
+def _factor(unit: Unit | None) -> float:
+    return float(unit.factor) if unit else 1.0
+
+
+def _names(quantity: Quantity) -> set[str]:
+    """What it is compared by where it is no number to reckon with: a time of day, a version, 10^999."""
+    return {str(value) for value, _ in quantity.meanings if isinstance(value, str) or abs(value) >= LARGEST}
+
+
+def sizes(quantity: Quantity) -> Iterator[Size]:
+    """The sizes that a quantity may mean."""
+    for value, unit in quantity.meanings:
+        if quantity.kind == "said" and quantity.unit and not unit:
+            continue  # `an hour` is no 1
+        if not isinstance(value, str) and abs(value) < LARGEST:
+            yield _size(float(value), unit)
+
+
+def _size(value: float, unit: Unit | None) -> Size:
+    if unit is None:
+        return Size(abs(value), abs(value))
+    value = value if unit.dimension in SIGNED else abs(value)
+    return Size(value, value * float(unit.factor), unit.dimension, unit)
+
+
+def _same(one: Size, other: Size) -> bool:
+    if one.unit and other.unit:
+        if one.dimension == other.dimension:
+            # 64 KB are not about 64 KiB: the same number in another unit is a slip.
+            converted = one.unit.factor != other.unit.factor and not _near(one.written, other.written)
+            return _near(one.number, other.number, CONVERTED if converted else EXACT)
+        wholes = {(one.unit.above or one.unit).size, (other.unit.above or other.unit).size}
+        return len(wholes) == 1 and _near(one.written, other.written)  # `5 percent` of what was `5 percent a year`
+    if "ratio" in (one.dimension, other.dimension) and _near(one.number, other.number, CONVERTED):
         return True
-    span, year = (one, other) if _span(one) else (other, one)
-    return _span(span) and _year(year) and any(_apart(year, then, span) for then in known if _year(then))
+    # What has no unit may stand for what has one; a hundred of the per cent has a dimension, and may not.
+    bare = not (one.dimension and other.dimension)
+    return bare and _near(abs(one.written), abs(other.written))
 
 
-def _about(one: Quantity, other: Quantity) -> bool:
-    """Days and months: 90 days are three months."""
-    if not one.unit or not other.unit or {one.unit.dimension, other.unit.dimension} != {"time", "years"}:
-        return False
-    first, second = (_seconds(quantity.value, quantity.unit) for quantity in (one, other) if quantity.unit)
-    return first is not None and second is not None and abs(first - second) <= second / 20
+def _reaches(step: Size, size: Size) -> bool:
+    """Whether the result of a step is the number, as it was rounded."""
+    if step.not_of:
+        return size.dimension not in step.not_of and _rounded(step.number / _factor(size.unit), size.written)
+    if step.dimension == size.dimension:
+        return _rounded(step.number / _factor(size.unit), size.written)
+    if not size.dimension or (not step.dimension and size.dimension == "time"):  # from ten to seven: three hours
+        return _rounded(step.written, size.written)
+    return not step.dimension and size.dimension == "ratio" and _rounded(step.written, size.number)
 
 
-def _seconds(value: Fraction | str, unit: Unit) -> Fraction | None:
-    return None if isinstance(value, str) else value * unit.factor * (MONTH if unit.dimension == "years" else 1)
+def _rounded(exact: float, written: float) -> bool:
+    if _near(exact, written):
+        return True
+    digits = len(f"{written:.9g}".replace(".", "").strip("0"))
+    return (digits >= 2 or written >= ROUND) and f"{exact:.{digits}g}" == f"{written:.{digits}g}"
 
 
-def _given(quantity: Quantity, known: Sequence[Quantity]) -> bool:
-    """Whether the known numbers give this one."""
-    value = quantity.value
-    if quantity.kind == "year":
-        return any(one.kind == "said" and one.unit and one.unit.name == "decade" for one in known)
-    if isinstance(value, str):
-        return False
-    years = [one for one in known if _year(one)]
-    if _year(quantity):
-        return any(_apart(quantity, year, span) for span in known if _span(span) for year in years)
-    if quantity.kind == "ordinal" and quantity.unit and quantity.unit.name == "century":
-        return any(not isinstance(one.value, str) and -(-one.value // 100) == value for one in years)
-    if quantity.unit is not None:
-        if _span(quantity):
-            months = value * quantity.unit.factor
-            gaps = {abs(one - other) * 12 for one, other in combinations(_values(years), 2)}
-            if months in gaps or (months >= 120 and any(0 <= gap - months <= gap * NEAR for gap in gaps)):
-                return True
-        if quantity.unit.dimension == "time" and quantity.unit.name == "day":
-            return any(abs(one - other) == value for one, other in combinations(_days(known), 2))
-        return quantity.unit.dimension == "ratio" and value == 100
-    if quantity.kind == "part" and any(1 - value == other for one in known for other, _ in one.meanings):
-        return True  # a quarter finished, three quarters unbuilt
-    # `An hour` became `around 60`, against some ten minutes by car; a small number would come out by chance.
-    return value > SMALL and (value * 60 in _bases(known, "time") or value in _bases(known, "years"))
+def _near(one: float, other: float, share: float = EXACT) -> bool:
+    return abs(one - other) <= share * max(abs(one), abs(other))
 
 
-def _year(quantity: Quantity) -> bool:
-    return (
-        quantity.digits
-        and not isinstance(quantity.value, str)
-        and quantity.value.denominator == 1
-        and 700 <= quantity.value <= 2100
-        and quantity.unit is None
-    )
-
-
-def _span(quantity: Quantity) -> bool:
-    return quantity.unit is not None and quantity.unit.dimension == "years" and not isinstance(quantity.value, str)
-
-
-def _apart(year: Quantity, then: Quantity, span: Quantity) -> bool:
-    """Whether two years are a span of years apart."""
-    if isinstance(year.value, str) or isinstance(then.value, str) or isinstance(span.value, str) or not span.unit:
-        return False
-    months, wanted = (year.value - then.value) * 12, span.value * span.unit.factor
-    return months == wanted if span.kind == "said" else abs(months) == wanted
-
-
-def _values(known: Sequence[Quantity]) -> list[Fraction]:
-    """Distinct numbers without a unit."""
-    bare = [one.value for one in known if one.unit is None and one.kind != "said"]
-    return list(dict.fromkeys(value for value in bare if not isinstance(value, str)))
-
-
-def _days(known: Sequence[Quantity]) -> list[Fraction]:
-    """The days of dates."""
-    months = [one for one in known if one.kind == "month"]
-    near = [
-        one
-        for one in known
-        if any(one.end <= m.start <= one.end + 4 or m.end <= one.start <= m.end + 2 for m in months)
-    ]
-    return _values([one for one in near if not isinstance(one.value, str) and one.value <= 31])
-
-
-def _bases(known: Sequence[Quantity], dimension: str) -> list[Fraction]:
-    """Distinct sizes of one dimension, in its base unit."""
-    sizes = [
-        one.value * one.unit.factor
-        for one in known
-        if one.unit and one.unit.dimension == dimension and not isinstance(one.value, str)
-    ]
-    return list(dict.fromkeys(sizes))
+def _elsewhere(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[float | str, int]]:
+    """Numbers in formulas, code, names and words."""
+    numbered = {place for match in MARKER.finditer(text) for place in range(*match.span())}
+    for match in ANYWHERE.finditer(text):
+        known = any(start <= match.start() < end for start, end in spans)
+        if known or match.start() in numbered or len(match.group()) > 20:
+            continue
+        if match["power"]:
+            yield 10.0 ** int(match["power"]), match.start()
+        elif match.group()[0].isdigit():
+            plain = re.sub(r",(?=\d{3})", "", match.group()).replace(",", ".")
+            yield float(plain) if plain.count(".") < 2 else plain, match.start()
+        elif number := hanzi.value(match.group()):
+            yield float(number), match.start()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from tasks.rephrase.alignment.quantity import BLANK, CENTURIES, HALF_DAY, Kind, Quantity, Value, finished
+from tasks.rephrase.alignment.quantity import BLANK, CENTURIES, HALF_DAY, Kind, Quantity, Value, clock, finished
 from tasks.rephrase.alignment.units import SUPERSCRIPTS, Unit, named
 
 DIGITS = re.compile(
@@ -88,8 +88,7 @@ def _clock(text: str, match: re.Match[str]) -> Quantity:
     half = HALF_DAY.match(text, end)
     if half:
         hour, end = hour % 12 + 12 * (half["half"].lower() == "p"), half.end()
-    other = ((Fraction(hour), None), (Fraction(hour % 12 or 12), None)) if minute == "00" else ()
-    return Quantity(f"{hour}:{minute}", None, "cardinal", True, match.start(), end, other, text[match.start() : end])
+    return clock(hour, int(minute), match.start(), end, text[match.start() : end], told=half is not None)
 
 
 def _digits(text: str, match: re.Match[str]) -> Quantity | None:

@@ -1,4 +1,4 @@
-"""Every formula kept, none invented unless the style adds steps."""
+"""No formula became another; equal notations are the same, and so is what follows from a chain of equations."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
-from tasks.rephrase.alignment.quantities import quantities
 from tasks.rephrase.alignment.tex import FUNCTIONS, SAME, form, tokens
 from tasks.rephrase.config import AlignmentConfig
 
@@ -42,6 +40,8 @@ PROSE = re.compile(
 )
 """Words, which are no products of letters."""
 LONGEST_RUN = 24
+ALIKE = 0.5
+"""Share of signs in common from which a formula may have become another."""
 
 
 @dataclass(frozen=True)
@@ -58,30 +58,22 @@ class Formula:
 
 
 def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Every formula of the source stands in the rewrite in the same or an equal notation; none is invented unless the
-    style adds steps."""
+    """No formula of the source became another one. One that is only left out may have been said in words, and one that
+    is like none of those was a name given or a step of the work: what they say is for the check of meaning."""
     before, after = found(pair.source), found(pair.rewrite)
     if not before and not after:
         return Verdict("formulas", 1.0, True)
     old, new = _Text(pair.source, before), _Text(pair.rewrite, after)
+    # A learning note may say a formula once more: there one that is said once less was lost, too.
+    fewer = Counter(map(_key, before)) - Counter(map(_key, after)) if pair.adds else Counter[str]()
     lost = [formula for formula in before if not new.holds(formula)]
-    more = Counter(map(_key, after)) - Counter(map(_key, before))
-    slips = [formula for formula in after if _key(formula) in more]
-    lost = [formula for formula in lost if not new.says(formula) or any(_slip(formula, one) for one in slips)]
+    rarer = [formula for formula in before if _key(formula) in fewer and len(formula.signs) > 1]
     invented = [formula for formula in after if not old.holds(formula) and not old.equates(formula)]
-    if pair.adds and not lost:
-        fewer = Counter(map(_key, before)) - Counter(map(_key, after))
-        gone = [formula for formula in before if _key(formula) in fewer and len(formula.signs) > 1]
-        used = Counter(sign for formula in after for sign in formula.signs)
-        invented = [
-            formula
-            for formula in invented
-            # A letter on its own that no formula of either text has was another one.
-            if any(_slip(one, formula) for one in gone) or (_symbol(formula) and used[formula.signs[0]] == 1)
-        ]
+    became = [(one, other) for other in invented for one in lost if _took_place(one, other)]
+    became += [(one, other) for other in invented for one in rarer if _slip(one, other)]
     total = max(len({_key(formula) for formula in (*before, *after)}), 1)
-    wrong = {_key(formula) for formula in (*lost, *invented)}
-    why = changes(_texts(lost), _texts(invented), _likeness, 0.6)
+    wrong = {_key(formula) for both in became for formula in both}
+    why = changes(_texts([one for one, _ in became]), _texts([other for _, other in became]), _likeness, 0)
     return Verdict("formulas", max(0.0, 1 - len(wrong) / total), not wrong, why)
 
 
@@ -130,30 +122,11 @@ class _Text:
             return all(self._links(pair) for pair in pairwise(sides))
         return len(sides) == 2 and self._links((sides[0], sides[1]))
 
-    def says(self, formula: Formula) -> bool:
-        """Whether the text says in words what the formula writes: its sides stand, the relation does not; or it is a
-        mere name, which a sentence can do without. A slip in a formula is an invented one besides."""
-        sides = [form for form, _ in _related(formula.text)]
-        if len(sides) < 2:
-            return not OPERATION.search(formula.text) and len(formula.signs) <= 4
-        parts = [side for side in RELATED.split(formula.text) if side.strip(" .,;")]
-        if len(parts) == 2 and not any(tokens(side)[:1] and NUMBER.fullmatch(tokens(side)[0]) for side in parts):
-            return False
-        return all(self._stands(side) for side in parts)
-
     def equates(self, formula: Formula) -> bool:
         """Whether it sets equal two terms of the text: `256³, or 16,777,216`."""
         sides = [side for side in RELATED.split(formula.text) if side.strip()]
         marks = {mark for _, mark in _related(formula.text) if mark}
         return marks == {"="} and all(_telling(tokens(side)) and self._has(tokens(side)) for side in sides)
-
-    def _stands(self, side: str) -> bool:
-        signs = tokens(side)
-        if self._has(signs):
-            return True
-        return len(signs) == 1 and any(
-            quantity.value == Fraction(signs[0]) for quantity in quantities(self.text) if NUMBER.fullmatch(signs[0])
-        )
 
     def _follows(self, parts: list[tuple[str, str]]) -> bool:
         """Whether `a < c` follows from a chain such as a = b < c."""
@@ -209,8 +182,10 @@ def _joined(signs: tuple[str, ...]) -> str:
     return "\x1f" + "\x1f".join(signs) + "\x1f"
 
 
-def _symbol(formula: Formula) -> bool:
-    return len(formula.signs) == 1 and formula.signs[0].isalpha()
+def _took_place(one: Formula, other: Formula) -> bool:
+    """Whether a formula that is lost became another: one sign makes the difference, or most signs are the same. What
+    resembles nothing that was lost gives a name to a thing or is a step of the work."""
+    return (len(other.signs) >= 2 and _likeness(one.text, other.text) >= ALIKE) or _slip(one, other)
 
 
 def _slip(one: Formula, other: Formula) -> bool:
@@ -219,8 +194,7 @@ def _slip(one: Formula, other: Formula) -> bool:
     if abs(len(mine) - len(theirs)) > 1:
         return False
     start = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
-    rest = mine[start + (len(mine) >= len(theirs)) :], theirs[start + (len(theirs) >= len(mine)) :]
-    return rest[0] == rest[1]
+    return mine[start + (len(mine) >= len(theirs)) :] == theirs[start + (len(theirs) >= len(mine)) :]
 
 
 def _texts(found: list[Formula]) -> list[str]:

@@ -13,6 +13,12 @@ SIGNS = "".join([*DIGITS, *SMALL, *LARGE])
 NUMERAL = re.compile(rf"[{SIGNS}]{{1,24}}(?:点[{''.join(DIGITS)}]{{1,12}})?")
 
 
+def scale(numeral: str) -> Fraction | None:
+    """What a sign of size alone is worth: the 万 of 万分之五."""
+    size = (SMALL | LARGE).get(numeral)
+    return None if size is None else Fraction(size)
+
+
 def value(numeral: str) -> Fraction | None:
     """What a numeral such as 三百零五, 两千万, 一九四九 or 三点一四 is worth; None where it is none."""
     whole, _, decimals = numeral.partition("点")

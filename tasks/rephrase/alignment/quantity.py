@@ -108,13 +108,21 @@ def finished(
     return Quantity(value, unit, kind, digits, start, end, tuple(meanings), text[start:end].strip())
 
 
+def clock(hour: int, minute: int, start: int, end: int, text: str, told: bool = False) -> Quantity:
+    """A time of day; by a clock of twelve hours too, unless the half of the day is `told`."""
+    other: list[tuple[Value, Unit | None]] = [] if told else [(f"{(hour + 12) % 24}:{minute:02}", None)]
+    if not minute:
+        other += [(Fraction(hour), None), (Fraction(hour % 12 or 12), None)]
+    return Quantity(f"{hour % 24}:{minute:02}", None, "cardinal", True, start, end, tuple(other), text)
+
+
 def _scaled(text: str, value: Fraction, end: int, money: bool) -> tuple[Fraction, int]:
     """`value` times the hundreds and millions that follow at `end`, and where they end."""
     while scale := _scale().match(text, end):
         value, end = value * scales()[scale[1].lower()], scale.end()
     if money and (short := SHORT.match(text, end)):
         value, end = value * lists()["short_scales"][short[1].lower()], short.end()
-    if half := HALF.match(text, end):
+    if value >= 1 and (half := HALF.match(text, end)):
         value, end = value + Fraction(1, 2), half.end()
         while (scale := _scale().match(text, end)) and scale[1].isalpha():
             value, end = value * scales()[scale[1].lower()], scale.end()

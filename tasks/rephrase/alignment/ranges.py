@@ -63,7 +63,7 @@ def joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
         while place + 1 < len(found) and one.unit and (after := found[place + 1]).unit and isinstance(total, Fraction):
             gap = text[end : after.start]
             smaller = PIECES.get(last.unit.name) if last.unit else None
-            if gap.strip() not in ("", "and", ",", "零") or after.unit.name != smaller or isinstance(after.value, str):
+            if gap.strip() not in ("", "and", "零") or after.unit.name != smaller or isinstance(after.value, str):
                 break
             total += after.value * after.unit.factor / one.unit.factor
             end, last, place = after.end, after, place + 1

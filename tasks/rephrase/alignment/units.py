@@ -70,15 +70,10 @@ def named(name: str) -> Unit:
     return _spelled()[name]
 
 
-def mentioned(text: str, unit: Unit) -> bool:
-    """Whether the unit is spelled out anywhere in `text`, with or without a number."""
-    return any(
-        found is not None and found.size == unit.size
-        for found in (
-            _spelled().get(word) or _spelled().get(word.lower())
-            for word in [*_WORD.findall(text), *_han().findall(text)]
-        )
-    )
+def mentions(text: str) -> set[Unit]:
+    """The units of time that are spelled out anywhere in `text`, with or without a number."""
+    found = [_spelled().get(word.lower()) for word in [*_WORD.findall(text), *_han().findall(text)]]
+    return {unit for unit in found if unit and unit.dimension == "time"}
 
 
 def _one(match: re.Match[str]) -> Unit | None:
@@ -158,7 +153,7 @@ def _pattern() -> re.Pattern[str]:
     return re.compile(
         r"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?"
         r"(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?"
-        r"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?个?(?P<han>平方|立方)?"
+        r"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?[多余来]?个?(?P<han>平方|立方)?"
         rf"{_alternatives()}{power}"
     )
 

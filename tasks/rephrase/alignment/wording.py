@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from tasks.rephrase.alignment.quantity import CENTURIES, HALF, Quantity, Value, finished
+from tasks.rephrase.alignment.quantity import CENTURIES, HALF, Quantity, Value, clock, finished
 from tasks.rephrase.alignment.units import Unit, lists, unit_at
 
 PARTS = {"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4}
@@ -37,7 +37,8 @@ def _words() -> re.Pattern[str]:
     run = rf"{article}(?:{numbers})\b(?:(?:[ -]|[ -]and[ -](?=(?:{numbers})\b))(?:{numbers})\b)*"
     return re.compile(
         rf"""(?<![\w@\#])(?:
-            (?P<run>{run}) (?:[ -](?P<part>{parts}|(?P<ordinal>{ordinals}))(?![\w-]))?
+            (?P<clock>half[ ]past|(?:a[ ])?quarter[ ](?:past|to))[ ](?P<hour>{numbers}|\d{{1,2}})\b
+          | (?:(?P<minus>minus|negative)[ ])?(?P<run>{run}) (?:[ -](?P<part>{parts}|(?P<ordinal>{ordinals}))(?![\w-]))?
           | (?P<article>an?|per|each|every)[ -](?P<apart>half|third|quarter|{ordinals})\b(?!-)
           | (?P<single>{ordinals})\b
           | (?P<half>half|halves|halved|halving|halve|quarters?)\b
@@ -57,13 +58,16 @@ def in_words(text: str) -> Iterator[Quantity]:
     """The numbers in words, fractions, ordinals, months and words such as `both`; they may overlap."""
     for match in _words().finditer(text):
         if match["run"]:
-            yield from _run(text, match)
+            found = list(_run(text, match))
+            if match["minus"] and found and not isinstance(found[0].value, str):
+                found[0] = replace(found[0], value=-found[0].value, start=match.start())
+            yield from found
             continue
         for name, read in READERS.items():
             if match[name]:
-                found = read(text, match)
-                if found:
-                    yield found
+                single = read(text, match)
+                if single:
+                    yield single
                 break
 
 
@@ -138,7 +142,18 @@ def _saying(text: str, match: re.Match[str]) -> Quantity | None:
     return None
 
 
+def _clock(text: str, match: re.Match[str]) -> Quantity | None:
+    word = match["hour"].lower()
+    hour = int(word) if word.isdigit() else lists()["cardinals"].get(word, 99)
+    if hour > 24:
+        return None
+    early = match["clock"].lower().endswith("to")
+    minute = 45 if early else 30 if match["clock"].lower().startswith("half") else 15
+    return clock((hour - early) % 24, minute, *match.span(), match.group())
+
+
 READERS: dict[str, Callable[[str, re.Match[str]], Quantity | None]] = {
+    "clock": _clock,
     "one": _one,
     "apart": _apart,
     "half": _half,
