@@ -17,7 +17,8 @@ from pathlib import Path
 
 HOUSE = Path(__file__).resolve().parent.parent
 PACKAGES = ("flows", "tasks", "model", "training", "expectations")
-DATA_SUFFIXES = (".yaml", ".json", ".txt", ".safetensors")
+WEIGHTS = ".safetensors"
+DATA_SUFFIXES = (".yaml", ".json", ".txt", WEIGHTS)
 # Who runs a stage, and how that is shown, is no part of its code.
 EXECUTION = {
     "tasks.artifact", "tasks.code", "tasks.corpus.cluster", "tasks.corpus.executor", "tasks.corpus.workers",
@@ -124,12 +125,14 @@ def _module_hash(name: str) -> str:
 
 @cache
 def _named(name: str, suffixes: tuple[str, ...]) -> list[Path]:
-    """The files of these kinds beside a module whose names stand in it."""
+    """The files of these kinds beside a module whose names stand in it, and the weights in folders of which that is
+    so: what was learned is in parts."""
     file = _file(name)
     assert file is not None
     texts = {node.value for node in ast.walk(_tree(name)) if isinstance(node, ast.Constant)}
-    beside = [] if file.parent == HOUSE else sorted(file.parent.iterdir())
-    return [path for path in beside if path.suffix in suffixes and path.name in texts]
+    beside = [] if file.parent == HOUSE else [path for path in sorted(file.parent.iterdir()) if path.name in texts]
+    parts = [part for path in beside if WEIGHTS in suffixes for part in sorted(path.glob(f"*{WEIGHTS}"))]
+    return [path for path in beside if path.suffix in suffixes] + parts
 
 
 def _bare(node: ast.AST) -> None:

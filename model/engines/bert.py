@@ -1,8 +1,8 @@
-"""BERT's encoder, reading one text, or two beside each other.
+"""BERT's encoder, reading one text at a time.
 
 A plain forward pass: transformers' own computes the same and takes 155 MB and 2.5 CPU-seconds to import.
 
-Legend: S tokens, D dimension, H heads, E dimension of a head (D = H * E).
+Legend: S tokens of the text, D dimension, H heads, E dimension of a head (D = H * E).
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ class Layer(NamedTuple):
 
 
 class Bert:
-    """The network, from its tensors by name and its `config.json`; its words are the caller's. Use under
-    `torch.inference_mode`."""
+    """The network, from its tensors by name and its `config.json`. Use under `torch.inference_mode`."""
 
     def __init__(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
         if (kind := (config["hidden_act"], config.get("position_embedding_type", "absolute"))) != ("gelu", "absolute"):
             raise ValueError(f"this reads BERT with gelu and absolute positions, not {' and '.join(kind)}")
         self._tensors = tensors
         self._heads, self._epsilon = config["num_attention_heads"], config["layer_norm_eps"]
-        self._places = tensors["embeddings.position_embeddings.weight"]
-        self._kinds = tensors["embeddings.token_type_embeddings.weight"]
+        self._words = tensors["embeddings.word_embeddings.weight"]
+        # A text is one segment: the kind of its tokens is always the first.
+        kind_D = tensors["embeddings.token_type_embeddings.weight"][0]
+        self._places = tensors["embeddings.position_embeddings.weight"] + kind_D
         self._embedded = self._affine("embeddings.LayerNorm")
         self._layers = [self._layer(f"encoder.layer.{number}") for number in range(config["num_hidden_layers"])]
         del self._tensors
@@ -63,12 +64,9 @@ class Bert:
             self._affine(f"{name}.output.LayerNorm"),
         )
 
-    def layers(self, *texts_SD: Tensor) -> list[Tensor]:
-        """float32 [S, D] of the embeddings and after every layer, of one text or of two that read each other; given
-        are the vectors of their words. Each text begins at the first place and has at most as many tokens as the
-        network has places."""
-        placed = [text + (self._places[: len(text)] + self._kinds[kind]) for kind, text in enumerate(texts_SD)]
-        states_SD = self._norm(torch.cat(placed), self._embedded)
+    def layers(self, ids: list[int]) -> list[Tensor]:
+        """float32 [S, D] of the embeddings and after every layer. At most as many tokens as the network has places."""
+        states_SD = self._norm(self._words[ids] + self._places[: len(ids)], self._embedded)
         found = [states_SD]
         for layer in self._layers:
             mixed_3HSE = (

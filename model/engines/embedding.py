@@ -37,12 +37,8 @@ class States:
 
     spans_S2: np.ndarray
     """int32: begin and end of every token, in characters."""
-    ids_S: np.ndarray
-    """int32: the tokens. The vocabulary is in the order of frequency from its first word on."""
     words_SD: np.ndarray
     """float32: states for comparing words; not of length 1."""
-    hidden_SD: np.ndarray
-    """float32: last layer; the mean over a passage is that passage's embedding, read in its context."""
     vector_D: np.ndarray
     """float32, of length 1: the whole text."""
     seconds: float
@@ -68,9 +64,7 @@ class MiniLM:
         self._whole.no_truncation()
         self._first, self._last = self._whole.encode("").ids
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "model.safetensors")
-        self._words = tensors["embeddings.word_embeddings.weight"]
-        self._model = Bert(tensors, settings)
+        self._model = Bert(load_file(folder / "model.safetensors"), settings)
         self.threads = OneThread()
 
     def states(self, text: str) -> States:
@@ -83,18 +77,15 @@ class MiniLM:
         ids = tokens.ids
         windows = max(1, -(-len(ids) // (TOKENS - 2)))
         edges = [len(ids) * number // windows for number in range(windows + 1)]
-        words, hidden = [], []
+        words = []
         total = torch.zeros(1)
         for begin, end in pairwise(edges):
-            layers = self._layers([self._first, *ids[begin:end], self._last])
+            layers = self._model.layers([self._first, *ids[begin:end], self._last])
             words.append(layers[WORDS][1:-1].numpy())
-            hidden.append(layers[-1][1:-1].numpy())
             total = total + layers[-1].sum(dim=0)
         return States(
             np.array(tokens.offsets, dtype=np.int32).reshape(-1, 2),
-            np.array(ids, dtype=np.int32),
             np.concatenate(words),
-            np.concatenate(hidden),
             torch.nn.functional.normalize(total, dim=0).numpy(),
             time.thread_time() - began,
         )
@@ -104,8 +95,5 @@ class MiniLM:
         return self.threads.run(lambda: np.stack([self._one(text) for text in texts]))
 
     def _one(self, text: str) -> np.ndarray:
-        states_SD = self._layers(self._tokenizer.encode(text).ids)[-1]
+        states_SD = self._model.layers(self._tokenizer.encode(text).ids)[-1]
         return torch.nn.functional.normalize(states_SD.mean(dim=0), dim=0).numpy()
-
-    def _layers(self, ids: list[int]) -> list[torch.Tensor]:
-        return self._model.layers(self._words[ids])

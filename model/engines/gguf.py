@@ -27,6 +27,10 @@ NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 TEXT, ARRAY = 8, 9
 MOST = 1 << 24
 """Entries of an array, and bytes of a text, beyond which the file is damaged."""
+MOST_NUMBERS = 1 << 40
+"""The same of a tensor."""
+DIMENSIONS, ALIGNMENTS = (1, 4), tuple(1 << power for power in range(3, 17))
+"""Fewest and most dimensions of a tensor; what `general.alignment` may be."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Gguf:
         self._tensors: dict[str, _Place] = {}
         try:
             self._index()
-        except (struct.error, ValueError, KeyError, IndexError) as error:
+        except ValueError as error:
             raise EngineError(f"{path} is no GGUF that can be read: {error}") from None
 
     def _index(self) -> None:
@@ -69,14 +73,24 @@ class Gguf:
             self.settings[name] = self._value(self._take("<I")[0])
         for _ in range(tensors):
             name = self._text()
-            shape = self._take(f"<{self._take('<I')[0]}Q")
+            (dimensions,) = self._take("<I")
+            if not DIMENSIONS[0] <= dimensions <= DIMENSIONS[1]:
+                raise ValueError(f"{name} has {dimensions} dimensions")
+            shape = self._take(f"<{dimensions}Q")
             kind, begin = self._take("<IQ")
+            if not 0 < prod(shape) <= MOST_NUMBERS or begin > len(self._bytes):
+                raise ValueError(f"{name} has {' x '.join(map(str, shape))} numbers from byte {begin} on")
             self._tensors[name] = _Place(tuple(reversed(shape)), kind, begin)
         step = self.settings.get("general.alignment", 32)
+        if step not in ALIGNMENTS:
+            raise ValueError(f"its tensors are aligned to {step!r} bytes")
         self._begin = -(-self._at // step) * step
 
     def _take(self, form: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(form, self._bytes, self._at)
+        try:
+            found = struct.unpack_from(form, self._bytes, self._at)
+        except struct.error:
+            raise ValueError(f"it ends after {len(self._bytes)} bytes, within what it says of itself") from None
         self._at += struct.calcsize(form)
         return found
 
@@ -92,31 +106,38 @@ class Gguf:
         if kind == TEXT:
             return self._text()
         if kind != ARRAY:
-            return self._take(f"<{NUMBERS[kind]}")[0]
+            return self._take(f"<{_form(kind)}")[0]
         inner, count = self._take("<IQ")
         if count > MOST:
             raise ValueError(f"an array of {count} entries")
         if inner == TEXT:
             return [self._text() for _ in range(count)]
-        return list(self._take(f"<{count}{NUMBERS[inner]}"))
+        return list(self._take(f"<{count}{_form(inner)}"))
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
-    def tensor(self, name: str, rows: slice = slice(None)) -> Tensor:
-        """float32: the tensor `name`, or some rows of it. Raises EngineError where the file has none."""
+    def tensor(self, name: str) -> Tensor:
+        """float32: the tensor `name`. Raises EngineError where the file has none that can be read."""
         place = self._tensors.get(name)
         if place is None:
             raise EngineError(f"{self.path} has no tensor {name}")
-        dequantize, block, size = _format(place.kind)
-        width = place.shape[-1] // block * size
-        begin = self._begin + place.begin
         try:
-            flat = np.frombuffer(self._bytes, np.uint8, prod(place.shape[:-1]) * width, begin).reshape(-1, width)[rows]
-        except ValueError as error:
-            raise EngineError(f"{self.path} ends within {name}: {error}") from None
-        found = torch.from_numpy(dequantize(flat).astype(np.float32, copy=False))
-        return found.reshape(-1) if len(place.shape) == 1 else found
+            dequantize, block, size = _format(place.kind)
+            if place.shape[-1] % block:
+                raise ValueError(f"its rows of {place.shape[-1]} numbers are no whole blocks of {block}")
+            width = place.shape[-1] // block * size
+            begin, count = self._begin + place.begin, prod(place.shape[:-1]) * width
+            if begin + count > len(self._bytes):
+                raise ValueError("the file ends within it")
+            flat = np.frombuffer(self._bytes, np.uint8, count, begin).reshape(-1, width)
+            found = dequantize(flat).astype(np.float32, copy=False)
+        except (ValueError, NotImplementedError) as error:
+            raise EngineError(f"{self.path}: {name} cannot be read: {error}") from None
+        return torch.from_numpy(found).reshape(place.shape)
+
+
+def _form(kind: int) -> str:
+    if kind not in NUMBERS:
+        raise ValueError(f"it has a value of kind {kind}, which there is not")
+    return NUMBERS[kind]
 
 
 def _format(kind: int) -> tuple[Callable[[np.ndarray], np.ndarray], int, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor
 from torch.nn import functional
 
@@ -77,6 +77,7 @@ class Qwen:
         """Text -> tokens with their places in characters. A text that spells a special token is only text."""
         words = {text: number for number, text in enumerate(self._vocabulary)}
         made = Tokenizer(models.BPE(vocab=words, merges=[_pair(merge) for merge in self._merges]))
+        made.normalizer = normalizers.NFC()
         cut = pre_tokenizers.Split(Regex(WORDS), "isolated")
         made.pre_tokenizer = pre_tokenizers.Sequence(
             [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]

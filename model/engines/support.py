@@ -85,8 +85,7 @@ class Support:
 
     def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans) -> Reading:
         """The verdict on a pair; `lost` and `unsupported` are the places of the two texts' sentences. The same for the
-        same pair, whatever was read before. Raises PromptRefused for
-        texts that are too long."""
+        same pair, whatever was read before. Raises PromptRefused for texts that are too long."""
         return self._threads.run(self._read, source, lost, rewrite, unsupported)
 
     def _read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans) -> Reading:
@@ -103,6 +102,8 @@ class Support:
         """The sentences of `text`, judged by `premise`, and the highest logit of any of its tokens."""
         before, between, after = self._around
         found = self._tokenizer.encode(text)
+        if not found.ids:
+            return (), 0.0
         head = [*before, *self._tokenizer.encode(premise).ids, *between]
         ids = [*head, *found.ids, *after]
         if len(ids) > LONGEST:

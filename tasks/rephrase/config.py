@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, SerializationInfo, field_serializer, model_validator
+from pydantic import Field, SerializationInfo, field_serializer, field_validator, model_validator
 
 from model.config import Config, for_identity
 from model.engines.choice import EngineConfig
@@ -96,12 +96,17 @@ class AlignmentConfig(Config):
     judge: FidelityJudgeConfig | None = None
     """Asked last, of the grey zone; null asks nothing."""
 
+    @field_validator("fidelity_model")
+    @classmethod
+    def _fidelity_model_place(cls, model: str) -> str:
+        if model:
+            fidelity_weights(model)
+        return model
+
     @model_validator(mode="after")
     def _band(self) -> AlignmentConfig:
         if not 0 <= self.length[0] < 1 < self.length[1]:
             raise ValueError("`length` is a band around 1, such as [0.5, 1.8]")
-        if self.fidelity_model:
-            fidelity_weights(self.fidelity_model)
         if "other" not in self.translation_length or not all(0 < a < b for a, b in self.translation_length.values()):
             raise ValueError(
                 "`translation_length` has a band such as [2.0, 5.5] for each language, and one for `other`"

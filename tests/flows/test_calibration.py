@@ -76,7 +76,7 @@ def test_failures_of_pairs_that_may_be_read(monkeypatch, capsys, tmp_path: Path)
         (["--failures", "colour"], "there is no kind 'colour'"),
         (["--failures", "formula", "--pairs", "dev"], "these pairs have none of kind 'formula'"),
         (["--pairs", "/nowhere.jsonl"], "cannot be read"),
-        (["--set", "rephrase.alignment.coverage=7"], "coverage"),
+        (["--set", "rephrase.alignment.fidelity=7"], "fidelity"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(monkeypatch, capsys, arguments: list[str], told: str):

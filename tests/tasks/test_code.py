@@ -94,6 +94,17 @@ def test_data_files_that_a_module_names_are_identity_and_code_is_not(house):
     assert code.data_hash(ENTRY) != before
 
 
+def test_weights_in_a_folder_that_a_module_names_are_identity(house):
+    house("tasks/stage/learned/one.safetensors", "1")
+    house("tasks/stage/learned/notes.txt", "of nobody's interest")
+    assert code.data_hash(ENTRY) == "", "nobody reads them"
+    house("tasks/stage/helper.py", "WEIGHTS = 'learned'\n")
+    before = code.data_hash(ENTRY)
+    assert before
+    house("tasks/stage/learned/two.safetensors", "2")
+    assert code.data_hash(ENTRY) != before
+
+
 def test_a_stage_says_its_version_and_one_without_is_refused(house):
     with pytest.raises(ValueError, match=r"tasks\.stage\.work has no VERSION"):
         code.version_of(ENTRY)

@@ -29,7 +29,6 @@ EQUALS = re.compile(r"(?<![<>!=])=(?![=>])|\\approx(?![a-z])|\\equiv(?![a-z])|�
 RELATED = re.compile(
     r"(?<![<>!=])=(?![=>])|<=|>=|!=|[<>≤≥≠≈≡]|\\(?:leq?|geq?|leqslant|geqslant|neq?|lt|gt|approx|equiv)(?![A-Za-z])"
 )
-OPERATION = re.compile(r"[-+*/^!|×·−]|\\(?:frac|sqrt|int|sum|prod|cdot|times|binom)(?![a-z])")
 PRODUCT = re.compile(r"[A-Za-z]{2,3}")
 """Behind a relation: P = NP, k^2 = ijk."""
 SIZE = re.compile(r"\d+(?:\s?[x×]\s?\d+)+")

@@ -53,21 +53,22 @@ def ahead(match: Match, config: AlignmentConfig) -> Verdict:
     best): told too early, or a second time."""
     pair = match.pair
     worst, why = 0.0, ""
+    at_home: list[float] | None = None
     for neighbour, does in ((pair.before_source, "says again"), (pair.after_source, "runs ahead:")):
         if not neighbour.strip() or not match.rewrite.words:
             continue
-        other = read(neighbour, match.networks)
-        for index, near in enumerate(_nearness(match.rewrite, other)):
-            home = _mean(match.back[1], match.rewrite, index)
-            if near >= NEAR and near - home > worst:
-                worst, why = near - home, f"{does} '{match.rewrite.sentence(index)[:80]}'"
+        at_home = at_home or _nearness(match.rewrite, match.source)
+        near = _nearness(match.rewrite, read(neighbour, match.networks))
+        for index, (there, home) in enumerate(zip(near, at_home, strict=True)):
+            if there >= NEAR and there - home > worst:
+                worst, why = there - home, f"{does} '{match.rewrite.sentence(index)[:80]}'"
     return verdict("ahead", worst, worst <= config.ahead, why)
 
 
 def _nearness(side: Side, other: Side) -> list[float]:
     """For each sentence of `side` the mean cosine of its longer words to their nearest in `other`."""
     if not other.words:
-        return []
+        return [0.0] * len(side.sentences)
     near = cosines(side.words_WD, other.words_WD).max(axis=1)
     return [_mean(near, side, index) for index in range(len(side.sentences))]
 

@@ -2,7 +2,7 @@
 
 Checks run from cheap to dear and stop at the first that fails: what costs an embedding is asked only of texts that no
 regular expression could refuse, and the network that reads both texts together is asked last. Embeddings alone would be
-worthless here: they put a swapped number (0.94) and a negation (0.95) above a true paraphrase (0.94).
+worthless here: they put a swapped number (0.94) and a denial (0.95) above a true paraphrase (0.94).
 """
 
 from __future__ import annotations
@@ -48,16 +48,15 @@ CHECKS: tuple[Check, ...] = (
 )
 
 NETWORK_CHECKS: tuple[NetworkCheck, ...] = (cosine, ahead, fidelity)
-"""Those that read both texts with the network, after all others."""
+"""Those that a network reads for, after all others."""
 
 MONOLINGUAL = frozenset(("copied", "cosine", "ahead", "fidelity"))
-"""Checks that compare words, or vectors of a network that reads English alone: not asked of a translation."""
+"""Checks that compare words, or ask a network that never saw a text beside its translation."""
 
 NAMES = tuple(check.__name__ for check in (*CHECKS, *NETWORK_CHECKS))
 """Every check, in the order in which they run."""
 
-OPTIONAL = ("judge",)
-RECORDED = (*NAMES, *OPTIONAL)
+RECORDED = (*NAMES, "judge")
 """Every score that a record of a segment has."""
 
 

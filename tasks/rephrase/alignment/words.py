@@ -1,14 +1,13 @@
-"""Which word of a rewriting stands for which word of its source, by the states that the network gives them in context.
+"""What the networks make of the two texts of a pair, for the checks that ask them.
 
-One forward pass over each text gives everything: the vectors of the text, of its sentences and of its words. What the
-dear checks take is a `Match`, which computes these once and only when they are asked for.
+One forward pass over a text gives its vector and those of its words. What the dear checks take is a `Match`, which
+reads each side once and only when it is asked for.
 
-Legend: W words of a side, O words of the source, N words of the rewrite, D dimension.
+Legend: W words of a side, A and B rows of two matrices, D dimension.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,12 +22,6 @@ from tasks.rephrase.segments import sentence_spans
 if TYPE_CHECKING:
     from model.engines.embedding import States
     from model.engines.support import Reading
-
-
-FIRST = 1995
-"""The last entry of MiniLM's vocabulary before its words (special tokens and single characters come first)."""
-COMMON, RARE = 105, 4005
-"""Places in the vocabulary up to which a word says nothing, and from which on it says all it can."""
 
 
 class Readers(Protocol):
@@ -55,12 +48,6 @@ class Word:
     end: int
     sentence: int
     """Index of its sentence."""
-    weight: float
-    """How much it says, from 0 (the hundred commonest words of the language) to 1 (the rare ones)."""
-
-    @property
-    def lower(self) -> str:
-        return self.text.lower().replace("’", "'")
 
 
 @dataclass(frozen=True)
@@ -73,8 +60,6 @@ class Side:
     """Begin and end of every sentence, blanks around it left out."""
     words_WD: np.ndarray
     """Rows of length 1, one a word."""
-    sentences_SD: np.ndarray
-    """Rows of length 1, one a sentence, read in its context."""
     vector_D: np.ndarray
 
     def sentence(self, index: int) -> str:
@@ -88,7 +73,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Match:
-    """A pair and, word by word, how near the two texts are."""
+    """A pair, and its two texts as the networks read them."""
 
     pair: Pair
     networks: Readers
@@ -100,29 +85,6 @@ class Match:
     @cached_property
     def rewrite(self) -> Side:
         return read(self.pair.rewrite, self.networks)
-
-    @cached_property
-    def near_ON(self) -> np.ndarray:
-        """Cosine of every word of the source with every word of the rewrite. The same word in the same role has about
-        0.8 to 1, a synonym 0.5 to 0.8, words that have nothing to do with one another under 0.4."""
-        return cosines(self.source.words_WD, self.rewrite.words_WD)
-
-    @cached_property
-    def partners(self) -> tuple[np.ndarray, np.ndarray]:
-        """For every word of the source its nearest word of the rewrite (-1 where the rewrite has none), and how near
-        that is."""
-        return _best(self.near_ON)
-
-    @cached_property
-    def back(self) -> tuple[np.ndarray, np.ndarray]:
-        """For every word of the rewrite its nearest word of the source, and how near that is."""
-        return _best(self.near_ON.T)
-
-    def mutual(self) -> list[tuple[int, int, float]]:
-        """(word of the source, word of the rewrite, cosine) where each is the other's nearest."""
-        there, near = self.partners
-        home, _ = self.back
-        return [(old, int(new), float(near[old])) for old, new in enumerate(there) if new >= 0 and home[new] == old]
 
 
 NetworkCheck = Callable[[Match, AlignmentConfig], Verdict | None]
@@ -174,8 +136,10 @@ def read(text: str, networks: Readers) -> Side:
 
 
 def cosines(one_AD: np.ndarray, other_BD: np.ndarray) -> np.ndarray:
-    """[A, B]: of every row with every other, all of length 1. Each from its two rows alone: a matrix product would go
-    through BLAS, whose threads cut it up by the machine's number of cores and spin for a while after each."""
+    """[A, B]: of every row with every other, all of length 1. The same word in the same role has about 0.8 to 1, a
+    synonym 0.5 to 0.8, words that have nothing to do with one another under 0.4. Each comes of its two rows alone: a
+    matrix product would go through BLAS, whose threads cut it up by the machine's number of cores and spin for a while
+    after each."""
     return np.vecdot(one_AD[:, None], other_BD)
 
 
@@ -190,24 +154,9 @@ def _side(text: str, states: States) -> Side:
         # A word of characters that the tokenizer throws away (marks without a letter) has no state and is no word.
         if first < last:
             sentence = min(int(np.searchsorted(ends, found.start(), "right")), len(spans) - 1)
-            weight = _weight(states.ids_S[first:last])
-            words.append(Word(found.group(), found.start(), found.end(), sentence, weight))
+            words.append(Word(found.group(), found.start(), found.end(), sentence))
             rows.append(states.words_SD[first:last].mean(axis=0))
-    passages: list[np.ndarray] = []
-    for begin, end in spans:
-        first, last = np.searchsorted(ends_S, begin, "right"), np.searchsorted(starts_S, end, "left")
-        passages.append(states.hidden_SD[first:last].mean(axis=0) if first < last else np.zeros_like(states.vector_D))
-    width = states.vector_D.shape[0]
-    return Side(text, tuple(words), tuple(spans), _unit(rows, width), _unit(passages, width), states.vector_D)
-
-
-def _weight(ids: np.ndarray) -> float:
-    """How much a word of these tokens says. The vocabulary is in the order of frequency, so the place of a word in it
-    stands for its frequency; a word of several tokens is a rare one."""
-    if len(ids) > 1:
-        return 1.0
-    place = max(int(ids[0]) - FIRST, 1)
-    return min(max((math.log(place) - math.log(COMMON)) / (math.log(RARE) - math.log(COMMON)), 0.0), 1.0)
+    return Side(text, tuple(words), tuple(spans), _unit(rows, states.vector_D.shape[0]), states.vector_D)
 
 
 def _unit(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
@@ -215,9 +164,3 @@ def _unit(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
         return np.zeros((0, width), dtype=np.float32)
     matrix = np.stack(rows)
     return matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-9)
-
-
-def _best(near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if not near.shape[1]:
-        return np.full(near.shape[0], -1), np.zeros(near.shape[0], dtype=np.float32)
-    return near.argmax(axis=1), near.max(axis=1)

@@ -16,7 +16,7 @@ from tasks.progress import Progress
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.alignment.stack import align
 from tasks.rephrase.calibration.pairs import Row
-from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.config import AlignmentConfig, fidelity_weights
 
 if TYPE_CHECKING:
     from tasks.rephrase.alignment.words import Readers
@@ -81,7 +81,10 @@ def measure(
     rows: Sequence[Row], config: AlignmentConfig, workers: int, network: Callable[[], Readers] | None = None
 ) -> list[Result]:
     """The results of all rows, in their order; each process opens its own `network`."""
-    network = network or partial(opened, config.fidelity_model)
+    if network is None:
+        if config.fidelity_model:
+            fidelity_weights(config.fidelity_model).find()  # is told here; in a worker it would be a death unexplained
+        network = partial(opened, config.fidelity_model)
     results: list[Result] = []
     with Progress("calibrate", total=len(rows), unit="pairs") as progress:
         for some in _judged(rows, config, workers, network):

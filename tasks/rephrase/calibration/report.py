@@ -104,6 +104,9 @@ def _curve(found: Outcome) -> Section:
     configured = limit(LEARNED, found.config)
     if not all(sides(found.results)):
         return Section("threshold", "The threshold", "A curve needs faithful rewrites and defects.")
+    if not any(verdict.check == LEARNED for result in found.results for verdict in result.verdicts):
+        told = f"`{LEARNED}` was not asked: `rephrase.alignment.{LEARNED}_model` names no model."
+        return Section("threshold", "The threshold", told)
     points = [point for point in found.curve() if point.faithful.value is not None and point.defects.value is not None]
     (now,) = found.curve([configured])
     line = Line("other thresholds", [_x(point) for point in points[::-1]], [_y(point) for point in points[::-1]])

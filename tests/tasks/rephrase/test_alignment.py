@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,16 +11,19 @@ from model.engines.embedding import MiniLM
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.stack import RECORDED, align
 from tasks.rephrase.config import AlignmentConfig
-from tests.tasks.rephrase.pairs import CORRUPTIONS, EXTRA_NEGATIONS, PARAPHRASES
+from tests.tasks.rephrase.pairs import CORRUPTIONS, PARAPHRASES
 
 CONFIG = AlignmentConfig()
-ENGLISH = [pair for number, pair in enumerate(PARAPHRASES[:7]) if number not in EXTRA_NEGATIONS]
+ENGLISH = PARAPHRASES[:7]
 
 
 class Nothing:
-    """An embedder that nobody may ask."""
+    """Networks that nobody may ask."""
 
-    def embed(self, texts):
+    def states(self, text: str) -> Any:
+        raise AssertionError("the dear checks were asked although a cheap one had failed")
+
+    def read(self, *texts: Any) -> Any:
         raise AssertionError("the dear checks were asked although a cheap one had failed")
 
 
@@ -28,7 +33,7 @@ def test_true_paraphrases_pass_the_whole_stack(pair: tuple[str, str], embedder: 
     assert alignment.accepted, alignment.why
     assert alignment.reason == ""
     assert list(alignment.scores()) == list(RECORDED)
-    assert {name for name, score in alignment.scores().items() if score is None} <= {"nli", "judge"}
+    assert {name for name, score in alignment.scores().items() if score is None} == {"fidelity", "judge"}
 
 
 @pytest.mark.parametrize(("kind", "number", "old", "new", "check"), CORRUPTIONS)
@@ -41,28 +46,6 @@ def test_corruptions_are_refused_before_an_embedding_is_made(
     assert alignment.reason == check
     assert alignment.why
     assert alignment.scores()["cosine"] is None
-
-
-def test_a_dropped_sentence_is_named(embedder: MiniLM) -> None:
-    source = (
-        "Honey bees live in colonies with a single queen. Workers gather nectar and pollen from flowers. The "
-        "lighthouse on the cliff was painted red by its keeper."
-    )
-    whole = (
-        "A colony of honey bees has just one queen. From blossoms, the workers bring home pollen and nectar. On the "
-        "cliff stands a lighthouse, which its keeper gave a coat of red paint."
-    )
-    assert align(Pair(source, whole), CONFIG, embedder).accepted
-    dropped = align(Pair(source, whole.split(" On the cliff")[0]), CONFIG, embedder)
-    assert dropped.reason == "coverage"
-    assert "dropped 'The lighthouse" in dropped.why
-
-
-def test_an_added_sentence_is_named(embedder: MiniLM) -> None:
-    source, paraphrase = PARAPHRASES[0]
-    added = align(Pair(source, paraphrase + " Bread is best when it is baked slowly."), CONFIG, embedder)
-    assert added.reason == "coverage"
-    assert "added 'Bread" in added.why
 
 
 def test_another_subject_fails_on_the_cosine(embedder: MiniLM) -> None:

@@ -122,7 +122,7 @@ def test_a_bad_answer_is_counted_under_its_check_and_loses_no_document(
 def test_a_segment_that_makes_the_whole_stammer_goes_back_to_its_original(embedder: MiniLM) -> None:
     """The first and the last segment say the same sentence, which the source has nowhere."""
     said = PARTS[2][1].split(". ")[0] + "."
-    lenient = AlignmentConfig(coverage=0, ahead=1, length=(0.1, 9), entities=0)
+    lenient = AlignmentConfig(ahead=1, length=(0.1, 9))
     config = CONFIG.model_copy(update={"alignment": lenient, "rewritten": 0.3})
 
     def stammer(text: str, prompt: Prompt) -> str:

@@ -52,7 +52,7 @@ build(Step("rewrites", config, sys.argv[1]), Artifact.load(sys.argv[3]), sys.arg
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: Remembering) -> Artifact:
     """Twelve documents of two paragraphs."""
-    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda: once)
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: once)
     texts = [source for source, _ in PARAPHRASES[:4]]
     rows = [row(f"{one}\n\n{other}") for one in texts for other in texts if one != other]
     return write_corpus(tmp_path / "corpus", rows, parts=3)

@@ -46,7 +46,7 @@ def documents(count: int = 4) -> list[dict[str, str]]:
 def run(monkeypatch: pytest.MonkeyPatch, once: Remembering, tmp_path: Path):
     """`go` runs the stage against an endpoint of that behaviour: in the same folder for the same rows, so that a second
     run goes on where the first one stopped."""
-    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda: once)
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: once)
 
     def go(
         behaviour: Behaviour,

@@ -45,7 +45,7 @@ build(step, Artifact.load(sys.argv[3]), slots=1)
 def test_a_killed_run_continues_and_ends_in_the_same_bytes(
     tmp_path: Path, embedder: MiniLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda: embedder)
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: embedder)
     corpus = write_corpus(tmp_path / "corpus", [row(PARAPHRASES[0][0]), row(PARAPHRASES[5][0])], parts=1)
     before = _killed_after_its_first_answer(tmp_path / "killed", corpus)
     again = rewriting.build(Step("rewrites", CONFIG, str(tmp_path / "killed")), corpus, slots=2)

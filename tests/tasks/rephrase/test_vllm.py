@@ -37,7 +37,7 @@ def answered() -> int:
 def test_the_stage_rewrites_through_vllm_with_its_prefix_cache_and_a_second_run_asks_nothing(
     tmp_path: Path, embedder: MiniLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda: embedder)
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: embedder)
     texts = [source for source, _ in PARAPHRASES[:6]]
     corpus = write_corpus(tmp_path / "corpus", [row("\n\n".join(texts[at:] + texts[:at])) for at in range(3)])
     config = RephraseConfig(

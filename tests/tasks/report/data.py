@@ -243,7 +243,7 @@ def rewrites() -> dict[str, Any]:
             "learning_note": {"segments": 80, "accepted": 8},
         },
         "by_domain": {"knowledge": {"segments": 340, "accepted": 50}, "math": {"segments": 80, "accepted": 8}},
-        "rejected_by_check": {"numbers": 110, "length": 84, "similarity": 70, "negation": 51, "repetition": 47},
+        "rejected_by_check": {"numbers": 110, "length": 84, "cosine": 70, "fidelity": 51, "repetition": 47},
         "tokens_generated": 61_000,
         "tokens_prompt": 402_000,
         "seconds_generating": 148.2,
@@ -267,7 +267,7 @@ def rewrites_parts() -> dict[str, Any]:
     source = "A bus is a set of conductors that connects 3 or more units of a computer. It was standardised in 1983."
     rows = []
     for style in ("academic", "explanatory", "learning_note"):
-        for index, reason in enumerate(("", "numbers", "negations")):
+        for index, reason in enumerate(("", "numbers", "fidelity")):
             text = "In a computer a bus connects 3 or more units; its standard dates from 1983."
             rows.append(
                 {

@@ -101,7 +101,7 @@ def test_the_stage_asks_its_judge_keeps_the_answers_and_counts_its_tokens_apart(
         update={"alignment": AlignmentConfig(judge=FidelityJudgeConfig(margin=1)), "attempts": 1}
     )
     engine, judging = Scripted(), Judging()
-    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda: embedder)
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: embedder)
     monkeypatch.setattr(rewriting, "open_engine", lambda *_: engine)
     monkeypatch.setattr(opinions, "open_engine", lambda *_: judging)
 

@@ -19,7 +19,7 @@ def result(
     identity: str, kind: str, score: float, numbers: bool = True, language: str = "en", threshold: float = 0.5
 ) -> Result:
     row = Row(identity, "own", language, "law", kind, "One.", "Two.")
-    verdicts = Verdict("numbers", 1.0, numbers), Verdict("coverage", score, score >= threshold)
+    verdicts = Verdict("numbers", 1.0, numbers), Verdict("fidelity", score, score >= threshold)
     return Result(row, verdicts, seconds=0.02)
 
 
@@ -86,17 +86,17 @@ def test_groups_and_checks():
         "en": (Share(2, 3), Share(2, 3)),
         "zh": (Share(0, 1), Share(1, 1)),
     }
-    numbers, coverage = found.checks
+    numbers, fidelity = found.checks
     assert (numbers.faithful, numbers.faithful_alone) == (Share(1, 4), Share(1, 4))
     assert (numbers.defects, numbers.defects_alone) == (Share(2, 4), Share(1, 4))
-    assert (coverage.faithful, coverage.faithful_alone) == (Share(1, 4), Share(1, 4))
-    assert (coverage.defects, coverage.defects_alone) == (Share(2, 4), Share(1, 4))
+    assert (fidelity.faithful, fidelity.faithful_alone) == (Share(1, 4), Share(1, 4))
+    assert (fidelity.defects, fidelity.defects_alone) == (Share(2, 4), Share(1, 4))
     assert found.milliseconds == pytest.approx(20)
 
 
 def test_a_check_that_refuses_nothing_is_left_out():
     found = Outcome(AlignmentConfig(), [result("a/0", "faithful", 0.9), result("a/1", "hedge", 0.1)])
-    assert [check.check for check in found.checks] == ["coverage"]
+    assert [check.check for check in found.checks] == ["fidelity"]
 
 
 def test_the_curve_counts_what_other_checks_refuse_as_refused():
@@ -111,7 +111,7 @@ def test_the_curve_counts_what_other_checks_refuse_as_refused():
 
 
 def test_the_whole_curve_falls_and_its_configured_point_is_what_is_measured():
-    found = Outcome(AlignmentConfig(coverage=0.5), RESULTS)
+    found = Outcome(AlignmentConfig(fidelity=0.5), RESULTS)
     points = found.curve()
     assert [point.threshold for point in points] == [0.0, 0.1, 0.2, 0.3, 0.6, 0.7, 0.8, 0.9, 1.0]
     for side in ("faithful", "defects"):
@@ -124,14 +124,14 @@ def test_the_whole_curve_falls_and_its_configured_point_is_what_is_measured():
 
 
 def test_a_threshold_of_ones_own_stands_in_the_table():
-    assert 0.517 in {point.threshold for point in Outcome(AlignmentConfig(coverage=0.517), RESULTS).table}
+    assert 0.517 in {point.threshold for point in Outcome(AlignmentConfig(fidelity=0.517), RESULTS).table}
 
 
 def test_as_data():
-    found = data(Outcome(AlignmentConfig(coverage=0.5), RESULTS, "mine.jsonl"))
+    found = data(Outcome(AlignmentConfig(fidelity=0.5), RESULTS, "mine.jsonl"))
     assert found["pairs"] == "mine.jsonl"
     assert found["refused_defects"] == {"count": 3, "of": 4, "share": 0.75, "interval": [0.300642, 0.954413]}
     assert found["by"]["language"]["zh"]["accepted_faithful"]["share"] == 0.0
-    assert found["checks"]["coverage"]["limit"] == 0.5
+    assert found["checks"]["fidelity"]["limit"] == 0.5
     assert found["checks"]["numbers"]["limit"] is None
     assert found["corpus"]["accepted"] == {"count": 0, "of": 0, "share": None, "interval": [0.0, 1.0]}

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from model.engines.embedding import MiniLM, States
+from model.engines.engine import EngineError
+from model.engines.support import Reading, Sentence
+from tasks.rephrase.alignment.pair import Verdict
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.calibration import report
 from tasks.rephrase.calibration.corpus import of_corpus
@@ -19,7 +24,7 @@ from tasks.report import html
 from tasks.report.markdown import markdown
 from tests.tasks.rephrase.conftest import row, write_corpus
 
-CONFIG = AlignmentConfig()
+CONFIG = AlignmentConfig(fidelity_model="path:/models/asked-for-nothing-here.gguf")
 BRIDGE = (
     "The bridge was opened in 1932 by Ada Grey. It has carried eight lanes of traffic ever since. The lighthouse on "
     "the cliff was painted red by its keeper."
@@ -38,9 +43,28 @@ OWN = [
 DEV = load(["dev"])[:30]
 
 
+class MadeUp:
+    """Networks whose word on two texts is made up: what one of them has more sentences of, the other does not say."""
+
+    def __init__(self) -> None:
+        self._texts = MiniLM()
+
+    def states(self, text: str) -> States:
+        return self._texts.states(text)
+
+    def read(
+        self, source: str, lost: Sequence[tuple[int, int]], rewrite: str, unsupported: Sequence[tuple[int, int]]
+    ) -> Reading:
+        def judged(spans: Sequence[tuple[int, int]], other: int) -> tuple[Sentence, ...]:
+            return tuple(Sentence(*span, 3.0 if place >= other else -3.0) for place, span in enumerate(spans))
+
+        wrong = 2.0 if len(lost) != len(unsupported) else -2.0
+        return Reading(judged(lost, len(unsupported)), judged(unsupported, len(lost)), wrong, 0.0)
+
+
 @pytest.fixture(scope="module")
 def results() -> list[Result]:
-    return measure([*OWN, *DEV], CONFIG, 1)
+    return measure([*OWN, *DEV], CONFIG, 1, MadeUp)
 
 
 def test_every_check_is_asked_of_every_pair(results: list[Result]):
@@ -49,7 +73,7 @@ def test_every_check_is_asked_of_every_pair(results: list[Result]):
         asked = [verdict.check for verdict in result.verdicts]
         assert asked == [name for name in NAMES if name in asked]
         # the network that reads English alone is asked of English alone
-        assert set(NAMES) - set(asked) <= (set() if result.row.language == "en" else {"cosine", "coverage"})
+        assert set(NAMES) - set(asked) <= (set() if result.row.language == "en" else {"cosine"})
         assert result.accepted == (not result.refused_by)
         assert result.seconds > 0
 
@@ -59,12 +83,12 @@ def test_what_refuses(results: list[Result]):
     assert (kept.refused_by, hedge.refused_by) == ((), ())
     assert lost.refused_by == (LEARNED,)
     assert "numbers" in number.refused_by
-    assert lost.score < CONFIG.coverage <= kept.score
+    assert lost.score < CONFIG.fidelity <= kept.score
     assert [some.accepted_but for some in (kept, lost, number)] == [True, True, False]
 
 
 def test_processes_change_nothing(results: list[Result]):
-    assert measure([*OWN, *DEV], CONFIG, 2) == results
+    assert measure([*OWN, *DEV], CONFIG, 2, MadeUp) == results
 
 
 def test_as_page_and_markdown(results: list[Result]):
@@ -73,7 +97,7 @@ def test_as_page_and_markdown(results: list[Result]):
     assert page.startswith("<!DOCTYPE html>")
     assert "<script" not in page
     assert "all defects" in tables
-    assert f"**{CONFIG.coverage:g}** configured" in tables
+    assert f"**{CONFIG.fidelity:g}** configured" in tables
     assert "configured: 0.5" in page
     assert KEPT in page
     assert KEPT not in tables
@@ -113,9 +137,9 @@ def test_segments_of_a_corpus_beside_themselves(tmp_path: Path):
     assert rows
     assert rows == list(of_corpus(corpus, 5, seed=0, tokens=128))
     assert all(row.source == row.rewrite and row.part == "corpus" for row in rows)
-    real = measure(rows, CONFIG, 1)
+    real = measure(rows, CONFIG, 1, MadeUp)
     assert not any("copied" in {verdict.check for verdict in result.verdicts} for result in real)
-    found = Outcome(CONFIG, measure(OWN[:2], CONFIG, 1), "mine", real, "corpus 12")
+    found = Outcome(CONFIG, measure(OWN[:2], CONFIG, 1, MadeUp), "mine", real, "corpus 12")
     assert report.overview(found).sections[-1].summary.startswith("Segments of corpus 12 beside themselves")
 
 
@@ -130,3 +154,16 @@ def test_pairs_of_ones_own_are_measured_as_they_are_written(tmp_path: Path):
     }
     (tmp_path / "own.jsonl").write_text(json.dumps(record), encoding="utf-8")
     assert load([str(tmp_path / "own.jsonl")]) == OWN[:2]
+
+
+def test_a_model_that_is_not_there_is_told_before_any_process_begins():
+    with pytest.raises(EngineError, match="asked-for-nothing-here"):
+        measure(OWN, CONFIG, 2)
+
+
+def test_a_check_that_was_not_asked_has_no_curve():
+    rows = [replace(Result(row, (Verdict("numbers", 1.0, row.faithful),)), seconds=0.01) for row in OWN]
+    found = Outcome(AlignmentConfig(), rows, "mine.jsonl")
+    tables = markdown(report.overview(found))
+    assert "names no model" in tables
+    assert "configured" not in tables

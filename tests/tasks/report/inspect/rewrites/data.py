@@ -63,7 +63,7 @@ def attempt(source: str, rewrite: str, reason: str = "", why: str = "", **values
     return row | values
 
 
-GIVEN = {"length": 1.0, "repetition": 0.0, "copied": 0.1, "seam": 0.0, "cosine": 0.9, "coverage": 0.8}
+GIVEN = {"length": 1.0, "repetition": 0.0, "copied": 0.1, "seam": 0.0, "cosine": 0.9, "fidelity": 0.8}
 
 
 def attempts() -> list[dict[str, Any]]:
