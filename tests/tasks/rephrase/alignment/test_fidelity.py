@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.config import identity
 from model.engines.embedding import MiniLM, States
 from model.engines.engine import PromptRefused
 from model.engines.support import Reading, Sentence
@@ -102,7 +101,7 @@ def test_it_is_asked_last_of_one_language_and_only_where_a_model_is_named(embedd
 
 def test_where_the_model_lies_enters_no_fingerprint_but_that_it_is_asked_does() -> None:
     path = AlignmentConfig(fidelity_model="path:/models/judge.gguf")
-    assert identity(path) == identity(ASKED) != identity(AlignmentConfig())
+    assert path.literals() == ASKED.literals() != AlignmentConfig().literals()
     assert path.model_dump()["fidelity_model"] == "path:/models/judge.gguf"
 
 
