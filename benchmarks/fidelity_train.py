@@ -328,7 +328,7 @@ def loss_of(logits_BS2: Tensor, batch: Sequence[Encoded]) -> Tensor:
 
 @torch.inference_mode()
 def features(model: Pupil, encoder: Encoder, pairs: Sequence[tuple[str, str]], device: str) -> np.ndarray:
-    """[pairs, 4]: what the check's verdict on a pair is made of, forward and back: all sentences, the worst token."""
+    """[pairs, 4]: what the check's verdict on a pair is made of, forward and back: the worst sentence, the worst token."""
     ways = [(encoder.encode(Sample(a, b)), encoder.encode(Sample(b, a))) for a, b in pairs]
     flat = sorted((way for both in ways for way in both if way), key=lambda way: len(way.ids))
     seen: dict[int, tuple[float, float]] = {}
@@ -338,7 +338,7 @@ def features(model: Pupil, encoder: Encoder, pairs: Sequence[tuple[str, str]], d
         for row, way in enumerate(batch):
             ends = [place for place, _ in way.sentences]
             words = logits[row, way.first : way.first + len(way.tokens), 0]
-            seen[id(way)] = float(logits[row, ends, 1].logsumexp(0)), float(words.max())
+            seen[id(way)] = float(logits[row, ends, 1].max()), float(words.max())
     rows = [[seen.get(id(way), (0.0, 0.0)) for way in both] for both in ways]
     return np.array([[f[0], b[0], f[1], b[1]] for f, b in rows])
 

@@ -92,8 +92,7 @@ class Support:
         began = time.thread_time()
         forward, token = self._way(source, rewrite, unsupported)
         back, other = self._way(rewrite, source, lost)
-        sides = [[sentence.unsupported for sentence in side] for side in (forward, back)]
-        scores = [float(torch.tensor(side).logsumexp(0)) if side else 0.0 for side in sides]
+        scores = [max((sentence.unsupported for sentence in side), default=0.0) for side in (forward, back)]
         bias, *weights = self._pair
         wrong = bias + sum(w * s for w, s in zip(weights, (*scores, token, other), strict=True))
         return Reading(back, forward, wrong, time.thread_time() - began)
