@@ -328,7 +328,7 @@ def loss_of(logits_BS2: Tensor, batch: Sequence[Encoded]) -> Tensor:
 
 @torch.inference_mode()
 def features(model: Pupil, encoder: Encoder, pairs: Sequence[tuple[str, str]], device: str) -> np.ndarray:
-    """[pairs, 4]: what the check's verdict on a pair is made of, forward and back: the worst sentence, the worst token."""
+    """[pairs, 4]: what a pair's verdict is made of: the worst sentence forward and back, the worst token of either."""
     ways = [(encoder.encode(Sample(a, b)), encoder.encode(Sample(b, a))) for a, b in pairs]
     flat = sorted((way for both in ways for way in both if way), key=lambda way: len(way.ids))
     seen: dict[int, tuple[float, float]] = {}

@@ -87,20 +87,20 @@ class Gguf:
         self._begin = -(-self._at // step) * step
 
     def _take(self, form: str) -> tuple[Any, ...]:
-        try:
-            found = struct.unpack_from(form, self._bytes, self._at)
-        except struct.error:
-            raise ValueError(f"it ends after {len(self._bytes)} bytes, within what it says of itself") from None
-        self._at += struct.calcsize(form)
-        return found
+        return struct.unpack(form, self._some(struct.calcsize(form)))
+
+    def _some(self, count: int) -> bytes:
+        """The next bytes."""
+        if self._at + count > len(self._bytes):
+            raise ValueError(f"it ends after {len(self._bytes)} bytes, within what it says of itself")
+        self._at += count
+        return self._bytes[self._at - count : self._at]
 
     def _text(self) -> str:
         (length,) = self._take("<Q")
         if length > MOST:
             raise ValueError(f"a text of {length} bytes")
-        text = self._bytes[self._at : self._at + length].decode("utf-8", "replace")
-        self._at += length
-        return text
+        return self._some(length).decode("utf-8", "replace")
 
     def _value(self, kind: int) -> Any:
         if kind == TEXT:

@@ -166,4 +166,4 @@ def test_a_check_that_was_not_asked_has_no_curve():
     found = Outcome(AlignmentConfig(), rows, "mine.jsonl")
     tables = markdown(report.overview(found))
     assert "names no model" in tables
-    assert "configured" not in tables
+    assert "** configured" not in tables
