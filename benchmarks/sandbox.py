@@ -30,10 +30,10 @@ import psutil
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
-from training.rl.sandbox import bubble
+from training.rl.sandbox import bubble, cgroups, seccomp
 from training.rl.sandbox.config import FunctionTests, Program, SandboxConfig, Status
 from training.rl.sandbox.sandbox import Sandbox
-from training.rl.sandbox.worker import memory_file, seccomp
+from training.rl.sandbox.worker import memory_file
 
 SOURCE = "import json\nprint(json.dumps({'answer': sum(range(1000))}))\n"
 FUNCTION = "def add(a, b):\n    return a + b\n"
@@ -64,6 +64,7 @@ def main() -> None:
             for done in threads.map(lambda _: once(isolated), range(few)):
                 assert done == b'{"answer": 499500}\n', done
 
+        account = Account(sandbox)
         plain, tested = Program(source=SOURCE), Program(source=FUNCTION, tests=TESTS)
         sides: dict[str, tuple[int, Callable[[], None]]] = {
             "ours": (arguments.programs, lambda: ours(plain, arguments.programs)),
@@ -73,7 +74,8 @@ def main() -> None:
         }
         for _ in range(arguments.rounds):
             for name, (count, side) in sides.items():
-                results.setdefault(name, []).append(measure(side, count))
+                results.setdefault(name, []).append(measure(account, side, count))
+        account.close()
     show(results)
 
 
@@ -91,24 +93,37 @@ def once(isolated: bool) -> bytes:
         os.close(outer)
 
 
-def cpu_of_tree() -> float:
-    """CPU-seconds of this process, what it has buried, and what lives below it with what that has buried."""
-    total = 0.0
-    here = psutil.Process()
-    for process in [here, *here.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+class Account:
+    """CPU time that the kernel charges to this process and all it starts from now on, the killed and unburied too: a
+    control group (version 2 counts in every one of them)."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        hierarchy = cgroups.mount(Path("/sys/fs/cgroup"), "")
+        mine = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        places = [made for folder in cgroups.above(hierarchy, mine[3:]) if (made := cgroups.make(folder))]
+        if not places:
+            raise SystemExit("this needs a cgroup v2 hierarchy that can be written")
+        for extra in places[1:]:
+            extra.rmdir()
+        here, self.home = places[0], hierarchy / mine[4:]
+        self.folders = [here, *(group.folder for worker in sandbox.workers for group in worker.groups)]
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            (here / "cgroup.procs").write_text(str(process.pid))
+
+    def seconds(self) -> float:
+        stats = [folder / "cpu.stat" for folder in self.folders]
+        return sum(int(stat.read_text().split()[1]) for stat in stats if stat.exists()) / 1e6
+
+    def close(self) -> None:
+        """Back to where this process was."""
+        (self.home / "cgroup.procs").write_text(str(os.getpid()))
 
 
-def measure(side: Callable[[], None], count: int) -> tuple[float, float, float]:
+def measure(account: Account, side: Callable[[], None], count: int) -> tuple[float, float, float]:
     """CPU-ms a program of the tree, CPU-ms a program of the whole machine, programs a second."""
-    machine, tree, start = psutil.cpu_times(), cpu_of_tree(), time.perf_counter()
+    machine, tree, start = psutil.cpu_times(), account.seconds(), time.perf_counter()
     side()
-    seconds, used, after = time.perf_counter() - start, cpu_of_tree() - tree, psutil.cpu_times()
+    seconds, used, after = time.perf_counter() - start, account.seconds() - tree, psutil.cpu_times()
     busy = sum(after) - sum(machine) - (after.idle - machine.idle) - (after.iowait - machine.iowait)
     return used / count * 1000, busy / count * 1000, count / seconds
 

@@ -23,14 +23,14 @@ class Sandbox:
 
     def __init__(self, config: SandboxConfig | None = None) -> None:
         self.config = config or SandboxConfig()
-        self._workers: list[Worker] = []
+        self.workers: list[Worker] = []
         self._idle: SimpleQueue[Worker] = SimpleQueue()
 
     def __enter__(self) -> Self:
         """Start the workers and see a program run in each; SandboxUnavailable where that fails."""
         try:
-            self._workers = [Worker(self.config) for _ in range(self.config.workers)]
-            for worker in self._workers:
+            self.workers = [Worker(self.config) for _ in range(self.config.workers)]
+            for worker in self.workers:
                 worker.wait_until_ready()
                 tried = worker.run(Program(source="print('here')"))
                 if tried.status is not Status.OK or tried.stdout != "here\n":
@@ -44,15 +44,15 @@ class Sandbox:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for worker in self._workers:
+        for worker in self.workers:
             worker.interrupt()
         self._threads.shutdown()
         self._close()
 
     def _close(self) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             worker.close()
-        self._workers = []
+        self.workers = []
 
     def run(self, programs: Sequence[Program]) -> list[Outcome]:
         """Run them all and give their outcomes in the same order; safe to call from several threads."""
@@ -68,7 +68,7 @@ class Sandbox:
     @property
     def limits(self) -> dict[str, str]:
         """What holds the limits that depend on the machine."""
-        worker = self._workers[0]
+        worker = self.workers[0]
         held = {one.name: f"cgroup v{one.version}" for group in worker.groups for one in group.controllers}
         return {
             "memory": held.get("memory", "rlimits: of each process, not of all together"),

@@ -42,7 +42,7 @@ class Worker:
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
         self.groups: list[Group] = groups()
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         try:
             most = {"memory": (config.memory_mib + config.disk_mib) * MIB, "pids": config.processes + 1}
             for group in self.groups:
@@ -67,7 +67,7 @@ class Worker:
         self._complaints = tempfile.TemporaryFile()
         outer = memory_file(seccomp.fork_server(platform.machine()))
         settings = {"control": theirs.fileno(), **self._settings()}
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             bubble.command(bwrap, outer, json.dumps(settings)),
             env={},
             stdin=subprocess.DEVNULL,
@@ -133,7 +133,7 @@ class Worker:
         """Run one program to its end."""
         if reason := self.why_not(program):
             return Outcome(status=Status.REFUSED, reason=reason)
-        if self._process is None:
+        if self.process is None:
             self._start()
             self.wait_until_ready()
         killed = sum(group.kills() for group in self.groups)
@@ -203,7 +203,7 @@ class Worker:
 
     def _kill(self) -> None:
         """End the fork server and all it started; the next program starts another."""
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process:
             process.kill()
             process.wait()
@@ -212,7 +212,7 @@ class Worker:
 
     def interrupt(self) -> None:
         """From another thread: end the program that runs now."""
-        if process := self._process:
+        if process := self.process:
             process.kill()
 
     def close(self) -> None:
