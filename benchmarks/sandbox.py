@@ -30,10 +30,10 @@ import psutil
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
-from training.rl.sandbox import bubble, cgroups, seccomp
-from training.rl.sandbox.config import FunctionTests, Program, SandboxConfig, Status
-from training.rl.sandbox.sandbox import Sandbox
-from training.rl.sandbox.worker import memory_file
+from training.rl.sandbox import bubble, cgroups, seccomp  # noqa: E402
+from training.rl.sandbox.config import FunctionTests, Program, SandboxConfig, Status  # noqa: E402
+from training.rl.sandbox.sandbox import Sandbox  # noqa: E402
+from training.rl.sandbox.worker import memory_file  # noqa: E402
 
 SOURCE = "import json\nprint(json.dumps({'answer': sum(range(1000))}))\n"
 FUNCTION = "def add(a, b):\n    return a + b\n"
@@ -48,7 +48,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
     machine = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ": ?")
-    print(f"{machine.partition(': ')[2]}, {os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
+    model, load = machine.partition(": ")[2], os.getloadavg()[0]
+    print(f"{model}, {os.cpu_count()} cores, Linux {platform.release()}, load {load:.1f}")
     few = max(1, arguments.programs // 4)
     results: dict[str, list[tuple[float, float, float]]] = {}
     config = SandboxConfig(workers=arguments.workers, wall_seconds=60.0)
@@ -75,7 +76,7 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for name, (count, side) in sides.items():
                 results.setdefault(name, []).append(measure(account, side, count))
-        account.close()
+    account.close()
     show(results)
 
 
@@ -117,6 +118,7 @@ class Account:
     def close(self) -> None:
         """Back to where this process was."""
         (self.home / "cgroup.procs").write_text(str(os.getpid()))
+        self.folders[0].rmdir()
 
 
 def measure(account: Account, side: Callable[[], None], count: int) -> tuple[float, float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
@@ -60,8 +59,8 @@ def command(bwrap: str, filter_descriptor: int, settings: str) -> list[str]:
     for folder in SYSTEM:
         arguments += ["--ro-bind-try", folder, folder]
     for link in LINKS:
-        if os.path.islink(link):
-            arguments += ["--symlink", os.readlink(link), link]
+        if Path(link).is_symlink():
+            arguments += ["--symlink", str(Path(link).readlink()), link]
         else:
             arguments += ["--ro-bind-try", link, link]
     if prefix != Path("/usr"):

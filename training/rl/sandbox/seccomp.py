@@ -120,7 +120,7 @@ CLONE: Numbers = {"clone": (56, 220)}
 NAMESPACES = 0x7E020000
 """The flags of clone that make namespaces: mount, cgroup, uts, ipc, user, pid, net."""
 
-# Refused for some values of one argument: call, the argument's place, the values, whether these are the only ones allowed.
+# Refused for some values of an argument: calls, its place, the values, whether these are the only ones allowed, error.
 ARGUMENTS: tuple[tuple[Numbers, int, tuple[int, ...], bool, int], ...] = (
     ({"socket": (41, 198), "socketpair": (53, 199)}, 0, (AF_UNIX,), True, EAFNOSUPPORT),
     ({"prlimit64": (302, 261)}, 0, (0,), True, EPERM),  # limits of oneself alone

@@ -64,7 +64,7 @@ class Worker:
     def _start(self) -> None:
         bwrap = bubble.requirements()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._complaints = tempfile.TemporaryFile()
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         outer = memory_file(seccomp.fork_server(platform.machine()))
         settings = {"control": theirs.fileno(), **self._settings()}
         self.process = subprocess.Popen(
@@ -89,7 +89,7 @@ class Worker:
             "FSIZE": [disk, disk],
             "NOFILE": [config.descriptors, config.descriptors],
             "NPROC": [config.processes + 1, config.processes + 1],
-            **dict.fromkeys(("CORE", "MEMLOCK", "MSGQUEUE"), [0, 0]),
+            **{name: [0, 0] for name in ("CORE", "MEMLOCK", "MSGQUEUE")},
         }
         if not self.limited("memory"):
             limits["AS"] = [memory, memory]
@@ -169,8 +169,8 @@ class Worker:
         return reads
 
     def _follow(self, reads: dict[str, int]) -> tuple[dict[str, bytes], dict[str, Any] | None, bool]:
-        """Read what a program writes until it has ended: (texts, the fork server's report or None, written too much)."""
-        texts = {name: b"" for name in reads}
+        """Read what a program writes until it has ended: (texts, the fork server's word or None, too much)."""
+        texts = dict.fromkeys(reads, b"")
         most = {"stdout": self.config.output_kib << 10, "stderr": self.config.output_kib << 10, "report": READ}
         deadline = time.monotonic() + self.config.wall_seconds + GRACE_SECONDS
         flooded = False
@@ -261,7 +261,7 @@ def outcome(
         status, reason = Status.MEMORY, "it asked for more memory than it may have"
     elif ended["timeout"]:
         status, reason = Status.TIMEOUT, "its time on the clock was over"
-    elif code in (-signal.SIGXCPU, -signal.SIGKILL) and ended["no_cpu_left"]:
+    elif code == -signal.SIGXCPU or (code == -signal.SIGKILL and ended["no_cpu_left"]):
         status, reason = Status.TIMEOUT, "its CPU time was over"
     elif "broken" in report or not report:
         status, reason = Status.KILLED, report.get("broken", "it was killed with its init")

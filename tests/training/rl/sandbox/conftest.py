@@ -26,7 +26,7 @@ def bubblewrap() -> str:
 
 @pytest.fixture(scope="module")
 def sandbox(bubblewrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """One worker, so that every program follows another in the same fork server. Its limits leave slow machines time."""
+    """One worker, so that every program follows another in the same fork server. Slow machines have time."""
     secret = tmp_path_factory.mktemp("trainer") / "secret.txt"
     secret.write_text(SECRET)
     os.environ["OPENK2_SECRET"] = SECRET

@@ -19,5 +19,3 @@ def tried(function, *arguments):
     except Exception as error:
         return type(error).__name__
     return "done"
-
-

@@ -106,7 +106,7 @@ def test_plain_values_arrive_as_they_are(sandbox: Sandbox, value: str, seen: str
 
 
 def test_errors_that_tests_expect_arrive(sandbox: Sandbox) -> None:
-    check = "def check(candidate):\n    try:\n        candidate(0)\n    except ZeroDivisionError:\n        return\n    assert 0\n"
+    check = "def check(c):\n    try:\n        c(0)\n    except ZeroDivisionError:\n        return\n    assert 0\n"
     assert sandbox.run([function("def f(x):\n    return 1 / x", check)])[0].passed
     assert not sandbox.run([function("def f(x):\n    return [][x]", check)])[0].passed
 
@@ -166,7 +166,10 @@ def test_where_namespaces_are_forbidden_it_refuses(monkeypatch: pytest.MonkeyPat
     fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(SandboxUnavailable, match=r"No permissions to create new namespace.*unprivileged_userns"), Sandbox():
+    with (
+        pytest.raises(SandboxUnavailable, match=r"No permissions to create new namespace.*unprivileged_userns"),
+        Sandbox(),
+    ):
         raise AssertionError("it started")
 
 

@@ -1,8 +1,8 @@
 """Hidden tests: they run in init, where the program cannot reach, and call its function over a socket.
 
-The program never holds the tests, nor an object of theirs, nor they one of the program's: arguments and results pass as
-plain data. So whatever it does to builtins, frames, `__eq__`, exits or descriptors, it does to itself, and all it can do
-towards a verdict is to answer calls.
+The program never holds the tests, nor they an object of the program's: arguments and results pass as plain data. So
+whatever it does to builtins, frames, `__eq__`, exits or descriptors, it does to itself, and all it can do towards a
+verdict is to answer calls.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fork server, the first of three processes that stand between the trainer and a program. Runs within bubblewrap.
 
-    fork server   has imported what programs import; has no capability, reads nothing of a program, takes no word from it
+    fork server   has imported what programs import; has no capability, reads no word of a program
       init        first process of fresh namespaces, as many as Linux has; shuts itself in, then starts the program;
                   judges it where there are hidden tests, which it reads after the program is a process of its own
         program   what nobody has vouched for (`run.py`)
@@ -25,12 +25,12 @@ from typing import Any, NoReturn
 from training.rl.sandbox.inside import judge, kernel, run
 
 PRELOADED = (
-    "bisect collections copy dataclasses datetime decimal fractions functools heapq io itertools json math operator random re"
-    " statistics string textwrap traceback typing"
+    "bisect collections copy dataclasses datetime decimal fractions functools heapq io itertools json math operator"
+    " random re statistics string textwrap traceback typing"
 )
 """What programs mostly import: loaded once. More costs every program, whose memory is a copy of this one."""
 FIXED = 6
-"""Descriptors that come with every program: source, stdin, stdout, stderr, report, tests. The rest are cgroups to join."""
+"""Descriptors that come with every program: source, stdin, stdout, stderr, report, tests. Cgroups to join follow."""
 
 
 def main() -> None:
