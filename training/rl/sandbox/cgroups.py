@@ -80,8 +80,8 @@ def groups(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> list[
     lines = (Path("/proc/self/cgroup").read_text() if own is None else own).splitlines()
     places: dict[str, str] = {}
     for line in lines:
-        _, names, path = line.split(":", 2)
-        places.update(dict.fromkeys(names.split(","), path))
+        _, listed, path = line.split(":", 2)
+        places.update(dict.fromkeys(listed.split(","), path))
     found: list[Group] = []
     left = {"memory", "pids"}
     for version, names in ((2, [""]), (1, ["memory", "pids"])):

@@ -15,7 +15,7 @@ from model.config import Config
 class SandboxConfig(Config):
     """Limits of one program; docs/sandbox.md says what holds each of them."""
 
-    workers: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1)
+    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     """Programs that run at once, each beside a fork server of its own."""
     wall_seconds: float = Field(default=10.0, gt=0)
     """Time on the clock after which every process of a program is killed."""

@@ -56,6 +56,8 @@ class Sandbox:
 
     def run(self, programs: Sequence[Program]) -> list[Outcome]:
         """Run them all and give their outcomes in the same order; safe to call from several threads."""
+        if not self.workers:
+            raise RuntimeError("programs run within `with Sandbox(...) as sandbox:`, and this one is not open")
         return list(self._threads.map(self._run, programs))
 
     def _run(self, program: Program) -> Outcome:

@@ -33,7 +33,6 @@ START_SECONDS = 60.0
 GRACE_SECONDS = 10.0
 """After the wall clock's limit the fork server has killed the program; one that has not is killed itself."""
 READ = 1 << 16
-SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 class Worker:
@@ -41,6 +40,7 @@ class Worker:
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
+        self._bwrap = bubble.requirements()
         self.groups: list[Group] = groups()
         self.process: subprocess.Popen[bytes] | None = None
         try:
@@ -62,13 +62,12 @@ class Worker:
         return any(one.name == controller for group in self.groups for one in group.controllers)
 
     def _start(self) -> None:
-        bwrap = bubble.requirements()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         outer = memory_file(seccomp.fork_server(platform.machine()))
         settings = {"control": theirs.fileno(), **self._settings()}
         self.process = subprocess.Popen(
-            bubble.command(bwrap, outer, json.dumps(settings)),
+            bubble.command(self._bwrap, outer, json.dumps(settings)),
             env={},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -109,9 +108,10 @@ class Worker:
         except TimeoutError:
             ready = b""
         if ready != b"ready":
-            self._kill()
+            self.interrupt()
             self._complaints.seek(0)
             lines = self._complaints.read().decode(errors="replace").strip().splitlines() or ["no word from it"]
+            self._kill()
             raise SandboxUnavailable(
                 f"bubblewrap could not isolate a process here ({lines[-1][:300]}): user namespaces must be allowed"
                 " (sysctl kernel.unprivileged_userns_clone=1 or, with AppArmor, kernel.apparmor_restrict_unprivileged_"
@@ -214,6 +214,7 @@ class Worker:
         """From another thread: end the program that runs now."""
         if process := self.process:
             process.kill()
+            process.wait()
 
     def close(self) -> None:
         """End everything."""
@@ -240,7 +241,8 @@ def memory_file(content: bytes) -> int:
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     return descriptor
 
 

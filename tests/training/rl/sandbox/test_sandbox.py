@@ -100,7 +100,7 @@ def test_hidden_tests_see_helpers_of_the_prompt(sandbox: Sandbox) -> None:
     ],
 )
 def test_plain_values_arrive_as_they_are(sandbox: Sandbox, value: str, seen: str | None) -> None:
-    check = f"def check(candidate):\n    got = candidate()\n    assert repr(got) == repr({seen or value}), got\n"
+    check = f"def check(candidate):\n    wanted = {seen or value}\n    assert repr(candidate()) == repr(wanted)\n"
     (outcome,) = sandbox.run([function(f"def f():\n    return {value}", check)])
     assert outcome.passed, outcome.reason
 
@@ -141,6 +141,17 @@ def test_a_program_in_no_language_is_refused(sandbox: Sandbox, monkeypatch: pyte
     monkeypatch.setitem(languages.LANGUAGES, "zig", Language("main.zig", ("zig-of-nowhere",), "zig"))
     (outcome,) = sandbox.run([Program(source="", language="zig")])
     assert outcome.reason == "zig needs zig-of-nowhere, which is not here (`apt-get install zig`)"
+
+
+def test_files_that_cannot_be_written_are_said(sandbox: Sandbox) -> None:
+    (outcome,) = sandbox.run([Program(source="print(1)", files={"a": "", "a/b": ""})])
+    assert outcome.status is Status.FAILED
+    assert "FileExistsError" in outcome.stderr
+
+
+def test_a_closed_sandbox_says_so() -> None:
+    with pytest.raises(RuntimeError, match="not open"):
+        Sandbox().run([Program(source="")])
 
 
 def test_programs_that_cannot_be_are_refused_by_name() -> None:
@@ -188,7 +199,7 @@ except OSError: print(made)
 with Sandbox(SandboxConfig(workers=1, wall_seconds=120.0, processes=8)) as sandbox:
     texts = ["print(1)", "bytearray(1 << 30)", BOMB, "import os; print(os.getuid(), os.listdir('/proc')[-1])"]
     outcomes = sandbox.run([Program(source=text) for text in texts])
-print(json.dumps([sandbox.limits, [[one.status, one.stdout] for one in outcomes]]))
+    print(json.dumps([sandbox.limits, [[one.status, one.stdout] for one in outcomes]]))
 """
 
 

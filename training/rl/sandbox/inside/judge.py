@@ -51,7 +51,8 @@ class Candidate:
                         self._work_on(one, plain.unpack(after))
                 return value
         except Exception as reason:
-            self.broken = f"call {self.called}: {reason}"[:300]
+            said = "the program ended" if isinstance(reason, OSError) else reason
+            self.broken = f"call {self.called}: {said}"[:300]
             raise Ended from None
         raise error
 

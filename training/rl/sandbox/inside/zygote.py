@@ -92,7 +92,12 @@ def init(settings: dict[str, Any], descriptors: list[int]) -> NoReturn:
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
-            run.program(source, (stdin, stdout, stderr), theirs.detach(), settings["languages"])
+            try:
+                run.program(source, (stdin, stdout, stderr), theirs.detach(), settings["languages"])
+            except BaseException as error:
+                os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
+            finally:
+                os._exit(1)
         theirs.close()
         nowhere = os.open("/dev/null", os.O_RDWR)
         for descriptor in (0, 1, 2, source, stdin, stdout, stderr):
