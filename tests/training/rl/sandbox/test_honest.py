@@ -8,7 +8,6 @@ import pytest
 
 from tests.training.rl.sandbox.conftest import cases
 from training.rl.sandbox.config import Program, Status
-from training.rl.sandbox.languages import LANGUAGES
 from training.rl.sandbox.sandbox import Sandbox
 
 CASES = cases("honest")
@@ -21,8 +20,8 @@ def test_they_are_many() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_honest(sandbox: Sandbox, case: dict[str, Any]) -> None:
     program = Program(**{name: case[name] for name in ("source", "language", "stdin", "files") if name in case})
-    if LANGUAGES[program.language].missing():
-        pytest.skip(f"no {program.language} here")
+    if reason := sandbox.workers[0].why_not(program):
+        pytest.skip(reason)
     (outcome,) = sandbox.run([program])
     assert outcome.status is Status.OK, f"{outcome.reason}: {outcome.stderr}"
     assert outcome.stdout == (case["stdout"] or case["same"][0] * case["same"][1] + "\n")
