@@ -103,9 +103,11 @@ def test_nothing_is_read_behind_the_end():
 
 def test_pieces_of_a_turn_come_as_soon_as_they_can_be_shown():
     stream = CHAT.stream()
-    text = ids_of("né")
-    assert stream.add(text[:2]) == [Piece("content", "n")]  # the second half of é is still to come
-    assert stream.add(text[2:]) == [Piece("content", "é")]
+    assert [stream.add([token]) for token in ids_of("né")] == [
+        [Piece("content", "n")],
+        [],  # the second half of é is still to come
+        [Piece("content", "é")],
+    ]
     assert stream.add(ids_of(f"{SECTION}{CALL}functions.a.")) == []
     assert stream.add(ids_of(f'b:0{ARGUMENTS}{{"x"')) == [Piece("call", "functions.a.b:0"), Piece("arguments", '{"x"')]
     assert stream.add(ids_of(f": 1}}{CALL_END}{SECTION_END}{END}")) == [Piece("arguments", ": 1}")]
