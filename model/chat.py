@@ -205,7 +205,7 @@ class Stream:
         pieces: list[Piece] = []
         for token in ids:
             if token in self._chat.specials:
-                pieces += self.rest() + self._reader.marker(self._chat.tokenizer.id_to_token(token))
+                pieces += self.rest() + self._reader.marker(self._chat.decode([token]))
             else:
                 self._ids.append(token)
         if not self._chat.decode(self._ids).endswith(BROKEN):
