@@ -27,7 +27,7 @@ def user(content: str | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def assistant(content: str, calls: Iterable[tuple[str, Mapping[str, Any]]] = ()) -> dict[str, Any]:
-    """An assistant turn; `calls` are (name, arguments), and get their ids when they are rendered."""
+    """An assistant turn; `calls` are (name, arguments), written compactly and numbered when they are rendered."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     made = [
         {"type": "function", "function": {"name": name, "arguments": compact(arguments)}} for name, arguments in calls
