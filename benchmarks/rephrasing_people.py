@@ -18,7 +18,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     ),
     "subject": tuple(
         "botany chemistry law medicine history geology physics theology economics philosophy "
-        "astronomy linguistics statistics geography zoology psychology logic music rhetoric mechanics".split()
+        "astronomy linguistics statistics geography zoology psychology logic genetics rhetoric mechanics".split()
     ),
     "job": tuple(
         "baker carpenter diver farmer gardener lawyer mason nurse painter pilot "

@@ -68,7 +68,6 @@ CONDITIONS = (
     Condition("10 rewritings x 1, 5 % false", 10, 0.05),
     Condition("10 rewritings x 1, 10 % false", 10, 0.10),
     Condition("10 rewritings x 1, 20 % false", 10, 0.20),
-    Condition("1 rewriting x 10, 10 % false", 1, 0.10),
 )
 
 
@@ -76,28 +75,30 @@ CONDITIONS = (
 class Design:
     """Sizes of the study."""
 
-    studied: int = 200
+    studied: int = 60
     """People in the condition's texts alone."""
-    background: int = 200
+    background: int = 40
     """People who are told in every wording, and asked about."""
     asked: int = 3
     """Attributes of each background person that training asks about; the others show what a model that has learned to
     answer makes of facts that it only read."""
-    updates: int = 250
+    updates: int = 300
     """Of the background, before the conditions part."""
-    rows: int = 32
+    rows: int = 16
     """Of an update; afterwards half of them are about studied people."""
-    pages: int = 12
+    pages: int = 4
     """Of an update's rows, those of questions; afterwards half as many."""
     questions: int = 4
     """Of a page."""
     length: int = 48
     """Words of a row: one text, or a page of questions."""
     rate: float = 0.01
-    """Peak learning rate: reached after `warmup` updates, and falling on a line to a tenth in the condition's own."""
+    """Peak learning rate: reached after `warmup` updates, and falling on a line to a tenth in the last `decay` of the
+    condition's own."""
     warmup: int = 20
+    decay: float = 0.3
     width: int = 128
-    layers: int = 4
+    layers: int = 3
     heads: int = 4
 
     def model(self, vocabulary: int) -> ModelConfig:
@@ -247,7 +248,7 @@ class Learner:
         own = list(self.world.readings(condition))
         half = design.rows // 2
         for first in range(0, len(own), half):
-            rate = design.rate * (1 - 0.9 * first / len(own))
+            rate = design.rate * min(1.0, 0.1 + 0.9 * (1 - first / len(own)) / design.decay)
             self.step(own[first : first + half] + self.world.backdrop(self.rng, half, design.pages // 2), rate)
 
     def step(self, rows: Sequence[Sequence[int]], rate: float) -> None:
