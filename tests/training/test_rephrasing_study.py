@@ -181,7 +181,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_page_says_what_the_table_of_runs_says() -> None:
-    """Every line of every table of docs/claims/rephrasing.md follows from runs.csv; the claim itself has all its runs."""
+    """Every line of every table of docs/claims/rephrasing.md follows from runs.csv; the claim has all its runs."""
     page, runs = PAGE.read_text(encoding="utf-8"), findings.read_table(PAGE.with_suffix("") / "runs.csv")
     lines = findings.markdown(runs).splitlines()
     assert len(lines) > 10
