@@ -451,7 +451,7 @@ def append(path: Path, row: Row) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=HOUSE / "docs" / "claims" / "rephrasing")
-    parser.add_argument("--seeds", default="1,2,3,4", help="worlds, initial weights and orders")
+    parser.add_argument("--seeds", default="1,2,3,4,5,6", help="worlds, initial weights and orders")
     parser.add_argument("--seconds", type=float, help="begin no further run after so many")
     parser.add_argument("--tables", action="store_true", help="run nothing")
     options = parser.parse_args(arguments)
