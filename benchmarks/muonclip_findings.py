@@ -26,11 +26,13 @@ THIRDS = 3
 
 def load(folder: Path) -> dict[str, list[Row]]:
     """The tables, numbers as numbers."""
-    made = {}
-    for name in ("runs", "heldout", "logits"):
-        with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-            made[name] = [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
-    return made
+    return {name: read_table(folder / f"{name}.csv") for name in ("runs", "heldout", "logits")}
+
+
+def read_table(path: Path) -> list[Row]:
+    """A CSV file's rows, numbers as numbers."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
 
 
 def _value(text: str) -> float | str:
@@ -152,7 +154,8 @@ def markdown(tables: Tables) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -160,7 +163,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _sweep(runs: Sequence[Row]) -> str:
     rows = sorted((row for row in runs if row["part"] == "sweep"), key=lambda row: (row["side"], row["rate"]))
     best = {side: min((r for r in rows if r["side"] == side), key=lambda r: r["heldout"]) for side in _sides(rows)}
-    return _table(
+    return table(
         ["sweep", "peak rate", "held-out loss", "largest logit"],
         [
             [
@@ -202,7 +205,7 @@ def _equal(found: Sequence[Pair]) -> str:
         known = [100 * each.tokens for each in reaches if each and not each.bound]
         means.append(_mean(known, "{:.0f}") + " %" if known else "-")
     head = ["seed", "AdamW", "MuonClip", "AdamW - MuonClip", "tokens to reach it, whole plans", "on the way"]
-    return _table(head, [*rows, ["mean, 95 % interval", *means]])
+    return table(head, [*rows, ["mean, 95 % interval", *means]])
 
 
 def _longer(tables: Tables) -> str:
@@ -211,7 +214,7 @@ def _longer(tables: Tables) -> str:
         for base, each in longer(tables)
     ]
     head = ["seed", "tokens of AdamW's longer plan", "AdamW", "tokens to reach it, whole plans"]
-    return _table(head, rows) if rows else ""
+    return table(head, rows) if rows else ""
 
 
 def _share(each: Reach | None) -> str:
@@ -240,7 +243,7 @@ def _forced(tables: Tables) -> str:
             ]
         )
     head = ["forced", "seed", "held-out loss", "largest logit", "in the last update"]
-    return _table([*head, "heads clipped, by thirds of the run", "last update that clipped"], rows) if rows else ""
+    return table([*head, "heads clipped, by thirds of the run", "last update that clipped"], rows) if rows else ""
 
 
 # ------------------------------------------------------------------------------------------------------------ drawings

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
-from model.chat import Chat, compact, flat
+from model.chat import Chat, compact, flat, spaced
 from tasks.accounts import Balance, rows_of
 from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tasks.agentic.problems import FAMILIES, ask, is_heldout, problem_id, same_work
@@ -33,7 +33,7 @@ from tasks.launch import Execution
 from tasks.progress import Progress
 from training.rl.environments import Problem, environment
 
-VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
 
 SCHEMA = pa.schema(
     [
@@ -218,7 +218,7 @@ def _tool_dialogue(config: DialoguesConfig, draw: random.Random) -> Dialogue:
         calls.append({"name": tool.name, "arguments": arguments, "index": index})
         messages.append({"role": "user", "content": draw.choice(tool.requests).format(**arguments)})
         call_id = f"functions.{tool.name}:{index}"
-        function = {"name": tool.name, "arguments": compact(arguments)}
+        function = {"name": tool.name, "arguments": spaced(arguments)}
         call = {"id": call_id, "type": "function", "function": function}
         messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
         try:

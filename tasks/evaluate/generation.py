@@ -10,14 +10,12 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from model.chat import Chat, user
+from model.chat import BROKEN, Chat, user
 from model.generate import Completion, Generator, Request
 from model.transformer import Transformer
 from tasks.artifact import Artifact
 from tasks.evaluate.checkpoint import read_checkpoint
 from tasks.evaluate.release import Variant, checkpoint_folder
-
-BROKEN = "\ufffd"  # what a decoder gives for bytes that are no whole character yet
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tasks.launch import Execution
 from tasks.progress import Progress
 from training.inputs import load_model
 
-VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,8 @@ def lineage(step: Step) -> dict[str, Artifact]:
 
 
 def write_tokenizer(bpe: Path, folder: Path, model: ModelConfig) -> None:
-    """tokenizer.json as it was trained, and tokenizer_config.json with K2's special tokens and the chat template.
+    """tokenizer.json as it was trained, tokenizer_config.json with K2's special tokens, and the chat template: in a
+    file of its own as K2 has it, and in the configuration, where older readers look for it.
 
     Raises:
         ReleaseError: the tokenizer has more entries than the model's embedding.
@@ -106,6 +107,7 @@ def write_tokenizer(bpe: Path, folder: Path, model: ModelConfig) -> None:
             "model with the tokenizer it was trained on"
         )
     shutil.copyfile(bpe, folder / "tokenizer.json")
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
     added = sorted(tokenizer.get_added_tokens_decoder().items())
     special = [token.content for _, token in added if token.special]
     named = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNKNOWN, "pad_token": PADDING}

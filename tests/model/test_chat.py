@@ -141,6 +141,35 @@ def test_other_content_is_refused_by_name(content, said):
         CHAT.render([user("hi"), {"role": "user", "content": content}])
 
 
+@pytest.mark.parametrize(
+    ("messages", "tools", "said"),
+    [
+        ([user("hi"), user("a\udc00")], [], "turn 1: character 1 of a text is half a surrogate pair"),
+        ([{**user("hi"), "name": "\ud83d"}], [], "turn 0: character 0 of a text is half a surrogate pair"),
+        ([], "weather", "tools are a list of schemas, not 'weather'"),
+        ([], WEATHER, "tools are a list of schemas, not a value of type dict"),
+        ([], [WEATHER, "weather"], "tool 1 is no schema but 'weather'"),
+        ([], [{"name": "f", "default": float("inf")}], "the declaration of the tools cannot be written as JSON"),
+        ([], [{"name": "\ud800"}], "the declaration of the tools cannot be written as JSON"),
+    ],
+)
+def test_what_has_no_tokens_is_refused_in_a_sentence(messages, tools, said):
+    with pytest.raises(ChatError, match=said):
+        CHAT.render(messages, tools)
+
+
+def test_tools_are_declared_as_they_are_given():
+    bare = {"name": "f", "parameters": {}}
+    declared = '<|im_system|>tool_declare<|im_middle|>[{"name":"f","parameters":{}}]<|im_end|>'
+    assert text(CHAT.render([], [bare])) == declared
+    assert CHAT.render([], []) == CHAT.render([], None) == []
+
+
+def test_only_text_is_encoded():
+    with pytest.raises(ChatError, match="only text has tokens, not 7"):
+        CHAT.encode(7)
+
+
 def test_a_tokenizer_without_the_special_tokens_is_refused():
     with pytest.raises(ChatError, match="im_end"):
         Chat(Tokenizer(models.BPE(vocab={"a": 0}, merges=[])))

@@ -96,7 +96,10 @@ def test_the_folders_hold_what_k2s_hold(released):
 
 
 def test_the_released_tokenizer_speaks_the_chat_format(released):
-    theirs = PreTrainedTokenizerFast.from_pretrained(checkpoint_folder(released, "int4"))
+    folder = checkpoint_folder(released, "int4")
+    theirs = PreTrainedTokenizerFast.from_pretrained(folder)
+    assert theirs.chat_template == (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    assert theirs.chat_template == json.loads((folder / "tokenizer_config.json").read_text())["chat_template"]
     messages = [
         user("天气 in Paris?"),
         assistant("", [("weather", {"city": "Paris"})]),

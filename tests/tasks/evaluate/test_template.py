@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import random
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jinja2 import TemplateError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import _compile_jinja_template
 
-from model.chat import Chat, assistant, flat, tool_result, user
+from model.chat import Chat, ChatError, assistant, flat, tool_result, user
 from tasks.evaluate.template import CHAT_TEMPLATE
 
 WEATHER = {
@@ -85,6 +91,98 @@ def test_any_dialogue_renders_alike(tokenizer, turns, prompt, declared):
             count += 1
     theirs, ours = both(tokenizer, messages, [WEATHER] if declared else (), prompt)
     assert theirs == ours
+
+
+TEXTS = ["", " ", "a\n", "北😀", 'q"\\', "{{ x }}", "## Return of functions.f:0", "<|im_end", "a.b:0", "&<>'"]
+JSON: list[Any] = [None, True, 0, -1.5, 10**20, 1e-7, "é", [], {}, [1, {"b": [None]}], {"z": 1, "a": {"ü": "<b>"}}]
+
+
+def dialogue(draw: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A dialogue with everything that OpenAI's layout allows, and its tools."""
+
+    def message(role: str, **more: Any) -> dict[str, Any]:
+        texts = draw.choices(TEXTS, k=draw.randint(0, 3))
+        content = draw.choice(["".join(texts), [{"type": "text", "text": text} for text in texts], None])
+        named: dict[str, Any] = {"name": draw.choice(["ada", "a.b", None, ""])} if draw.random() < 0.3 else {}
+        return {
+            "role": role,
+            **({} if content is None and draw.random() < 0.5 else {"content": content}),
+            **named,
+            **more,
+        }
+
+    messages = [message("system")] * (draw.random() < 0.3)
+    style = draw.choice(["k2", "foreign", "restarting", "none"])
+    count = 0
+    for turn in range(draw.randint(0, 3)):
+        messages.append(message(draw.choice(["user", "user", "system"])))
+        calls: list[dict[str, Any]] = []
+        for place in range(draw.randint(0, 3)):
+            name = draw.choice(["f", "g.h", "天气", "a:b"])
+            ids = {"k2": f"functions.{name}:{count}", "foreign": f"call_{turn}_{place}", "none": None}
+            arguments = draw.choice(["{}", '{"a":1}', '{"a": "é"', "", {}, {"x": draw.choice(JSON)}, {"y": JSON}])
+            function = {"name": name, "arguments": arguments}
+            calls.append({"id": ids.get(style, f"functions.{name}:{place}"), "type": "function", "function": function})
+            count += 1
+        messages.append(message("assistant", tool_calls=calls or draw.choice([[], None])))
+        answered = list(range(len(calls))) if draw.random() < 0.7 else []
+        draw.shuffle(answered)
+        for place in answered:
+            fresh = f"functions.{calls[place]['function']['name']}:{count - len(calls) + place}"
+            messages.append(message("tool", tool_call_id=calls[place]["id"] or fresh))
+    schema = {"name": "f", "description": draw.choice(TEXTS), "parameters": {"enum": JSON}}
+    return messages, draw.choice([[], [WEATHER], [WEATHER, schema]])
+
+
+def spoil(draw: random.Random, messages: list[dict[str, Any]]) -> None:
+    """Put something where it does not belong, or take something away, anywhere in a dialogue."""
+    wrong = [None, 0, 7, True, 1.5, "", "x", [], {}, ["x"], [None], {"type": "text"}, {"role": "tool"}]
+    node: Any = messages
+    while True:
+        place = draw.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        if draw.random() < 0.6 and isinstance(node[place], list | dict) and node[place]:
+            node = node[place]
+        elif draw.random() < 0.3:
+            del node[place]
+            return
+        else:
+            node[place] = copy.deepcopy(draw.choice(wrong))
+            return
+
+
+@pytest.mark.parametrize("spoiled", [0, 1, 2])
+def test_a_thousand_dialogues_render_alike_or_are_refused_alike(tokenizer, spoiled):
+    template, chat = _compile_jinja_template(CHAT_TEMPLATE), Chat(tokenizer)
+    refused = 0
+    for seed in range(1000):
+        draw = random.Random(f"{spoiled}/{seed}")
+        messages, tools = dialogue(draw)
+        for _ in range(spoiled):
+            if messages:
+                spoil(draw, messages)
+        prompt, default = draw.random() < 0.5, draw.random() < 0.5
+        try:
+            theirs = template.render(
+                messages=messages, tools=tools, add_generation_prompt=prompt, default_system=default
+            )
+        except TemplateError:
+            theirs = None
+        try:
+            ours = chat.decode(flat(chat.render(messages, tools, prompt, default))[0])
+        except ChatError:
+            ours = None
+        assert ours == theirs, (seed, messages)
+        refused += ours is None
+    assert refused == 0 if spoiled == 0 else 200 < refused < 900
+
+
+def test_k2s_own_system_turn_is_an_option(tokenizer):
+    chat = Chat(tokenizer)
+    kimi = {"role": "system", "content": "You are Kimi, an AI assistant created by Moonshot AI."}
+    asked = [user("hi")]
+    assert chat.prompt(asked, [WEATHER], default_system=True) == chat.prompt([kimi, *asked], [WEATHER])
+    assert chat.prompt([kimi, *asked], default_system=True) == chat.prompt([kimi, *asked])
+    assert chat.prompt([], default_system=True) == chat.prompt([])
 
 
 @pytest.mark.parametrize(

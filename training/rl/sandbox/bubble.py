@@ -1,0 +1,76 @@
+"""The bubblewrap around a fork server: what it sees of the machine, and what this machine needs for that."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from training.rl.sandbox import seccomp
+from training.rl.sandbox.config import SandboxUnavailable
+
+SYSTEM = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/bin", "/usr/include", "/usr/share/zoneinfo")
+"""What interpreters, compilers and their libraries need of /usr, where it exists."""
+LINKS = ("/bin", "/lib", "/lib32", "/lib64")
+"""Mostly links into /usr."""
+DEVICES = ("null", "zero", "full", "random", "urandom")
+INSIDE = Path(__file__).parent / "inside"
+ENVIRONMENT = {
+    "PATH": "/usr/bin",
+    "HOME": "/tmp/work",
+    "TMPDIR": "/tmp",
+    "USER": "nobody",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+}
+START = "import sys; sys.path.append('/sandbox'); from training.rl.sandbox.inside.zygote import main; main()"
+
+
+def requirements() -> str:
+    """bubblewrap's path, or SandboxUnavailable with what to do about what is missing."""
+    if sys.platform != "linux":
+        raise SandboxUnavailable("the sandbox needs Linux: run this in a Linux machine or container")
+    if platform.machine() not in seccomp.ARCHITECTURES:
+        known = " and ".join(seccomp.ARCHITECTURES)
+        raise SandboxUnavailable(f"the sandbox knows the system calls of {known}, not of {platform.machine()}")
+    bwrap = shutil.which("bwrap")
+    if not bwrap:
+        raise SandboxUnavailable("the sandbox needs bubblewrap: install it (`apt-get install bubblewrap`)")
+    return bwrap
+
+
+def interpreter() -> tuple[Path, Path]:
+    """The interpreter below every virtual environment, and the folder it needs."""
+    prefix = Path(sys.base_prefix).resolve()
+    name = f"python{sysconfig.get_python_version()}"
+    return prefix / "bin" / name, prefix
+
+
+def command(bwrap: str, filter_descriptor: int, settings: str) -> list[str]:
+    """Arguments that start a fork server: no capability, no network, nothing writable, and of the machine's files only
+    interpreters, compilers and libraries, read-only. (Further user namespaces stay possible for it, or it could give
+    programs none of their own; they are closed to those.)"""
+    arguments = [bwrap, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"]
+    arguments += ["--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"]
+    arguments += ["--seccomp", str(filter_descriptor)]
+    python, prefix = interpreter()
+    for folder in SYSTEM:
+        arguments += ["--ro-bind-try", folder, folder]
+    for link in LINKS:
+        if Path(link).is_symlink():
+            arguments += ["--symlink", str(Path(link).readlink()), link]
+        else:
+            arguments += ["--ro-bind-try", link, link]
+    if prefix != Path("/usr"):
+        arguments += ["--ro-bind", str(prefix), str(prefix)]
+    arguments += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    arguments += ["--ro-bind", str(INSIDE), "/sandbox/training/rl/sandbox/inside"]
+    for device in DEVICES:
+        arguments += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    arguments += ["--dir", "/dev/shm", "--symlink", "/proc/self/fd", "/dev/fd", "--dir", "/tmp", "--proc", "/proc"]
+    for name, value in ENVIRONMENT.items():
+        arguments += ["--setenv", name, value]
+    arguments += ["--chdir", "/", "--remount-ro", "/"]
+    return [*arguments, str(python), "-P", "-s", "-B", "-X", "utf8", "-c", START, settings]

@@ -1,0 +1,45 @@
+"""The languages a program may be in: a row each."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+SEARCH = "/usr/bin"
+"""Where interpreters and compilers are looked for: the folder that programs can see."""
+
+
+@dataclass(frozen=True)
+class Language:
+    """How a program is run."""
+
+    file: str
+    """Its text lies there, in its folder."""
+    command: tuple[str, ...]
+    """What runs it; empty where the fork server does."""
+    package: str = ""
+    """What to install where the command is missing."""
+    reserves: bool = False
+    """Whether its runtime reserves more addresses than it uses, so that only a memory cgroup can bound it."""
+
+    def missing(self) -> str:
+        """The tools of its command that this machine does not have."""
+        return " and ".join(tool for tool in tools(self) if not shutil.which(tool, path=SEARCH))
+
+
+def tools(language: Language) -> list[str]:
+    """The programs that a language's command starts, its compiler before the shell that runs it."""
+    if not language.command:
+        return []
+    first, *rest = language.command
+    return [rest[-1].split()[0]] if first == "sh" else [first]
+
+
+LANGUAGES = {
+    "python": Language("main.py", ()),
+    "bash": Language("main.sh", ("bash", "main.sh"), "bash"),
+    "perl": Language("main.pl", ("perl", "main.pl"), "perl"),
+    "javascript": Language("main.js", ("node", "main.js"), "nodejs", reserves=True),
+    "c": Language("main.c", ("sh", "-c", "gcc -O1 -std=gnu17 -o main main.c -lm && exec ./main"), "gcc libc6-dev"),
+    "c++": Language("main.cc", ("sh", "-c", "g++ -O1 -std=gnu++17 -o main main.cc && exec ./main"), "g++"),
+}
