@@ -19,6 +19,7 @@ def _draw(draw: random.Random) -> dict[str, Any]:
         f"A{number}": {"owner": owner, "balance": draw.randint(20, 900), "frozen": False}
         for number, owner in zip(numbers, owners, strict=True)
     }
+    accounts[draw.choice(sorted(accounts))]["frozen"] = draw.random() < 0.5
     opening = {number: account["balance"] for number, account in accounts.items()}
     return {"accounts": accounts, "opening": opening, "transfers": {}}
 

@@ -162,7 +162,11 @@ CALENDAR = World(
     functions(
         Function("day", ("day", "list_day", "events_on"), "Events of a day", {"date": _DATE}, _day),
         Function(
-            "find", ("find", "search", "find_event"), "Find events by a part of their title", {"title": text("Title")}, _find
+            "find",
+            ("find", "search", "find_event"),
+            "Find events by a part of their title",
+            {"title": text("Title")},
+            _find,
         ),
         Function(
             "free",
@@ -208,7 +212,7 @@ CALENDAR = World(
     {
         "events of a day do not overlap": _no_overlap,
         "events end on the day on which they begin": lambda data: all(
-            0 <= one["start"] and one["start"] + one["minutes"] <= 24 * 60 for one in data["events"].values()
+            one["start"] >= 0 and one["start"] + one["minutes"] <= 24 * 60 for one in data["events"].values()
         ),
         "nobody is invited twice": lambda data: all(
             len(set(one["guests"])) == len(one["guests"]) for one in data["events"].values()

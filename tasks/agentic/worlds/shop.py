@@ -116,7 +116,9 @@ SHOP = World(
             {"name": text("Name")},
             _search,
         ),
-        Function("cart", ("cart", "show_cart", "view_basket"), "What lies in the cart, its price, and the credit", {}, _cart),
+        Function(
+            "cart", ("cart", "show_cart", "view_basket"), "What lies in the cart, its price, and the credit", {}, _cart
+        ),
         Function(
             "set_quantity",
             ("set_quantity", "put_in_cart", "update_cart"),
