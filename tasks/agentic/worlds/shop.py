@@ -80,7 +80,9 @@ def _clear(data: dict[str, Any]) -> dict[str, Any]:
 
 def _checkout(data: dict[str, Any]) -> dict[str, Any]:
     if not data["cart"]:
-        raise already("the cart is empty")
+        # Whoever got no answer to a checkout learns here what became of it.
+        last = max(data["orders"], key=lambda order: int(order[1:]))
+        raise already(f"the cart is empty; the last order is {last} of {data['orders'][last]['total']} euros")
     order = _place(data, data["cart"])
     data["cart"] = {}
     return {"order": order, **data["orders"][order]}
@@ -93,7 +95,7 @@ def _order(data: dict[str, Any], order: str) -> dict[str, Any]:
 def _cancel(data: dict[str, Any], order: str) -> dict[str, Any]:
     entry = found(data["orders"], order, "order")
     if entry["status"] == "cancelled":
-        raise already(f"{order} is cancelled")
+        raise already(f"{order} is cancelled; {entry['total']} euros are back")
     for number, count in entry["items"].items():
         data["products"][number]["stock"] += count
     data["credit"] += entry["total"]

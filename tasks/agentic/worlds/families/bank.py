@@ -130,10 +130,10 @@ BANK = (
             ),
             (
                 "从我的账户{source}给{owner}(转|汇){amount}欧元，备注{reference}",
-                "用{source}付给{owner}{amount}欧元，备注{reference}",
+                "用{source}付{amount}欧元给{owner}，备注{reference}",
             ),
         ),
-        pair("{owner} got {amount} euros ({reference}).", "已付给{owner}{amount}欧元（{reference}）。"),
+        pair("{owner} got {amount} euros ({reference}).", "已付{amount}欧元给{owner}（{reference}）。"),
     ),
     Family(
         "bank.empty",
@@ -175,7 +175,7 @@ BANK = (
         both(
             (
                 "unfreeze {source}, (send|pay) {amount} euros to {target}, reference {reference}, and freeze it again",
-                "(open|unlock) my account {source}, pay {amount} euros to {target}, reference {reference}, then freeze it",
+                "(open|unlock) account {source}, pay {amount} euros to {target}, reference {reference}, and freeze it",
             ),
             (
                 "先解冻{source}，向{target}(转|汇){amount}欧元，备注{reference}，然后再冻结",
