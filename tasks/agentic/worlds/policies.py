@@ -228,9 +228,10 @@ def _turn(moves: list[Move], first: int) -> dict[str, Any]:
 
 def _unanswered(episode: Episode) -> bool:
     """Whether an expected call failed and was not made again."""
-    answered = [(made.tool, made.arguments) for made in episode.calls if made.outcome.error is None]
-    failed = [made for made in episode.calls if made.outcome.error in ("unavailable", "timeout")]
-    return any((made.tool, made.arguments) not in answered for made in failed)
+    no_answer = ("unavailable", "timeout")
+    answered = [(made.tool, made.arguments) for made in episode.calls if made.outcome.error not in no_answer]
+    failed = [(made.tool, made.arguments) for made in episode.calls if made.outcome.error in no_answer]
+    return any(one not in answered for one in failed)
 
 
 def _places(task: Task, script: Script) -> list[int]:

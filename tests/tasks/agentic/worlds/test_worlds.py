@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -56,7 +57,7 @@ def fits(leaf, schema):
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=lambda world: world.name)
 def test_invariants_hold_over_long_random_lives(world):
-    done = {name: 0 for name in world.functions}
+    done = dict.fromkeys(world.functions, 0)
     for seed in range(12):
         draw, state = random.Random(seed), world.start(seed)
         faults = Faults(seed, transient=0.2, lost=0.2, slow=0.2)
@@ -90,7 +91,14 @@ def test_hostile_arguments_are_refused_in_a_sentence():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    hostile = (deep, {"account": "A" * 10**7}, {"account": "\ud800"}, {"account": float("nan")}, {"account": {1, 2}}, b"x")
+    hostile = (
+        deep,
+        {"account": "A" * 10**7},
+        {"account": "\ud800"},
+        {"account": float("nan")},
+        {"account": {1, 2}},
+        b"x",
+    )
     for arguments in hostile:
         outcome = bank.call(state, "balance", arguments)
         assert outcome.error == "invalid_arguments"
@@ -137,7 +145,9 @@ def test_seeds_decide(world):
 
 
 def test_a_broken_invariant_is_loud():
-    lossy = Function("burn", ("burn",), "Lose a euro", {}, lambda data: data.update(money=data["money"] - 1), writes=True)
+    lossy = Function(
+        "burn", ("burn",), "Lose a euro", {}, lambda data: data.update(money=data["money"] - 1), writes=True
+    )
     world = World("w", ("w",), functions(lossy), lambda draw: {"money": 1}, {"none is lost": lambda d: d["money"] == 1})
     with pytest.raises(BrokenWorldError, match="none is lost"):
         world.call(world.start(0), "burn", {})
@@ -153,7 +163,7 @@ def test_faults_repeat_by_seed_and_never_come_twice_in_a_row():
         made = [faults.call(bank, state, "balance", account, number) for number in range(30)]
         assert made == [faults.call(bank, state, "balance", account, number) for number in range(30)]
         codes = [outcome.error for outcome in made]
-        assert not any(one and other for one, other in zip(codes, codes[1:], strict=False))
+        assert not any(one and other for one, other in itertools.pairwise(codes))
         for outcome in made:
             errors.setdefault(outcome.error, []).append(outcome.seconds)
     assert set(errors) == {None, "unavailable", "timeout"}
