@@ -20,7 +20,15 @@ from tasks.agentic.worlds.world import (
     text,
 )
 
-TITLES = ("Dentist", "Team lunch", "Budget review", "Yoga class", "Piano lesson", "Car inspection", "Book club")
+TITLES: tuple[str, ...] = (
+    "Dentist",
+    "Team lunch",
+    "Budget review",
+    "Yoga class",
+    "Piano lesson",
+    "Car inspection",
+    "Book club",
+)
 TITLES += ("Job interview", "Parents evening", "Flu shot", "Design meeting", "Swimming", "Chess night", "Haircut")
 GUESTS = ("Ana", "Ben", "Clara", "David", "Elif", "Hugo", "Li Na", "Wang Wei")
 DATES = tuple((dt.date(2026, 3, 2) + dt.timedelta(days=days)).isoformat() for days in range(60))

@@ -8,7 +8,16 @@ from typing import Any
 
 from tasks.agentic.worlds.world import Function, World, already, conflict, found, functions, integer, text
 
-NAMES = ("desk lamp", "green tea", "notebook", "water bottle", "wool scarf", "chess set", "umbrella", "coffee mug")
+NAMES: tuple[str, ...] = (
+    "desk lamp",
+    "green tea",
+    "notebook",
+    "water bottle",
+    "wool scarf",
+    "chess set",
+    "umbrella",
+    "coffee mug",
+)
 NAMES += ("phone case", "garden gloves", "wall clock", "jigsaw puzzle", "backpack", "candle", "frying pan", "toy train")
 _PRODUCT = text("Number of the product, such as P204", 4, "^P[0-9]{3}$")
 _ORDER = text("Number of the order, such as O31", 8, "^O[0-9]{1,6}$")

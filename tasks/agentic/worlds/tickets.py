@@ -9,7 +9,14 @@ from typing import Any
 from tasks.agentic.worlds.world import Function, World, already, conflict, found, functions, one_of, text
 
 PEOPLE = ("Ana", "Ben", "Clara", "David", "Elif", "Hugo", "Li Na", "Wang Wei")
-PROBLEMS = ("Printer offline", "Login fails", "Slow search", "Broken link", "Missing invoice", "Wrong total")
+PROBLEMS: tuple[str, ...] = (
+    "Printer offline",
+    "Login fails",
+    "Slow search",
+    "Broken link",
+    "Missing invoice",
+    "Wrong total",
+)
 PROBLEMS += ("Blank page", "Noisy fan", "Expired certificate", "Lost parcel", "Empty export", "Stuck upload")
 PRIORITIES = ("low", "normal", "high", "urgent")
 _TICKET = text("Number of the ticket, such as T17", 8, "^T[0-9]{1,6}$")
@@ -27,7 +34,14 @@ def _draw(draw: random.Random) -> dict[str, Any]:
 
 
 def _add(data: dict[str, Any], title: str, priority: str) -> dict[str, Any]:
-    entry = {"title": title, "priority": priority, "status": "open", "assignee": None, "blocked_by": [], "comments": []}
+    entry: dict[str, Any] = {
+        "title": title,
+        "priority": priority,
+        "status": "open",
+        "assignee": None,
+        "blocked_by": [],
+        "comments": [],
+    }
     data["tickets"][f"T{data['next']}"] = entry
     data["next"] += 1
     return entry
