@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model.chat import PREFIX, tool_result, user
+from model.dialogue import PREFIX, tool_result, user
 from tasks.agentic.worlds.table import WORLDS
 from tasks.agentic.worlds.task import Task
 from tasks.agentic.worlds.world import Outcome, State, refused

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from model.chat import PREFIX
+from model.dialogue import PREFIX
 from tasks.agentic.worlds.episode import Episode, Made, Message
 from tasks.agentic.worlds.rubric import Checkpoint
 from tasks.agentic.worlds.task import Task

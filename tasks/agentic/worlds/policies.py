@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model.chat import PREFIX, compact
+from model.dialogue import PREFIX, compact
 from tasks.agentic.worlds.episode import Episode
 from tasks.agentic.worlds.filters import Trajectory
 from tasks.agentic.worlds.table import WORLDS

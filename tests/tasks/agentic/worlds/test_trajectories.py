@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from model.chat import assistant, numbered
+from model.dialogue import assistant, numbered
 from tasks.agentic.worlds.episode import Episode
 from tasks.agentic.worlds.families.table import FAMILIES
 from tasks.agentic.worlds.filters import Trajectory, judge, sift, verify
