@@ -98,10 +98,14 @@ def test_same_seed_same_dialogue(tasks):
         assert right(draw_task(seed, "train")).messages == right(draw_task(seed, "train")).messages
 
 
+def ids(message):
+    return [call["id"] for call in message.get("tool_calls", ())], message.get("tool_call_id")
+
+
 def test_dialogues_are_in_the_chat_format(tasks):
     for task in tasks:
         messages = list(right(task).messages)
-        assert numbered(messages) == messages
+        assert [ids(message) for message in numbered(messages)] == [ids(message) for message in messages]
         json.dumps(task.tools)
 
 
