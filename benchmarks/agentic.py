@@ -1,0 +1,51 @@
+"""Simulated turns per CPU-second without a model: tasks drawn, played by scripted assistants, judged by the rules.
+
+    python benchmarks/agentic.py [--tasks 300]
+
+A turn is a message of a dialogue: of the user, the assistant or a tool. The goal is 500 per CPU-second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+HOUSE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HOUSE)]
+
+from tasks.agentic.worlds.filters import Trajectory, sift  # noqa: E402 (the folder above is no package)
+from tasks.agentic.worlds.policies import WRONG, play  # noqa: E402
+from tasks.agentic.worlds.task import draw_task  # noqa: E402
+from tasks.agentic.worlds.wording import SPLITS  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=300, help="tasks of each split")
+    given = parser.parse_args()
+
+    began = time.process_time()
+    tasks = [draw_task(seed, split) for split in SPLITS for seed in range(given.tasks)]
+    drawn = time.process_time()
+    played = [play(task, policy) for task in tasks for policy in ("right", *WRONG)]
+    made: list[Trajectory] = [one for one in played if one is not None]
+    simulated = time.process_time()
+    kept, refused, counts = sift(made)
+    judged = time.process_time()
+
+    turns = sum(len(one.messages) for one in made)
+    print(f"{len(tasks)} tasks, {len(made)} dialogues, {turns} turns")
+    print(f"  drawn     {1000 * (drawn - began) / len(tasks):8.2f} CPU-ms a task")
+    print(f"  played    {turns / (simulated - drawn):8.0f} turns per CPU-second")
+    print(f"  judged    {turns / (judged - simulated):8.0f} turns per CPU-second")
+    print(f"  in all    {turns / (judged - began):8.0f} turns per CPU-second")
+    print(f"kept {len(kept)}: {dict(Counter(one.policy for one in kept))}; refused {len(refused)}:")
+    for reason, count in counts.most_common():
+        print(f"  {count:6} {reason}")
+
+
+if __name__ == "__main__":
+    main()

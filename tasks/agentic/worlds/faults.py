@@ -1,0 +1,56 @@
+"""What goes wrong with calls, by seed: a world's answers as a real service gives them.
+
+A fault depends on the seed and the number of the call in its dialogue alone, so that a dialogue can be replayed. Two
+calls in a row never fail: whoever tries again gets through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tasks.agentic.worlds.world import Outcome, State, World, refused
+from tasks.draw import draw
+
+TIMEOUT = 30.0
+"""Simulated seconds after which a caller stops waiting."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Which calls fail, and how."""
+
+    seed: int = 0
+    transient: float = 0.0
+    """Share of calls that are refused for the moment; nothing was done."""
+    lost: float = 0.0
+    """Share of calls that are done, and whose answer never comes: a partial failure."""
+    slow: float = 0.0
+    """Share of calls that take up to TIMEOUT simulated seconds."""
+    denied: frozenset[str] = frozenset()
+    """Functions for which permission is missing, in the whole dialogue."""
+
+    def call(self, world: World, state: State, name: str, arguments: Any, number: int) -> Outcome:
+        """`world.call`, as call `number` of a dialogue, with the faults that are due."""
+        if name in self.denied:
+            return refused(state, "permission_denied", "permission is missing for this tool")
+        due = self._due(number) if self.fails(number) else None
+        if due == "transient":
+            return refused(state, "unavailable", "the service is busy for a moment")
+        outcome = world.call(state, name, arguments)
+        if due == "lost" and outcome.error is None:
+            lost = refused(state, "timeout", f"no answer within {TIMEOUT:.0f} s; it may have been done", TIMEOUT)
+            return replace(lost, state=outcome.state)
+        if draw("agentic-slow", self.seed, str(number)) < self.slow:
+            return replace(outcome, seconds=1 + draw("agentic-latency", self.seed, str(number)) * (TIMEOUT - 1))
+        return outcome
+
+    def fails(self, number: int) -> bool:
+        """Whether call `number` may fail."""
+        return number >= 0 and self._due(number) is not None and not self.fails(number - 1)
+
+    def _due(self, number: int) -> str | None:
+        chance = draw("agentic-fault", self.seed, str(number))
+        if number >= 0 and chance < self.transient:
+            return "transient"
+        return "lost" if number >= 0 and chance < self.transient + self.lost else None

@@ -1,0 +1,220 @@
+"""The rules a dialogue must keep, in order: the first that it breaks is its reason, and is counted.
+
+A dialogue that was read from somewhere is played again first: its tool results and its user's turns must be those that
+the world and the user give, and its calls must be numbered as they were made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from model.dialogue import PREFIX
+from tasks.agentic.worlds.episode import Episode, Made, Message
+from tasks.agentic.worlds.rubric import Checkpoint
+from tasks.agentic.worlds.task import Task
+from tasks.agentic.worlds.world import write
+from training.rl.rewards import same
+
+NUMBER = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]?[0-9]+(?:[-:./][0-9]+)*")
+"""Amounts, dates, times and ids in a sentence."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a dialogue is worth."""
+
+    score: float
+    """1.0 where it keeps every rule, else 0.0."""
+    rule: str = ""
+    """The first rule that it breaks."""
+    reason: str = ""
+    """How, in words to count it by."""
+    progress: float = 1.0
+    """Share of the checkpoints that were reached."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A dialogue with the task that it was made for."""
+
+    task: Task
+    messages: tuple[Message, ...]
+    policy: str
+    """Who played the assistant."""
+
+
+def fits(episode: Episode) -> str | None:
+    """Every call is readable and fits the schema of its tool."""
+    for made in episode.calls:
+        behind = episode.task.toolbox.get(made.tool)
+        if behind is not None and made.outcome.error == "invalid_arguments":
+            return "a call does not fit its schema"
+        if behind is not None and not isinstance(made.arguments, Mapping):
+            return "a call's arguments are no JSON object"
+    return None
+
+
+def declared(episode: Episode) -> str | None:
+    """Every tool that is called was offered."""
+    if any(made.tool not in episode.task.toolbox for made in episode.calls):
+        return "a tool was invented"
+    return None
+
+
+def grounded(episode: Episode) -> str | None:
+    """What the assistant hands to tools and says to the user was said to it before."""
+    for made in episode.calls:
+        known = _heard(episode.messages[: made.before])
+        properties = episode.world.functions[episode.task.toolbox[made.tool]].properties
+        for name, value in made.arguments.items():
+            if "enum" not in properties.get(name, {}) and not _says(known, str(value)):
+                return "an argument comes from nowhere"
+    for place, message in enumerate(episode.messages):
+        if message["role"] == "assistant":
+            known = _heard(episode.messages[:place])
+            if any(not _says(known, number) for number in NUMBER.findall(_content(message))):
+                return "the assistant says what nobody told it"
+    return None
+
+
+def ends(episode: Episode) -> str | None:
+    """It comes to an end: the user has nothing more to say, and the assistant has the last word."""
+    if len(episode.calls) > episode.task.rubric.most_calls:
+        return "too many calls"
+    if not episode.done or episode.user.place < len(episode.task.requests):
+        return "it does not come to an end"
+    return None
+
+
+def right_state(episode: Episode) -> str | None:
+    """The world is as a right dialogue leaves it."""
+    return None if episode.state == episode.task.rubric.final else "the final state is another"
+
+
+def right_calls(episode: Episode) -> str | None:
+    """The expected calls, each with its arguments and its success."""
+    if reached(episode) < len(episode.task.rubric.checkpoints):
+        return "an expected call was not made, or did not succeed"
+    return None
+
+
+def asked(episode: Episode) -> str | None:
+    """What a user left out was asked for."""
+    heard = [_content(message) for message in episode.messages if message["role"] == "user"]
+    if any(request.missing and request.reply not in heard for request in episode.task.requests):
+        return "it guessed what it should have asked for"
+    return None
+
+
+def said(episode: Episode) -> str | None:
+    """The assistant says the facts that were asked for."""
+    spoken = "\n".join(
+        _content(message)
+        for message in episode.messages
+        if message["role"] == "assistant" and not message.get("tool_calls")
+    )
+    if not all(any(_says(spoken, form) for form in fact) for fact in episode.task.rubric.says):
+        return "it does not say what was asked for"
+    return None
+
+
+RULES: tuple[Callable[[Episode], str | None], ...] = (
+    fits,
+    declared,
+    grounded,
+    ends,
+    right_state,
+    right_calls,
+    asked,
+    said,
+)
+
+
+def reached(episode: Episode) -> int:
+    """How many of the checkpoints were reached. Their order is not judged: where it matters, the final state and what
+    an argument rests on decide."""
+    calls = list(enumerate(episode.calls))
+    return sum(
+        any(_meets(made, checkpoint, episode.calls[:number]) for number, made in calls)
+        for checkpoint in episode.task.rubric.checkpoints
+    )
+
+
+def verify(episode: Episode) -> Verdict:
+    """The verdict on a dialogue that was just played."""
+    total = len(episode.task.rubric.checkpoints)
+    progress = reached(episode) / total if total else 1.0
+    for rule in RULES:
+        reason = rule(episode)
+        if reason is not None:
+            return Verdict(0.0, rule.__name__, reason, progress)
+    return Verdict(1.0, progress=progress)
+
+
+def judge(trajectory: Trajectory) -> Verdict:
+    """The verdict on a dialogue that was read from somewhere."""
+    episode = Episode(trajectory.task)
+    messages = trajectory.messages
+    place = len(episode.messages)
+    if list(messages[:place]) != episode.messages:
+        return Verdict(0.0, "replay", "it does not begin as its task does", 0.0)
+    while place < len(messages):
+        message = messages[place]
+        if episode.done or message.get("role") != "assistant":
+            return Verdict(0.0, "replay", "a turn stands where none belongs", 0.0)
+        first = len(episode.calls)
+        for offset, call in enumerate(message.get("tool_calls") or ()):
+            if call.get("id") != f"{PREFIX}{call['function']['name']}:{first + offset}":
+                return Verdict(0.0, "replay", "a call's id does not count on", 0.0)
+        answers = episode.step(message)
+        place += 1 + len(answers)
+        if list(messages[place - len(answers) : place]) != answers:
+            return Verdict(0.0, "replay", "a tool or the user says something else", 0.0)
+    return verify(episode)
+
+
+def sift(trajectories: Iterable[Trajectory]) -> tuple[list[Trajectory], list[tuple[Trajectory, Verdict]], Counter[str]]:
+    """Those that keep every rule, those that do not with their verdict, and the count of each `rule: reason`."""
+    kept: list[Trajectory] = []
+    refused: list[tuple[Trajectory, Verdict]] = []
+    for trajectory in trajectories:
+        verdict = judge(trajectory)
+        if verdict.score == 1.0:
+            kept.append(trajectory)
+        else:
+            refused.append((trajectory, verdict))
+    return kept, refused, Counter(f"{verdict.rule}: {verdict.reason}" for _, verdict in refused)
+
+
+def _meets(made: Made, checkpoint: Checkpoint, before: list[Made]) -> bool:
+    if made.tool != checkpoint.tool or not same(made.arguments, dict(checkpoint.arguments)):
+        return False
+    error = made.outcome.error
+    if not checkpoint.allowed:
+        return error == "permission_denied"
+    # Whoever got no answer, asks again and hears that there is nothing to be done, knows that it was done.
+    lost = any(
+        one.outcome.error == "timeout" and one.tool == made.tool and same(one.arguments, made.arguments)
+        for one in before
+    )
+    return error in (None, "already_done") or (lost and error == "not_found")
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    return str(message.get("content") or "")
+
+
+def _heard(messages: list[Message]) -> str:
+    return "\n".join(_content(message) for message in messages if message["role"] != "assistant")
+
+
+def _says(text: str, value: str) -> bool:
+    """Whether a text holds the value as a whole: 45 is not said by 145, nor by A45."""
+    for form in (value, write(value)[1:-1]):
+        if re.search(rf"(?<![0-9A-Za-z]){re.escape(form)}(?![0-9A-Za-z])", text):
+            return True
+    return False

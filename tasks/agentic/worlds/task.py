@@ -1,0 +1,281 @@
+"""A task: a start state, some tools, what a user wants in one or two requests, and the rubric that judges it.
+
+Everything follows from the seed. A tool's name is one of several that its function may have, so that a model reads the
+declarations; names and functions, wordings and arguments are held out by hash (wording.py). A task of the training
+split holds nothing of the other two, one of the development split nothing of the test split.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tasks.agentic.problems import problem_id
+from tasks.agentic.worlds.families.family import Call, Family
+from tasks.agentic.worlds.families.table import FAMILIES
+from tasks.agentic.worlds.faults import Faults
+from tasks.agentic.worlds.rubric import Checkpoint, Rubric
+from tasks.agentic.worlds.table import WORLDS
+from tasks.agentic.worlds.wording import (
+    FRAMES,
+    REPLIES,
+    SPLITS,
+    Language,
+    Split,
+    expand,
+    hardest,
+    say,
+    split_of,
+)
+from tasks.agentic.worlds.world import State, World, write
+
+TRIES = 2000
+PERSONAL: Mapping[Language, tuple[str, ...]] = {
+    "english": ("", "You are a helpful assistant with tools.", "Use the tools. Ask where something is missing."),
+    "chinese": ("", "你是会使用工具的助手。", "请使用工具；信息不全时先询问。"),
+}
+"""System prompts; the empty one is none."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What kinds of tasks are drawn, as shares."""
+
+    follow_ups: float = 0.25
+    """Tasks with a second request."""
+    forgetful: float = 0.3
+    """Requests that leave an argument out, where the family has such."""
+    faulty: float = 0.3
+    """Tasks in which calls fail now and then."""
+    denied: float = 0.08
+    """Tasks in which permission is missing for a function that is needed."""
+    offered: int = 5
+    """Most tools that are offered; those that are needed always are."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One thing that the user wants."""
+
+    family: str
+    arguments: Mapping[str, Any]
+    text: str
+    """What the user says first."""
+    missing: str | None
+    """The argument that the user has left out."""
+    reply: str
+    """How the user gives it when asked."""
+    plan: tuple[Call, ...]
+    """Calls of functions that do it."""
+    answer: str
+    """How a right dialogue ends."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that a dialogue needs, and everything that judges it."""
+
+    id: str
+    """Hash of what is asked for, without its wording: the same problem has the same id."""
+    seed: str
+    split: Split
+    unseen: tuple[str, ...]
+    """What in it is held out: wording, arguments, tool (a new name of a known function), function."""
+    language: Language
+    style: str
+    world: str
+    start: State
+    toolbox: Mapping[str, str]
+    """The function behind each tool that is offered."""
+    faults: Faults
+    system: str
+    requests: tuple[Request, ...]
+    rubric: Rubric
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The declarations, in OpenAI's layout."""
+        functions = WORLDS[self.world].functions
+        return [functions[function].declaration(name) for name, function in self.toolbox.items()]
+
+    def tool(self, function: str) -> str:
+        """What the function is called here."""
+        return next(name for name, behind in self.toolbox.items() if behind == function)
+
+
+def draw_task(seed: int | str, split: Split, kind: Kind | None = None, family: str | None = None) -> Task:
+    """A task of a split: the same for the same seed.
+
+    Raises:
+        ValueError: no such task was found in many draws.
+    """
+    kind = kind or Kind()
+    for attempt in range(TRIES):
+        task = _try(random.Random(f"{seed}/{split}/{attempt}"), f"{seed}/{split}/{attempt}", split, kind, family)
+        if task is not None and task.split == split:
+            return task
+    raise ValueError(f"no task of {family or 'any family'} was found for {split} in {TRIES} draws: hold out less")
+
+
+def _try(draw: random.Random, seed: str, split: Split, kind: Kind, name: str | None) -> Task | None:
+    family = FAMILIES[name or draw.choice(list(FAMILIES))]
+    world = WORLDS[family.world]
+    language: Language = draw.choice(("english", "english", "chinese"))
+    style = draw.choice(list(FRAMES))
+    start = state = world.start(seed)
+    requests: list[Request] = []
+    sides: dict[str, list[Split]] = {"wording": [], "arguments": [], "tool": [], "function": []}
+    families = [family] + ([_another(world, draw)] if draw.random() < kind.follow_ups else [])
+    for one in families:
+        made = _request(one, world, state, language, style, split, kind.forgetful, draw)
+        if made is None:
+            return None
+        request, state, wording = made
+        requests.append(request)
+        sides["wording"].append(split_of("wording", wording))
+        sides["arguments"].append(split_of("arguments", problem_id(one.name, write(dict(request.arguments)))))
+    if len({one.reply for one in requests if one.missing} | {one.text for one in requests}) < len(requests):
+        return None
+    needed = list(dict.fromkeys(call[0] for request in requests for call in request.plan))
+    toolbox = _toolbox(world, needed, split, kind.offered, draw)
+    if toolbox is None:
+        return None
+    # Known by its name is a tool whose function is known, too.
+    sides["function"] = [split_of("function", f"{world.name}.{function}") for function in toolbox.values()]
+    sides["tool"] = [split_of("tool", tool) for tool in toolbox]
+    unseen = tuple(part for part, found in sides.items() if hardest(found) != "train")
+    problem = problem_id(start, *(f"{one.family} {write(dict(one.arguments))}" for one in requests))
+    faults, denied = _faults(draw, kind, needed, world)
+    if denied and len(requests) > 1:
+        return None  # the second request could rest on what was never done
+    task = Task(
+        id=problem,
+        seed=seed,
+        split=hardest([hardest(found) for found in sides.values()]),
+        unseen=unseen,
+        language=language,
+        style=style,
+        world=world.name,
+        start=start,
+        toolbox=toolbox,
+        faults=faults,
+        system=draw.choice(PERSONAL[language]),
+        requests=tuple(requests),
+        rubric=Rubric((), (), (), start, ()),
+    )
+    return replace(task, rubric=_rubric(task, denied))
+
+
+def _another(world: World, draw: random.Random) -> Family:
+    return FAMILIES[draw.choice([name for name, family in FAMILIES.items() if family.world == world.name])]
+
+
+def _request(
+    family: Family,
+    world: World,
+    state: State,
+    language: Language,
+    style: str,
+    split: Split,
+    forgetful: float,
+    draw: random.Random,
+) -> tuple[Request, State, str] | None:
+    """A request, the state after its plan, and the clause that asks for it."""
+    data = json.loads(state)
+    arguments = family.draw(data, draw)
+    if arguments is None:
+        return None
+    missing = None
+    wordings = family.wordings(language)
+    if family.withheld and draw.random() < forgetful:
+        missing = draw.choice(sorted(family.withheld))
+        wordings = list(expand(family.withheld[missing][language]))
+    allowed = [wording for wording in wordings if SPLITS.index(split_of("wording", wording)) <= SPLITS.index(split)]
+    if not allowed:
+        return None
+    wording = draw.choice(allowed)
+    plan = tuple(family.plan(data, dict(arguments)))
+    results = []
+    for name, given in plan:
+        outcome = world.call(state, name, given)
+        assert outcome.error is None, f"{family.name}: its own plan fails: {name} {given}: {outcome.text}"
+        state = outcome.state
+        results.append(outcome.value)
+    said = {**family.facts(results), **arguments}
+    comma = ", " if language == "english" else "、"
+    spoken = {key: comma.join(map(str, value)) if isinstance(value, list) else value for key, value in said.items()}
+    request = Request(
+        family.name,
+        arguments,
+        say(draw.choice(FRAMES[style][language]), wording.format(**arguments)),
+        missing,
+        draw.choice(REPLIES[language]).format(value=arguments[missing]) if missing else "",
+        plan,
+        family.answer[language].format(**spoken),
+    )
+    return request, state, wording
+
+
+def _toolbox(world: World, needed: list[str], split: Split, offered: int, draw: random.Random) -> dict[str, str] | None:
+    """Tools for the functions that are needed and some others, under names that the split may know."""
+    most = SPLITS.index(split)
+    others = [name for name in world.functions if name not in needed]
+    chosen = needed + draw.sample(others, min(len(others), max(0, draw.randint(1, offered) - len(needed))))
+    draw.shuffle(chosen)
+    toolbox: dict[str, str] = {}
+    space = draw.choice(world.spaces)
+    for function in chosen:
+        names = [f"{space}.{name}" for name in world.functions[function].names]
+        names = [name for name in names if name not in toolbox and SPLITS.index(split_of("tool", name)) <= most]
+        known = SPLITS.index(split_of("function", f"{world.name}.{function}")) <= most
+        if known and names:
+            toolbox[draw.choice(names)] = function
+        elif function in needed:
+            return None
+    return toolbox
+
+
+def _faults(draw: random.Random, kind: Kind, needed: list[str], world: World) -> tuple[Faults, str | None]:
+    number = draw.randrange(2**32)
+    if draw.random() < kind.denied:
+        denied = draw.choice([name for name in needed if world.functions[name].writes] or needed)
+        return Faults(number, denied=frozenset({denied})), denied
+    if draw.random() < kind.faulty:
+        return Faults(number, transient=0.25, lost=0.15, slow=0.2), None
+    return Faults(number), None
+
+
+def _rubric(task: Task, denied: str | None) -> Rubric:
+    """What a right dialogue must meet: the plans, up to where permission is missing."""
+    world, state = WORLDS[task.world], task.start
+    checkpoints: list[Checkpoint] = []
+    facts: list[tuple[str, ...]] = []
+    criteria: list[str] = []
+    for request in task.requests:
+        family, results = FAMILIES[request.family], []
+        criteria.append(f"does what was asked: {request.text}")
+        for name, given in request.plan:
+            checkpoints.append(Checkpoint(task.tool(name), given, allowed=name != denied))
+            if name == denied:
+                break
+            outcome = world.call(state, name, given)
+            state = outcome.state
+            results.append(outcome.value)
+        if len(results) < len(request.plan):
+            criteria.append("says that permission is missing, and claims nothing else")
+            facts.append(("permission", "权限"))
+            break
+        for value in family.facts(results).values():
+            facts += [(str(item),) for item in (value if isinstance(value, list) else [value])]
+        if request.missing:
+            criteria.append(f"asks for the {request.missing} instead of guessing it")
+    return Rubric(
+        tuple(criteria),
+        tuple(checkpoint.tool for checkpoint in checkpoints),
+        tuple(checkpoints),
+        state,
+        tuple(facts),
+    )

@@ -1,0 +1,207 @@
+"""The law: in every family the right dialogue scores 1.0 and one that is wrong in any way does not. And what is held
+out stays out."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from model.dialogue import assistant, numbered
+from tasks.agentic.worlds.episode import Episode
+from tasks.agentic.worlds.families.table import FAMILIES
+from tasks.agentic.worlds.filters import Trajectory, judge, sift, verify
+from tasks.agentic.worlds.policies import WRONG, play
+from tasks.agentic.worlds.task import Kind, draw_task
+from tasks.agentic.worlds.wording import FRAMES, SPLITS, say, split_of
+
+HARD = Kind(faulty=0.6, denied=0.15, forgetful=0.5, follow_ups=0.3)
+EASY = Kind(faulty=0, denied=0, forgetful=0, follow_ups=0)
+
+
+def right(task):
+    made = play(task)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_right_one_scores_and_the_wrong_ones_do_not(family):
+    for seed in range(6):
+        task = draw_task(f"law/{seed}", "test", HARD, family)
+        gold = right(task)
+        verdict = judge(gold)
+        assert (verdict.score, verdict.progress) == (1.0, 1.0), (verdict, gold.messages, task.rubric)
+        for policy in WRONG:
+            wrong = play(task, policy, seed)
+            if wrong is not None:
+                verdict = judge(wrong)
+                assert verdict.score == 0.0, (policy, wrong.messages, task.rubric)
+                assert verdict.reason
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return [draw_task(f"all/{seed}", split, HARD) for seed in range(40) for split in SPLITS]
+
+
+def test_every_way_of_being_wrong_happens_and_is_told_apart(tasks):
+    rules = {policy: set() for policy in WRONG}
+    policies = set()
+    for task in tasks:
+        policies.add(right(task).policy)
+        for policy in WRONG:
+            wrong = play(task, policy)
+            if wrong is not None:
+                rules[policy].add(judge(wrong).rule)
+    assert policies == {"right", "recovering"}
+    assert all(rules.values()), rules
+    assert rules["invented tool"] == {"declared"}
+    assert "ends" in rules["too many steps"]
+    assert "grounded" in rules["invented answer"]
+    assert rules["no question"] <= {"grounded", "asked"}
+
+
+def test_sifting_counts_by_reason(tasks):
+    made = [play(task, policy) for task in tasks[:30] for policy in ("right", "giving up", "invented tool")]
+    made = [one for one in made if one is not None]
+    kept, refused, counts = sift(made)
+    assert {one.policy for one in kept} <= {"right", "recovering"}
+    assert len(kept) + len(refused) == len(made)
+    assert sum(counts.values()) == len(refused)
+    assert "declared: a tool was invented" in counts
+
+
+def test_a_dialogue_that_was_changed_afterwards_is_found_out(tasks):
+    task = next(task for task in tasks if len(right(task).messages) > 4 and not task.system)
+    gold = right(task)
+
+    def changed(place, **fields):
+        messages = copy.deepcopy(list(gold.messages))
+        messages[place].update(fields)
+        return judge(Trajectory(task, tuple(messages), "changed"))
+
+    result = next(place for place, message in enumerate(gold.messages) if message["role"] == "tool")
+    assert changed(result, content='{"ok":true}').rule == "replay"
+    assert changed(result, tool_call_id="functions.x:9").rule == "replay"
+    assert changed(0, content="Do something else.").rule == "replay"
+    calls = copy.deepcopy(gold.messages[result - 1].get("tool_calls") or gold.messages[result - 2]["tool_calls"])
+    calls[0]["id"] = "functions.x:9"
+    asks = next(place for place, message in enumerate(gold.messages) if message.get("tool_calls"))
+    assert changed(asks, tool_calls=calls).rule == "replay"
+    assert judge(Trajectory(task, gold.messages[:-1], "cut")).rule == "ends"
+
+
+def test_same_seed_same_dialogue(tasks):
+    for seed in range(10):
+        assert right(draw_task(seed, "train")).messages == right(draw_task(seed, "train")).messages
+
+
+def ids(message):
+    return [call["id"] for call in message.get("tool_calls", ())], message.get("tool_call_id")
+
+
+def test_dialogues_are_in_the_chat_format(tasks):
+    for task in tasks:
+        messages = list(right(task).messages)
+        assert [ids(message) for message in numbered(messages)] == [ids(message) for message in messages]
+        json.dumps(task.tools)
+
+
+def test_a_split_holds_nothing_that_is_held_out_from_it(tasks):
+    held = {split: set() for split in SPLITS}
+    for task in tasks:
+        for kind in ("tool", "function"):
+            for tool, function in task.toolbox.items():
+                side = split_of(kind, tool if kind == "tool" else f"{task.world}.{function}")
+                held[task.split].add(side)
+        assert bool(task.unseen) == (task.split != "train")
+    assert held["train"] == {"train"}
+    assert held["development"] == {"train", "development"}
+    assert held["test"] == {"train", "development", "test"}
+    problems = {split: {task.id for task in tasks if task.split == split} for split in SPLITS}
+    assert not problems["train"] & (problems["development"] | problems["test"])
+    for kind in ("wording", "arguments", "tool", "function"):
+        for split in ("development", "test"):
+            assert any(kind in task.unseen for task in tasks if task.split == split), f"no unseen {kind} in {split}"
+
+
+def test_there_are_many_wordings_and_each_family_can_be_trained():
+    said, clauses = set(), dict.fromkeys(SPLITS, 0)
+    for family in FAMILIES.values():
+        for language in ("english", "chinese"):
+            wordings = family.wordings(language)
+            assert len(set(wordings)) == len(wordings)
+            said |= {
+                say(frame, clause) for style in FRAMES.values() for frame in style[language] for clause in wordings
+            }
+            sides = [split_of("wording", clause) for clause in wordings]
+            for side in sides:
+                clauses[side] += 1
+            assert "train" in sides, f"{family.name}: nothing of it in {language} could be trained"
+    assert len(said) > 3000
+    assert sum(clauses.values()) >= 280
+    assert min(clauses["development"], clauses["test"]) >= 20
+
+
+def test_the_user_gives_what_is_missing_only_when_asked():
+    task = next(
+        task
+        for seed in range(200)
+        if (task := draw_task(f"ask/{seed}", "train", Kind(forgetful=1, follow_ups=0, faulty=0, denied=0)))
+        .requests[0]
+        .missing
+    )
+    request = task.requests[0]
+    asked = Episode(task)
+    assert asked.step(assistant("What exactly?")) == [{"role": "user", "content": request.reply}]
+    silent = Episode(task)
+    assert silent.step(assistant("Done.")) == []
+    assert silent.done
+    assert verify(silent).score == 0.0
+    with pytest.raises(ValueError, match="over"):
+        silent.step(assistant("More."))
+
+
+def test_a_follow_up_sees_what_the_first_request_did():
+    task = next(
+        task
+        for seed in range(200)
+        if len((task := draw_task(f"two/{seed}", "train", Kind(follow_ups=1, faulty=0, denied=0))).requests) == 2
+    )
+    users = [message["content"] for message in right(task).messages if message["role"] == "user"]
+    assert [request.text for request in task.requests] == [
+        said for said in users if said in {r.text for r in task.requests}
+    ]
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {},
+        {"content": None},
+        {"content": 7},
+        {"tool_calls": "all of them"},
+        {"tool_calls": [None, 3, {}]},
+        {"tool_calls": [{"function": None}]},
+        {"tool_calls": [{"function": {"name": None, "arguments": None}}]},
+        {"tool_calls": [{"function": {"name": "x", "arguments": "{"}}]},
+        {"tool_calls": [{"function": {"name": "x", "arguments": "[" * 100_000}}]},
+        {"tool_calls": [{"function": {"name": "x" * 10_000, "arguments": "{}"}}] * 100},
+    ],
+)
+def test_no_turn_of_a_model_raises(turn):
+    episode = Episode(draw_task(1, "train", EASY))
+    episode.step(turn)
+    assert verify(episode).score == 0.0
+
+
+def test_garbage_arguments_to_a_real_tool_score_nothing():
+    task = draw_task(2, "train", EASY)
+    for given in ("null", "[]", "{", "{}", '{"x": NaN}', '{"account": {"a": []}}'):
+        episode = Episode(task)
+        name = task.rubric.pattern[0]
+        episode.step({"content": "", "tool_calls": [{"id": "", "function": {"name": name, "arguments": given}}]})
+        assert episode.calls[0].outcome.error == "invalid_arguments"
+        assert verify(episode).rule == "fits"
