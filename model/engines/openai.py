@@ -135,8 +135,9 @@ class _Line:
     def close(self) -> None:
         # What was submitted before is ended by `_close`; what came later would wait for a loop that has stopped.
         with self._lock:
-            ended = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+            # Said first: the loop may cancel a request, which asks what ended it, before this thread goes on.
             self.broken = self.broken or EngineError(CLOSED)
+            ended = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
