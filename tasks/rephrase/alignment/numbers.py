@@ -14,10 +14,11 @@ from tasks.rephrase.segments import sentence_at
 
 
 def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """No number is invented: each is one of the source's in some notation, or one step of arithmetic from them.
+    """No number is invented, none is gone: each is one of the other text's in some notation, or one step of arithmetic
+    from them.
 
-    What is only left out is for the check of meaning: a number may be said in words that no rule knows. A count such
-    as `two of them` may come, but not in another's place; a style that adds steps may add numbers without a unit.
+    A count such as `two of them` may come or go, but not in another's place; a style that adds steps may add numbers
+    without a unit.
     """
     before, after = quantities(pair.source), quantities(pair.rewrite)
     old, new = Known(pair.source, before), Known(pair.rewrite, after)
@@ -43,10 +44,16 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
             invented.append(one)
     if pair.adds:
         invented = [one for one in invented if one.unit or any(_measured(one) == _measured(other) for other in lost)]
-    if not invented:
+    # In free wording a number may hide in words that no rule knows: only what nothing of the rewrite leads to is gone.
+    spans = any(one.kind == "said" and one.unit for one in after)  # `the following decade` of a year
+    gone = [one for one in lost if one.fact and not new.gives(one) and not (one.kind == "year" and spans)]
+    if not invented and not gone:
         return Verdict("numbers", 1.0, True)
     total = len({one.value for one in (*before, *after)})
-    score = max(0.0, 1 - len(invented) / total)
+    score = max(0.0, 1 - (len(invented) + len(gone)) / total)
+    if not invented:
+        why = difference([_shown(one) for one in gone], [])
+        return Verdict("numbers", score, False, why, sentence_at(pair.source, gone[0].start))
     first = invented[0]
     rival = next((other for other in lost if _measured(other) == _measured(first)), None)
     source = sentence_at(pair.source, rival.start) if rival else ""
