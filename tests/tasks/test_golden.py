@@ -36,8 +36,8 @@ GOLDEN: dict[str, Golden] = {
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
-    "tasks.agentic.dialogues": (1, "f923bec8bf19bd64"),
-    "tasks.evaluate.release": (2, "8a1444fc50a58ef6"),
+    "tasks.agentic.dialogues": (2, "827439d131f7e20e"),
+    "tasks.evaluate.release": (3, "c585c84a72eb3f5b"),
 }
 EXECUTION = Execution(workers=1, threads=1, device="cpu")
 
