@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,13 +31,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.engines.gguf import Gguf
-from model.engines.qwen import MATRICES, Qwen
-from model.engines.support import AFTER, BEFORE, BETWEEN
-from tasks.rephrase.alignment.networks import TAUGHT
-from tasks.rephrase.calibration.pairs import NEUTRAL, Edit, Edited, load, records
-from tasks.rephrase.config import fidelity_weights
-from tasks.rephrase.segments import sentence_spans
+HOUSE = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(HOUSE)]  # before this folder, where `model` would be another file
+
+from model.engines.gguf import Gguf  # noqa: E402
+from model.engines.qwen import MATRICES, Qwen  # noqa: E402
+from model.engines.support import AFTER, BEFORE, BETWEEN  # noqa: E402
+from tasks.rephrase.alignment.networks import TAUGHT  # noqa: E402
+from tasks.rephrase.calibration.pairs import NEUTRAL, Edit, Edited, load, records  # noqa: E402
+from tasks.rephrase.config import fidelity_weights  # noqa: E402
+from tasks.rephrase.segments import sentence_spans  # noqa: E402
 
 BITS = 127
 PART = 900_000
