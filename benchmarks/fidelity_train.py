@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -36,7 +36,7 @@ sys.path[:0] = [str(HOUSE)]  # before this folder, where `model` would be anothe
 
 from model.engines.gguf import Gguf  # noqa: E402
 from model.engines.qwen import MATRICES, Qwen  # noqa: E402
-from model.engines.support import AFTER, BEFORE, BETWEEN  # noqa: E402
+from model.engines.support import Prompts, factors, joined  # noqa: E402
 from tasks.rephrase.alignment.networks import TAUGHT  # noqa: E402
 from tasks.rephrase.calibration.pairs import NEUTRAL, Edit, Edited, load, records  # noqa: E402
 from tasks.rephrase.config import fidelity_weights  # noqa: E402
@@ -212,13 +212,12 @@ class Pupil(Qwen):
 
     def start(self, taught: Path) -> None:
         """Go on from what was written there."""
-        found: dict[str, Tensor] = {}
-        for part in sorted(taught.glob("*.safetensors")):
-            found |= load_file(part)
+        found = joined(sorted(taught.glob("*.safetensors")))
         with torch.no_grad():
-            for name, down in self.down.items():
-                down.copy_(found[f"{name}.down"].float() * found[f"{name}.down_scale"][:, None])
-                self.up[name].copy_(found[f"{name}.up"].float() * found[f"{name}.up_scale"])
+            for name in self.down:
+                down_RD, up_DR = factors(found, name)
+                self.down[name].copy_(down_RD)
+                self.up[name].copy_(up_DR)
             self.head.weight.copy_(found["head.weight"])
             self.head.bias.copy_(found["head.bias"])
 
@@ -265,18 +264,16 @@ class Encoded:
 
 
 class Encoder:
-    """Samples -> tokens, as the check puts texts together."""
+    """Samples -> tokens, put together as the check puts texts together, with their labels."""
 
     def __init__(self, model: Qwen) -> None:
-        self._tokenizer = model.tokenizer()
-        self._before, self._between, self._after = (self._tokenizer.encode(t).ids for t in (BEFORE, BETWEEN, AFTER))
+        self._prompts = Prompts(model.tokenizer())
 
     def encode(self, sample: Sample) -> Encoded | None:
         """None for one that is too long."""
-        found = self._tokenizer.encode(sample.text)
-        head = [*self._before, *self._tokenizer.encode(sample.premise).ids, *self._between]
-        ids = [*head, *found.ids, *self._after]
-        if len(ids) > LONGEST:
+        spans = sentence_spans(sample.text)
+        asked = self._prompts.ask(sample.premise, sample.text, spans)
+        if len(asked.ids) > LONGEST:
             return None
 
         def label(begin: int, end: int) -> float:
@@ -284,12 +281,8 @@ class Encoder:
                 return 1.0
             return UNKNOWN if any(low < end and begin < high for low, high in sample.unknown) else 0.0
 
-        sentences, token = [], 0
-        for begin, end in sentence_spans(sample.text):
-            while token + 1 < len(found.ids) and found.offsets[token + 1][0] < end:
-                token += 1
-            sentences.append((len(head) + token, label(begin, end)))
-        return Encoded(ids, len(head), [label(*place) for place in found.offsets], sentences)
+        sentences = [(asked.first + end, label(*span)) for end, span in zip(asked.ends, spans, strict=True)]
+        return Encoded(asked.ids, asked.first, [label(*place) for place in asked.places], sentences)
 
 
 def batches(found: Sequence[Encoded], tokens: int, rng: random.Random) -> list[list[Encoded]]:

@@ -5,7 +5,7 @@ changed, what the rewrite does not support was lost. Each sentence has its logit
 own. The model is the lower part of Qwen2.5-Coder-0.5B-Instruct; what it was taught is a file of low-rank changes to its
 matrices (8 bits, a scale for each rank), made by `benchmarks/fidelity_train.py` and added to them when they are loaded.
 
-Legend: B texts, S tokens, D dimension, R rank.
+Legend: S tokens, D dimension, R rank.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
@@ -32,6 +33,38 @@ LONGEST = 2048
 """Tokens of both texts together."""
 
 Spans = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A text behind the premise that must support it, in tokens."""
+
+    ids: list[int]
+    first: int
+    """Where the text begins."""
+    places: list[tuple[int, int]]
+    """Where each of the text's tokens stands in it, in characters."""
+    ends: list[int]
+    """The last token of every sentence, counted from `first`; none of a text without a token."""
+
+
+class Prompts:
+    """How the model is asked, in training and after it."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._before, self._between, self._after = (tokenizer.encode(text).ids for text in (BEFORE, BETWEEN, AFTER))
+
+    def ask(self, premise: str, text: str, sentences: Spans) -> Asked:
+        """`sentences` are the places of the text's."""
+        found = self._tokenizer.encode(text)
+        head = [*self._before, *self._tokenizer.encode(premise).ids, *self._between]
+        ends, token = [], 0
+        for _, end in sentences if found.ids else ():
+            while token + 1 < len(found.ids) and found.offsets[token + 1][0] < end:
+                token += 1
+            ends.append(token)
+        return Asked([*head, *found.ids, *self._after], len(head), found.offsets, ends)
 
 
 @dataclass(frozen=True)
@@ -66,22 +99,19 @@ class Support:
     def __init__(self, base: Path, parts: Sequence[Path], threads: OneThread) -> None:
         """`base`: the GGUF; `parts`: the files of what it was taught."""
         self._threads = threads
-        taught: dict[str, Tensor] = {}
         try:
-            for part in parts:
-                taught |= load_file(part)
+            taught = joined(parts)
             self._head = taught["head.weight"], taught["head.bias"]
             self._pair = taught["pair"].tolist()
             layers = int(taught["layers"])
-            changes = {
-                name: _change(taught, name)
-                for name in (f"{number}.{name}" for number in range(layers) for name in MATRICES)
-            }
+            changes = {}
+            for name in (f"{number}.{name}" for number in range(layers) for name in MATRICES):
+                down_RD, up_DR = factors(taught, name)
+                changes[name] = up_DR @ down_RD
         except (OSError, SafetensorError, KeyError, RuntimeError, ValueError) as error:
             raise EngineError(f"the weights of the check of fidelity cannot be read: {error}") from None
         self._model = Qwen(Gguf(base), layers, changes, torch.float32)
-        self._tokenizer = self._model.tokenizer()
-        self._around = [self._tokenizer.encode(text).ids for text in (BEFORE, BETWEEN, AFTER)]
+        self._prompts = Prompts(self._model.tokenizer())
 
     def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans) -> Reading:
         """The verdict on a pair; `lost` and `unsupported` are the places of the two texts' sentences. The same for the
@@ -99,26 +129,27 @@ class Support:
 
     def _way(self, premise: str, text: str, spans: Spans) -> tuple[tuple[Sentence, ...], float]:
         """The sentences of `text`, judged by `premise`, and the highest logit of any of its tokens."""
-        before, between, after = self._around
-        found = self._tokenizer.encode(text)
-        if not found.ids:
+        asked = self._prompts.ask(premise, text, spans)
+        if not asked.places:
             return (), 0.0
-        head = [*before, *self._tokenizer.encode(premise).ids, *between]
-        ids = [*head, *found.ids, *after]
-        if len(ids) > LONGEST:
-            raise PromptRefused(f"source and rewrite have {len(ids)} tokens together; {LONGEST} can be read")
-        states_SD = self._model.states(torch.tensor([ids]))[0, len(head) : len(head) + len(found.ids)]
+        if len(asked.ids) > LONGEST:
+            raise PromptRefused(f"source and rewrite have {len(asked.ids)} tokens together; {LONGEST} can be read")
+        states_SD = self._model.states(torch.tensor([asked.ids]))[0, asked.first : asked.first + len(asked.places)]
         logits_S2 = functional.linear(states_SD, *self._head)
-        sentences, token = [], 0
-        for start, end in spans:
-            while token + 1 < len(found.ids) and found.offsets[token + 1][0] < end:
-                token += 1
-            sentences.append(Sentence(start, end, float(logits_S2[token, 1])))
-        return tuple(sentences), float(logits_S2[:, 0].max())
+        sentences = tuple(
+            Sentence(start, end, float(logits_S2[token, 1]))
+            for (start, end), token in zip(spans, asked.ends, strict=True)
+        )
+        return sentences, float(logits_S2[:, 0].max())
 
 
-def _change(taught: dict[str, Tensor], name: str) -> Tensor:
-    """[rows, columns]: what is added to a matrix."""
+def joined(parts: Sequence[Path]) -> dict[str, Tensor]:
+    """The tensors of all files of what was taught."""
+    return {name: tensor for part in parts for name, tensor in load_file(part).items()}
+
+
+def factors(taught: dict[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
+    """([R, columns], [rows, R]): what is added to a matrix is the second times the first."""
     down_RD = taught[f"{name}.down"].float() * taught[f"{name}.down_scale"][:, None]
     up_DR = taught[f"{name}.up"].float() * taught[f"{name}.up_scale"]
-    return up_DR @ down_RD
+    return down_RD, up_DR

@@ -26,7 +26,7 @@ LINES = (
 QUOTA = 4000
 """Characters in files and trash together."""
 
-_PATH = text("Path, such as /work/notes.txt", 60, "^/[a-z]{1,20}/[a-z0-9_-]{1,30}\\.[a-z]{2,4}$")
+_PATH = text("Path, such as /music/notes.txt", 60, "^/[a-z]{1,20}/[a-z0-9_-]{1,30}\\.[a-z]{2,4}$")
 _FOLDER = text("Folder, such as /work", 21, "^/[a-z]{1,20}$")
 
 

@@ -60,7 +60,7 @@ def test_the_verdict_is_the_weighed_sum(support: Support) -> None:
     model, (weight, bias) = support._model, support._head
 
     def worst(premise: str, text: str) -> float:
-        code = support._tokenizer.encode
+        code = support._prompts._tokenizer.encode
         head = [*code(BEFORE).ids, *code(premise).ids, *code(BETWEEN).ids]
         states = model.states(torch.tensor([[*head, *code(text).ids]]))[0, len(head) :]
         return float((states @ weight[0] + bias[0]).max())

@@ -47,7 +47,7 @@ def plausible(draw, world, state):
         elif fitting and draw.random() < 0.8:
             arguments[name] = draw.choice(fitting)
         else:
-            arguments[name] = f"/work/x{draw.randint(1, 3)}.txt" if "/" in str(schema.get("pattern")) else "news"
+            arguments[name] = f"/music/x{draw.randint(1, 3)}.txt" if "/" in str(schema.get("pattern")) else "news"
     return function.name, arguments
 
 
