@@ -42,6 +42,8 @@ class Candidate:
             if not line.endswith(b"\n"):
                 raise ValueError("the program ended, or answered without end")
             reply = json.loads(line)
+            if not (isinstance(reply, dict) and reply.keys() & {"value", "error"}):
+                raise ValueError("the program sent something that is no answer")
             if "error" in reply:
                 error = self._error(str(reply["error"]), str(reply["text"]))
             else:
