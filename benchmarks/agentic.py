@@ -16,10 +16,10 @@ from pathlib import Path
 HOUSE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HOUSE)]
 
-from tasks.agentic.worlds.filters import Trajectory, sift  # noqa: E402 (the folder above is no package)
-from tasks.agentic.worlds.policies import WRONG, play  # noqa: E402
-from tasks.agentic.worlds.task import draw_task  # noqa: E402
-from tasks.agentic.worlds.wording import SPLITS  # noqa: E402
+from training.rl.worlds.filters import Trajectory, sift  # noqa: E402 (the folder above is no package)
+from training.rl.worlds.policies import WRONG, play  # noqa: E402
+from training.rl.worlds.task import draw_task  # noqa: E402
+from training.rl.worlds.wording import SPLITS  # noqa: E402
 
 
 def main() -> None:

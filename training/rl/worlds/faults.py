@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tasks.agentic.worlds.world import Outcome, State, World, refused
 from tasks.draw import draw
+from training.rl.worlds.world import Outcome, State, World, refused
 
 TIMEOUT = 30.0
 """Simulated seconds after which a caller stops waiting."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.agentic.worlds.world import State
+from training.rl.worlds.world import State
 
 
 @dataclass(frozen=True)

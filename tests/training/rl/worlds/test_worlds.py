@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tasks.agentic.worlds.faults import Faults
-from tasks.agentic.worlds.table import WORLDS
-from tasks.agentic.worlds.world import BrokenWorldError, Function, World, functions
+from training.rl.worlds.faults import Faults
+from training.rl.worlds.table import WORLDS
+from training.rl.worlds.world import BrokenWorldError, Function, World, functions
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tasks.agentic.worlds import files
-from tasks.agentic.worlds.families.family import Data, Family, both, last, pair
+from training.rl.worlds import files
+from training.rl.worlds.families.family import Data, Family, both, last, pair
 
 
 def _draw_file(data: Data, draw: random.Random) -> dict[str, Any] | None:

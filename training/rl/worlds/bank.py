@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.agentic.worlds.world import Function, World, already, conflict, found, functions, integer, text
+from training.rl.worlds.world import Function, World, already, conflict, found, functions, integer, text
 
 OWNERS = ("Ana", "Ben", "Clara", "David", "Elif", "Farid", "Greta", "Hugo", "Li Na", "Wang Wei", "Zhao Min", "Chen Jie")
 _ACCOUNT = text("Account number, such as A1042", 5, "^A[0-9]{4}$")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.dialogue import PREFIX, tool_result, user
-from tasks.agentic.worlds.table import WORLDS
-from tasks.agentic.worlds.task import Task
-from tasks.agentic.worlds.world import Outcome, State, refused
+from training.rl.worlds.table import WORLDS
+from training.rl.worlds.task import Task
+from training.rl.worlds.world import Outcome, State, refused
 
 TURNS_MAX = 60
 """Assistant turns after which a dialogue is over, whoever talks."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.agentic.worlds.wording import Language, expand
+from training.rl.worlds.wording import Language, expand
 
 Data = Mapping[str, Any]
 Call = tuple[str, dict[str, Any]]

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tasks.agentic.problems import problem_id
-from tasks.agentic.worlds.families.family import Call, Family
-from tasks.agentic.worlds.families.table import FAMILIES
-from tasks.agentic.worlds.faults import Faults
-from tasks.agentic.worlds.rubric import Checkpoint, Rubric
-from tasks.agentic.worlds.table import WORLDS
-from tasks.agentic.worlds.wording import (
+from training.rl.worlds.families.family import Call, Family
+from training.rl.worlds.families.table import FAMILIES
+from training.rl.worlds.faults import Faults
+from training.rl.worlds.rubric import Checkpoint, Rubric
+from training.rl.worlds.table import WORLDS
+from training.rl.worlds.wording import (
     FRAMES,
     REPLIES,
     SPLITS,
@@ -30,7 +30,7 @@ from tasks.agentic.worlds.wording import (
     say,
     split_of,
 )
-from tasks.agentic.worlds.world import State, World, write
+from training.rl.worlds.world import State, World, write
 
 TRIES = 2000
 PERSONAL: Mapping[Language, tuple[str, ...]] = {

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.agentic.worlds.world import Function, World, already, conflict, found, functions, text
+from training.rl.worlds.world import Function, World, already, conflict, found, functions, text
 
 FOLDERS = ("work", "home", "travel", "music", "school", "garden", "archive", "drafts")
 STEMS = ("notes", "plan", "invoice", "recipe", "list", "letter", "budget", "packing", "ideas", "summary", "contract")

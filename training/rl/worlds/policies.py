@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from model.dialogue import PREFIX, compact
-from tasks.agentic.worlds.episode import Episode
-from tasks.agentic.worlds.filters import Trajectory
-from tasks.agentic.worlds.table import WORLDS
-from tasks.agentic.worlds.task import Task
-from tasks.agentic.worlds.wording import QUESTIONS, Language
-from tasks.agentic.worlds.world import State
+from training.rl.worlds.episode import Episode
+from training.rl.worlds.filters import Trajectory
+from training.rl.worlds.table import WORLDS
+from training.rl.worlds.task import Task
+from training.rl.worlds.wording import QUESTIONS, Language
+from training.rl.worlds.world import State
 
 ATTEMPTS = 3
 GIVING_UP: Mapping[Language, str] = {"english": "I am sorry, I can not do that.", "chinese": "抱歉，我做不到。"}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from tasks.agentic.worlds.world import (
+from training.rl.worlds.world import (
     Function,
     RefusalError,
     World,

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.agentic.worlds.world import Function, World, already, conflict, found, functions, integer, text
+from training.rl.worlds.world import Function, World, already, conflict, found, functions, integer, text
 
 NAMES: tuple[str, ...] = (
     "desk lamp",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tasks.agentic.worlds import tickets
-from tasks.agentic.worlds.families.family import Call, Data, Family, both, last, pair
+from training.rl.worlds import tickets
+from training.rl.worlds.families.family import Call, Data, Family, both, last, pair
 
 
 def _open_tickets(data: Data) -> list[str]:

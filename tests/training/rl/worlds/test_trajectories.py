@@ -9,12 +9,12 @@ import json
 import pytest
 
 from model.dialogue import assistant, numbered
-from tasks.agentic.worlds.episode import Episode
-from tasks.agentic.worlds.families.table import FAMILIES
-from tasks.agentic.worlds.filters import Trajectory, judge, sift, verify
-from tasks.agentic.worlds.policies import WRONG, play
-from tasks.agentic.worlds.task import Kind, draw_task
-from tasks.agentic.worlds.wording import FRAMES, SPLITS, say, split_of
+from training.rl.worlds.episode import Episode
+from training.rl.worlds.families.table import FAMILIES
+from training.rl.worlds.filters import Trajectory, judge, sift, verify
+from training.rl.worlds.policies import WRONG, play
+from training.rl.worlds.task import Kind, draw_task
+from training.rl.worlds.wording import FRAMES, SPLITS, say, split_of
 
 HARD = Kind(faulty=0.6, denied=0.15, forgetful=0.5, follow_ups=0.3)
 EASY = Kind(faulty=0, denied=0, forgetful=0, follow_ups=0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tasks.agentic.worlds import calendar
-from tasks.agentic.worlds.families.family import Call, Data, Family, both, last, pair
+from training.rl.worlds import calendar
+from training.rl.worlds.families.family import Call, Data, Family, both, last, pair
 
 
 def _free_start(data: Data, draw: random.Random, date: str, minutes: int, but: str = "") -> int | None:

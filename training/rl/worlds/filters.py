@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.dialogue import PREFIX
-from tasks.agentic.worlds.episode import Episode, Made, Message
-from tasks.agentic.worlds.rubric import Checkpoint
-from tasks.agentic.worlds.task import Task
-from tasks.agentic.worlds.world import write
 from training.rl.rewards import same
+from training.rl.worlds.episode import Episode, Made, Message
+from training.rl.worlds.rubric import Checkpoint
+from training.rl.worlds.task import Task
+from training.rl.worlds.world import write
 
 NUMBER = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]?[0-9]+(?:[-:./][0-9]+)*")
 """Amounts, dates, times and ids in a sentence."""

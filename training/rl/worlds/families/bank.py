@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.agentic.worlds.families.family import Data, Family, both, last, pair
+from training.rl.worlds.families.family import Data, Family, both, last, pair
 
 
 def _reference(draw: random.Random) -> str:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.agentic.worlds.world import Function, World, already, conflict, found, functions, one_of, text
+from training.rl.worlds.world import Function, World, already, conflict, found, functions, one_of, text
 
 PEOPLE = ("Ana", "Ben", "Clara", "David", "Elif", "Hugo", "Li Na", "Wang Wei")
 PROBLEMS: tuple[str, ...] = (
