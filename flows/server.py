@@ -208,6 +208,8 @@ class Server:
 def api(root: str) -> Iterator[str]:
     """A Prefect API for the block: its URL, with the environment set for flows started inside."""
     theirs = os.environ.get("PREFECT_API_URL")
+    # At the end of every flow it warns of events that are still on their way: they arrive, and it has no other word.
+    logging.getLogger("EventsWorker").setLevel(logging.ERROR)
     with _environment(QUIET), _environment(TERSE, keep=True):
         if theirs:
             _admitted(theirs)
