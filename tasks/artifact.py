@@ -25,7 +25,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -94,6 +94,17 @@ class Artifact:
                 raise ArtifactError(f"{self.uri} has no part '{part}': it lists {len(self.parts())} others")
             part = found[0]
         return checked(self.uri, part)
+
+    def made_from(self, name: str) -> Artifact | None:
+        """The input of that name, where it was when this was made, else beside this (a root may have been moved); None
+        where it is at neither."""
+        for given in self.manifest.get("inputs", ()):
+            if given["name"] == name:
+                beside = "/".join([*self.uri.rstrip("/").split("/")[:-2], *given["uri"].split("/")[-2:]])
+                for uri in (given["uri"], beside):
+                    with suppress(ArtifactError, OSError):
+                        return Artifact.load(uri)
+        return None
 
     def other_code(self, code: str) -> bool:
         """Whether any of it was made by other code than that with this hash."""
@@ -223,8 +234,9 @@ class Step:
         """The inputs whose bytes are others than those that the published artifact was made from: a stage that was
         made anew by other code may have come out otherwise. Empty where nothing is published."""
         record = _read_json(f"{self.uri}/{MANIFEST}")
-        made_from = {given["uri"]: given["content"] for given in record["inputs"]} if record else {}
-        return [step.name for step in self.inputs if made_from and step._content() != made_from[step.uri]]
+        # by identity, not by place: a root may have been moved or copied since
+        made_from = {given["identity"]: given["content"] for given in record["inputs"]} if record else {}
+        return [step.name for step in self.inputs if made_from and step._content() != made_from[step.identity]]
 
     def under_way(self) -> bool:
         """Whether it has been published, or a job of it has begun: here or on any machine that shares the root."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model.storage import is_local, local_path
-from tasks.artifact import Artifact, ArtifactError, digest, sha256_file
+from tasks.artifact import Artifact, digest, sha256_file
 from tasks.progress import Progress
 from tasks.tokens.megatron import PIECE, MegatronError, Writer, beside
 from tasks.tokens.table import Place
@@ -149,11 +149,7 @@ def _copy_documents(shard: Shard, pair: Writer, facts: pq.ParquetWriter) -> None
 
 def _copy_tokenizer(tokens: Artifact, root: Path) -> None:
     """Put the tokenizer that the shards were made with beside them, where it still exists."""
-    uris = [step["uri"] for step in tokens.manifest["inputs"] if step["name"] == "tokenizer"]
-    try:
-        tokenizer = Artifact.load(uris[0]) if uris else None
-    except ArtifactError:
-        tokenizer = None
+    tokenizer = tokens.made_from("tokenizer")
     if tokenizer is None:
         return
     path, target = tokenizer.file("tokenizer"), root / "tokenizer.json"

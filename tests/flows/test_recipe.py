@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 import time
@@ -17,6 +18,7 @@ from flows.steps import graph
 from tests.flows.chain import finish, plan, start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+TRAINED = ("base", "sft", "rl", "qat")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,22 @@ def test_a_changed_field_runs_only_what_depends_on_it(straight):
         "release",
         "evaluation",
     ]
+
+
+def test_a_root_that_was_moved_is_complete_and_a_small_machine_trains_on_it_in_float32(straight, tmp_path):
+    """The two variables make a CPU that multiplies bfloat16 fast behave like one that does not."""
+    root = tmp_path / "moved"
+    shutil.copytree(straight, root)
+    assert "nothing to do" in finish(root)
+    assert plan(root)["tokens"].require().made_from("tokenizer")
+    for name in (*TRAINED, "release", "evaluation"):
+        shutil.rmtree(root / name)
+    told = finish(root, ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2")
+    assert "Training in float32: this CPU multiplies bfloat16" in told
+    steps = {step.name: step for step in plan(root).newest()}
+    for name in TRAINED:
+        config = steps[name].require().manifest["config"]
+        assert config["dtype"] == config["optimizer"]["newton_schulz_dtype"] == "float32", name
 
 
 def begun(root: Path, pattern: str, text: str = "") -> Callable[[], bool]:

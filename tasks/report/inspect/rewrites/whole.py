@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,17 +107,10 @@ def _whole(source_id: str, style: str, attempts: Sequence[Attempt], row: dict[st
 
 def _original(artifact: Artifact, source_id: str) -> str:
     """The document's own text from the corpus that the rewrites were made of; empty where that is not at hand."""
-    for record in artifact.manifest.get("inputs", ()):
-        if record.get("name") != "corpus":
-            continue
-        beside = f"{artifact.uri.rstrip('/').rsplit('/', 2)[0]}/corpus/{record.get('identity')}"
-        for uri in (str(record.get("uri") or ""), beside):
-            try:
-                files = Artifact.load(uri).files("documents") if uri else []
-            except (ArtifactError, OSError):
-                continue  # moved, or on another machine: what was attempted is shown without it
-            for row in _rows(files, "id", source_id):
-                return str(row["text"] or "")
+    with suppress(ArtifactError, OSError):  # not at hand: what was attempted is shown without it
+        corpus = artifact.made_from("corpus")
+        for row in _rows(corpus.files("documents") if corpus else [], "id", source_id):
+            return str(row["text"] or "")
     return ""
 
 
