@@ -1,0 +1,245 @@
+"""Real tools: connect to the servers of a file, list what they offer and call it.
+
+`toolbox` is for code that is not asynchronous, `connect` for code that is. Names, descriptions, schemas and results
+are the servers' words: they are data for a model, and nothing here decides anything by what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.abc
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mcp import Client, MCPError
+from mcp_types import (
+    AudioContent,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ImageContent,
+    InputRequiredResult,
+    PaginatedRequestParams,
+    TextContent,
+)
+from pydantic import TypeAdapter, ValidationError
+
+from model.chat import compact
+from model.visible import flat
+from tasks.agentic.mcp.allowance import Allowance
+from tasks.agentic.mcp.config import ServerConfig, ServerError
+from tasks.agentic.mcp.http import HttpTransport
+from tasks.agentic.mcp.process import ProcessTransport
+from tasks.agentic.mcp.rows import Refused, ToolRow, cut, original_name, sort_out
+
+ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+MOST_SAID = 400
+"""Characters of a server's own error message that ours repeats."""
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a tool answered."""
+
+    text: str
+    """Its text, bounded; what is no text is named in its place."""
+    error: bool
+    """Whether the tool says that it failed."""
+
+
+class Connection:
+    """One server that runs, and its tools as they were when it was connected: what it lists later is not looked at."""
+
+    def __init__(self, server: ServerConfig) -> None:
+        self.server = server
+        self.rows: list[ToolRow] = []
+        self.refused: list[Refused] = []
+        self._allowance = Allowance(server.limits.answer_bytes)
+        transport = ProcessTransport if server.command else HttpTransport
+        self._transport = transport(server, self._allowance)
+        self._client: Client | None = None
+        self._stopped = anyio.Event()
+        self._over = ""
+
+    async def serve(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Run until `stop`. A task of its own, so that a server that breaks takes nothing else with it.
+
+        Raises:
+            ServerError: it cannot be used. Never after `task_status.started`: then `call` says it.
+        """
+        started = False
+        seconds = self.server.limits.start_seconds
+        try:
+            with anyio.fail_after(seconds) as limit:
+                client = Client(self._transport.open(), cache=None, read_timeout_seconds=seconds)
+                async with client:
+                    await self._list(client)
+                    limit.deadline = float("inf")
+                    self._client, started = client, True
+                    task_status.started()
+                    await self._stopped.wait()
+        except TimeoutError:
+            self._over = f"it did not start and list its tools within limits.start_seconds ({seconds:g})"
+        except Exception as error:
+            self._over = self._reason(error)
+        finally:
+            self._client = None
+        if not started:
+            raise self._error(self._over) from None
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def _list(self, client: Client) -> None:
+        limits = self.server.limits
+        listed: list[tuple[str, str, Any]] = []
+        cursors: set[str] = set()
+        parameters = None
+        for _ in range(limits.pages):
+            self._allowance.renew()
+            page = await client.session.list_tools(params=parameters)
+            listed += [(tool.name, tool.description or "", tool.input_schema) for tool in page.tools]
+            if len(listed) > limits.tools:
+                raise ServerError(f"it lists more than limits.tools ({limits.tools:,}) tools")
+            if page.next_cursor is None:
+                break
+            if page.next_cursor in cursors:
+                raise ServerError("its list of tools goes round in a circle: a nextCursor came twice")
+            cursors.add(page.next_cursor)
+            parameters = PaginatedRequestParams(cursor=page.next_cursor)
+        else:
+            raise ServerError(f"its list of tools has more than limits.pages ({limits.pages:,}) pages")
+        about = client.server_info
+        announced = flat(f"{about.name} {about.version}", 200) if about else ""
+        self.rows, self.refused = sort_out(self.server, listed, announced)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool by the server's own name for it. What the tool and the server answer, errors too, is a result.
+
+        Raises:
+            ServerError: no such tool, no answer in time, or the server is gone.
+        """
+        if all(row.name != tool for row in self.rows):
+            raise self._error(f"it offers no tool '{flat(tool, 80)}'")
+        if self._client is None:
+            raise self._error(self._over or "it has been stopped")
+        limits = self.server.limits
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
+        self._allowance.renew()
+        try:
+            with anyio.fail_after(limits.call_seconds):
+                # not `call_tool`: that validates with the server's own output schema, which may never end
+                answer = await self._client.session.send_request(request, ANSWER)
+        except TimeoutError:
+            raise self._error(
+                f"'{tool}' did not answer within limits.call_seconds ({limits.call_seconds:g})"
+            ) from None
+        except MCPError as error:
+            if self._transport.failure or self._client is None:
+                raise self._error(self._reason(error)) from None
+            return ToolResult(flat(error.error.message, limits.result_characters), error=True)
+        except Exception as error:
+            raise self._error(self._reason(error)) from None
+        if isinstance(answer, InputRequiredResult):
+            return ToolResult("the tool asks for input from a person, which it cannot have here", error=True)
+        return ToolResult(cut(_text(answer), limits.result_characters, "the result has"), bool(answer.is_error))
+
+    def _reason(self, error: BaseException) -> str:
+        """Why it failed: what the transport saw counts before what the SDK made of that."""
+        if self._transport.failure:
+            return self._transport.failure
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ValidationError):
+            return f"its answer is not what MCP asks for: {flat(error.errors()[0]['msg'], MOST_SAID)}"
+        return flat(str(error), MOST_SAID) or type(error).__name__
+
+    def _error(self, why: str) -> ServerError:
+        return ServerError(f"tool server '{self.server.name}': {why}")
+
+
+def _text(answer: CallToolResult) -> str:
+    """The texts of an answer, one a line; the structured content where there is no other."""
+    pieces = []
+    for part in answer.content:
+        if isinstance(part, TextContent):
+            pieces.append(part.text)
+        elif isinstance(part, ImageContent | AudioContent):
+            pieces.append(f"[{part.type} left out: {flat(part.mime_type, 60)}, {len(part.data) * 3 // 4:,} bytes]")
+        else:
+            pieces.append(f"[{part.type} left out]")
+    if not pieces and answer.structured_content is not None:
+        pieces.append(compact(answer.structured_content))
+    return "\n".join(pieces)
+
+
+@asynccontextmanager
+async def connect(server: ServerConfig) -> AsyncIterator[Connection]:
+    """A server that runs as long as the block does.
+
+    Raises:
+        ServerError: it cannot be used.
+    """
+    connection = Connection(server)
+    failed: ServerError | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            await tasks.start(connection.serve)
+        except ServerError as error:
+            failed = error  # raised outside of the group, which would wrap it
+        if failed is None:
+            try:
+                yield connection
+            finally:
+                connection.stop()
+    if failed is not None:
+        raise failed
+
+
+class Toolbox:
+    """The tools of several servers, for code that is not asynchronous. Calls may come from several threads."""
+
+    def __init__(self, portal: BlockingPortal, connections: Sequence[Connection]) -> None:
+        self._portal = portal
+        self._connections = {connection.server.name: connection for connection in connections}
+
+    @property
+    def rows(self) -> list[ToolRow]:
+        """Every tool."""
+        return [row for connection in self._connections.values() for row in connection.rows]
+
+    @property
+    def refused(self) -> list[Refused]:
+        """What the servers list and what is not offered."""
+        return [one for connection in self._connections.values() for one in connection.refused]
+
+    @property
+    def declarations(self) -> list[dict[str, Any]]:
+        """The tools in OpenAI's layout, as `model.chat` renders them."""
+        return [row.declaration for row in self.rows]
+
+    def call(self, function: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a function by the name that its declaration has.
+
+        Raises:
+            ServerError: no such function, no answer in time, or the server is gone.
+        """
+        server, tool = original_name(function)
+        if server not in self._connections:
+            raise ServerError(f"there is no function '{flat(function, 80)}' among the declared ones")
+        return self._portal.call(self._connections[server].call, tool, arguments)
+
+
+@contextmanager
+def toolbox(servers: Sequence[ServerConfig]) -> Iterator[Toolbox]:
+    """All of some servers, running as long as the block does.
+
+    Raises:
+        ServerError: one of them cannot be used.
+    """
+    with start_blocking_portal() as portal, ExitStack() as stack:
+        opened = [stack.enter_context(portal.wrap_async_context_manager(connect(server))) for server in servers]
+        yield Toolbox(portal, opened)

@@ -1,0 +1,212 @@
+"""A server as a child process: messages a line each on its standard input and output.
+
+Not the SDK's own transport, because that one reads lines of any length, hands on the caller's environment, waits for
+an answer behind garbage until time runs out, and loses children that left the process group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from model.visible import flat
+from tasks.agentic.mcp.allowance import Allowance
+from tasks.agentic.mcp.config import Limits, ServerConfig, ServerError
+
+MARK = "OPENK2_TOOL_SERVER"
+"""An environment variable by which a server's descendants are known, also those that left its process group."""
+PATIENCE = 2.0
+"""Seconds that a server has to end by itself after its input has ended."""
+CHUNK = 1 << 16
+LAST_WORDS = 2000
+"""Bytes of its standard error that are kept, to be quoted where it fails."""
+
+
+def confined(command: Sequence[str], limits: Limits) -> list[str]:
+    """The command line that really runs. Stronger walls (bubblewrap's, say) go around the command here and nowhere
+    else: today it gets limits, which its children inherit, and no walls."""
+    rules = (
+        "ulimit -c 0",
+        "ulimit -n 1024",
+        f"ulimit -t {limits.processor_seconds}",
+        f"ulimit -d {limits.memory_mb * 1024}",
+        f"ulimit -f {limits.file_mb * 2048}",
+    )
+    return ["/bin/sh", "-c", " && ".join((*rules, 'exec "$@"')), "sh", *command]
+
+
+class ProcessTransport:
+    """What `mcp.Client` takes as a transport, with bounds. `failure` says why it ended, where it ended by itself."""
+
+    def __init__(self, server: ServerConfig, allowance: Allowance) -> None:
+        self.server = server
+        self.allowance = allowance
+        self.failure = ""
+        self._last_words = b""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Any, Any]]:
+        """Start the server and yield the streams of messages from it and to it; at the end nothing of it is left.
+
+        Raises:
+            ServerError: the command cannot be started.
+        """
+        with tempfile.TemporaryDirectory(prefix="openk2-tools-", ignore_cleanup_errors=True) as home:
+            mark = uuid.uuid4().hex
+            process = await self._start(home, mark)
+            # from here to the block that ends the process nothing waits: a cancelled caller would lose it
+            to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+            outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
+            tasks = anyio.create_task_group()
+            try:
+                async with tasks:
+                    tasks.start_soon(self._read, process, to_us)
+                    tasks.start_soon(self._listen, process, to_us)
+                    tasks.start_soon(self._write, process, from_us, to_us)
+                    try:
+                        yield incoming, outgoing
+                    finally:
+                        tasks.cancel_scope.cancel()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _end(process, mark)
+                for stream in (to_us, incoming, outgoing, from_us):
+                    stream.close()
+
+    async def _start(self, home: str, mark: str) -> asyncio.subprocess.Process:
+        program = shutil.which(self.server.command)
+        if program is None:
+            raise ServerError(f"there is no program '{self.server.command}': install it, or correct `command`")
+        folder = self.server.folder or home
+        if not Path(folder).is_dir():
+            raise ServerError(f"there is no folder {folder}: make it, or correct `folder`")
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+        environment |= self.server.variables(self.server.environment) | {MARK: mark}
+        return await asyncio.create_subprocess_exec(
+            *confined([program, *self.server.args], self.server.limits),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+
+    async def _read(
+        self, process: asyncio.subprocess.Process, to_us: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        assert process.stdout is not None
+        begun: list[bytes] = []
+        try:
+            while chunk := await process.stdout.read(CHUNK):
+                self.allowance.take(len(chunk))
+                begun.append(chunk)
+                if b"\n" in chunk:
+                    *lines, rest = b"".join(begun).split(b"\n")
+                    begun = [rest]
+                    for line in lines:
+                        if line.strip():
+                            await to_us.send(_message(line))
+            await self._say_how_it_ended(process)
+        except ServerError as error:
+            self._fail(str(error))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+            self._fail(f"its output cannot be read: {type(error).__name__}")
+        finally:
+            to_us.close()  # who waits for an answer is told that there will be none
+
+    async def _say_how_it_ended(self, process: asyncio.subprocess.Process) -> None:
+        with anyio.move_on_after(0.5):
+            while process.returncode is None:
+                await anyio.sleep(0.01)
+        code = process.returncode
+        how = "closed its output" if code is None else f"ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"was ended by signal {-code}"
+        words = flat(self._last_words.decode("utf-8", "replace"), 400)
+        self._fail(how + (f"; its last words: {words}" if words else ""))
+
+    async def _listen(
+        self, process: asyncio.subprocess.Process, to_us: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        assert process.stderr is not None
+        try:
+            while chunk := await process.stderr.read(CHUNK):
+                self.allowance.take(len(chunk))
+                self._last_words = (self._last_words + chunk)[-LAST_WORDS:]
+        except ServerError as error:
+            self._fail(str(error))
+            to_us.close()
+        except OSError:
+            return  # the pipe is gone; what its output says counts
+
+    async def _write(
+        self,
+        process: asyncio.subprocess.Process,
+        from_us: MemoryObjectReceiveStream[SessionMessage],
+        to_us: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        assert process.stdin is not None
+        try:
+            async for sent in from_us:
+                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(text.encode() + b"\n")
+                await process.stdin.drain()
+        except OSError:
+            with anyio.move_on_after(1):
+                await self._say_how_it_ended(process)
+            to_us.close()
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or why
+
+
+def _message(line: bytes) -> SessionMessage:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError:
+        shown = flat(line[:200].decode("utf-8", "replace"), 80)
+        raise ServerError(f"it wrote something to its output that is no MCP message: {shown}") from None
+
+
+async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
+    """End a server and all that it started: its input ends, some patience, then SIGKILL until nothing is left."""
+    assert process.stdin is not None
+    process.stdin.close()
+    with anyio.move_on_after(PATIENCE):
+        while process.returncode is None:
+            await anyio.sleep(0.01)
+    for _ in range(100):  # what forks while it is being killed is found the next time
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        left = marked(mark)
+        for one in left:
+            with suppress(psutil.Error):
+                one.kill()
+        if not left and process.returncode is not None:
+            return
+        await anyio.sleep(0.02)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """The processes that run and have this server's mark in their environment."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if one.status() != psutil.STATUS_ZOMBIE and one.environ().get(MARK) == mark:
+                found.append(one)
+    return found
