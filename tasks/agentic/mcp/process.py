@@ -198,8 +198,10 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
             with suppress(psutil.Error):
                 one.kill()
         if not left and process.returncode is not None:
-            return
+            break
         await anyio.sleep(0.02)
+    # What it wrote and nobody read keeps its pipes open, and asyncio has no public way to close them.
+    process._transport.close()  # type: ignore[attr-defined]
 
 
 def marked(mark: str) -> list[psutil.Process]:
