@@ -140,7 +140,7 @@ def read_rows(path: str | Path) -> list[ToolRow]:
         ServerError: a line is no row, or its schema is not the one whose sha256 it has.
     """
     rows = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n"), 1):
         try:
             row = ToolRow(**json.loads(line))
             intact = hashlib.sha256(row.schema.encode()).hexdigest() == row.sha256

@@ -28,7 +28,7 @@ class Handler(BaseHTTPRequestHandler):
         return
 
     def do_GET(self) -> None:
-        self.seen.append(("GET", self.path, None))
+        self.seen.append((self.command, self.path, None))
         self.reply(405, "text/plain", b"")
 
     do_DELETE = do_GET
