@@ -134,9 +134,7 @@ class Connection:
                 # not `call_tool`: that validates with the server's own output schema, which may never end
                 answer = await self._client.session.send_request(request, ANSWER)
         except TimeoutError:
-            raise self._error(
-                f"'{tool}' did not answer within limits.call_seconds ({limits.call_seconds:g})"
-            ) from None
+            raise self._error(f"'{tool}' did not answer within limits.call_seconds ({limits.call_seconds:g})") from None
         except MCPError as error:
             if self._transport.failure or self._client is None:
                 raise self._error(self._reason(error)) from None

@@ -106,7 +106,9 @@ def answer(arguments):
     if KIND == "environment":
         text = json.dumps(dict(os.environ))
     if KIND == "limits":
-        text = subprocess.run(["/bin/sh", "-c", "ulimit -c; ulimit -t; ulimit -d"], capture_output=True, text=True).stdout
+        text = subprocess.run(
+            ["/bin/sh", "-c", "ulimit -c; ulimit -t; ulimit -d"], capture_output=True, text=True
+        ).stdout
     if KIND == "slow_output":
         return {"content": [{"type": "text", "text": "done"}], "structuredContent": {"a": "a" * 60 + "!"}}
     if KIND == "picture":

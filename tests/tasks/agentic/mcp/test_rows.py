@@ -145,7 +145,7 @@ def test_files_that_are_none(tmp_path):
         path.write_text(text)
         with pytest.raises(ServerError, match=r"servers\.yaml"):
             read_servers(path)
-    with pytest.raises(ServerError, match="gone.yaml"):
+    with pytest.raises(ServerError, match=r"gone\.yaml"):
         read_servers(tmp_path / "gone.yaml")
     path.write_text("servers: [{name: a, command: a, licence: MIT}, {name: a, command: b, licence: MIT}]")
     with pytest.raises(ServerError, match="two servers are called 'a'"):
