@@ -20,10 +20,6 @@ tools = typer.Typer(
 out = Terminal()
 
 
-class ToolsError(ValueError):
-    """What is missing for these commands."""
-
-
 @tools.callback()
 def group() -> None:
     """A group of commands, also while it has one."""
@@ -38,19 +34,33 @@ def list_(
 ) -> None:
     """Start the servers of a file, list their tools and stop them: names, descriptions, what is refused and why.
 
-    Example: `openk2 tools list --servers servers.yaml --to tools.jsonl`
+    A file of servers is YAML. A server that runs here is a command that speaks the protocol on its standard input and
+    output; it is shut in (bubblewrap, no network, none of your files) but for what its row opens:
+
+        servers:
+          - name: git
+            command: mcp-server-git        # pip install mcp-server-git
+            reads: [/home/me/project]      # writes: [...] and network: true open more
+            licence: MIT
+          - name: search
+            url: https://tools.example.org/mcp
+            headers: {Authorization: SEARCH_TOKEN}   # the environment variable that holds the value
+            licence: CC0-1.0
+
+    A model sees a tool as the function SERVER_TOOL (`git_git_status`). docs/agentic/mcp.md has every field, and what
+    a server that misbehaves can do.
+
+    Examples:
+
+    - `openk2 tools list --servers servers.yaml`: what there is.
+
+    - `openk2 tools list --servers servers.yaml --to tools.jsonl`: keep the schemas with where they are from; run again,
+      it says what changed since.
     """
-    from tasks.agentic.mcp.config import read_servers
+    from tasks.agentic.mcp.backend import tools_of
     from tasks.agentic.mcp.rows import changes, read_rows, write_rows
 
-    named = read_servers(servers)
-    try:
-        from tasks.agentic.mcp.client import toolbox
-    except ImportError as error:
-        raise ToolsError(
-            f"tool servers need the extra `mcp` (no module '{error.name}'): pip install 'openk2[mcp]'"
-        ) from error
-    with toolbox(named) as opened:
+    with tools_of(servers) as opened:
         rows, refused = opened.rows, opened.refused
     shown = table("function", "licence", "description")
     for row in rows:

@@ -1,13 +1,13 @@
 """Real tools: connect to the servers of a file, list what they offer and call it.
 
-`toolbox` is for code that is not asynchronous, `connect` for code that is. Names, descriptions, schemas and results
-are the servers' words: they are data for a model, and nothing here decides anything by what they say.
+Names, descriptions, schemas and results are the servers' words: they are data for a model, and nothing here decides
+anything by what they say.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import anyio.abc
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, MCPError
 from mcp_types import (
+    INVALID_PARAMS,
     AudioContent,
     CallToolRequest,
     CallToolRequestParams,
@@ -36,18 +37,26 @@ from tasks.agentic.mcp.process import ProcessTransport
 from tasks.agentic.mcp.rows import Refused, ToolRow, cut, original_name, sort_out
 
 ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+PATIENCE = 10.0
+"""Seconds in which a session has to end."""
 MOST_SAID = 400
 """Characters of a server's own error message that ours repeats."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool answered."""
+    """The content of the tool's turn in a dialogue: what a tool answered, or why there is no answer."""
 
     text: str
-    """Its text, bounded; what is no text is named in its place."""
-    error: bool
-    """Whether the tool says that it failed."""
+    """The tool's text, bounded; what is no text is named in its place. An error as the worlds of
+    `training.rl.worlds` write it: {"error": code, "message": sentence}."""
+    error: str | None = None
+    """The code of an error. `failed`: the tool says so. `invalid_arguments`, `refused`: the server did not run it.
+    `timeout`: no answer in time; it may have been done. `unavailable`: the server is gone. `unknown_tool`."""
+
+
+def failed(code: str, message: str) -> ToolResult:
+    return ToolResult(compact({"error": code, "message": message}), code)
 
 
 class Connection:
@@ -81,14 +90,16 @@ class Connection:
                     self._client, started = client, True
                     task_status.started()
                     await self._stopped.wait()
+                    limit.deadline = anyio.current_time() + PATIENCE
         except TimeoutError:
-            self._over = f"it did not start and list its tools within limits.start_seconds ({seconds:g})"
+            spent = self._transport.spent
+            self._over = f"it did not start and list its tools within limits.start_seconds ({seconds:g}){spent}"
         except Exception as error:
             self._over = self._reason(error)
         finally:
             self._client = None
         if not started:
-            raise self._error(self._over) from None
+            raise ServerError(f"tool server '{self.server.name}': {self._over}")
 
     def stop(self) -> None:
         self._stopped.set()
@@ -116,34 +127,36 @@ class Connection:
         announced = flat(f"{about.name} {about.version}", 200) if about else ""
         self.rows, self.refused = sort_out(self.server, listed, announced)
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool by the server's own name for it. What the tool and the server answer, errors too, is a result.
-
-        Raises:
-            ServerError: no such tool, no answer in time, or the server is gone.
-        """
+    async def call(self, tool: str, arguments: Any) -> ToolResult:
+        """Call a tool by the server's own name for it. Whatever comes of it is a result."""
         if all(row.name != tool for row in self.rows):
-            raise self._error(f"it offers no tool '{flat(tool, 80)}'")
+            return failed("unknown_tool", f"there is no tool '{flat(tool, 80)}'")
+        try:
+            request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
+            request.model_dump_json()  # half a surrogate pair, say, would only be found where it is sent
+        except (ValueError, TypeError, RecursionError):
+            return failed("invalid_arguments", "the arguments are no JSON object")
         if self._client is None:
-            raise self._error(self._over or "it has been stopped")
+            return failed("unavailable", self._over or "it has been stopped")
         limits = self.server.limits
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
         self._allowance.renew()
         try:
             with anyio.fail_after(limits.call_seconds):
                 # not `call_tool`: that validates with the server's own output schema, which may never end
                 answer = await self._client.session.send_request(request, ANSWER)
         except TimeoutError:
-            raise self._error(f"'{tool}' did not answer within limits.call_seconds ({limits.call_seconds:g})") from None
+            return failed("timeout", f"no answer within {limits.call_seconds:g} s; it may have been done")
         except MCPError as error:
             if self._transport.failure or self._client is None:
-                raise self._error(self._reason(error)) from None
-            return ToolResult(flat(error.error.message, limits.result_characters), error=True)
+                return failed("unavailable", self._reason(error))
+            code = "invalid_arguments" if error.error.code == INVALID_PARAMS else "refused"
+            return failed(code, flat(error.error.message, limits.result_characters))
         except Exception as error:
-            raise self._error(self._reason(error)) from None
+            return failed("unavailable", self._reason(error))
         if isinstance(answer, InputRequiredResult):
-            return ToolResult("the tool asks for input from a person, which it cannot have here", error=True)
-        return ToolResult(cut(_text(answer), limits.result_characters, "the result has"), bool(answer.is_error))
+            return failed("refused", "the tool asks for input from a person, which it cannot have here")
+        text = cut(_text(answer), limits.result_characters, "the result has")
+        return failed("failed", text) if answer.is_error else ToolResult(text)
 
     def _reason(self, error: BaseException) -> str:
         """Why it failed: what the transport saw counts before what the SDK made of that."""
@@ -154,9 +167,6 @@ class Connection:
         if isinstance(error, ValidationError):
             return f"its answer is not what MCP asks for: {flat(error.errors()[0]['msg'], MOST_SAID)}"
         return flat(str(error), MOST_SAID) or type(error).__name__
-
-    def _error(self, why: str) -> ServerError:
-        return ServerError(f"tool server '{self.server.name}': {why}")
 
 
 def _text(answer: CallToolResult) -> str:
@@ -174,31 +184,11 @@ def _text(answer: CallToolResult) -> str:
     return "\n".join(pieces)
 
 
-@asynccontextmanager
-async def connect(server: ServerConfig) -> AsyncIterator[Connection]:
-    """A server that runs as long as the block does.
-
-    Raises:
-        ServerError: it cannot be used.
-    """
-    connection = Connection(server)
-    failed: ServerError | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            await tasks.start(connection.serve)
-        except ServerError as error:
-            failed = error  # raised outside of the group, which would wrap it
-        if failed is None:
-            try:
-                yield connection
-            finally:
-                connection.stop()
-    if failed is not None:
-        raise failed
-
-
 class Toolbox:
-    """The tools of several servers, for code that is not asynchronous. Calls may come from several threads."""
+    """The tools of servers that run, as the back end of a chat: what a model is told of, and what answers its calls.
+
+    For code that is not asynchronous; calls may come from several threads.
+    """
 
     def __init__(self, portal: BlockingPortal, connections: Sequence[Connection]) -> None:
         self._portal = portal
@@ -206,7 +196,7 @@ class Toolbox:
 
     @property
     def rows(self) -> list[ToolRow]:
-        """Every tool."""
+        """Every tool, with where it is from."""
         return [row for connection in self._connections.values() for row in connection.rows]
 
     @property
@@ -214,30 +204,34 @@ class Toolbox:
         """What the servers list and what is not offered."""
         return [one for connection in self._connections.values() for one in connection.refused]
 
-    @property
-    def declarations(self) -> list[dict[str, Any]]:
-        """The tools in OpenAI's layout, as `model.chat` renders them."""
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools in OpenAI's layout, as `model.chat` declares them to a model."""
         return [row.declaration for row in self.rows]
 
-    def call(self, function: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a function by the name that its declaration has.
-
-        Raises:
-            ServerError: no such function, no answer in time, or the server is gone.
-        """
-        server, tool = original_name(function)
+    def call(self, name: str, arguments: Any) -> ToolResult:
+        """Answer a model's call of a declared function. Never raises for what the model asked or the server did: that
+        is a result with a code, and other calls go on. Waits `limits.call_seconds` at most."""
+        server, tool = original_name(name)
         if server not in self._connections:
-            raise ServerError(f"there is no function '{flat(function, 80)}' among the declared ones")
+            return failed("unknown_tool", f"there is no function '{flat(name, 80)}'")
         return self._portal.call(self._connections[server].call, tool, arguments)
 
 
 @contextmanager
 def toolbox(servers: Sequence[ServerConfig]) -> Iterator[Toolbox]:
-    """All of some servers, running as long as the block does.
+    """The tools of some servers, which run as long as the block does.
 
     Raises:
         ServerError: one of them cannot be used.
     """
-    with start_blocking_portal() as portal, ExitStack() as stack:
-        opened = [stack.enter_context(portal.wrap_async_context_manager(connect(server))) for server in servers]
-        yield Toolbox(portal, opened)
+    with start_blocking_portal() as portal:
+        opened: list[Connection] = []
+        try:
+            for server in servers:
+                connection = Connection(server)
+                portal.start_task(connection.serve, name=server.name)
+                opened.append(connection)
+            yield Toolbox(portal, opened)
+        finally:
+            for connection in opened:
+                portal.call(connection.stop)

@@ -14,6 +14,9 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from model.config import Config
 from tasks.address import keyless
 
+OF_COMMANDS = {"args", "folder", "environment", "walls", "network", "reads", "writes"}
+"""Fields that mean nothing for an address."""
+
 
 class ServerError(ValueError):
     """A server, or the file that names it, that cannot be used; the message says which one, why and what to do."""
@@ -37,9 +40,11 @@ class Limits(Config):
     processor_seconds: int = Field(default=600, ge=1)
     """Processor time of each of its processes."""
     memory_mb: int = Field(default=4096, ge=64)
-    """Memory that each of its processes may allocate."""
+    """Memory that each of its processes may allocate; all together where a control group can be made."""
+    processes: int = Field(default=256, ge=4)
+    """Its processes and threads, where a control group can be made."""
     file_mb: int = Field(default=1024, ge=1)
-    """The largest file that it may write."""
+    """The largest file that it may write; behind walls also the size of /tmp."""
 
 
 class ServerConfig(Config):
@@ -52,7 +57,16 @@ class ServerConfig(Config):
     args: tuple[str, ...] = ()
     """Its arguments."""
     folder: str = ""
-    """Where the command runs: an absolute path; an empty temporary folder of its own where none is named."""
+    """Where the command runs and may write: an absolute path; an empty folder of its own where none is named."""
+    walls: bool = True
+    """Whether it runs in bubblewrap: a user without rights, no network, of the machine's files only the system's
+    programs and the environment that openk2 is installed in. Without walls it runs with your rights."""
+    network: bool = False
+    """Whether it may use the machine's network, all of it: this machine's own servers too."""
+    reads: tuple[str, ...] = ()
+    """Further files and folders that it may read: absolute paths."""
+    writes: tuple[str, ...] = ()
+    """Folders that it may change: absolute paths."""
     environment: tuple[str, ...] = ()
     """Names of environment variables that the command gets besides PATH and a temporary HOME. It gets no others."""
     url: str = ""
@@ -84,14 +98,19 @@ class ServerConfig(Config):
         if bool(self.command) == bool(self.url):
             raise ValueError(f"server '{self.name}' needs either `command` or `url`: give one of them")
         if self.url:
-            if self.args or self.folder or self.environment:
-                raise ValueError(f"server '{self.name}' has a url: args, folder and environment belong to a command")
+            if given := self.model_fields_set & OF_COMMANDS:
+                raise ValueError(f"server '{self.name}' has a url: {' and '.join(sorted(given))} belong to a command")
             if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
                 raise ValueError(f"server '{self.name}': {self.url!r:.80} is no http or https address")
         elif self.headers:
             raise ValueError(f"server '{self.name}' has a command: headers belong to a url")
-        if self.folder and not Path(self.folder).is_absolute():
-            raise ValueError(f"server '{self.name}': folder {self.folder!r:.80} is relative: say it from the root on")
+        if not self.walls and (self.network or self.reads or self.writes):
+            raise ValueError(f"server '{self.name}' has no walls: network, reads and writes are openings in them")
+        for path in (*self.reads, *self.writes, *([self.folder] if self.folder else ())):
+            if not Path(path).is_absolute() or ".." in Path(path).parts:
+                raise ValueError(f"server '{self.name}': {path!r:.80} is relative: say it from the root on")
+            if self.walls and Path(path) == Path("/"):
+                raise ValueError(f"server '{self.name}': walls that let in all of / are none: name the folders")
         if self.tools is not None and (not self.tools or len(set(self.tools)) < len(self.tools)):
             raise ValueError(f"server '{self.name}': `tools` is empty or names one twice: leave it out to allow all")
         return self

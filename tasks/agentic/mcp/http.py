@@ -19,6 +19,7 @@ class HttpTransport:
     def __init__(self, server: ServerConfig, allowance: Allowance) -> None:
         self.server = server
         self.bounded = _Bounded(allowance)
+        self.spent = ""
 
     @property
     def failure(self) -> str:

@@ -12,8 +12,8 @@ import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from mcp_types import jsonrpc_message_adapter
 
 from model.visible import flat
 from tasks.agentic.mcp.allowance import Allowance
-from tasks.agentic.mcp.config import Limits, ServerConfig, ServerError
+from tasks.agentic.mcp.config import ServerConfig, ServerError
+from tasks.agentic.mcp.walls import HOME, control_groups, limited, walled
 
 MARK = "OPENK2_TOOL_SERVER"
 """An environment variable by which a server's descendants are known, also those that left its process group."""
@@ -36,19 +37,6 @@ LAST_WORDS = 2000
 """Bytes of its standard error that are kept, to be quoted where it fails."""
 
 
-def confined(command: Sequence[str], limits: Limits) -> list[str]:
-    """The command line that really runs. Stronger walls (bubblewrap's, say) go around the command here and nowhere
-    else: today it gets limits, which its children inherit, and no walls."""
-    rules = (
-        "ulimit -c 0",
-        "ulimit -n 1024",
-        f"ulimit -t {limits.processor_seconds}",
-        f"ulimit -d {limits.memory_mb * 1024}",
-        f"ulimit -f {limits.file_mb * 2048}",
-    )
-    return ["/bin/sh", "-c", " && ".join((*rules, 'exec "$@"')), "sh", *command]
-
-
 class ProcessTransport:
     """What `mcp.Client` takes as a transport, with bounds. `failure` says why it ended, where it ended by itself."""
 
@@ -56,6 +44,8 @@ class ProcessTransport:
         self.server = server
         self.allowance = allowance
         self.failure = ""
+        self.spent = ""
+        """When it was ended: how much processor time it had had. One that got none did not hang."""
         self._last_words = b""
 
     @asynccontextmanager
@@ -65,9 +55,9 @@ class ProcessTransport:
         Raises:
             ServerError: the command cannot be started.
         """
-        with tempfile.TemporaryDirectory(prefix="openk2-tools-", ignore_cleanup_errors=True) as home:
+        with ExitStack() as stack:
             mark = uuid.uuid4().hex
-            process = await self._start(home, mark)
+            process = await self._start(mark, stack)
             # from here to the block that ends the process nothing waits: a cancelled caller would lose it
             to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
             outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
@@ -82,29 +72,48 @@ class ProcessTransport:
                     finally:
                         tasks.cancel_scope.cancel()
             finally:
+                self.spent = f"; it had had {_seconds(mark):.1f} s of processor time"
                 with anyio.CancelScope(shield=True):
                     await _end(process, mark)
                 for stream in (to_us, incoming, outgoing, from_us):
                     stream.close()
 
-    async def _start(self, home: str, mark: str) -> asyncio.subprocess.Process:
-        program = shutil.which(self.server.command)
+    async def _start(self, mark: str, stack: ExitStack) -> asyncio.subprocess.Process:
+        """Start it; what it needs for as long as it runs is left on `stack`."""
+        server = self.server
+        program = shutil.which(server.command)
         if program is None:
-            raise ServerError(f"there is no program '{self.server.command}': install it, or correct `command`")
-        folder = self.server.folder or home
-        if not Path(folder).is_dir():
-            raise ServerError(f"there is no folder {folder}: make it, or correct `folder`")
+            raise ServerError(f"there is no program '{server.command}': install it, or correct `command`")
+        for name, folder in (("folder", server.folder), *(("writes", one) for one in server.writes)):
+            if folder and not Path(folder).is_dir():
+                raise ServerError(f"there is no folder {folder}: make it, or correct `{name}`")
+        temporary = tempfile.TemporaryDirectory(prefix="openk2-tools-", ignore_cleanup_errors=True)
+        outside = stack.enter_context(temporary)
+        home = HOME if server.walls else outside
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
-        environment |= self.server.variables(self.server.environment) | {MARK: mark}
-        return await asyncio.create_subprocess_exec(
-            *confined([program, *self.server.args], self.server.limits),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=folder,
-            env=environment,
-            start_new_session=True,
-        )
+        environment |= server.variables(server.environment) | {MARK: mark}
+        groups = stack.enter_context(control_groups(server.limits))
+        with ExitStack() as starting:
+            walls, descriptors = starting.enter_context(walled(server, program)) if server.walls else ([], ())
+            process = await asyncio.create_subprocess_exec(
+                *limited(server.limits),
+                *walls,
+                program,
+                *server.args,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=server.folder or outside,
+                env=environment,
+                start_new_session=True,
+                pass_fds=descriptors,
+            )
+        assert process.stdin is not None
+        for group in groups:
+            with suppress(ProcessLookupError):
+                os.write(group.door, str(process.pid).encode())
+        process.stdin.write(b"\n")
+        return process
 
     async def _read(
         self, process: asyncio.subprocess.Process, to_us: MemoryObjectSendStream[SessionMessage | Exception]
@@ -202,6 +211,16 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
         await anyio.sleep(0.02)
     # What it wrote and nobody read keeps its pipes open, and asyncio has no public way to close them.
     process._transport.close()  # type: ignore[attr-defined]
+
+
+def _seconds(mark: str) -> float:
+    """Processor time of a server's processes so far."""
+    seconds = 0.0
+    for one in marked(mark):
+        with suppress(psutil.Error):
+            times = one.cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
 def marked(mark: str) -> list[psutil.Process]:

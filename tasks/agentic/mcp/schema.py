@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
@@ -30,8 +30,10 @@ def refused_schema(schema: Any) -> str | None:
         for key, value in _entries(schema):
             if key in ("$dynamicRef", "$recursiveRef", "$id") or (key == "$ref" and not str(value).startswith("#/")):
                 return f"its schema holds {key}, which may lead out of it"
-            patterns = value if key == "patternProperties" and isinstance(value, Mapping) else ()
-            if key == "pattern" and isinstance(value, str):
+            patterns: Iterable[str] = ()
+            if key == "patternProperties" and isinstance(value, Mapping):
+                patterns = value
+            elif key == "pattern" and isinstance(value, str):
                 patterns = (value,)
             if slow := next((pattern for pattern in patterns if _may_be_slow(pattern)), None):
                 return f"its schema holds the pattern {slow!r:.60}, which may take for ever"

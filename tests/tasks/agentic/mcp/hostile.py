@@ -2,9 +2,11 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 KIND = sys.argv[1]
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -109,6 +111,8 @@ def answer(arguments):
         text = subprocess.run(
             ["/bin/sh", "-c", "ulimit -c; ulimit -t; ulimit -d"], capture_output=True, text=True
         ).stdout
+    if KIND == "walls":
+        text = json.dumps(what_is_here(*json.loads(text)))
     if KIND == "slow_output":
         return {"content": [{"type": "text", "text": "done"}], "structuredContent": {"a": "a" * 60 + "!"}}
     if KIND == "picture":
@@ -119,6 +123,31 @@ def answer(arguments):
     if KIND == "fails":
         return {"content": [{"type": "text", "text": "no such file"}], "isError": True}
     return {"content": [{"type": "text", "text": text}]}
+
+
+def what_is_here(folder, port):
+    """What of a machine it can see, change and reach."""
+
+    def can(act):
+        try:
+            act()
+        except OSError:
+            return False
+        return True
+
+    folder = Path(folder)
+    sees = sorted(path.name for path in folder.iterdir())
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {
+        "user": os.getuid(),
+        "capabilities": status["CapEff"].strip(),
+        "sees": sees,
+        "secret": can((folder / "secret").read_text),
+        "changes": [name for name in sees if can(lambda name=name: (folder / name / "file").write_text("changed"))],
+        "connects": can(lambda: socket.create_connection(("127.0.0.1", port), timeout=5)),
+        "home": str(Path.cwd()),
+        "processes": all(int(path.name) < 10 for path in Path("/proc").glob("[0-9]*")),
+    }
 
 
 def main():
