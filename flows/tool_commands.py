@@ -62,7 +62,7 @@ def list_(
 
     with tools_of(servers) as opened:
         rows, refused = opened.rows, opened.refused
-    shown = table("function", "licence", "description")
+    shown = table("function", "", "")  # licence and description
     for row in rows:
         shown.add_row(row.function, flat(row.licence, 20), flat(row.description, 100))
     out.print(shown)

@@ -152,4 +152,6 @@ def read_servers(path: str | Path) -> tuple[ServerConfig, ...]:
         first = error.errors(include_input=False)[0]
         where = ".".join(str(item) for item in first["loc"])
         told = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            told = "there is no such field (docs/agentic/mcp.md has them)"
         raise ServerError(f"{path}: {f'{where}: ' if where else ''}{told}") from None

@@ -110,7 +110,7 @@ class ProcessTransport:
             )
         assert process.stdin is not None
         for group in groups:
-            with suppress(ProcessLookupError):
+            with suppress(OSError):  # it has ended, or may not be moved
                 os.write(group.door, str(process.pid).encode())
         process.stdin.write(b"\n")
         return process
