@@ -144,6 +144,7 @@ class Connection:
             with anyio.fail_after(limits.call_seconds):
                 # not `call_tool`: that validates with the server's own output schema, which may never end
                 answer = await self._client.session.send_request(request, ANSWER)
+            text = "" if isinstance(answer, InputRequiredResult) else _text(answer)
         except TimeoutError:
             return failed("timeout", f"no answer within {limits.call_seconds:g} s; it may have been done")
         except MCPError as error:
@@ -155,7 +156,7 @@ class Connection:
             return failed("unavailable", self._reason(error))
         if isinstance(answer, InputRequiredResult):
             return failed("refused", "the tool asks for input from a person, which it cannot have here")
-        text = cut(_text(answer), limits.result_characters, "the result has")
+        text = cut(text, limits.result_characters, "the result has")
         return failed("failed", text) if answer.is_error else ToolResult(text)
 
     def _reason(self, error: BaseException) -> str:

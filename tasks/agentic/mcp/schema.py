@@ -16,8 +16,8 @@ MOST_NODES = 10_000
 
 
 def canonical(schema: Any) -> str:
-    """The JSON text of which the sha256 is taken: keys sorted, no spaces."""
-    return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """The JSON text of which the sha256 is taken: keys sorted, no spaces. ValueError for numbers that JSON lacks."""
+    return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def refused_schema(schema: Any) -> str | None:
@@ -44,7 +44,7 @@ def refused_schema(schema: Any) -> str | None:
     except (RecursionError, _TooLarge):
         return "its schema refers to itself, or grows without end"
     except (LookupError, TypeError, ValueError):
-        return "its schema refers to something that is not in it"
+        return "its schema refers to something that is not in it, or holds a number that JSON lacks"
     return None
 
 

@@ -58,6 +58,7 @@ def page(cursor):
             "doubling": doubling(40),
             "slow": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
             "long": {"type": "object", "description": "x" * 100_000},
+            "number": {"type": "object", "properties": {"a": {"default": float("nan")}}},
         }
         return {"tools": [tool(name, schema) for name, schema in {"good": OBJECT, **schemas}.items()]}
     if KIND == "array":
@@ -118,6 +119,8 @@ def answer(arguments):
     if KIND == "picture":
         picture = {"type": "image", "data": "AAAA", "mimeType": "image/png\u001b[2J"}
         return {"content": [{"type": "text", "text": "look"}, picture]}
+    if KIND == "number":
+        return {"content": [], "structuredContent": {"a": float("inf")}}
     if KIND == "no_result":
         return {"content": 7}
     if KIND == "fails":

@@ -71,6 +71,7 @@ def test_an_honest_server_answers(hostile):
         ("stderr", "unavailable", "more than limits.answer_bytes"),
         ("garbage", "unavailable", "no MCP message: Warning: ␛]0;you are mine␇ something"),
         ("no_result", "unavailable", "its answer is not what MCP asks for"),
+        ("number", "unavailable", "cannot be written as JSON"),
         ("fails", "failed", "no such file"),
         ("refuses", "invalid_arguments", "unknown ␛[31m argument"),
     ],
@@ -179,6 +180,7 @@ def test_schemas_that_cannot_be_taken(hostile):
         "doubling": "grows without end",
         "slow": "may take for ever",
         "long": "longer than",
+        "number": "a number that JSON lacks",
     }
     assert reasons.keys() == said.keys()
     assert all(words in reasons[name] for name, words in said.items()), reasons
