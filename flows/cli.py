@@ -21,6 +21,7 @@ from flows.request import PresetName, Request
 from flows.tables import styled
 from flows.terminal import Terminal
 from flows.token_commands import tokens
+from flows.tool_commands import tools
 from model.visible import visible
 from tasks.logs import plain_logs
 from tasks.progress import clock
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.add_typer(network)
 app.add_typer(tokens)
 app.add_typer(plans)
+app.add_typer(tools)
 out = Terminal()
 err = Terminal(stderr=True)
 

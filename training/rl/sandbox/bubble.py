@@ -16,6 +16,10 @@ SYSTEM = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/bin", "/
 LINKS = ("/bin", "/lib", "/lib32", "/lib64")
 """Mostly links into /usr."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
+NOBODY = tuple(
+    "--unshare-all --unshare-user --uid 65534 --gid 65534 --cap-drop ALL --new-session --die-with-parent".split()
+)
+"""Arguments for namespaces of its own, a user without any right, and an end with whoever started it."""
 INSIDE = Path(__file__).parent / "inside"
 ENVIRONMENT = {
     "PATH": "/usr/bin",
@@ -48,14 +52,10 @@ def interpreter() -> tuple[Path, Path]:
     return prefix / "bin" / name, prefix
 
 
-def command(bwrap: str, filter_descriptor: int, settings: str) -> list[str]:
-    """Arguments that start a fork server: no capability, no network, nothing writable, and of the machine's files only
-    interpreters, compilers and libraries, read-only. (Further user namespaces stay possible for it, or it could give
-    programs none of their own; they are closed to those.)"""
-    arguments = [bwrap, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"]
-    arguments += ["--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"]
-    arguments += ["--seccomp", str(filter_descriptor)]
-    python, prefix = interpreter()
+def system() -> list[str]:
+    """Arguments for what every program needs of the machine, read-only: interpreters, compilers, libraries, devices."""
+    arguments = []
+    _, prefix = interpreter()
     for folder in SYSTEM:
         arguments += ["--ro-bind-try", folder, folder]
     for link in LINKS:
@@ -66,11 +66,20 @@ def command(bwrap: str, filter_descriptor: int, settings: str) -> list[str]:
     if prefix != Path("/usr"):
         arguments += ["--ro-bind", str(prefix), str(prefix)]
     arguments += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    arguments += ["--ro-bind", str(INSIDE), "/sandbox/training/rl/sandbox/inside"]
     for device in DEVICES:
         arguments += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
-    arguments += ["--dir", "/dev/shm", "--symlink", "/proc/self/fd", "/dev/fd", "--dir", "/tmp", "--proc", "/proc"]
+    return [*arguments, "--dir", "/dev/shm", "--symlink", "/proc/self/fd", "/dev/fd", "--proc", "/proc"]
+
+
+def command(bwrap: str, filter_descriptor: int, settings: str) -> list[str]:
+    """Arguments that start a fork server: no capability, no network, nothing writable, and of the machine's files only
+    interpreters, compilers and libraries, read-only. (Further user namespaces stay possible for it, or it could give
+    programs none of their own; they are closed to those.)"""
+    arguments = [bwrap, *NOBODY, "--hostname", "sandbox", "--clearenv"]
+    arguments += ["--seccomp", str(filter_descriptor), *system(), "--dir", "/tmp"]
+    arguments += ["--ro-bind", str(INSIDE), "/sandbox/training/rl/sandbox/inside"]
     for name, value in ENVIRONMENT.items():
         arguments += ["--setenv", name, value]
     arguments += ["--chdir", "/", "--remount-ro", "/"]
+    python, _ = interpreter()
     return [*arguments, str(python), "-P", "-s", "-B", "-X", "utf8", "-c", START, settings]

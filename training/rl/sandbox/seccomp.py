@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """Machine: its number in a filter, and its column in the tables below."""
@@ -18,7 +18,7 @@ LAST = 467
 """The last system call that was judged (Linux 6.17)."""
 
 EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
-AF_UNIX = 1
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
 Numbers = Mapping[str, tuple[int, int]]
 """System call: its number on x86_64 and on aarch64; -1 where there is none."""
@@ -120,14 +120,18 @@ CLONE: Numbers = {"clone": (56, 220)}
 NAMESPACES = 0x7E020000
 """The flags of clone that make namespaces: mount, cgroup, uts, ipc, user, pid, net."""
 
-# Refused for some values of an argument: calls, its place, the values, whether these are the only ones allowed, error.
-ARGUMENTS: tuple[tuple[Numbers, int, tuple[int, ...], bool, int], ...] = (
-    ({"socket": (41, 198), "socketpair": (53, 199)}, 0, (AF_UNIX,), True, EAFNOSUPPORT),
+Arguments = tuple[Numbers, int, tuple[int, ...], bool, int]
+"""Refused for some values of an argument: calls, its place, the values, whether only these are allowed, error."""
+SOCKETS: Numbers = {"socket": (41, 198), "socketpair": (53, 199)}
+ARGUMENTS: tuple[Arguments, ...] = (
+    (SOCKETS, 0, (AF_UNIX,), True, EAFNOSUPPORT),
     ({"prlimit64": (302, 261)}, 0, (0,), True, EPERM),  # limits of oneself alone
     ({"fcntl": (72, 25)}, 1, (1024, 1026), False, EPERM),  # leases and folder notices reach beyond the sandbox
     ({"ioctl": (16, 29)}, 1, (0x5412, 0x541C), False, EPERM),  # typing into a terminal
     ({"prctl": (157, 167)}, 0, (22, 35), False, EPERM),  # further filters, moving one's memory map
 )
+ARGUMENTS_WITH_NETWORK = ((SOCKETS, 0, (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), True, EAFNOSUPPORT), *ARGUMENTS[1:])
+"""For what may have the internet, such as a tool server that asks for it; programs never."""
 
 _LOAD, _EQUAL, _ABOVE, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -159,9 +163,9 @@ def _clone(column: int) -> bytes:
     return _block(names[column], body + _step(_RETURN, _ERRNO | EPERM) + _step(_RETURN, _ALLOW))
 
 
-def _arguments(column: int) -> bytes:
+def _arguments(column: int, rows: Iterable[Arguments]) -> bytes:
     code = b""
-    for calls, place, values, only, error in ARGUMENTS:
+    for calls, place, values, only, error in rows:
         refuse, allow = _step(_RETURN, _ERRNO | error), _step(_RETURN, _ALLOW)
         hit, otherwise = (allow, refuse) if only else (refuse, allow)
         tests = b"".join(_step(_EQUAL, value, 0, 1) + hit for value in values)
@@ -170,7 +174,7 @@ def _arguments(column: int) -> bytes:
     return code
 
 
-def _filter(machine: str, numbers: Numbers, of_programs: bool) -> bytes:
+def _filter(machine: str, numbers: Numbers, arguments: Sequence[Arguments]) -> bytes:
     architecture, column = ARCHITECTURES[machine]
     return b"".join(
         (
@@ -178,7 +182,7 @@ def _filter(machine: str, numbers: Numbers, of_programs: bool) -> bytes:
             _step(_LOAD, _NUMBER) + _step(_ABOVE, LAST, 0, 1) + _step(_RETURN, _ERRNO | ENOSYS),
             _refuse((pair[column] for pair in ABSENT.values()), ENOSYS),
             _refuse((pair[column] for pair in numbers.values()), EPERM),
-            _clone(column) + _arguments(column) if of_programs else b"",
+            _clone(column) + _arguments(column, arguments) if arguments else b"",
             _step(_RETURN, _ALLOW),
         )
     )
@@ -186,9 +190,9 @@ def _filter(machine: str, numbers: Numbers, of_programs: bool) -> bytes:
 
 def fork_server(machine: str) -> bytes:
     """The filter of the fork server, as bubblewrap takes it."""
-    return _filter(machine, REFUSED, of_programs=False)
+    return _filter(machine, REFUSED, ())
 
 
-def program(machine: str) -> bytes:
+def program(machine: str, arguments: Sequence[Arguments] = ARGUMENTS) -> bytes:
     """The filter of a program."""
-    return _filter(machine, {**REFUSED, **SETTING_UP}, of_programs=True)
+    return _filter(machine, {**REFUSED, **SETTING_UP}, arguments)

@@ -1,0 +1,88 @@
+"""A server behind an address: the SDK's transport on a client that counts what comes and follows nobody elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from tasks.agentic.mcp.allowance import Allowance
+from tasks.agentic.mcp.config import ServerConfig, ServerError
+
+
+class HttpTransport:
+    """What `mcp.Client` takes as a transport. The SDK refuses redirects to another origin; here answers are bounded."""
+
+    def __init__(self, server: ServerConfig, allowance: Allowance) -> None:
+        self.server = server
+        self.bounded = _Bounded(allowance)
+        self.spent = ""
+
+    @property
+    def failure(self) -> str:
+        return self.bounded.failure
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Any, Any]]:
+        """Yield the streams of messages from the server and to it."""
+        server = self.server
+        values = server.variables(tuple(server.headers.values()))
+        headers = {name: values[variable] for name, variable in server.headers.items()}
+        # packed answers could unpack to any size; proxies and .netrc of the environment are not the server file's
+        headers["accept-encoding"] = "identity"
+        timeout = httpx2.Timeout(server.limits.call_seconds)
+        client = httpx2.AsyncClient(headers=headers, timeout=timeout, transport=self.bounded, trust_env=False)
+        async with (
+            client,
+            streamable_http_client(
+                server.url, http_client=client, max_sse_event_size=server.limits.answer_bytes
+            ) as streams,
+        ):
+            yield streams
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    def __init__(self, allowance: Allowance) -> None:
+        self.allowance = allowance
+        self.inner = httpx2.AsyncHTTPTransport()
+        self.failure = ""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            # The stream on which a server speaks unasked, for as long as it likes: MCP lets either side do without.
+            return httpx2.Response(405, request=request)
+        try:
+            response = await self.inner.handle_async_request(request)
+        except httpx2.TransportError as error:
+            self.failure = f"no answer from its address: {type(error).__name__} {error}".rstrip()
+            raise
+        if "content-encoding" in response.headers:
+            await response.aclose()
+            self.failure = "its answer is packed, though it was asked not to pack it"
+            raise httpx2.StreamError(self.failure)
+        response.stream = _Counted(response.stream, self)
+        return response
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, inner: Any, bounded: _Bounded) -> None:
+        self.inner = inner
+        self.bounded = bounded
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self.inner:
+            try:
+                self.bounded.allowance.take(len(chunk))
+            except ServerError as error:
+                self.bounded.failure = str(error)
+                raise httpx2.StreamError(str(error)) from None
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
