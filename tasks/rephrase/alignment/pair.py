@@ -60,6 +60,10 @@ class Pair:
     """The source's language where the rewrite is its English translation, else nothing."""
     prompt: str = ""
     """What the prompt says besides the document's text."""
+    question: str = ""
+    """What was written, in a style that asks: the rest of the rewrite is the source, as its answer (question.py)."""
+    asked: tuple[str, ...] = ()
+    """The questions that were accepted of earlier parts of the document."""
 
 
 @dataclass(frozen=True)
