@@ -246,8 +246,9 @@ def messages(
         own = "" if style.translates or style.asks else ", and use sentences of your own"
         more = FULL_STRICT.format(why=why, quoted=_quoted(refused), own=own) if strict else ""
     chat = [Message("system", system)]
-    shown = style.examples if size == "short" else ()
-    for turn in (*(Turn(part, said) for part, said in shown), *turns):
+    if size == "short" and style.examples:
+        turns = [Turn(*example) for example in style.examples]
+    for turn in turns:
         chat += [Message("user", first + ask(turn.source)), Message("assistant", turn.rewrite)]
         first = ""
     return (*chat, Message("user", first + ask(part) + more))
