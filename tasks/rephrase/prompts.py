@@ -33,8 +33,8 @@ around it.
 
 Rules:
 - {content} The document around it is there so that you understand the part, not to be told again.
-- Keep the value of every number and date with its unit. Names, quotations, citations, URLs, formulas, identifiers and \
-code stay exactly as they stand.{names}
+- Every number with its unit, date, name, quotation, citation, URL, formula, identifier and piece of code stays as it \
+is written.{names}
 - What is denied stays denied, what is uncertain uncertain, what is said of some is not said of all, and who does what \
 to whom, when, why and on which condition does not change.
 {wording}
@@ -71,7 +71,7 @@ TRANSLATION = RULES.format(
 QUESTION = RULES.format(
     work="ask about",
     result="question",
-    content="Ask one question in one sentence, of what is most worth knowing in the part. The part alone must answer it.",
+    content="Ask one question in one sentence, of what is most worth knowing in the part. The part alone answers it.",
     names=" Presuppose nothing that the part does not say.",
     wording="- Ask in words that the part has, and in its language.",
 )
@@ -105,7 +105,6 @@ SHORT_TRANSLATE = "You are an AI assistant for translation. Translate the input 
 SHORT_QUESTION = "Write one question {}."
 SHORT_STRICT = " Use other sentences than the input, and keep its numbers and names."
 SHORT_STRICT_TRANSLATE = " Translate every sentence, and keep its numbers and formulas."
-SHORT_STRICT_QUESTION = "\n\nAsk another question, in words of the text."
 SHORT_BOTH = ' Where the input says "{source}", do not say "{said}".'
 SHORT_SAID = ' Do not say "{said}".'
 SHORT_SOURCE = ' Keep what the input says with "{source}".'
@@ -232,9 +231,9 @@ def messages(
         rules = SHORT_QUESTION if style.asks else SHORT_TRANSLATE if style.translates else SHORT_REWRITE
         system = rules.format(style.short) + planned(plan, style, size)
         first, more = "", ""
-        if strict and style.asks:  # behind the examples, which then stay in the engine's cache
-            more = SHORT_STRICT_QUESTION + _quoted_short(refused)
-        elif strict:
+        if (
+            strict and not style.asks
+        ):  # a question is asked for again as it was: told what is wrong, small models do worse
             system += (SHORT_STRICT_TRANSLATE if style.translates else SHORT_STRICT) + _quoted_short(refused)
         ask: Callable[[str], str] = str.strip
     else:

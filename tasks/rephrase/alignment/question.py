@@ -29,7 +29,11 @@ SCHEMA = json.dumps(
 FORM = re.compile(rf"(?:{ASKING}) [^?\n]+\?")
 HEADING = re.compile(r"^(?P<signs>#{1,6}[ \t]+)(?P<text>.+?)[ \t#]*$", re.M)
 DEFINITION = re.compile(r"What (?:is|are|was|were)(?: meant by)? (?:(?:an?|the) )?(?P<term>.+)\?", re.I)
-DEFINED = r"\W*\s(?:(?:\w+ly|also|either) )?(?:is|are|was|were|means?|refers?|stands?|describes?|denotes?)\b"
+DEFINED = (
+    r"(?:^|[.;:!?]\s+)(?:(?:an?|the)\s+)?{term}\s+(?:\([^)]*\)\s+)?(?:\w+ly\s+|also\s+)?"
+    r"(?:(?:is|are|was|were)\s+(?:an?|the|any|one)\b|means?\b|refers?\s+to\b|stands?\s+for\b|denotes?\b)"
+)
+"""A sentence that says what a term is: it begins with the term, and does not only say something of it."""
 ELSEWHERE = re.compile(r"\s*(?:<[^>]*>\s*)?(?:\([^)]*\)\s*)?(?:see\b|\Z)", re.I)
 """An entry that only names another."""
 PLAIN = frozenset(
@@ -110,8 +114,8 @@ def _defined(pair: Pair) -> bool:
         bare = re.sub(r"\(.*?\)", " ", heading["text"])
         if term in (_plain(bare), _plain(heading["text"])):
             return not ELSEWHERE.match(pair.source, heading.end())
-    spelled = r"\W+".join(map(re.escape, term.split()))
-    return bool(term) and re.search(rf"\b{spelled}{DEFINED}", pair.source, re.I) is not None
+    spelled = DEFINED.format(term=r"\W+".join(map(re.escape, term.split())))
+    return bool(term) and re.search(spelled, pair.source, re.I | re.M) is not None
 
 
 def _own(text: str) -> list[str]:

@@ -39,11 +39,11 @@ def test_a_question_takes_the_place_of_the_heading_that_it_says_and_nothing_else
         ("Which wheel drives the wind pump?", ENTRY),
         ("When did motors replace wind pumps?", ENTRY),
         ("What is a wind rose?", SEVERAL),
-        ("What is dew point?", "The dew point is usually the temperature at which dew forms."),
+        ("What is dew point?", "Air cools at night.  The dew point is the temperature at which dew forms."),
     ],
 )
 def test_what_the_part_answers_may_be_asked(said: str, part: str, embedder: MiniLM) -> None:
-    alignment = align(pair(said, part), CONFIG, embedder)
+    alignment = align(pair(said, part), CONFIG.model_copy(update={"answerable": 0.3}), embedder)
     assert alignment.accepted, (alignment.reason, alignment.why)
     assert alignment.scores()["question"] == 1
 
@@ -54,6 +54,8 @@ def test_what_the_part_answers_may_be_asked(said: str, part: str, embedder: Mini
         ("Who invented the wind pump?", ENTRY, "invented"),
         ("What replaced the wind pump in 1940?", ENTRY, "1940"),
         ("What is a motor?", ENTRY, "does not say what motor is"),
+        ("What is a wind rose?", "Three kinds of wind rose are common.", "does not say what wind rose is"),
+        ("What is a wind rose?", "The wind rose is thought to be old.", "does not say what wind rose is"),
         ("What is a wind?", ENTRY, "does not say what wind is"),
         ("Which pairs were sold?", SEVERAL, "none of them"),
         ("What is a wind vane?", "# wind vane\n\n<weather> See weathercock.", "does not say"),
@@ -98,7 +100,8 @@ def test_a_document_gets_a_question_a_part_and_keeps_every_word(embedder: MiniLM
         said = f"What is a {heading[1]}?" if heading else "What is a motor?"
         return Completion(json.dumps({"question": said}), "stop", 10, 4, 5, 0.0)
 
-    text = f"{ENTRY}\n\nTheir wheels were made of wood.  Many a farm had more than one.\n\n# wind rose\n\nA chart of winds."
+    between = "Their wheels were made of wood.  Many a farm had more than one."
+    text = f"{ENTRY}\n\n{between}\n\n# wind rose\n\nA chart of winds."
     config = RephraseConfig(segments=SegmentsConfig(tokens=16, window=1024), rewritten=0.5, best_of=2)
     name = "question_before"
     engine = type("Engine", (), {"name": "scripted", "model": "by-hand"})()
