@@ -34,6 +34,8 @@ FORMULA = re.compile(
 
 CODE = re.compile(r"(`{1,2})(?!`)([^\n]+?)(?<!`)\1(?!`)")
 
+HEADING = re.compile(r"^(?P<signs>#{1,6}[ \t]+)(?P<text>.+?)[ \t#]*$", re.M)
+
 URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'）】]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
 

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection
 
-from tasks.rephrase.alignment.pair import Pair, Verdict, words
+from tasks.rephrase.alignment.pair import HEADING, Pair, Verdict, words
 from tasks.rephrase.alignment.words import Match, read
 from tasks.rephrase.config import AlignmentConfig
 
@@ -27,7 +27,6 @@ SCHEMA = json.dumps(
 )
 """What an engine may answer: a small model that is held to it can neither chat nor loop."""
 FORM = re.compile(rf"(?:{ASKING}) [^?\n]+\?")
-HEADING = re.compile(r"^(?P<signs>#{1,6}[ \t]+)(?P<text>.+?)[ \t#]*$", re.M)
 DEFINITION = re.compile(r"What (?:is|are|was|were)(?: meant by)? (?:(?:an?|the) )?(?P<term>.+)\?", re.I)
 DEFINED = (
     r"(?:^|[.;:!?]\s+)(?:(?:an?|the)\s+)?{term}\s+(?:\([^)]*\)\s+)?(?:\w+ly\s+|also\s+)?"
