@@ -85,13 +85,11 @@ def question(pair: Pair, config: AlignmentConfig) -> Verdict:
     return Verdict("question", score, not why, why, rewrite_sentence=said if why else "")
 
 
-def answerable(match: Match, config: AlignmentConfig) -> Verdict | None:
+def answerable(match: Match, config: AlignmentConfig) -> Verdict:
     """The question is about what its part is about: the cosine of the two; 1 where it asks what a term is of which the
     part is the entry (of a name the network knows nothing)."""
     pair = match.pair
-    if not pair.question:
-        return None
-    if DEFINITION.fullmatch(pair.question) and _defined(pair):
+    if not pair.question or (DEFINITION.fullmatch(pair.question) and _defined(pair)):
         return Verdict("answerable", 1.0, True)
     near = float(read(pair.question, match.networks).vector_D @ match.source.vector_D)
     passed = near >= config.answerable
