@@ -134,8 +134,8 @@ def manners(config: RephraseConfig, identity: str, domain: str, language: str) -
     known = styles()
     translates = language in config.translate.languages
     fitting = _styles(domain, translates)
-    if config.styles and domain != "math" and not translates:
-        fitting = [name for name in config.styles if name in fitting]
+    named = [name for name in config.styles if name in fitting] if not translates else []
+    fitting = named or [name for name in fitting if not known[name].named]
     ranked = sorted(fitting, key=lambda name: (draw(config.seed, "style", identity, name), name))
     found = []
     for name in ranked[: 1 if domain == "math" or translates else config.rewrites]:

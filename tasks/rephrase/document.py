@@ -19,6 +19,7 @@ from model.engines.engine import Completion, Engine, Prompt, PromptRefused
 from tasks.rephrase.alignment import whole
 from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.question import SCHEMA, answered, reply
 from tasks.rephrase.alignment.solution import essential
 from tasks.rephrase.alignment.stack import RECORDED, align, consult
 from tasks.rephrase.alignment.talk import clean
@@ -31,6 +32,8 @@ from tasks.rephrase.segments import Segment, estimate_tokens, segment
 
 MARGIN = 16
 """Tokens an answer may always have, so that a short segment is not cut by a rounding."""
+QUESTION = 48
+"""Tokens that a question may have."""
 CARRIED = 1
 """Rewritten segments that the first prompt of a document's next window is given."""
 ENGINE = "engine"
@@ -113,7 +116,7 @@ def rewrite_document(
             if said is None:
                 pieces.append(_Piece(part, part.text, "original" if part.kind == "prose" else "block"))
             else:
-                turns.append(Turn(part.text, said))
+                turns.append(Turn(part.text, reply(writer.asked[-1]) if job.style.asks else said))
                 pieces.append(_Piece(part, _framed(part.text, said), "rewritten"))
     scores: dict[str, float | None] = dict.fromkeys(whole.NAMES)
     reason, why = "", ""
@@ -191,6 +194,8 @@ class _Writer:
     reader: CachedReaders
     judge: Judge | None
     plan: Plan
+    asked: list[str] = field(default_factory=list)
+    """The questions that were accepted so far, in a style that asks."""
     outcome: Outcome = field(default_factory=Outcome)
 
     def rewrite(
@@ -215,6 +220,8 @@ class _Writer:
             )
             row = self._best(chat, before, part, following, attempt)
             if row["accepted"]:
+                if row["question"]:
+                    self.asked.append(row["question"])
                 return row["rewrite_text"]
             refused = Refusal(f"{row['reason']}: {row['why']}", row["source_sentence"], row["rewrite_sentence"])
         return None
@@ -251,7 +258,7 @@ class _Writer:
         identity, domain = job.document["id"], job.document["domain"]
         place = (part.index, attempt, candidate) if candidate else (part.index, attempt)
         seed = draw(config.seed, identity, job.name, *place)
-        longest = int(self._stretch() * estimate_tokens(part.text)) + MARGIN
+        longest = QUESTION if style.asks else int(self._stretch() * estimate_tokens(part.text)) + MARGIN
         row: dict[str, Any] = {
             **_named(job),
             "domain": domain,
@@ -265,11 +272,14 @@ class _Writer:
             "source_text": part.text,
         }
         try:
-            answer = self.ask(Prompt(chat, config.sampling, longest, seed, session=f"{identity}:{job.name}"))
+            schema = SCHEMA if style.asks else ""
+            session = f"{identity}:{job.name}"
+            answer = self.ask(Prompt(chat, config.sampling, longest, seed, session=session, schema=schema))
         except PromptRefused as error:
             ledger.attempt(job.name, domain, ENGINE, None)
             return row | {
                 "rewrite_text": "",
+                "question": "",
                 "accepted": False,
                 "reason": ENGINE,
                 "why": str(error),
@@ -283,6 +293,9 @@ class _Writer:
             }
         endless = len(answer.text) > TOKEN * longest
         said = clean(answer.text[: TOKEN * longest])
+        question = said if style.asks else ""
+        if question:
+            said = answered(question, part.text)
         with ledger.checking(self.reader):
             pair = Pair(
                 essential(part.text) if style.notes else part.text,
@@ -296,6 +309,8 @@ class _Writer:
                 notes=style.notes,
                 translated=job.document["language"] if style.translates else "",
                 prompt=instructions(style, config.prompt),
+                question=question,
+                asked=tuple(self.asked),
             )
             alignment = align(pair, config.alignment, self.reader)
         if self.judge is not None:
@@ -304,6 +319,7 @@ class _Writer:
         ledger.attempt(job.name, domain, alignment.reason, answer)
         return row | {
             "rewrite_text": said,
+            "question": question,
             "accepted": alignment.accepted,
             "reason": alignment.reason,
             "why": alignment.why,

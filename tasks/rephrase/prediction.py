@@ -27,6 +27,8 @@ from tasks.rephrase.segments import estimate_tokens
 SAMPLE = 200
 """Documents gone through; what more there are is scaled up."""
 FILE = "measured.json"
+ASKED = 14
+"""Tokens that a question takes, the JSON around it included."""
 FRAME = 4
 """Tokens that a message's frame takes."""
 COMPARED = ("requests", "tokens_prompt", "tokens_cached", "tokens_generated", "money", "seconds")
@@ -174,7 +176,10 @@ def _common(one: str, other: str) -> int:
 
 
 def answer_weight(style: Style, source: str) -> float:
-    """Estimated tokens of a rewriting of `source`: as many, or what the style's band of lengths says."""
+    """Estimated tokens of a rewriting of `source`: as many, or what the style's band of lengths says; of a question as
+    many as one has."""
+    if style.asks:
+        return ASKED
     middle = math.sqrt(style.length[0] * style.length[1]) if style.length else 1.0
     return middle * estimate_tokens(source)
 

@@ -33,40 +33,47 @@ around it.
 
 Rules:
 - {content} The document around it is there so that you understand the part, not to be told again.
-- Keep every number with its unit, date, name, quotation, citation, URL, formula, identifier and piece of code exactly \
-as it stands.{names}
-- Say every denial of the part (not, no, never, none, nothing, neither, nor, without, cannot, unless) as a denial with \
-such a word, as often as the part does, and never by a word of the opposite meaning. Deny nothing that the part does \
-not deny.
-- Keep what is uncertain uncertain, and who does what to whom.
-{wording}, and let it continue what you have written so far without repeating it.
+- Every number with its unit, date, name, quotation, citation, URL, formula, identifier and piece of code stays as it \
+is written.{names}
+- What is denied stays denied, what is uncertain uncertain, what is said of some is not said of all, and who does what \
+to whom, when, why and on which condition does not change.
+{wording}
+- Continue what you have written so far without repeating it.
 
 Style: """
 EVERYTHING = "Say everything the part says and nothing it does not say."
 OWN_WORDS = """\
-- Use your own sentences; do not copy clauses of more than a few words.
+- Within that be free: other words, other sentences, another order, whatever the style below asks for. Do not copy \
+clauses of more than a few words.
 - Write in the language of the part"""
 REWRITE = RULES.format(
     work="rewrite",
     result="rewriting",
     content=EVERYTHING,
-    names=" Digits stay digits and words stay words; leave none out, work none out, bring in none.",
-    wording=f"{OWN_WORDS}, at about its length",
+    names=" Leave none out and bring in none.",
+    wording=f"{OWN_WORDS}, at about its length.",
 )
 NOTE = RULES.format(
     work="rewrite mathematical",
     result="learning note",
     content="Keep everything of the part that belongs to its subject; leave out navigation, advertising, credits and "
     "other boilerplate. You may add definitions and steps that follow from the part, and nothing else.",
-    names=" Digits stay digits and words stay words; leave none out.",
-    wording=f"{OWN_WORDS}, as long as it needs to be understood",
+    names=" Leave none out.",
+    wording=f"{OWN_WORDS}, as long as it needs to be understood.",
 )
 TRANSLATION = RULES.format(
     work="translate",
     result="English translation",
     content=EVERYTHING,
     names=" Convert 万 and 亿 exactly (2100万 is 21 million); give names in their usual English form.",
-    wording="- Translate sentence by sentence; leave no sentence out and no word untranslated",
+    wording="- Translate sentence by sentence; leave no sentence out and no word untranslated.",
+)
+QUESTION = RULES.format(
+    work="ask about",
+    result="question",
+    content="Ask one question in one sentence, of what is most worth knowing in the part. The part alone answers it.",
+    names=" Presuppose nothing that the part does not say.",
+    wording="- Ask in words that the part has, and in its language.",
 )
 FULL_STRICT = """\
 
@@ -95,6 +102,7 @@ SHORT_ENTRIES = 3
 """Entries of the glossary that the short prompt has room for."""
 SHORT_REWRITE = "You are an AI assistant for text rewriting. Rewrite the input {}, while keeping all of its content."
 SHORT_TRANSLATE = "You are an AI assistant for translation. Translate the input {}, while keeping all of its content."
+SHORT_QUESTION = "Write one question {}."
 SHORT_STRICT = " Use other sentences than the input, and keep its numbers and names."
 SHORT_STRICT_TRANSLATE = " Translate every sentence, and keep its numbers and formulas."
 SHORT_BOTH = ' Where the input says "{source}", do not say "{said}".'
@@ -132,6 +140,13 @@ class Style(Manner):
     """Whether navigation and boilerplate may be left out, and the final answer of a worked solution must stand."""
     translates: bool = False
     """Whether it turns another language into English."""
+    asks: bool = False
+    """Whether the rewriter writes a question only, and the part stands under it, word for word, as its answer."""
+    named: bool = False
+    """Whether it is drawn only where `rephrase.styles` names it."""
+    examples: tuple[tuple[str, str], ...] = ()
+    """Parts with their answers, for the short prompt: a small model learns a form from examples sooner than from an
+    instruction."""
 
 
 @dataclass(frozen=True)
@@ -213,20 +228,25 @@ def messages(
     rewritings (a model of 135M parameters that is shown the document rewrites that instead of the part:
     docs/rephrase/speed.md)."""
     if size == "short":
-        rules = SHORT_TRANSLATE if style.translates else SHORT_REWRITE
-        more = SHORT_STRICT_TRANSLATE if style.translates else SHORT_STRICT
+        rules = SHORT_QUESTION if style.asks else SHORT_TRANSLATE if style.translates else SHORT_REWRITE
         system = rules.format(style.short) + planned(plan, style, size)
-        system += more + _quoted_short(refused) if strict else ""
         first, more = "", ""
+        if (
+            strict and not style.asks
+        ):  # a question is asked for again as it was: told what is wrong, small models do worse
+            system += (SHORT_STRICT_TRANSLATE if style.translates else SHORT_STRICT) + _quoted_short(refused)
         ask: Callable[[str], str] = str.strip
     else:
-        system = (TRANSLATION if style.translates else NOTE if style.notes else REWRITE) + style.full
+        rules = TRANSLATION if style.translates else NOTE if style.notes else QUESTION if style.asks else REWRITE
+        system = rules + style.full
         first = f"{planned(plan, style, size)}<document>\n{excerpt.strip()}\n</document>\n\n"
         ask = partial(_request, style, longest)
         why = f": {_spelled(refused.why, REASON)}" if refused.why else ""
-        own = "" if style.translates else ", and use sentences of your own"
+        own = "" if style.translates or style.asks else ", and use sentences of your own"
         more = FULL_STRICT.format(why=why, quoted=_quoted(refused), own=own) if strict else ""
     chat = [Message("system", system)]
+    if size == "short" and style.examples:
+        turns = [Turn(*example) for example in style.examples]
     for turn in turns:
         chat += [Message("user", first + ask(turn.source)), Message("assistant", turn.rewrite)]
         first = ""
@@ -271,7 +291,9 @@ def _spelled(text: str, most: int) -> str:
 def _request(style: Style, longest: float, part: str) -> str:
     """What the full prompt asks of `part`."""
     limit = _limit(part, style.length[1] if style.length else longest)
-    verb = "Translate this part into English" if style.translates else f"Rewrite this part in at most {limit}"
+    verb = f"Rewrite this part in at most {limit}"
+    if style.translates or style.asks:
+        verb = "Translate this part into English" if style.translates else "Ask about this part"
     return f"{verb}:\n<part>\n{part.strip()}\n</part>"
 
 

@@ -87,8 +87,9 @@ def repetition(pair: Pair, config: AlignmentConfig) -> Verdict:
 
 
 def copied(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Share of the rewrite's words in runs of six or more from the source (0 is best)."""
-    share = copy_share(pair.source, pair.rewrite)
+    """Share of the rewrite's words in runs of six or more from the source (0 is best). Where the
+    source stands as the answer to a question, the question must not be copied."""
+    share = copy_share(pair.source, pair.question or pair.rewrite)
     why = f"{share:.0%} of its words are runs from the source; {config.copied:.0%} is allowed"
     return verdict("copied", share, share <= config.copied, why)
 

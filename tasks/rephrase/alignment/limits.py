@@ -30,6 +30,7 @@ LIMITS: dict[str, Limit] = {
     "seam": Limit("seam", "most"),
     "sentencewise": Limit("sentencewise", "most"),
     "ahead": Limit("ahead", "most"),
+    "answerable": Limit("answerable", "least"),
     "cosine": Limit("cosine", "least"),
     "fidelity": Limit("fidelity", "least"),
 }

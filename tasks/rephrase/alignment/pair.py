@@ -34,6 +34,8 @@ FORMULA = re.compile(
 
 CODE = re.compile(r"(`{1,2})(?!`)([^\n]+?)(?<!`)\1(?!`)")
 
+HEADING = re.compile(r"^(?P<signs>#{1,6}[ \t]+)(?P<text>.+?)[ \t#]*$", re.M)
+
 URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'）】]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
 
@@ -60,6 +62,10 @@ class Pair:
     """The source's language where the rewrite is its English translation, else nothing."""
     prompt: str = ""
     """What the prompt says besides the document's text."""
+    question: str = ""
+    """What was written, in a style that asks: the rest of the rewrite is the source, as its answer (question.py)."""
+    asked: tuple[str, ...] = ()
+    """The questions that were accepted of earlier parts of the document."""
 
 
 @dataclass(frozen=True)

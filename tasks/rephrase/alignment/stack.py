@@ -20,6 +20,7 @@ from tasks.rephrase.alignment.margin import margin
 from tasks.rephrase.alignment.meaning import cosine
 from tasks.rephrase.alignment.numbers import numbers
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict
+from tasks.rephrase.alignment.question import answerable, question
 from tasks.rephrase.alignment.solution import answer
 from tasks.rephrase.alignment.talk import chatter, leak, markup, refusal
 from tasks.rephrase.alignment.translation import sentencewise
@@ -35,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     chatter,
     markup,
     leak,
+    question,
     length,
     repetition,
     copied,
@@ -47,7 +49,7 @@ CHECKS: tuple[Check, ...] = (
     sentencewise,
 )
 
-NETWORK_CHECKS: tuple[NetworkCheck, ...] = (cosine, ahead, fidelity)
+NETWORK_CHECKS: tuple[NetworkCheck, ...] = (answerable, cosine, ahead, fidelity)
 """Those that a network reads for, after all others."""
 
 MONOLINGUAL = frozenset(("copied", "cosine", "ahead", "fidelity"))

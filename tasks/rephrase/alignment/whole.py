@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tasks.rephrase.alignment.answer import SCRIPTS
-from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, words
+from tasks.rephrase.alignment.pair import CODE, FORMULA, HEADING, URL, words
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentences
 
@@ -24,7 +24,6 @@ SHINGLE = 3
 CROWD = 8
 """Sentences with a shingle beyond which it tells nothing."""
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,]\d+)+(?![\w])|(?<![\w.,])\d{2,}(?![\w.,]*\d)")
-HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.M)
 
 NAMES = ("echoes", "displaced", "foreign")
 """The checks of a whole document."""
@@ -118,6 +117,6 @@ def _places(texts: Sequence[str]) -> dict[str, int]:
     """The segment of every number and heading that occurs just once."""
     found: dict[str, list[int]] = defaultdict(list)
     for number, text in enumerate(texts):
-        for anchor in [*NUMBER.findall(text), *HEADING.findall(text)]:
+        for anchor in [*NUMBER.findall(text), *(heading["text"] for heading in HEADING.finditer(text))]:
             found[anchor.strip().lower()].append(number)
     return {anchor: numbers[0] for anchor, numbers in found.items() if len(numbers) == 1}

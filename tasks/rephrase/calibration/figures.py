@@ -8,19 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from tasks.evaluate.statistics import wilson
 from tasks.rephrase.alignment.limits import LIMITS
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.calibration.measure import LEARNED, Result
 from tasks.rephrase.calibration.pairs import DEFECTS, KINDS
 from tasks.rephrase.config import AlignmentConfig
-
-Z = 1.959964
-"""Standard deviations of a 95 % interval."""
 
 THRESHOLDS = (0.01, 0.02, *(n / 20 for n in range(1, 20)), 0.98, 0.99)
 """Thresholds to choose from."""
@@ -40,17 +37,11 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(self.count, self.of)
-
-
-def wilson(count: int, of: int, z: float = Z) -> tuple[float, float]:
-    """The Wilson score interval of a share; (0, 1) of nothing."""
-    if not of:
-        return 0.0, 1.0
-    share = count / of
-    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
-    reach = z / (1 + z * z / of) * sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    return max(0.0, middle - reach), min(1.0, middle + reach)
+        """Of nothing: all there is."""
+        if not self.of:
+            return 0.0, 1.0
+        found = wilson(self.count, self.of)
+        return found.low, found.high
 
 
 def auc(good: Sequence[float], bad: Sequence[float]) -> float | None:

@@ -20,11 +20,12 @@ from model import storage
 from model.config import Config
 
 SHIPPED = Path(__file__).with_name("pairs")
-SETS = ("test", "dev", "train")
+SETS = ("test", "dev", "train", "rewriters")
 """What is shipped: `test` to be measured on and never read, `train` for weights, and `dev`, a tenth of what was
-written with it, whose failures may be read."""
+written with it, whose failures may be read. `rewriters`: what small models made of sources of `train`, read and
+labelled by hand; its ids name model, style and source."""
 
-Part = Literal["test", "dev", "train", "own", "corpus"]
+Part = Literal["test", "dev", "train", "rewriters", "own", "corpus"]
 
 FAITHFUL, NEUTRAL = "faithful", "neutral"
 DEFECTS = {
@@ -239,13 +240,16 @@ def half(identity: str) -> Literal["dev", "train"]:
 def _part(path: str, location: str, identity: str) -> Part:
     if location in ("dev", "train"):
         return half(identity)
+    if location == "rewriters":
+        return "rewriters"
     shipped = storage.is_local(path) and storage.local_path(path).resolve().parent == SHIPPED.resolve()
     return "test" if shipped and Path(path).name.startswith("test-") else "own"
 
 
 def _files(location: str) -> list[str]:
     if location in SETS:
-        return sorted(map(str, SHIPPED.glob("test-*.jsonl" if location == "test" else "train-*.jsonl")))
+        files = "train" if location == "dev" else location
+        return sorted(map(str, SHIPPED.glob(f"{files}-*.jsonl")))
     return list(storage.matching(location)) if "*" in location else [location]
 
 

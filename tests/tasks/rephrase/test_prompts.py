@@ -17,7 +17,11 @@ def test_there_are_ten_styles_for_knowledge_and_a_learning_note_for_mathematics(
     known = styles()
     knowledge = [name for name, style in known.items() if "knowledge" in style.domains]
     assert len(knowledge) >= 10
-    assert [name for name, style in known.items() if "math" in style.domains] == ["learning_note", "translation"]
+    assert [name for name, style in known.items() if "math" in style.domains] == [
+        "question_before",
+        "learning_note",
+        "translation",
+    ]
     assert known["learning_note"].adds
     assert not any(known[name].adds for name in knowledge)
     texts = [getattr(style, size) for style in known.values() for size in ("short", "full")]
@@ -29,7 +33,7 @@ def written(chat: tuple[Message, ...]) -> str:
 
 
 @pytest.mark.parametrize("size", ["short", "full"])
-@pytest.mark.parametrize("name", list(styles()))
+@pytest.mark.parametrize("name", [name for name, style in styles().items() if not style.asks])
 def test_every_request_begins_with_the_whole_of_the_one_before(size, name: str) -> None:
     style = styles()[name]
     parts = ["First part. ", "Second part. ", "Third part."]

@@ -19,6 +19,8 @@ SENTENCES = {
     "chatter": "Talk about the task, and to the reader who set it.",
     "markup": "Tags of the prompt, roles of a chat, special tokens; JSON or a fence around the answer.",
     "leak": "Words in runs of eight or more from the prompt's instructions.",
+    "question": "A question that its part does not answer: in words that it lacks, or after what it does not define.",
+    "answerable": "A question after more than a term, too far from its part.",
     "length": "Characters of the rewrite over its source's, outside the band.",
     "repetition": "Loops: 4-grams that stood before, over what the source itself repeats; or a sentence said twice.",
     "copied": "Words in runs of six or more from the source: a copy is one more epoch and no rewrite.",

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.rephrase.calibration.pairs import DEFECTS, FAITHFUL, NEUTRAL, SHIPPED, PairsError, half, load
+from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.stack import CHECKS
+from tasks.rephrase.calibration.pairs import DEFECTS, FAITHFUL, NEUTRAL, SETS, SHIPPED, PairsError, half, load
+from tasks.rephrase.config import AlignmentConfig
 
 WRITTEN = {
     "id": "a",
@@ -118,9 +121,9 @@ def test_every_shipped_file_is_small_and_valid():
     assert {path.suffix for path in files} == {".jsonl"}
     assert all(path.stat().st_size < 1_000_000 for path in files)
     every = load([str(SHIPPED / "*.jsonl")])  # raises for a record that does not fit, and for an id that is there twice
-    by_set = [load([name]) for name in ("test", "dev", "train")]
+    by_set = [load([name]) for name in SETS]
     assert sorted(row.id for row in every) == sorted(row.id for rows in by_set for row in rows)
-    assert {row.part for rows in by_set for row in rows} == {"test", "dev", "train"}
+    assert {row.part for rows in by_set for row in rows} == set(SETS)
 
 
 @pytest.mark.parametrize("name", ["dev", "train"])
@@ -135,3 +138,14 @@ def test_what_was_written_for_training_has_every_kind_of_edit_in_both_languages(
 def test_the_test_set_is_known_by_its_file_however_it_is_named():
     assert {row.part for row in load([str(SHIPPED / ".." / "pairs" / "test-zh.jsonl")])} == {"test"}
     assert {row.part for row in load([f"file://{SHIPPED}/test-zh.jsonl"])} == {"test"}
+
+
+def test_the_exact_rules_refuse_what_small_models_got_wrong():
+    rows = load(["rewriters"])
+    assert {row.part for row in rows} == {"rewriters"}
+    assert not {row.source for row in rows} - {row.source for row in load(["train", "dev"])}
+    config = AlignmentConfig()
+    for row in rows:
+        verdicts = [check(Pair(row.source, row.rewrite), config) for check in CHECKS]
+        reasons = {verdict.check for verdict in verdicts if not verdict.passed}
+        assert reasons == {"copied"} if row.faithful else reasons, row.id

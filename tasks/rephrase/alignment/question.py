@@ -1,0 +1,134 @@
+"""A part with a question that it answers: what that looks like, and whether the question is such a one.
+
+The answer is the source's own text, word for word, so nothing in it can be lost, added or changed. What a rewriter
+writes is the question alone, and that can do two things wrong: ask for what the part does not say, or presuppose what
+is not so. Both need words that the part does not have, or a definition that it does not give.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+
+from tasks.rephrase.alignment.pair import HEADING, Pair, Verdict, words
+from tasks.rephrase.alignment.words import Match, read
+from tasks.rephrase.config import AlignmentConfig
+
+ASKING = "What|Who|Which|How|When|Where|Why"
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {"question": {"type": "string", "pattern": f'^({ASKING}) [^"?]{{4,90}}\\?$'}},
+        "required": ["question"],
+        "additionalProperties": False,
+    },
+    sort_keys=True,
+)
+"""What an engine may answer: a small model that is held to it can neither chat nor loop."""
+FORM = re.compile(rf"(?:{ASKING}) [^?\n]+\?")
+DEFINITION = re.compile(r"What (?:is|are|was|were)(?: meant by)? (?:(?:an?|the) )?(?P<term>.+)\?", re.I)
+DEFINED = (
+    r"(?:^|[.;:!?]\s+)(?:(?:an?|the)\s+)?{term}\s+(?:\([^)]*\)\s+)?(?:\w+ly\s+|also\s+)?"
+    r"(?:(?:is|are|was|were)\s+(?:an?|the|any|one)\b|means?\b|refers?\s+to\b|stands?\s+for\b|denotes?\b)"
+)
+"""A sentence that says what a term is: it begins with the term, and does not only say something of it."""
+ELSEWHERE = re.compile(r"\s*(?:<[^>]*>\s*)?(?:\([^)]*\)\s*)?(?:see\b|\Z)", re.I)
+"""An entry that only names another."""
+PLAIN = frozenset(
+    "what who whom whose which how when where why is are was were be been do does did has have had can could may might"
+    " must should will would a an the of in on at to for with by from and or as it its this that these those they their"
+    " happens happen called mean means kind many much not".split()
+)
+"""Words that a question may have of its own: they ask, and say nothing."""
+STEM, ENDING = 4, 3
+"""Letters that two forms of a word share at least, and that each may have besides."""
+
+
+def answered(question: str, part: str) -> str:
+    """The part with its question: in the place of the heading that it puts into words, else before everything."""
+    text, heading = part.strip(), _entry(question, part.strip())
+    if heading is None:
+        return f"{question}\n\n{text}"
+    return f"{text[: heading.start()]}{heading['signs']}{question}{text[heading.end() :]}"
+
+
+def reply(question: str) -> str:
+    """A question as a model writes it that is held to the schema."""
+    return json.dumps({"question": question}, ensure_ascii=False)
+
+
+def question(pair: Pair, config: AlignmentConfig) -> Verdict:
+    """One question, not asked before, in words of the part and of the one before; what it wants defined is defined.
+    The score is the share of its words that stand there."""
+    said = pair.question
+    if not said:
+        return Verdict("question", 1.0, True)
+    own, here = _own(said), set(_own(pair.source))
+    known = here | set(_own(pair.before_source))
+    strange = [word for word in own if not _stands(word, known)]
+    entry, term = _entry(said, pair.source), DEFINITION.fullmatch(said)
+    why = ""
+    if not FORM.fullmatch(said):
+        why = "it is no question of one sentence"
+    elif _plain(said) in map(_plain, pair.asked):
+        why = "the same was asked of an earlier part"
+    elif strange:
+        why = f"asks about {', '.join(strange[:4])}, of which the part says nothing"
+    elif not any(_stands(word, here) for word in own):
+        why = "asks about nothing that the part speaks of"
+    elif entry is None and HEADING.search(pair.source.strip(), 1):
+        why = "its part has several entries, and it asks about none of them"
+    elif term and not _defined(pair):
+        why = f"the part does not say what {term['term'][:60]} is"
+    score = 1 - len(strange) / max(len(own), 1)
+    return Verdict("question", score, not why, why, rewrite_sentence=said if why else "")
+
+
+def answerable(match: Match, config: AlignmentConfig) -> Verdict:
+    """The question is about what its part is about: the cosine of the two; 1 where it asks what a term is of which the
+    part is the entry (of a name the network knows nothing)."""
+    pair = match.pair
+    if not pair.question or (DEFINITION.fullmatch(pair.question) and _defined(pair)):
+        return Verdict("answerable", 1.0, True)
+    near = float(read(pair.question, match.networks).vector_D @ match.source.vector_D)
+    passed = near >= config.answerable
+    why = f"cosine {near:.2f} to the part that should answer it; {config.answerable:g} is wanted"
+    return Verdict("answerable", near, passed, "" if passed else why, rewrite_sentence="" if passed else pair.question)
+
+
+def _entry(question: str, part: str) -> re.Match[str] | None:
+    """The heading of the part whose every word the question has."""
+    own = set(_own(question))
+    return next((heading for heading in HEADING.finditer(part) if own >= set(_own(heading["text"]))), None)
+
+
+def _defined(pair: Pair) -> bool:
+    """Whether the part is, or has, the entry of the term that is asked for, or a sentence that says what it is."""
+    found = DEFINITION.fullmatch(pair.question)
+    term = _plain(found["term"]) if found else ""
+    for heading in HEADING.finditer(pair.source):
+        bare = re.sub(r"\(.*?\)", " ", heading["text"])
+        if term in (_plain(bare), _plain(heading["text"])):
+            return not ELSEWHERE.match(pair.source, heading.end())
+    spelled = DEFINED.format(term=r"\W+".join(map(re.escape, term.split())))
+    return bool(term) and re.search(spelled, pair.source, re.I | re.M) is not None
+
+
+def _own(text: str) -> list[str]:
+    return [word for word in map(str.lower, words(text)) if word not in PLAIN]
+
+
+def _stands(word: str, known: Collection[str]) -> bool:
+    """Whether a word stands there, a longer one perhaps in another of its forms."""
+    return word in known or any(_related(word, other) for other in known)
+
+
+def _related(word: str, other: str) -> bool:
+    shared = next((place for place, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), None)
+    shared = min(len(word), len(other)) if shared is None else shared
+    return shared >= STEM and max(len(word), len(other)) - shared <= ENDING and word.isalpha()
+
+
+def _plain(text: str) -> str:
+    return " ".join(map(str.lower, words(text)))
