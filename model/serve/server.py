@@ -1,0 +1,44 @@
+"""Serving until a signal: the socket, and uvicorn on it."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import uvicorn
+from starlette.applications import Starlette
+
+from model.serve.guard import Impatient
+
+MOST_CONNECTIONS = 2000
+GRACE_SECONDS = 5
+"""In which answers under way may end after a signal."""
+
+
+class ServeError(RuntimeError):
+    """A server that cannot begin; the message says why and what to do."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket of a server, which nobody else can take. Raises ServeError."""
+    try:
+        return socket.create_server((host, port), backlog=1024)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise ServeError(f"port {port} of {host} can't be opened ({why}): choose another") from None
+
+
+def serve(app: Starlette, listener: socket.socket) -> None:
+    """Until SIGINT or SIGTERM."""
+    config = uvicorn.Config(
+        app,
+        http=Impatient,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
