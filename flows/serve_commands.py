@@ -75,8 +75,7 @@ def serve(
     - `OPENK2_SERVE_KEY=... openk2 serve --host 0.0.0.0 --allow-host models.example.org`: for others, behind TLS.
     """
     from model.serve.app import ServeConfig, application
-    from model.serve.server import listen
-    from model.serve.server import serve as until_ended
+    from model.serve.server import listen, server
 
     key, own = _key(key_file, host)
     config = ServeConfig(rows=rows, waiting=waiting)
@@ -93,7 +92,7 @@ def serve(
         out.print(styled("The key, printed this once: ", (key, "bold")), soft_wrap=True)
         out.print(f"To chat: {where}/#{key}", soft_wrap=True)
     try:
-        until_ended(app, listener)
+        server(app).run(sockets=[listener])
     except KeyboardInterrupt:
         out.print("Ended.")
 

@@ -50,6 +50,7 @@ class Request:
         max_new_tokens: how many tokens at most, a stop token included.
         temperature: divides the logits, COLDEST at least; 0 takes the likeliest token.
         top_p: samples among the likeliest tokens that together hold this probability (after the temperature).
+        top_k: samples among so many of the likeliest; 0 among all.
         stop_ids: tokens that end the row; the one met is the completion's last.
         seed: names the row's own stream of random numbers: a row samples alike alone and in any batch, as far as the
             rounding of the batch's matrix products allows.
@@ -63,6 +64,7 @@ class Request:
     top_p: float = 1.0
     stop_ids: Sequence[int] = ()
     seed: int = 0
+    top_k: int = 0
     constraint: Constraint | None = None
     likeliest: int = 0
 
@@ -348,8 +350,8 @@ def _draw(rows: list[Row], log_p_NV: Tensor) -> Tensor:
     """A token of every row by its own random number and its top_p, (N, 1)."""
     p_NV = log_p_NV.double().exp_()
     for place, row in enumerate(rows):
-        if row.request.top_p < 1:
-            p_NV[place] = _nucleus(p_NV[place], row.request.top_p)
+        if row.request.top_p < 1 or row.request.top_k:
+            p_NV[place] = _nucleus(p_NV[place], row.request.top_p, row.request.top_k)
     uniforms = [[row.uniforms[len(row.tokens)]] for row in rows]
     uniform_N1 = torch.tensor(uniforms, device=p_NV.device, dtype=torch.float64)
     cumulated_NV = p_NV.cumsum_(-1)
@@ -370,8 +372,10 @@ def _groups(rows: list[Row]) -> list[list[Row]]:
     return groups
 
 
-def _nucleus(p_V: Tensor, top_p: float) -> Tensor:
-    """The likeliest tokens that together hold `top_p`, the others at 0; at least one stays."""
+def _nucleus(p_V: Tensor, top_p: float, top_k: int) -> Tensor:
+    """The likeliest tokens that together hold `top_p`, at most `top_k`, the others at 0; at least one stays."""
     sorted_V, order_V = p_V.sort(descending=True, stable=True)
     kept_V = sorted_V.cumsum(0) - sorted_V < top_p
+    if top_k:
+        kept_V[top_k:] = False
     return torch.zeros_like(p_V).index_put_((order_V[kept_V],), sorted_V[kept_V])

@@ -181,7 +181,10 @@ class Service:
                 seed=seed,
             )
         constraints: list[Constraint | None] = [matching.copy() if matching else None for _ in made]
-        made = [replace(one, constraint=own, likeliest=likeliest) for one, own in zip(made, constraints, strict=True)]
+        made = [
+            replace(one, constraint=own, likeliest=likeliest, top_k=asked.top_k)
+            for one, own in zip(made, constraints, strict=True)
+        ]
         for one in made:
             if fault := refused(one, self.worker.model.config):
                 raise ApiError(400, fault)

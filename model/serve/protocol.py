@@ -22,7 +22,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "repetition_penalty": (1,),
     "logit_bias": ({},),
-    "top_k": (0, -1),
     "min_p": (0,),
     "echo": (False,),
     "suffix": ("",),
@@ -123,6 +122,8 @@ class Sampled(Config):
     n: int = Field(default=1, ge=1, le=MOST_CHOICES)
     temperature: float = Field(default=1.0, ge=0, le=2)
     top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    """vLLM's and ours: samples among so many of the likeliest tokens, 0 among all."""
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: tuple[str, ...] = Field(default=(), max_length=MOST_STOPS)

@@ -28,17 +28,18 @@ def listen(host: str, port: int) -> socket.socket:
         raise ServeError(f"port {port} of {host} can't be opened ({why}): choose another") from None
 
 
-def serve(app: Starlette, listener: socket.socket) -> None:
-    """Until SIGINT or SIGTERM."""
-    config = uvicorn.Config(
-        app,
-        http=Impatient,
-        ws="none",
-        lifespan="on",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+def server(app: Starlette) -> uvicorn.Server:
+    """What `run(sockets=[...])` serves with until SIGINT or SIGTERM."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=Impatient,
+            ws="none",
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
     )
-    uvicorn.Server(config).run(sockets=[listener])
