@@ -1,4 +1,4 @@
-"""`openk2 serve`: the released model behind an OpenAI-compatible API, for whoever has the key."""
+"""`openk2 serve` and `openk2 chat`: the released model for whoever has the key, and in the terminal."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from flows.options import FileOption, PresetOption, RequestError, RootOption, Se
 from flows.request import PresetName, Request
 from flows.tables import styled
 from flows.terminal import Terminal
+from model.engines.reply import KEY_VARIABLE as ENGINE_KEY
 
 if TYPE_CHECKING:
     from tasks.evaluate.generation import Released
@@ -95,6 +96,45 @@ def serve(
         server(app).run(sockets=[listener])
     except KeyboardInterrupt:
         out.print("Ended.")
+
+
+def chat(
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    folder: FolderOption = None,
+    int4: Int4Option = False,
+    url: Annotated[
+        str, typer.Option("--url", help=f"An endpoint such as http://127.0.0.1:8000/v1; its key in ${ENGINE_KEY}.")
+    ] = "",
+    model: Annotated[str, typer.Option("--model", help="The model's name there; else the first that it lists.")] = "",
+    system: Annotated[str, typer.Option("--system", help="A system turn to begin with.")] = "",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most this many new tokens an answer.")] = 256,
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0, max=2.0, help="0 is greedy.")] = 0.6,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the sampling.")] = None,
+    precision: PrecisionOption = "auto",
+    device: DeviceOption = "cpu",
+) -> None:
+    """Talk with the released model. What it writes is shown, control characters included, and never obeyed.
+
+    Examples:
+
+    - `openk2 chat`: the model that the last run released, in this process.
+
+    - `OPENK2_ENGINE_KEY=... openk2 chat --url http://127.0.0.1:8000/v1`: what `openk2 serve`, vLLM or another serves.
+    """
+    from flows.chat import Dialogue, Endpoint, converse, in_process
+
+    sampling = {"max_tokens": tokens, "temperature": temperature, **({} if seed is None else {"seed": seed})}
+    begin = [{"role": "system", "content": system}] if system else []
+    if url:
+        with Endpoint.at(url, os.environ.get(ENGINE_KEY, ""), model) as endpoint:
+            converse(Dialogue(endpoint, sampling, begin))
+        return
+    request = request_of(preset, root, preset_file, overrides)
+    with in_process(load(request, folder, int4, precision, device)) as endpoint:
+        converse(Dialogue(endpoint, sampling, begin))
 
 
 def load(request: Request, folder: Path | None, int4: bool, precision: Precision, device: str) -> Released:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
@@ -43,3 +47,21 @@ def server(app: Starlette) -> uvicorn.Server:
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
     )
+
+
+@contextmanager
+def in_background(app: Starlette) -> Iterator[str]:
+    """The app on a port of this machine's own while the block runs, in a thread; its address."""
+    listener = listen("127.0.0.1", 0)
+    made = server(app)
+    thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]}, name="server", daemon=True)
+    thread.start()
+    try:
+        while not made.started:
+            if not thread.is_alive():
+                raise ServeError("the server did not start: its log says why")
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        made.should_exit = True
+        thread.join(timeout=2 * GRACE_SECONDS)

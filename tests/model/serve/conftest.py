@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from model.chat import Chat
 from model.generate import Completion, Generator, Request
 from model.serve import guard
 from model.serve.app import ServeConfig, application
-from model.serve.server import listen, server
+from model.serve.server import in_background
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
 
@@ -27,27 +25,9 @@ ROWS, WAITING = 4, 28
 class Running:
     """A server in a thread of this process."""
 
-    def __init__(self, **config: Any) -> None:
-        self.model = Transformer(tiny_config(initializer_range=0.15), seed=5).eval()
-        self.chat = Chat(byte_tokenizer())
-        app = application(self.model, self.chat, "tiny", KEY, ["127.0.0.1"], ServeConfig(**config))
-        self._listener = listen("127.0.0.1", 0)
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._server: uvicorn.Server = server(app)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
-
-    def __enter__(self) -> Running:
-        self._thread.start()
-        while not self._server.started:
-            assert self._thread.is_alive()
-            time.sleep(0.01)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(timeout=60)
-        assert not self._thread.is_alive()
+    def __init__(self, model: Transformer, chat: Chat, url: str) -> None:
+        self.model, self.chat, self.url = model, chat, url
+        self.port = int(url.rpartition(":")[2])
 
     def client(self, **more: Any) -> httpx.Client:
         headers = {"Authorization": f"Bearer {KEY}"}
@@ -73,10 +53,13 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
+    model, chat = Transformer(tiny_config(initializer_range=0.15), seed=5).eval(), Chat(byte_tokenizer())
+    config = ServeConfig(rows=ROWS, waiting=WAITING, body_seconds=0.5)
+    app = application(model, chat, "tiny", KEY, ["127.0.0.1"], config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "HEAD_SECONDS", 0.5)
-        with Running(rows=ROWS, waiting=WAITING, body_seconds=0.5) as it:
-            yield it
+        with in_background(app) as url:
+            yield Running(model, chat, url)
 
 
 @pytest.fixture
