@@ -263,4 +263,6 @@ def _sentence(error: ValidationError, kind: type[Config]) -> str:
             said = f"there is no such field{f'; did you mean `{close[0]}`?' if close else ''}"
         case "missing":
             said = "it is missing"
+        case "too_short":
+            said = "it is empty"
     return f"{shown(where)}: {said}" if where else said
