@@ -56,6 +56,9 @@ def converse(dialogue: Dialogue) -> None:
     with suppress(ImportError):
         import readline  # noqa: F401 - `input` edits lines and remembers them with it
     out.print(styled((dialogue.endpoint.model, "bold"), " listens. /help says what else there is."))
+    if dialogue.tools is not None:
+        names = [tool["function"]["name"] for tool in dialogue.tools.tools()]
+        out.print(f"It may call {', '.join(names)}.", soft_wrap=True)
     while True:
         try:
             said = input("> ").strip()

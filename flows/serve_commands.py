@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -113,6 +114,9 @@ def chat(
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most this many new tokens an answer.")] = 256,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, max=2.0, help="0 is greedy.")] = 0.6,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the sampling.")] = None,
+    mcp: Annotated[
+        Path | None, typer.Option("--mcp", help="YAML that names tool servers (docs/agentic/mcp.md): it may call them.")
+    ] = None,
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
 ) -> None:
@@ -123,18 +127,22 @@ def chat(
     - `openk2 chat`: the model that the last run released, in this process.
 
     - `OPENK2_ENGINE_KEY=... openk2 chat --url http://127.0.0.1:8000/v1`: what `openk2 serve`, vLLM or another serves.
+
+    - `openk2 chat --mcp servers.yaml`: with real tools, which it calls as it likes.
     """
     from flows.chat import Dialogue, Endpoint, converse, in_process
+    from tasks.agentic.mcp.backend import tools_of
 
     sampling = {"max_tokens": tokens, "temperature": temperature, **({} if seed is None else {"seed": seed})}
     begin = [{"role": "system", "content": system}] if system else []
-    if url:
-        with Endpoint.at(url, os.environ.get(ENGINE_KEY, ""), model) as endpoint:
-            converse(Dialogue(endpoint, sampling, begin))
-        return
-    request = request_of(preset, root, preset_file, overrides)
-    with in_process(load(request, folder, int4, precision, device)) as endpoint:
-        converse(Dialogue(endpoint, sampling, begin))
+    with ExitStack() as open_:
+        tools = open_.enter_context(tools_of(mcp)) if mcp else None
+        if url:
+            endpoint = open_.enter_context(Endpoint.at(url, os.environ.get(ENGINE_KEY, ""), model))
+        else:
+            request = request_of(preset, root, preset_file, overrides)
+            endpoint = open_.enter_context(in_process(load(request, folder, int4, precision, device)))
+        converse(Dialogue(endpoint, sampling, begin, tools))
 
 
 def load(request: Request, folder: Path | None, int4: bool, precision: Precision, device: str) -> Released:
