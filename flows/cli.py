@@ -18,6 +18,7 @@ from flows.options import FileOption, PresetOption, RequestError, RootOption, Se
 from flows.plan_commands import plan as plans
 from flows.recipe import FLOWS
 from flows.request import PresetName, Request
+from flows.serve_commands import chat, serve
 from flows.tables import styled
 from flows.terminal import Terminal
 from flows.token_commands import tokens
@@ -42,6 +43,8 @@ app.add_typer(network)
 app.add_typer(tokens)
 app.add_typer(plans)
 app.add_typer(tools)
+app.command()(serve)
+app.command()(chat)
 out = Terminal()
 err = Terminal(stderr=True)
 

@@ -15,13 +15,13 @@ import signal
 import socket
 import sys
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flows.form import Forms
+from model.serve.guard import OwnOrigin
 
 HOSTS = ("127.0.0.1", "localhost")
 TICKET = "OPENK2_SIGN_IN"
@@ -52,33 +52,6 @@ USED = (
     "paste the key from the file that was named. If it was not you who used the address, end the server and start it "
     "again: that makes a new key."
 )
-
-
-class OwnOrigin:
-    """Refuses what a page of another origin sent. A request without Origin comes from a program, or is a plain
-    navigation, and needs the key all the same. The Host header must have been checked before. Pages that it passes on
-    are held to POLICY."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self.app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        origins = headers.getlist("origin")
-        # The port is the one that the browser used, which a forwarded port may have changed.
-        if any(origin != f"http://{headers['host']}" for origin in origins):
-            await PlainTextResponse("A page of another origin may not ask this server.", 403)(scope, receive, send)
-            return
-
-        async def confined(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["Content-Security-Policy"] = POLICY
-            await send(message)
-
-        await self.app(scope, receive, confined)
 
 
 class SignIn:
@@ -113,7 +86,7 @@ def app() -> ASGIApp:
     inner: ASGIApp = Forms(create_app(), key)
     if ticket := os.environ.pop(TICKET, None):
         inner = SignIn(inner, ticket, key)
-    return TrustedHostMiddleware(OwnOrigin(inner), allowed_hosts=HOSTS, www_redirect=False)
+    return TrustedHostMiddleware(OwnOrigin(inner, POLICY), allowed_hosts=HOSTS, www_redirect=False)
 
 
 def main() -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "Reply",
     "Segment",
     "Stream",
+    "Text",
     "ToolCall",
     "assistant",
     "compact",
@@ -188,6 +189,24 @@ class Chat:
         return [*ids, self.ids[SECTION_END]]
 
 
+class Text:
+    """Plain text decoded while its tokens come, special ones by name: a character of several waits for its last."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._ids: list[int] = []
+
+    def add(self, token: int) -> str:
+        """What this token lets be shown."""
+        self._ids.append(token)
+        return "" if self._chat.decode(self._ids).endswith(BROKEN) else self.rest()
+
+    def rest(self) -> str:
+        """What was held back, where nothing more comes; half a character shows as such."""
+        text, self._ids = self._chat.decode(self._ids), []
+        return text
+
+
 class Stream:
     """An assistant turn read while it is generated, cut anywhere; the reply is the one that `Chat.parse` gives.
 
@@ -197,7 +216,7 @@ class Stream:
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._reader = Reader()
-        self._ids: list[int] = []  # of a character that has not all its tokens yet
+        self._decoded = Text(chat)
         self._text = ""  # what may be the beginning of a marker
 
     def add(self, ids: Iterable[int]) -> list[Piece]:
@@ -206,10 +225,8 @@ class Stream:
         for token in ids:
             if token in self._chat.specials:
                 pieces += self.rest() + self._reader.marker(self._chat.decode([token]))
-            else:
-                self._ids.append(token)
-        if not self._chat.decode(self._ids).endswith(BROKEN):
-            pieces += self.rest()
+            elif text := self._decoded.add(token):
+                pieces += self._reader.text(text)
         return pieces
 
     def add_text(self, text: str) -> list[Piece]:
@@ -225,8 +242,7 @@ class Stream:
 
     def rest(self) -> list[Piece]:
         """What was held back, where nothing more comes."""
-        text = self._text + self._chat.decode(self._ids)
-        self._text, self._ids = "", []
+        text, self._text = self._text + self._decoded.rest(), ""
         return self._reader.text(text)
 
     def reply(self) -> Reply:

@@ -84,6 +84,11 @@ class LatentCache:
         self.bias_N1T.view(-1).index_fill_(0, place_N, 0)
         return position_N, place_N
 
+    def clear(self, place: int) -> None:
+        """Forgets what a row wrote: NaN would reach, times 0, whoever gets the place next."""
+        for keys_NTK in self.keys_LNTK:
+            keys_NTK[place] = 0
+
     def drop(self, place: int) -> None:
         """Ends a row; the last one moves into its place."""
         last = len(self.lengths) - 1

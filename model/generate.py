@@ -11,16 +11,34 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from model.decode import Decoder, LatentCache, decoder
+from model.config import ModelConfig
+from model.decode import LatentCache, decoder
 from model.transformer import Transformer
 
 COLDEST = 1e-6  # the least temperature but 0: logits over much less overflow
 PREFILL_TOKENS = 16_384  # prompt tokens, padding included, that run through the model at once
+
+
+Finish = Literal["stop", "length"]
+
+
+class ConstraintError(ValueError):
+    """A constraint that cannot say what may follow; the message says why."""
+
+
+class Constraint(Protocol):
+    """What the tokens of one row must keep to. It goes along with the row: every request needs one of its own."""
+
+    def allowed(self) -> Tensor:
+        """The tokens that may come next, a boolean (vocabulary) on the CPU. Raises ConstraintError."""
+
+    def take(self, token: int) -> None:
+        """This token came. Raises ConstraintError."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +50,12 @@ class Request:
         max_new_tokens: how many tokens at most, a stop token included.
         temperature: divides the logits, COLDEST at least; 0 takes the likeliest token.
         top_p: samples among the likeliest tokens that together hold this probability (after the temperature).
+        top_k: samples among so many of the likeliest; 0 among all.
         stop_ids: tokens that end the row; the one met is the completion's last.
         seed: names the row's own stream of random numbers: a row samples alike alone and in any batch, as far as the
             rounding of the batch's matrix products allows.
+        constraint: tokens that it does not allow are never drawn; None allows all.
+        likeliest: how many of the likeliest tokens are told beside each drawn one.
     """
 
     prompt: Sequence[int]
@@ -43,6 +64,9 @@ class Request:
     top_p: float = 1.0
     stop_ids: Sequence[int] = ()
     seed: int = 0
+    top_k: int = 0
+    constraint: Constraint | None = None
+    likeliest: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,17 +84,26 @@ class Completion:
     tokens: tuple[int, ...]
     log_probs: tuple[float, ...]
     tempered_log_probs: tuple[float, ...]
-    finish: Literal["stop", "length"]
+    finish: Finish
 
 
 @dataclass
-class _Row:
+class Row:
+    """A request under way."""
+
     index: int
+    """Its name."""
     request: Request
     uniforms: list[float]
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     tempered: list[float] = field(default_factory=list)
+    likeliest: list[tuple[int, float]] = field(default_factory=list)
+    """Beside the newest token: the likeliest ones with their log-probabilities, as many as were asked for."""
+    finish: Finish | None = None
+    """None while it goes on."""
+    fault: ValueError | None = None
+    """Why it cannot go on, as a constraint or logits that are not finite say; its newest token means nothing then."""
 
 
 def requests_for(
@@ -126,61 +159,99 @@ class Generator:
             on_token: called with (place of the request, token) after each token.
         """
         source = enumerate(requests)
-        rows: list[_Row] = []
-        cache = LatentCache(self.model, self.max_rows)
-        under_way = decoder(self.model)
+        batch = Batch(self.model, self.max_rows)
         exhausted = False
         while True:
-            fresh: list[_Row] = []
-            while not exhausted and len(rows) + len(fresh) < self.max_rows:
+            while not exhausted and batch.room:
                 taken = next(source, None)
                 if taken is None:
                     exhausted = True
                 else:
-                    fresh.append(self._admit(*taken))
-            if not rows and not fresh:
+                    batch.add(*taken)
+            if not batch:
                 return
-            # the rows under way first: a new row's first token comes from its prompt
-            streams = [under_way.step(self._newest(rows), cache)] if rows else []
-            streams += [self._prefill(group, cache, under_way) for group in _groups(fresh)]
-            rows += fresh
-            _sample(rows, under_way.logits(torch.cat(streams)))
+            rows = batch.step()
             if on_token is not None:
                 for row in rows:
                     on_token(row.index, row.tokens[-1])
-            for place in reversed(range(len(rows))):
-                row = rows[place]
-                stopped = row.tokens[-1] in row.request.stop_ids
-                if stopped or len(row.tokens) == row.request.max_new_tokens:
-                    finish: Literal["stop", "length"] = "stop" if stopped else "length"
-                    rows[place] = rows[-1]  # the last row moves into the gap
-                    rows.pop()
-                    cache.drop(place)
-                    yield row.index, Completion(tuple(row.tokens), tuple(row.log_probs), tuple(row.tempered), finish)
+            for row in reversed(rows):
+                if row.fault:
+                    raise ValueError(f"request {row.index}: {row.fault}")
+                if row.finish:
+                    done = Completion(tuple(row.tokens), tuple(row.log_probs), tuple(row.tempered), row.finish)
+                    yield row.index, done
 
-    def _admit(self, index: int, request: Request) -> _Row:
-        config = self.model.config
-        length = len(request.prompt) + request.max_new_tokens
-        fault = None
-        if not request.prompt:
-            fault = "the prompt is empty; begin it with a token such as bos"
-        elif request.max_new_tokens < 1:
-            fault = f"max_new_tokens = {request.max_new_tokens}; ask for at least one"
-        elif not all(0 <= token < config.vocab_size for token in request.prompt):
-            fault = f"the prompt holds ids outside 0..{config.vocab_size - 1}; use this model's tokenizer"
-        elif length > config.max_position_embeddings:
-            fault = (
-                f"prompt and new tokens make {length}, the model takes {config.max_position_embeddings}; ask for fewer"
-            )
-        elif not (request.temperature == 0 or request.temperature >= COLDEST) or not 0 < request.top_p <= 1:
-            fault = f"temperature {request.temperature}, top_p {request.top_p}; give 0 or >= {COLDEST}, and (0, 1]"
-        if fault:
+
+class Batch:
+    """Rows under way that take a token each at a time: others may join and leave between two steps. The model must not
+    change meanwhile."""
+
+    @torch.inference_mode()
+    def __init__(self, model: Transformer, max_rows: int) -> None:
+        self.model, self.max_rows = model, max_rows
+        self._rows: list[Row] = []  # in the order of the cache
+        self._fresh: list[Row] = []  # their prompts have not run yet
+        self._cache = LatentCache(model, max_rows)
+        self._decoder = decoder(model)
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._fresh)
+
+    @property
+    def room(self) -> int:
+        """How many rows may join."""
+        return self.max_rows - len(self)
+
+    @property
+    def indices(self) -> list[int]:
+        """The names of its rows."""
+        return [row.index for row in self._rows + self._fresh]
+
+    def add(self, index: int, request: Request) -> None:
+        """Let a request join under the name `index`. Raises ValueError for one that cannot be served."""
+        if fault := refused(request, self.model.config):
             raise ValueError(f"request {index}: {fault}")
         stream = torch.Generator("cpu").manual_seed(request.seed % 2**63)
         uniforms = torch.rand(request.max_new_tokens, generator=stream, dtype=torch.float64)
-        return _Row(index, request, uniforms.tolist())
+        self._fresh.append(Row(index, request, uniforms.tolist()))
 
-    def _prefill(self, rows: list[_Row], cache: LatentCache, under_way: Decoder) -> Tensor:
+    @torch.inference_mode()
+    def drop(self, index: int) -> None:
+        """End a row before its end; one that is not there any more is none's loss."""
+        self._fresh = [row for row in self._fresh if row.index != index]
+        for place, row in enumerate(self._rows):
+            if row.index == index:
+                self._remove(place)
+                return
+
+    @torch.inference_mode()
+    def step(self) -> list[Row]:
+        """One token of every row; the rows, of which those that finished, or failed, have left."""
+        # the rows under way first: a new row's first token comes from its prompt
+        streams = [self._decoder.step(self._newest(), self._cache)] if self._rows else []
+        streams += [self._prefill(group) for group in _groups(self._fresh)]
+        rows = self._rows = self._rows + self._fresh
+        self._fresh = []
+        _sample(rows, self._decoder.logits(torch.cat(streams)))
+        rows = list(rows)
+        for place in reversed(range(len(rows))):
+            row = rows[place]
+            if row.tokens[-1] in row.request.stop_ids:
+                row.finish = "stop"
+            elif len(row.tokens) == row.request.max_new_tokens:
+                row.finish = "length"
+            if row.finish or row.fault:
+                self._remove(place)
+        return rows
+
+    def _remove(self, place: int) -> None:
+        if self._rows[place].fault:
+            self._cache.clear(place)
+        self._rows[place] = self._rows[-1]  # the last row moves into the gap
+        self._rows.pop()
+        self._cache.drop(place)
+
+    def _prefill(self, rows: list[Row]) -> Tensor:
         """Runs the prompts of new rows; the residual stream of their last tokens (N, D).
 
         A prompt that several rows share (the responses of RL) runs once.
@@ -192,54 +263,95 @@ class Generator:
         tokens_PS = torch.zeros(len(prompts), max(map(len, prompts)), dtype=torch.int64)
         for place, prompt in enumerate(prompts):
             tokens_PS[place, : len(prompt)] = torch.tensor(prompt)
-        new = cache.add([len(row.request.prompt) for row in rows])
-        return under_way.prompts(tokens_PS.to(device), own_N, cache, new)
+        new = self._cache.add([len(row.request.prompt) for row in rows])
+        return self._decoder.prompts(tokens_PS.to(device), own_N, self._cache, new)
 
-    def _newest(self, rows: list[_Row]) -> Tensor:
-        return torch.tensor([row.tokens[-1] for row in rows], device=self.model.embed_tokens.weight.device)
+    def _newest(self) -> Tensor:
+        return torch.tensor([row.tokens[-1] for row in self._rows], device=self.model.embed_tokens.weight.device)
 
 
-def _sample(rows: list[_Row], logits_NV: Tensor) -> None:
-    """Appends one token to every row."""
-    heats = [row.request.temperature for row in rows]
-    drawn_N, log_p_N, tempered_N = _drawn(rows, heats, logits_NV)
-    for row, token, log_p, tempered in zip(rows, drawn_N.tolist(), log_p_N.tolist(), tempered_N.tolist(), strict=True):
+def refused(request: Request, config: ModelConfig) -> str:
+    """Why a model of this configuration cannot serve the request; empty where it can."""
+    length = len(request.prompt) + request.max_new_tokens
+    if not request.prompt:
+        return "the prompt is empty; begin it with a token such as bos"
+    if request.max_new_tokens < 1:
+        return f"max_new_tokens = {request.max_new_tokens}; ask for at least one"
+    if not all(0 <= token < config.vocab_size for token in request.prompt):
+        return f"the prompt holds ids outside 0..{config.vocab_size - 1}; use this model's tokenizer"
+    if length > config.max_position_embeddings:
+        return f"prompt and new tokens make {length}, the model takes {config.max_position_embeddings}; ask for fewer"
+    if not (request.temperature == 0 or request.temperature >= COLDEST) or not 0 < request.top_p <= 1:
+        return f"temperature {request.temperature}, top_p {request.top_p}; give 0 or >= {COLDEST}, and (0, 1]"
+    return ""
+
+
+def _sample(rows: list[Row], logits_NV: Tensor) -> None:
+    """Appends one token to every row; notes in a row why its token means nothing."""
+    log_p_NV = logits_NV.log_softmax(-1)
+    finite_N = torch.isfinite(log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
+    if not finite_N.all():
+        for place in (~finite_N).nonzero()[:, 0].tolist():
+            rows[place].fault = ValueError("the model's logits are not finite; its weights or its input are broken")
+    choice_NV = _constrained(rows, logits_NV)
+    drawn_N, own_N, tempered_N = _drawn(rows, logits_NV, log_p_NV, choice_NV)
+    for row, token, log_p, tempered in zip(rows, drawn_N.tolist(), own_N.tolist(), tempered_N.tolist(), strict=True):
         row.tokens.append(token)
         row.log_probs.append(log_p)
         row.tempered.append(tempered)
+        if row.request.constraint and not row.fault:
+            try:
+                row.request.constraint.take(token)
+            except ConstraintError as error:
+                row.fault = error
+    for place, row in enumerate(rows):
+        if row.request.likeliest:
+            best = log_p_NV[place].topk(min(row.request.likeliest, log_p_NV.shape[1]))
+            row.likeliest = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
 
-def _refuse_broken(rows: list[_Row], log_p_N: Tensor) -> None:
-    bad = ~torch.isfinite(log_p_N)
-    if bad.any():
-        index = rows[int(bad.nonzero()[0])].index
-        raise ValueError(f"request {index}: the model's logits are not finite; its weights or its input are broken")
+def _constrained(rows: list[Row], logits_NV: Tensor) -> Tensor:
+    """The logits that tokens are drawn by: -inf where a row's constraint does not allow one."""
+    choice_NV = logits_NV
+    for place, row in enumerate(rows):
+        if row.request.constraint and not row.fault:
+            try:
+                allowed_V = row.request.constraint.allowed().to(logits_NV.device)
+            except ConstraintError as error:
+                row.fault = error
+                continue
+            if choice_NV is logits_NV:
+                choice_NV = logits_NV.clone()
+            choice_NV[place].masked_fill_(~allowed_V, -torch.inf)
+    return choice_NV
 
 
-def _drawn(rows: list[_Row], heats: list[float], logits_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _drawn(rows: list[Row], logits_NV: Tensor, log_p_NV: Tensor, choice_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A token of every row, its log-probability, and that of the tempered distribution."""
-    log_p_NV = logits_NV.log_softmax(-1)
-    _refuse_broken(rows, log_p_NV[:, 0])  # one NaN or +inf among the logits spoils the whole row
+    heats = [row.request.temperature for row in rows]
     heat_N1 = torch.tensor(heats, device=logits_NV.device)[:, None]
-    tempered_NV = log_p_NV
-    if any(heat not in (0, 1) for heat in heats):
-        tempered_NV = (logits_NV / heat_N1.where(heat_N1 > 0, 1.0)).log_softmax(-1)
+
+    def tempered(of_NV: Tensor) -> Tensor:
+        return (of_NV / heat_N1.where(heat_N1 > 0, 1.0)).log_softmax(-1)
+
+    plain = all(heat in (0, 1) for heat in heats)
+    tempered_NV = log_p_NV if plain else tempered(logits_NV)
     if not any(heats):
-        drawn_N1 = logits_NV.argmax(-1, keepdim=True)
+        drawn_N1 = choice_NV.argmax(-1, keepdim=True)
     else:
-        drawn_N1 = _draw(rows, tempered_NV)
+        drawn_N1 = _draw(rows, tempered_NV if choice_NV is logits_NV else tempered(choice_NV))
         if 0 in heats:
-            drawn_N1 = drawn_N1.where(heat_N1 > 0, logits_NV.argmax(-1, keepdim=True))
+            drawn_N1 = drawn_N1.where(heat_N1 > 0, choice_NV.argmax(-1, keepdim=True))
     tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
     return drawn_N1[:, 0], log_p_NV.gather(1, drawn_N1)[:, 0], tempered_N1[:, 0]
 
 
-def _draw(rows: list[_Row], log_p_NV: Tensor) -> Tensor:
+def _draw(rows: list[Row], log_p_NV: Tensor) -> Tensor:
     """A token of every row by its own random number and its top_p, (N, 1)."""
     p_NV = log_p_NV.double().exp_()
     for place, row in enumerate(rows):
-        if row.request.top_p < 1:
-            p_NV[place] = _nucleus(p_NV[place], row.request.top_p)
+        if row.request.top_p < 1 or row.request.top_k:
+            p_NV[place] = _nucleus(p_NV[place], row.request.top_p, row.request.top_k)
     uniforms = [[row.uniforms[len(row.tokens)]] for row in rows]
     uniform_N1 = torch.tensor(uniforms, device=p_NV.device, dtype=torch.float64)
     cumulated_NV = p_NV.cumsum_(-1)
@@ -247,7 +359,7 @@ def _draw(rows: list[_Row], log_p_NV: Tensor) -> Tensor:
     return drawn_N1.clamp_(max=p_NV.shape[-1] - 1)
 
 
-def _groups(rows: list[_Row]) -> list[list[_Row]]:
+def _groups(rows: list[Row]) -> list[list[Row]]:
     """Cuts new rows into groups of at most PREFILL_TOKENS padded tokens, or of one row."""
     left, groups = deque(rows), []
     while left:
@@ -260,8 +372,10 @@ def _groups(rows: list[_Row]) -> list[list[_Row]]:
     return groups
 
 
-def _nucleus(p_V: Tensor, top_p: float) -> Tensor:
-    """The likeliest tokens that together hold `top_p`, the others at 0; at least one stays."""
+def _nucleus(p_V: Tensor, top_p: float, top_k: int) -> Tensor:
+    """The likeliest tokens that together hold `top_p`, at most `top_k`, the others at 0; at least one stays."""
     sorted_V, order_V = p_V.sort(descending=True, stable=True)
     kept_V = sorted_V.cumsum(0) - sorted_V < top_p
+    if top_k:
+        kept_V[top_k:] = False
     return torch.zeros_like(p_V).index_put_((order_V[kept_V],), sorted_V[kept_V])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from model.chat import BROKEN, Chat, user
-from model.generate import Completion, Generator, Request
+from model.chat import Chat, Text, user
+from model.generate import Generator, Request
 from model.transformer import Transformer
 from tasks.artifact import Artifact
 from tasks.evaluate.checkpoint import read_checkpoint
@@ -62,11 +62,22 @@ class Released:
         stops = (self.chat.stop, self.model.config.eos_token_id)
         budget = min(max_new_tokens, window - len(prompt))
         request = Request(tuple(prompt), budget, temperature, stop_ids=stops, seed=seed)
-        decoder = _Incremental(self.chat, stops, on_text)
-        completions: list[Completion] = []
-        for _, done in Generator(self.model, max_rows=1).stream([request], lambda _, token: decoder.add(token)):
-            completions.append(done)
-        return decoder.finish()
+        decoded, said = Text(self.chat), list[str]()
+
+        def give(text: str) -> None:
+            if text:
+                said.append(text)
+                if on_text is not None:
+                    on_text(text)
+
+        def hear(_: int, token: int) -> None:
+            if token not in stops:
+                give(decoded.add(token))
+
+        for _ in Generator(self.model, max_rows=1).stream([request], hear):
+            pass
+        give(decoded.rest())
+        return "".join(said)
 
 
 def generate_text(
@@ -100,31 +111,3 @@ def generate_text(
     yield from iter(pieces.get, None)
     if failed:
         raise failed[0]
-
-
-class _Incremental:
-    """Decodes token by token: text is given out once no later token can change it."""
-
-    def __init__(self, chat: Chat, stops: Sequence[int], on_text: Callable[[str], None] | None) -> None:
-        self.chat, self.stops, self.on_text = chat, stops, on_text
-        self.text = ""
-        self._pending: list[int] = []
-
-    def add(self, token: int) -> None:
-        if token in self.stops:
-            return
-        self._pending.append(token)
-        text = self.chat.decode(self._pending)
-        if not text.endswith(BROKEN):  # a character of several tokens waits for its last
-            self._give(text)
-
-    def finish(self) -> str:
-        if self._pending:
-            self._give(self.chat.decode(self._pending))
-        return self.text
-
-    def _give(self, text: str) -> None:
-        self._pending.clear()
-        self.text += text
-        if text and self.on_text is not None:
-            self.on_text(text)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from model.chat import Chat, ChatError, Reply, ToolCall, assistant, flat, numbered, tool_result, user
+from model.chat import Chat, ChatError, Reply, Text, ToolCall, assistant, flat, numbered, tool_result, user
 from model.vocabulary import SPECIAL_TOKENS
 from tests.posttraining import byte_tokenizer
 
@@ -280,3 +280,14 @@ def test_special_tokens_in_content_are_reported_and_dropped():
 
 def test_a_cut_turn_is_not_finished():
     assert not CHAT.parse(CHAT.encode("12")).finished
+
+
+def test_characters_come_whole():
+    decoded, said = Text(CHAT), []
+    for token in CHAT.encode("naïve 🙂 天气"):
+        said.append(decoded.add(token))
+    assert "".join(said) == "naïve 🙂 天气"
+    assert all("\ufffd" not in piece for piece in said)
+    assert decoded.rest() == ""
+    decoded.add(CHAT.encode("🙂")[0])
+    assert decoded.rest() == "\ufffd"  # half a character at the end is shown as such, not swallowed

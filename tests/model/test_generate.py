@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 
@@ -10,7 +11,7 @@ import torch
 
 from model.config import ModelConfig
 from model.decode import PLACES, LatentCache, decoder
-from model.generate import Completion, Generator, Request, requests_for
+from model.generate import Batch, Completion, ConstraintError, Generator, Request, requests_for
 from model.sizes import model_preset
 from model.transformer import Transformer
 
@@ -189,6 +190,80 @@ def test_broken_weights_are_named_not_sampled():
     for temperature in (0, 1):
         with pytest.raises(ValueError, match=r"request 0: .*not finite"):
             Generator(model).generate([Request([1], 2, temperature=temperature)])
+
+
+class Only:
+    """Allows some tokens; after `patience` of them it can say nothing more."""
+
+    def __init__(self, tokens: list[int], patience: int = 99) -> None:
+        self.tokens, self.patience = tokens, patience
+
+    def allowed(self) -> torch.Tensor:
+        return torch.zeros(60, dtype=torch.bool).index_fill_(0, torch.tensor(self.tokens), True)
+
+    def take(self, token: int) -> None:
+        assert token in self.tokens
+        self.patience -= 1
+        if not self.patience:
+            raise ConstraintError("it went on too long")
+
+
+def test_a_constraint_narrows_its_own_row_and_log_probs_stay_the_models(model):
+    given = prompts(4)
+    plain = requests_for(given, max_new_tokens=6, seed=2)
+    bound = dataclasses.replace(plain[1], constraint=Only([3, 7, 11]), likeliest=2)
+    greedy = dataclasses.replace(plain[2], constraint=Only([5]), temperature=0)
+    done = Generator(model, max_rows=4).generate([plain[0], bound, greedy, plain[3]])
+    want = Generator(model, max_rows=4).generate(plain)
+    assert [done[0].tokens, done[3].tokens] == [want[0].tokens, want[3].tokens]
+    assert set(done[1].tokens) <= {3, 7, 11}
+    assert set(done[2].tokens) == {5}
+    tokens = torch.tensor([[*given[1], *done[1].tokens]])
+    with torch.no_grad():
+        wanted = model.log_probs(model(tokens[:, :-1]).hidden_BSD, tokens[:, 1:])[0, len(given[1]) - 1 :]
+    torch.testing.assert_close(torch.tensor(done[1].log_probs), wanted, atol=2e-5, rtol=1e-4)
+
+
+def test_top_k_cuts(model):
+    greedy = Generator(model).generate(requests_for(prompts(3), max_new_tokens=5, temperature=0))
+    alone = [dataclasses.replace(one, top_k=1) for one in requests_for(prompts(3), max_new_tokens=5, temperature=2.0)]
+    assert [one.tokens for one in Generator(model).generate(alone)] == [one.tokens for one in greedy]
+
+
+def test_rows_that_fail_or_are_dropped_change_no_other():
+    """A prompt that makes NaN, a constraint that gives up, and a row that is dropped; others go on, and who takes their
+    places gets no NaN."""
+    model = Transformer(model_preset("tiny", vocab_size=60, initializer_range=0.15), seed=3)
+    with torch.no_grad():
+        model.embed_tokens.weight[59] = math.nan
+    good = [
+        dataclasses.replace(one, constraint=Only(list(range(59))))
+        for one in requests_for([[1, 2, 3], [4, 5], [6, 7, 8]], max_new_tokens=12, seed=5)
+    ]
+    want = [one.tokens for one in Generator(model).generate(good)]
+    batch, found, faults = Batch(model, 4), {}, {}
+    batch.add(0, good[0])
+    batch.add(10, Request([1] * 40 + [59], 12))
+    batch.add(11, Request([9], 12, constraint=Only([1, 2], patience=3)))
+    batch.add(12, dataclasses.replace(good[0], seed=1))
+    assert not batch.room
+    left = [(1, good[1]), (2, good[2])]
+    for turn in range(40):
+        for row in batch.step() if batch else []:
+            if row.fault:
+                faults[row.index] = str(row.fault)
+            elif row.finish:
+                found[row.index] = tuple(row.tokens)
+        if turn == 1:
+            batch.drop(12)
+            batch.drop(99)
+        while left and batch.room and turn > 1:
+            batch.add(*left.pop())
+    assert [found[place] for place in range(3)] == want
+    assert set(found) == {0, 1, 2}
+    assert set(faults) == {10, 11}
+    assert "not finite" in faults[10]
+    assert "too long" in faults[11]
 
 
 def test_a_float32_head_rounds_no_logit_within_autocast():

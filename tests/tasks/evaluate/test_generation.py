@@ -9,7 +9,7 @@ from model.chat import Chat
 from tasks.artifact import Artifact, Step
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint
 from tasks.evaluate.config import ReleaseConfig
-from tasks.evaluate.generation import Released, _Incremental, generate_text
+from tasks.evaluate.generation import Released, generate_text
 from tasks.evaluate.release import checkpoint_folder, release
 from tests.tasks.evaluate.conftest import Literals, publish_model, publish_tokenizer, small_model
 
@@ -70,20 +70,6 @@ def test_the_window_is_kept(released):
         model.generate(prompt[:window], 1)
     with pytest.raises(ValueError, match="shorten it"):
         list(generate_text(released, "abc " * 400, max_new_tokens=1))
-
-
-def test_characters_come_whole(tokenizer):
-    chat, pieces = Chat(tokenizer), []
-    decoder = _Incremental(chat, (chat.stop,), pieces.append)
-    text = "naïve 🙂 天气"
-    for token in [*chat.encode(text), chat.stop]:
-        decoder.add(token)
-    assert decoder.finish() == text == "".join(pieces)
-    assert len(pieces) > 5
-    assert all("\ufffd" not in piece for piece in pieces)
-    cut = _Incremental(chat, (), pieces.append)
-    cut.add(chat.encode("🙂")[0])
-    assert cut.finish() == "\ufffd"  # half a character at the end is shown as such, not swallowed
 
 
 def test_what_is_no_release_is_refused(tmp_path):

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible server over our own generator: `openk2 serve`."""

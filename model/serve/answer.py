@@ -1,0 +1,230 @@
+"""From a job's tokens to OpenAI's answers: whole ones, and the same as a stream of chunks."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from model.chat import Chat
+from model.dialogue import PREFIX
+from model.generate import ConstraintError
+from model.reply import ParseError, Piece
+from model.serve.protocol import ApiError
+from model.serve.turn import Turn
+from model.serve.worker import Event, Job
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the making of an answer needs of its request."""
+
+    chat: bool
+    """An assistant's turn; else text that goes on."""
+    model: str
+    prompt_tokens: int
+    choices: int
+    stops: tuple[str, ...]
+    calls_before: int = 0
+    """Calls in the dialogue so far: K2 numbers them through."""
+    log_probs: bool = False
+    first: Callable[[], None] = lambda: None
+    """Called when the first token is there."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one token adds to one choice."""
+
+    place: int
+    pieces: Sequence[Piece] = ()
+    entry: dict[str, Any] | None = None
+    """The token with its log-probability, where they are asked for."""
+    finish: str | None = None
+    errors: tuple[ParseError, ...] = ()
+
+
+@dataclass
+class Usage:
+    """Tokens so far."""
+
+    prompt: int
+    new: int = 0
+
+    def body(self) -> dict[str, int]:
+        return {"prompt_tokens": self.prompt, "completion_tokens": self.new, "total_tokens": self.prompt + self.new}
+
+
+@dataclass
+class Answer:
+    """One answer under way."""
+
+    asked: Asked
+    format: Chat
+    job: Job
+    bytes_of: Callable[[int], bytes]
+    hidden: Sequence[int]
+    """Tokens that end a choice and are no part of its text."""
+    usage: Usage = field(init=False)
+    id: str = field(init=False)
+    created: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.usage = Usage(self.asked.prompt_tokens)
+        self.id = f"{'chatcmpl' if self.asked.chat else 'cmpl'}-{secrets.token_hex(12)}"
+        self.created = int(time.time())
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """What every token adds, until all choices have ended. Raises ApiError."""
+        turns = [Turn(self.format, self.asked.stops, raw=not self.asked.chat) for _ in range(self.asked.choices)]
+        left = set(range(self.asked.choices))
+        while left:
+            place, event = await self.job.events.get()
+            if event.fault is not None:
+                raise _told(event.fault)
+            if place not in left:
+                continue
+            if not self.usage.new:
+                self.asked.first()
+            self.usage.new += 1
+            turn = turns[place]
+            ended, shown = event.token in self.hidden, event.token not in self.hidden
+            # the reader of a turn is told of the token that ends it, and of no other such
+            pieces = turn.add(event.token) if shown or (self.asked.chat and event.token == self.format.stop) else []
+            entry = self._entry(event) if self.asked.log_probs and shown else None
+            if not (event.finish or turn.stopped):
+                yield Delta(place, pieces, entry)
+                continue
+            if turn.stopped:
+                self.job.end(place)
+            left.discard(place)
+            rest, errors = turn.end()
+            finish = "stop" if ended or turn.stopped else "length"
+            if turn.called and finish == "stop":
+                finish = "tool_calls"
+            yield Delta(place, [*pieces, *rest], entry, finish, errors)
+
+    async def whole(self) -> dict[str, Any]:
+        """The answer in one piece."""
+        made = [_Choice(place, self.asked) for place in range(self.asked.choices)]
+        async for delta in self.deltas():
+            made[delta.place].add(delta)
+        kind = "chat.completion" if self.asked.chat else "text_completion"
+        return {**self._head(kind), "choices": [one.body() for one in made], "usage": self.usage.body()}
+
+    async def chunks(self, usage: bool) -> AsyncIterator[dict[str, Any]]:
+        """The answer as OpenAI streams it; with `usage` a last chunk of no choices tells the tokens."""
+        kind = "chat.completion.chunk" if self.asked.chat else "text_completion"
+        head = {**self._head(kind), **({"usage": None} if usage else {})}
+        made = [_Choice(place, self.asked) for place in range(self.asked.choices)]
+        if self.asked.chat:
+            for one in made:
+                yield {**head, "choices": [one.chunk({"role": "assistant", "content": ""})]}
+        async for delta in self.deltas():
+            for choice in made[delta.place].stream(delta):
+                yield {**head, "choices": [choice]}
+        if usage:
+            yield {**head, "choices": [], "usage": self.usage.body()}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.asked.model}
+
+    def _entry(self, event: Event) -> dict[str, Any]:
+        best = [self._named(token, log_prob) for token, log_prob in event.likeliest]
+        return {**self._named(event.token, event.log_prob), "top_logprobs": best}
+
+    def _named(self, token: int, log_prob: float) -> dict[str, Any]:
+        data = self.bytes_of(token)
+        return {"token": data.decode(errors="replace"), "logprob": max(log_prob, -9999.0), "bytes": list(data)}
+
+
+def _told(fault: Exception) -> ApiError:
+    if isinstance(fault, ConstraintError):
+        return ApiError(400, str(fault), code="invalid_schema")
+    return fault if isinstance(fault, ApiError) else ApiError(500, str(fault))
+
+
+class _Choice:
+    """One choice put together."""
+
+    def __init__(self, place: int, asked: Asked) -> None:
+        self._place, self._asked = place, asked
+        self._text = ""
+        self._calls: list[dict[str, Any]] = []
+        self._entries: list[dict[str, Any]] = []
+        self._offset = 0  # of the next token in a completion's text
+        self._finish: str | None = None
+        self._errors: list[dict[str, str]] = []
+
+    def add(self, delta: Delta) -> None:
+        for piece in delta.pieces:
+            self._take(piece)
+        if delta.entry:
+            self._entries.append(delta.entry)
+        self._finish = delta.finish
+        self._errors = [{"reason": error.reason, "text": error.text} for error in delta.errors]
+
+    def _take(self, piece: Piece) -> dict[str, Any]:
+        """The piece, taken in, as it is streamed."""
+        if piece.kind == "content":
+            self._text += piece.text
+            return {"content": piece.text}
+        if piece.kind == "call":
+            name = piece.text.removeprefix(PREFIX).rpartition(":")[0]
+            number = self._asked.calls_before + len(self._calls)
+            function = {"name": name, "arguments": ""}
+            self._calls.append({"id": f"{PREFIX}{name}:{number}", "type": "function", "function": function})
+            return {"tool_calls": [{"index": len(self._calls) - 1, **self._calls[-1], "function": {**function}}]}
+        self._calls[-1]["function"]["arguments"] += piece.text
+        return {"tool_calls": [{"index": len(self._calls) - 1, "function": {"arguments": piece.text}}]}
+
+    def stream(self, delta: Delta) -> list[dict[str, Any]]:
+        """What the delta is in a stream: a chunk a piece, and one more where the choice ends."""
+        self._finish, self._entries = None, [delta.entry] if delta.entry else []
+        told: list[dict[str, Any]] = [self._take(piece) for piece in delta.pieces]
+        if not told and self._entries:
+            told = [{"content": ""}]
+        chunks = []
+        for one in told:
+            chunks.append(self.chunk(one))
+            self._entries = []  # beside the first alone
+        if delta.finish:
+            self.add(Delta(delta.place, (), None, delta.finish, delta.errors))
+            chunks.append(self.chunk({"tool_call_errors": self._errors} if self._errors else {}))
+        return chunks
+
+    def chunk(self, delta: dict[str, Any]) -> dict[str, Any]:
+        said = {"delta": delta} if self._asked.chat else {"text": delta.get("content", "")}
+        return {"index": self._place, **said, "logprobs": self._log_probs(), "finish_reason": self._finish}
+
+    def body(self) -> dict[str, Any]:
+        """The whole choice."""
+        if not self._asked.chat:
+            return self.chunk({"content": self._text})
+        message: dict[str, Any] = {"role": "assistant", "content": self._text or (None if self._calls else "")}
+        if self._calls:
+            message["tool_calls"] = self._calls
+        if self._errors:
+            message["tool_call_errors"] = self._errors
+        found = {"message": message, "logprobs": self._log_probs(), "finish_reason": self._finish}
+        return {"index": self._place, **found}
+
+    def _log_probs(self) -> dict[str, Any] | None:
+        if not self._asked.log_probs or not self._entries:
+            return None
+        if self._asked.chat:
+            return {"content": self._entries}
+        names, offsets = [entry["token"] for entry in self._entries], []
+        for name in names:
+            offsets.append(self._offset)
+            self._offset += len(name)
+        return {
+            "tokens": names,
+            "token_logprobs": [entry["logprob"] for entry in self._entries],
+            "top_logprobs": [
+                {one["token"]: one["logprob"] for one in entry["top_logprobs"]} for entry in self._entries
+            ],
+            "text_offset": offsets,
+        }

@@ -1,0 +1,123 @@
+"""What an answer must keep to, token by token: a JSON schema, or calls of given tools in K2's format (llguidance).
+
+Schemas come from strangers. llguidance fetches nothing, and bounds what a grammar may cost: to read it, in states, and
+at every token; the limits here are below its own, because a token's mask holds up the whole batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from torch import Tensor
+
+from model.chat import Chat
+from model.dialogue import PREFIX, ChatError, compact
+from model.generate import ConstraintError
+from model.reply import ARGUMENTS, CALL, CALL_END, SECTION, SECTION_END
+from model.serve.protocol import ApiError, Function
+
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=500_000,  # 10 ms by its own figures
+    step_lexer_fuel=50_000,  # 4 ms
+    step_max_items=20_000,
+    max_lexer_states=50_000,  # of 1 to 2 kB
+    max_grammar_size=100_000,
+    verbose_errors=False,
+)
+MOST_BYTES = 64 << 10
+"""The longest schema, or all of a request's tools together."""
+MOST_CALLS = 8
+"""Calls in one turn where calls are asked for; they end somewhere even where the model would not end them."""
+# K2's template writes arguments so, and a model that may put spaces anywhere may put nothing else.
+JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "coerce_one_of": True}
+
+
+@dataclass
+class Matching:
+    """A `Constraint` of one row."""
+
+    matcher: LLMatcher
+
+    def allowed(self) -> Tensor:
+        bias = self.matcher.compute_logit_bias()
+        self._check()
+        return torch.frombuffer(bytearray(bias), dtype=torch.uint8).bool()
+
+    def take(self, token: int) -> None:
+        self.matcher.consume_token(token)
+        self._check()
+
+    def copy(self) -> Matching:
+        """For another choice of the same request."""
+        return Matching(self.matcher.deep_copy())
+
+    def _check(self) -> None:
+        if self.matcher.is_error():
+            raise ConstraintError(f"the schema cannot be followed: {_line(self.matcher.get_error())}")
+
+
+class Grammars:
+    """Grammars over one tokenizer."""
+
+    def __init__(self, chat: Chat, vocabulary: int) -> None:
+        self._chat = chat
+        self._tokenizer = LLTokenizer(chat.tokenizer.to_str(), n_vocab=vocabulary, eos_token=chat.stop)
+
+    def bytes_of(self, token: int) -> bytes:
+        """What a token stands for, which may be part of a character."""
+        return bytes(self._tokenizer.decode_bytes([token]))
+
+    def json(self, schema: dict[str, Any] | bool, param: str) -> Matching:
+        """JSON of a schema. Raises ApiError; `param` is the field that held it."""
+        return self._matching(f"start: {_json(schema, param)}\n", param)
+
+    def calls(self, functions: Sequence[Function], before: int, several: bool) -> Matching:
+        """One call of these functions, or `several`; `before` is the number of the first in the dialogue."""
+        ids = self._chat.ids
+        count = MOST_CALLS if several else 1
+        rules = [f"start: <[{ids[SECTION]}]> call0 <[{ids[SECTION_END]}]>"]
+        for number in range(count):
+            names = [
+                f"{json.dumps(f'{PREFIX}{function.name}:{before + number}')} <[{ids[ARGUMENTS]}]> arguments{place}"
+                for place, function in enumerate(functions)
+            ]
+            more = f" call{number + 1}?" if number + 1 < count else ""
+            rules.append(f"call{number}: <[{ids[CALL]}]> ({' | '.join(names)}) <[{ids[CALL_END]}]>{more}")
+        left = MOST_BYTES
+        for place, function in enumerate(functions):
+            schema = {"type": "object"} if function.parameters is None else function.parameters
+            written = _json(schema, "tools", left)
+            left -= len(written)
+            rules.append(f"arguments{place}: {written}")
+        return self._matching("\n".join(rules) + "\n", "tools")
+
+    def _matching(self, lark: str, param: str) -> Matching:
+        matching = Matching(LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=LIMITS))
+        try:
+            matching._check()
+            matching.allowed()  # the first mask is the dearest: it is paid for here, outside the batch
+        except ConstraintError as error:
+            raise ApiError(400, str(error), param, "invalid_schema") from None
+        return matching
+
+
+def _json(schema: dict[str, Any] | bool, param: str, most: int = MOST_BYTES) -> str:
+    if schema is False:
+        raise ApiError(400, "the schema `false` allows nothing", param, "invalid_schema")
+    try:
+        text = compact({**({} if schema is True else schema), "x-guidance": JSON_STYLE}, "the schema")
+    except ChatError as error:
+        raise ApiError(400, str(error), param, "invalid_schema") from None
+    if len(text) > most:
+        raise ApiError(400, f"schemas have at most {MOST_BYTES:,} characters together", param, "invalid_schema")
+    return f"%json {text}"
+
+
+def _line(error: str) -> str:
+    """llguidance's words, without the state of its parser."""
+    return error.split("<state>")[0].strip().partition("\n")[0][:200] or "no text fits it"

@@ -1,0 +1,106 @@
+"""Who may ask a server of ours: pages of its own origin and programs, with a key, under its own name; and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_SECONDS = 10.0
+"""In which a request's line and headers have to come."""
+STALLED_SECONDS = 30.0
+"""After which a client that reads nothing of its answer is cut off."""
+
+
+class OwnOrigin:
+    """Refuses what a page of another origin sent. A request without Origin comes from a program, or is a plain
+    navigation, and needs the key all the same. The Host header must have been checked before. Pages that it passes on
+    are held to `policy`."""
+
+    def __init__(self, app: ASGIApp, policy: str, refusal: Response | None = None) -> None:
+        self.app, self.policy = app, policy
+        self.refusal = refusal or PlainTextResponse("A page of another origin may not ask this server.", 403)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origins = headers.getlist("origin")
+        # The port is the one that the browser used, which a forwarded port may have changed.
+        if any(origin != f"http://{headers['host']}" for origin in origins):
+            await self.refusal(scope, receive, send)
+            return
+
+        async def confined(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["Content-Security-Policy"] = self.policy
+            await send(message)
+
+        await self.app(scope, receive, confined)
+
+
+class Key:
+    """Asks for `Authorization: Bearer KEY`, but on the `open` paths, which tell nothing."""
+
+    def __init__(self, app: ASGIApp, key: str, open: frozenset[str], refusal: Response) -> None:
+        self.app, self.key, self.open, self.refusal = app, key.encode(), open, refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in self.open:
+            kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+            if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.key):
+                await self.refusal(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+class Impatient(H11Protocol):
+    """A connection that ends where its client sends no whole head, or reads nothing, for too long: uvicorn would keep
+    it for ever."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait(HEAD_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+        elif self._patience is None:  # more bytes of the same head do not buy more time
+            self._wait(HEAD_SECONDS)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait(STALLED_SECONDS)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        self._stop_waiting()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        # `abort`, not `close`: that would wait until what was written is read
+        end: Callable[[], None] = self.transport.abort
+        self._patience = self.loop.call_later(seconds, end)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None

@@ -1,0 +1,122 @@
+"""`openk2 chat`: a dialogue, its tools, and what a terminal gets to see of a stranger's text."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from flows.chat import MOST_ROUNDS, ChatEnded, Dialogue, Endpoint, converse, in_process
+from model.chat import Chat
+from model.transformer import Transformer
+from tasks.evaluate.generation import Released
+from tests.model.serve.test_api import TOOLS
+from tests.posttraining import byte_tokenizer, tiny_config
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Endpoint]:
+    model = Transformer(tiny_config(initializer_range=0.15, max_position_embeddings=8192), seed=5).eval()
+    with in_process(Released(model, Chat(byte_tokenizer()))) as endpoint:
+        yield endpoint
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str
+
+
+class Clock:
+    """Tools that note what they are asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+
+    def tools(self) -> list[dict[str, Any]]:
+        return TOOLS
+
+    def call(self, name: str, arguments: Any) -> Answer:
+        self.asked.append((name, arguments))
+        return Answer("noon \x1b[31m")
+
+
+def plain(text: str) -> bool:
+    return text.replace("\n", "").isprintable()
+
+
+def test_a_dialogue_goes_on_until_it_is_ended(endpoint, capsys, monkeypatch):
+    lines = iter(["/help", "", "Hello", "again", "/nothing", "/reset", "Hello", "/quit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    dialogue = Dialogue(endpoint, {"max_tokens": 60, "seed": 1}, [{"role": "system", "content": "Be brief."}])
+    converse(dialogue)
+    assert [message["role"] for message in dialogue.messages] == ["system", "user", "assistant"]
+    said = capsys.readouterr().out
+    assert "/reset" in said
+    assert "There is no /nothing" in said
+    assert plain(said)  # a model of random weights writes every control character there is
+    assert not plain(dialogue.messages[-1]["content"])
+
+
+def test_calls_are_answered_by_the_tools_and_no_model_calls_for_ever(endpoint, capsys):
+    clock = Clock()
+    sampling = {"max_tokens": 600, "seed": 2, "tool_choice": "required", "parallel_tool_calls": False}
+    dialogue = Dialogue(endpoint, sampling, [], clock)
+    dialogue.say("What time is it?")
+    assert len(clock.asked) == MOST_ROUNDS
+    assert {name for name, _ in clock.asked} <= {"weather.now", "time"}
+    assert [one["role"] for one in dialogue.messages] == ["user", *["assistant", "tool"] * MOST_ROUNDS]
+    assert dialogue.messages[2]["content"] == "noon \x1b[31m"  # the model gets the tool's own words
+    shown = capsys.readouterr().out
+    assert "gives noon ␛[31m" in shown
+    assert f"called tools {MOST_ROUNDS} times" in shown
+    assert plain(shown)
+
+
+def test_a_turn_that_fails_leaves_the_dialogue_as_it_was(endpoint, capsys):
+    dialogue = Dialogue(endpoint, {"max_tokens": 9000}, [])
+    dialogue.say("Hello")
+    assert dialogue.messages == []
+    assert "over the 8192 of the model's window" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_is_no_endpoint_is_told_in_a_sentence(endpoint, capsys):
+    with pytest.raises(ChatEnded, match="nothing answers"), Endpoint.at("http://127.0.0.1:9/v1", ""):
+        pass
+    with (
+        pytest.raises(ChatEnded, match="answered 401: its key goes into"),
+        Endpoint.at(str(endpoint.client.base_url), "wrong"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    ["[1]", "{", '{"choices": [{"delta": {"tool_calls": [{}]}}]}', '{"choices": 3}', '{"error": {"message": "no"}}'],
+)
+def test_an_endpoint_that_streams_nonsense_ends_the_turn_alone(chunk, capsys):
+    class Nonsense(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(f"data: {json.dumps({'choices': []})}\n\ndata: {chunk}\n\n".encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Nonsense)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with Endpoint.at(f"http://127.0.0.1:{server.server_port}/v1", "", "x") as there:
+            dialogue = Dialogue(there, {}, [])
+            dialogue.say("Hello")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert dialogue.messages == []
+    assert "No answer: " in capsys.readouterr().out

@@ -1,0 +1,24 @@
+"""`openk2 serve`: who may be served without a key of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.options import RequestError
+from flows.serve_commands import KEY_VARIABLE, _key
+
+
+def test_a_server_that_others_can_reach_wants_a_key_of_its_owners(monkeypatch, tmp_path):
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    for host in ("0.0.0.0", "192.168.1.7", "models.example.org"):
+        with pytest.raises(RequestError, match="give a key of yours"):
+            _key(None, host)
+    made, own = _key(None, "127.0.0.1")
+    assert (len(made) >= 32, own) == (True, False)
+    assert _key(None, "localhost")[0] != made
+    monkeypatch.setenv(KEY_VARIABLE, "short")
+    with pytest.raises(RequestError, match="at least 16"):
+        _key(None, "127.0.0.1")
+    file = tmp_path / "key"
+    file.write_text("from a file, and long enough\n")
+    assert _key(file, "0.0.0.0") == ("from a file, and long enough", True)

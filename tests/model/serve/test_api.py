@@ -1,0 +1,218 @@
+"""OpenAI's API over real HTTP: what comes back is what our generator makes, whole or streamed, alone or in company."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from model.chat import user
+from model.engines.engine import Message, Prompt, Sampling
+from model.engines.openai import OpenAI
+from model.generate import requests_for
+from tests.model.serve.conftest import KEY, Running, together
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+HELLO = [{"role": "user", "content": "Hello 天气"}]
+PLACE = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather.now", "description": "The weather", "parameters": PLACE}},
+    {"type": "function", "function": {"name": "time", "parameters": NOTHING}},
+]
+
+
+def asked(client: httpx.Client, path: str = CHAT, **body: Any) -> dict[str, Any]:
+    if path == CHAT:
+        body.setdefault("messages", HELLO)
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def streamed(client: httpx.Client, path: str = CHAT, **body: Any) -> list[dict[str, Any]]:
+    if path == CHAT:
+        body.setdefault("messages", HELLO)
+    with client.stream("POST", path, json={**body, "stream": True}) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def test_it_says_what_it_serves(client):
+    (model,) = client.get("/v1/models").raise_for_status().json()["data"]
+    assert (model["id"], model["max_model_len"]) == ("tiny", 1024)
+    assert client.get("/health", headers={"Authorization": ""}).json() == {"status": "ok"}
+
+
+def test_an_answer_is_what_the_generator_makes(running, client):
+    prompt = running.chat.prompt(HELLO)
+    want = running.alone(prompt, max_new_tokens=40, temperature=0)
+    reply = running.chat.parse(want.tokens)
+    found = asked(client, max_tokens=40, temperature=0, logprobs=True, top_logprobs=3)
+    (choice,) = found["choices"]
+    assert choice["message"]["content"] == reply.content
+    assert choice["finish_reason"] == want.finish
+    new = len(want.tokens)
+    assert found["usage"] == {
+        "prompt_tokens": len(prompt),
+        "completion_tokens": new,
+        "total_tokens": len(prompt) + new,
+    }
+    told = choice["logprobs"]["content"]
+    assert [one["logprob"] for one in told] == pytest.approx(want.log_probs[: len(told)], abs=1e-4)
+    assert len(told) in (new, new - 1)  # a token that ends the turn is no part of the text
+    assert all(one["top_logprobs"][0]["logprob"] == pytest.approx(one["logprob"], abs=1e-4) for one in told)
+    assert all(len(one["top_logprobs"]) == 3 for one in told)
+    assert bytes(told[0]["bytes"]).decode(errors="replace") == told[0]["token"]
+
+
+def test_a_stream_joined_is_the_whole_answer_with_its_usage(client):
+    body = {"seed": 7, "max_tokens": 60, "n": 3, "logprobs": True}
+    whole = asked(client, **body)
+    chunks = streamed(client, **body, stream_options={"include_usage": True})
+    assert chunks[-1]["usage"] == whole["usage"]
+    assert not chunks[-1]["choices"]
+    for choice in whole["choices"]:
+        own = [chunk["choices"][0] for chunk in chunks[:-1] if chunk["choices"][0]["index"] == choice["index"]]
+        assert own[0]["delta"]["role"] == "assistant"
+        joined = "".join(one["delta"].get("content", "") for one in own)
+        assert joined == (choice["message"]["content"] or "")
+        assert [one["finish_reason"] for one in own if one["finish_reason"]] == [choice["finish_reason"]]
+        entries = [entry for one in own if one["logprobs"] for entry in one["logprobs"]["content"]]
+        assert [entry["bytes"] for entry in entries] == [one["bytes"] for one in choice["logprobs"]["content"]]
+    assert len({choice["message"]["content"] for choice in whole["choices"]}) == 3
+
+
+def test_nothing_of_one_request_is_in_another(running, client):
+    """16 at once through 4 rows give each what it got alone."""
+    bodies = [{"prompt": f"text {place}", "seed": place, "max_tokens": 3 + place} for place in range(16)]
+    alone = [asked(client, TEXT, **body)["choices"] for body in bodies]
+    answers = asyncio.run(together(running, bodies, TEXT))
+    assert [answer.json()["choices"] for answer in answers] == alone
+
+
+def test_texts_and_ids_go_on_as_the_generator_would(running, client):
+    ids = running.chat.encode("ab")
+    (request,) = requests_for([ids], max_new_tokens=9, temperature=0.7, top_p=0.9, seed=11)
+    want = running.alone(ids, max_new_tokens=9, temperature=0.7, top_p=0.9, seed=request.seed)
+    how = {"max_tokens": 9, "temperature": 0.7, "top_p": 0.9, "seed": 11, "logprobs": 2}
+    by_text, by_ids = asked(client, TEXT, prompt="ab", **how), asked(client, TEXT, prompt=ids, **how)
+    assert by_text["choices"] == by_ids["choices"]
+    told = by_text["choices"][0]["logprobs"]
+    assert told["token_logprobs"] == pytest.approx(want.log_probs[: len(told["tokens"])], abs=1e-4)
+    assert all(1 <= len(best) <= 2 for best in told["top_logprobs"])  # two halves of characters have one name
+    both = asked(client, TEXT, prompt=["ab", "cd"], n=2, seed=3, max_tokens=6)
+    assert [choice["index"] for choice in both["choices"]] == [0, 1, 2, 3]
+    assert streamed(client, TEXT, prompt="ab", max_tokens=3)[0]["object"] == "text_completion"
+
+
+def test_a_stop_string_cuts_the_answer_and_frees_its_row(running, client):
+    whole = asked(client, TEXT, prompt="ab", seed=4, max_tokens=200)["choices"][0]["text"]
+    stop = whole[40:43]
+    cut = whole[: whole.index(stop)]
+    found = asked(client, TEXT, prompt="ab", seed=4, max_tokens=200, stop=[stop, "never"])
+    assert (found["choices"][0]["text"], found["choices"][0]["finish_reason"]) == (cut, "stop")
+    assert found["usage"]["completion_tokens"] < 100
+    chunks = streamed(client, TEXT, prompt="ab", seed=4, max_tokens=200, stop=stop)
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == cut
+
+
+@pytest.mark.parametrize(
+    ("choice", "several", "names"),
+    [
+        ("required", False, {"weather.now", "time"}),
+        ("required", True, {"weather.now", "time"}),
+        ({"type": "function", "function": {"name": "time"}}, True, {"time"}),
+    ],
+)
+def test_a_call_that_is_asked_for_is_made_and_fits_its_schema(client, choice, several, names):
+    """A model of random weights calls well, whole and streamed: its tokens are held to the grammar."""
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
+    earlier = [
+        *HELLO,
+        {"role": "assistant", "tool_calls": [{"id": "x1", "function": {"name": "time", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "x1", "content": "noon"},
+    ]
+    body = {
+        "messages": earlier,
+        "tools": TOOLS,
+        "tool_choice": choice,
+        "parallel_tool_calls": several,
+        "seed": 2,
+        "n": 3,
+    }
+    whole, chunks = asked(client, **body), streamed(client, **body)
+    for made in whole["choices"]:
+        assert made["finish_reason"] == "tool_calls"
+        assert "tool_call_errors" not in made["message"]
+        calls = made["message"]["tool_calls"]
+        assert len(calls) == 1 or (several and choice == "required")
+        for place, call in enumerate(calls):
+            name = call["function"]["name"]
+            assert name in names
+            assert call["id"] == f"functions.{name}:{place + 1}"  # one was made earlier in the dialogue
+            jsonschema.validate(json.loads(call["function"]["arguments"]), schemas[name])
+        joined: list[dict[str, Any]] = []
+        for chunk in chunks:
+            if chunk["choices"][0]["index"] == made["index"]:
+                for delta in chunk["choices"][0]["delta"].get("tool_calls", ()):
+                    if "id" in delta:
+                        joined.append({key: delta[key] for key in ("id", "type", "function")})
+                    else:
+                        joined[delta["index"]]["function"]["arguments"] += delta["function"]["arguments"]
+        assert joined == calls
+
+
+def test_without_a_choice_the_model_answers_as_it_likes(running, client):
+    prompt = running.chat.prompt(HELLO, TOOLS)
+    want = running.chat.parse(running.alone(prompt, max_new_tokens=30, temperature=0).tokens)
+    found = asked(client, tools=TOOLS, max_tokens=30, temperature=0)
+    assert found["choices"][0]["message"]["content"] == want.content
+    assert found["usage"]["prompt_tokens"] == len(prompt)
+    none = asked(client, tools=TOOLS, tool_choice="none", max_tokens=30, temperature=0)
+    assert none["usage"]["prompt_tokens"] == len(running.chat.prompt(HELLO))
+
+
+def test_json_of_a_schema(client):
+    form = {"type": "json_schema", "json_schema": {"name": "place", "schema": PLACE, "strict": True}}
+    found = asked(client, response_format=form, n=4, seed=1, max_tokens=300)
+    for choice in found["choices"]:
+        assert choice["finish_reason"] == "stop"
+        jsonschema.validate(json.loads(choice["message"]["content"]), PLACE)
+    (free,) = asked(client, response_format={"type": "json_object"}, seed=1, max_tokens=20)["choices"]
+    assert free["message"]["content"].startswith("{")
+
+
+def test_our_own_client_talks_to_it(running, monkeypatch):
+    monkeypatch.setenv("OPENK2_ENGINE_KEY", KEY)
+    want = running.chat.parse(running.alone(running.chat.prompt([user("Hi")]), max_new_tokens=12, temperature=0).tokens)
+    with OpenAI(f"{running.url}/v1", "tiny") as engine:
+        prompts = [Prompt((Message("user", "Hi"),), Sampling(temperature=0.0), 12, seed) for seed in range(3)]
+        done = engine.complete(prompts)
+    assert {one.text for one in done} == {want.content}
+    assert not done[0].estimated
+
+
+def test_the_openai_package_talks_to_it(running: Running):
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0) as client:
+        said = client.chat.completions.create(model="tiny", messages=HELLO, tools=TOOLS, tool_choice="required", seed=2)
+        for call in said.choices[0].message.tool_calls:
+            json.loads(call.function.arguments)
+        stream = client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=5, stream=True)
+        assert [chunk.choices[0].finish_reason for chunk in stream][-1]
+        with pytest.raises(openai.NotFoundError, match="there is no model 'gpt'"):
+            client.chat.completions.create(model="gpt", messages=HELLO)
+        with pytest.raises(openai.BadRequestError, match="min_p"):
+            client.chat.completions.create(model="tiny", messages=HELLO, extra_body={"min_p": 0.5})

@@ -1,0 +1,205 @@
+"""What strangers send: a right status, a message of OpenAI's shape, and the next one is served as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.model.serve.conftest import KEY, ROWS, WAITING, Running, together
+from tests.model.serve.test_api import CHAT, HELLO, PLACE, TEXT, TOOLS
+
+LONG = {"prompt": "ab", "max_tokens": 1000, "seed": 3}
+
+
+def nested(depth: int) -> Any:
+    found: Any = {"type": "object"}
+    for _ in range(depth):
+        found = {"type": "object", "properties": {"a": found}}
+    return found
+
+
+def refused(answer: httpx.Response, status: int, words: str, param: str | None = None) -> None:
+    error = answer.json()["error"]
+    assert (answer.status_code, set(error)) == (status, {"message", "type", "param", "code"})
+    assert words in error["message"]
+    assert param is None or error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "param"),
+    [
+        (b"", "no JSON", None),
+        (b"{", "no JSON", None),
+        (b"[]", "JSON object", None),
+        (b"\xff\xfe", "no JSON", None),
+        (b"[" * 100_000, "no JSON", None),
+        ({}, "'messages': it is missing", "messages"),
+        ({"messages": []}, "'messages'", "messages"),
+        ({"messages": "hello"}, "'messages'", "messages"),
+        ({"messages": [3]}, "'messages.0'", "messages.0"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "turn 0: role 'king' is unknown", "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "cannot be read", "messages"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "no JSON", None),
+        ({"messages": [{"role": "tool", "tool_call_id": "x", "content": ""}]}, "answers no open call", "messages"),
+        ({"messages": [{"role": "user", "content": "ab" * 600}]}, "the 1024 of the model's window", "messages"),
+        ({"max_tokens": 1020}, "with 1020 more over the 1024", "messages"),
+        ({"max_tokens": 0}, "'max_tokens'", "max_tokens"),
+        ({"max_tokens": "many"}, "'max_tokens'", "max_tokens"),
+        ({"max_tokens": True}, "'max_tokens'", "max_tokens"),
+        ({"temperature": -1}, "'temperature'", "temperature"),
+        ({"temperature": 1e-40}, "temperature", None),
+        ({"top_p": 0}, "'top_p'", "top_p"),
+        ({"n": 10**30}, "'n'", "n"),
+        ({"n": 100}, "ask for fewer", "n"),
+        ({"seed": 10**40}, "'seed'", "seed"),
+        ({"stop": [""]}, "'stop'", "stop"),
+        ({"logit_bias": {"5": 100}}, "`logit_bias` is not supported", None),
+        ({"frequency_penalty": 1}, "`frequency_penalty` is not supported", None),
+        ({"max_tokns": 5}, "did you mean `max_tokens`?", "max_tokns"),
+        ({"top_logprobs": 3}, "wants logprobs", None),
+        ({"tool_choice": "required"}, "no tools", None),
+        ({"tools": [{"type": "function"}]}, "tool 0: 'function': it is missing", "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tool 0: 'function.name'", "tools"),
+        ({"tools": TOOLS + TOOLS[:1]}, "same name", None),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}}, "none of the tools", None),
+        ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "exclude each other", None),
+        ({"response_format": {"type": "json_schema"}}, "`json_schema` is given", "response_format"),
+    ],
+)
+def test_a_malformed_request_is_refused_in_a_sentence(client, body, words, param):
+    if isinstance(body, dict) and body and "messages" not in body:
+        body = {"messages": HELLO, **body}
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    refused(client.post(CHAT, content=content), 400, words, param)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "file:///etc/passwd"},
+        {"type": "nope"},
+        {"properties": 3},
+        {"type": "string", "pattern": "^((a{1000}){1000}){1000}$"},
+        {"type": "string", "pattern": "(("},
+        {"enum": [str(number) for number in range(20_000)]},
+        {"allOf": [{"anyOf": [{"required": [f"{i}{j}"]} for j in range(3)]} for i in range(14)]},
+        nested(60),
+        False,
+    ],
+    ids=lambda schema: str(schema)[:40],
+)
+def test_a_hostile_schema_is_refused_before_a_row_is_taken(client, schema):
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    answer = client.post(CHAT, json={"messages": HELLO, "response_format": form, "max_tokens": 4})
+    if schema == nested(60):  # deep and yet a schema
+        assert answer.status_code == 200
+    else:
+        refused(answer, 400, "")
+        assert answer.json()["error"]["code"] == "invalid_schema"
+        tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+        as_tool = {"messages": HELLO, "tools": [tool], "tool_choice": "required"}
+        assert client.post(CHAT, json=as_tool).status_code == 400
+
+
+def test_a_schema_that_nests_too_deep_for_json_is_refused(client):
+    schema = '{"a":' * 3000 + "1" + "}" * 3000
+    text = json.dumps({"messages": HELLO})[:-1] + (
+        ', "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": ' + schema + "}}}"
+    )
+    refused(client.post(CHAT, content=text), 400, "")
+
+
+def test_schemas_that_go_on_for_ever_end_with_their_budget(client):
+    form = {"type": "json_schema", "json_schema": {"schema": {"type": "array", "minItems": 10**9}}}
+    body = {"messages": HELLO, "response_format": form, "max_tokens": 5}
+    assert client.post(CHAT, json=body).json()["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("key", ["", "Bearer", "Bearer wrong", f"Basic {KEY}", f"Bearer {KEY}x", "Bearer \xe9"])
+def test_without_the_key_nothing_is_told(client, key):
+    for path in ("/v1/models", "/metrics", "/nothing"):
+        refused(client.get(path, headers={"Authorization": key.encode("latin-1")}), 401, "wrong or missing key")
+    refused(client.post(TEXT, json=LONG, headers={"Authorization": key.encode("latin-1")}), 401, "key")
+
+
+def test_other_hosts_origins_paths_and_methods_are_refused(running, client):
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1]"):
+        assert client.get("/", headers={"Host": host}).status_code == 400
+    for origin in ("https://evil.example", "null", f"https://127.0.0.1:{running.port}", "http://127.0.0.1:1"):
+        refused(client.post(TEXT, json=LONG, headers={"Origin": origin}), 403, "another origin")
+        answer = client.get("/v1/models", headers={"Origin": origin})
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert client.get("/v1/models", headers={"Origin": running.url}).status_code == 200
+    refused(client.get("/v1/nothing"), 404, "no such path")
+    refused(client.get(CHAT), 405, "another method")
+
+
+def test_a_body_that_is_too_long_or_too_slow_is_not_waited_for(running, client):
+    refused(client.post(CHAT, content=b" " * (2 << 20)), 413, "bytes")
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 99\r\n\r\n{{"
+    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow:
+        slow.sendall(head.encode())
+        assert slow.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_a_head_that_never_ends_is_cut_off(running):
+    """Slow loris: a byte now and then buys no time."""
+    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            while True:
+                time.sleep(0.1)
+                slow.sendall(b"X: 1\r\n")
+                slow.settimeout(0.01)
+                try:
+                    if not slow.recv(10):
+                        raise ConnectionResetError
+                except TimeoutError:
+                    pass
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_away_frees_its_rows(running, client, stream):
+    gone = running.measured("openk2_cancelled_total")
+    body = json.dumps({**LONG, "n": ROWS, "stream": stream, "temperature": 2}).encode()
+    head = (
+        f"POST {TEXT} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as leaving:
+        leaving.sendall(head.encode() + body)
+        while not running.measured("openk2_open"):
+            time.sleep(0.005)
+    running.until_free()
+    assert running.measured("openk2_cancelled_total") == gone + 1
+    assert client.post(TEXT, json={"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
+def test_who_comes_when_all_is_taken_is_told_to_come_again(running: Running, client):
+    many = [{"prompt": "ab", "seed": seed, "max_tokens": 30, "n": 4} for seed in range(40)]
+    answers = asyncio.run(together(running, many, TEXT))
+    served = [answer for answer in answers if answer.status_code == 200]
+    turned = [answer for answer in answers if answer.status_code == 429]
+    assert len(served) + len(turned) == 40
+    assert len(served) >= (ROWS + WAITING) // 4
+    assert turned
+    for answer in turned:
+        refused(answer, 429, "busy")
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_a_request_of_everything_costs_no_other_one_anything(client):
+    """A bad request among good ones: the good ones are served as before."""
+    want = client.post(TEXT, json={"prompt": "ab", "seed": 1, "max_tokens": 20}).json()["choices"]
+    form = {"type": "json_schema", "json_schema": {"schema": PLACE}}
+    client.post(CHAT, json={"messages": HELLO, "response_format": form, "max_tokens": 7})
+    client.post(CHAT, content=b"{")
+    assert client.post(TEXT, json={"prompt": "ab", "seed": 1, "max_tokens": 20}).json()["choices"] == want
