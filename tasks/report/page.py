@@ -14,7 +14,7 @@ from tasks.artifact import Artifact, Step
 from tasks.report import html, markdown, words
 from tasks.report.blocks import Document, Headline
 from tasks.report.book import Absent, Book, NotRun, column
-from tasks.report.chapters import corpus, gates, mix, posttraining, pretraining, release, rewrites, run, tokens
+from tasks.report.chapters import corpus, gates, mix, posttraining, pretraining, release, rewrites, run, tokens, tools
 from tasks.report.charts import smooth
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -26,6 +26,7 @@ CHAPTERS = (
     mix.CHAPTER,
     tokens.CHAPTER,
     pretraining.CHAPTER,
+    tools.CHAPTER,
     posttraining.DIALOGUES,
     posttraining.SFT,
     posttraining.RL,

@@ -15,8 +15,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length
 Words = Annotated[str, Field(pattern=r"^[^\x00-\x1f<>|{}]+$", max_length=60)]
 Sentence = Annotated[str, Field(pattern=r"^[^\x00-\x1f<>|]+$", min_length=12, max_length=400)]
 Kind = Literal["choice", "integer", "date", "flag", "person", "text", "reference"]
-RESERVED = ("id", "status", "tags", "notes", "limit", "bound", "data")
-"""What every record has, or a call may have besides an entity's own fields."""
+RESERVED = ("id", "status", "tags", "notes", "limit", "error", "message", "bound", "data")
+"""What every record, call or refusal has besides an entity's own fields."""
 
 
 class FieldSpec(Config):
