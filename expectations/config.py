@@ -192,6 +192,21 @@ class ToolsGate(Gate):
         return _kept(value)
 
 
+class TrajectoriesGate(Gate):
+    """Thresholds for the tasks and trajectories that agents learn from."""
+
+    tasks: int = Field(default=1, ge=1)
+    """Fewest different problems."""
+    trajectories: int = Field(default=1, ge=1)
+    """Fewest dialogues."""
+    environment: int = Field(default=1, ge=1)
+    """Fewest dialogues of an environment on each side of a split."""
+    wordings: Share = 0.0
+    """Least share of the dialogues whose request is worded as no other's."""
+    rejected: Band = (0.0, 0.9)
+    """Share of the dialogues that the filters refused."""
+
+
 class GatesConfig(Config):
     """The gates of the recipe."""
 
@@ -203,3 +218,5 @@ class GatesConfig(Config):
     """Judges the shards before training."""
     tools: ToolsGate = ToolsGate()
     """Judges the synthetic tools before dialogues are made with them."""
+    dialogues: TrajectoriesGate = TrajectoriesGate()
+    """Judges tasks and trajectories before fine-tuning and RL."""

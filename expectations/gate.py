@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from expectations import corpus, rewrites, tokens, tools
-from expectations.config import CorpusGate, Gate, RewritesGate, TokensGate, ToolsGate
+from expectations import corpus, rewrites, tokens, tools, trajectories
+from expectations.config import CorpusGate, Gate, RewritesGate, TokensGate, ToolsGate, TrajectoriesGate
 from expectations.dataset import D, Dataset, Step
 from expectations.docs import index_page, offline
 from expectations.rules import Table
@@ -26,6 +26,7 @@ SUITES: dict[type[Gate], Suite] = {
     RewritesGate: rewrites.tables,
     TokensGate: tokens.tables,
     ToolsGate: tools.tables,
+    TrajectoriesGate: trajectories.tables,
 }
 
 

@@ -47,6 +47,7 @@ def recipe(p: Preset, stage: Stages) -> None:
     tools = stage("tools", "tasks.agentic.synthesis.tools", p.tools)
     stage.gate(p.gates.tools, tools)  # not read yet: dialogues call the tools of the hand-written worlds
     dialogues = stage("dialogues", "tasks.agentic.dialogues", p.dialogues, tokenizer)
+    dialogues = stage.gate(p.gates.dialogues, dialogues)
     sft = stage("sft", "training.sft", p.sft, base, dialogues, tokenizer)
     rl = stage("rl", "training.rl.train", p.rl, sft, dialogues, tokens, tokenizer)
     qat = stage("qat", "training.qat", p.qat, rl, dialogues, tokenizer)
