@@ -57,10 +57,10 @@ USED = (
 class OwnOrigin:
     """Refuses what a page of another origin sent. A request without Origin comes from a program, or is a plain
     navigation, and needs the key all the same. The Host header must have been checked before. Pages that it passes on
-    are held to POLICY."""
+    are held to a policy."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, policy: str = POLICY) -> None:
+        self.app, self.policy = app, policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -75,7 +75,7 @@ class OwnOrigin:
 
         async def confined(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["Content-Security-Policy"] = POLICY
+                MutableHeaders(scope=message)["Content-Security-Policy"] = self.policy
             await send(message)
 
         await self.app(scope, receive, confined)
