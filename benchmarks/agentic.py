@@ -2,9 +2,9 @@
 
     python benchmarks/agentic.py [--tasks 300] [--tools 2000]
 
-Turns: tasks drawn, played by scripted assistants, judged by the rules. A turn is a message of a dialogue: of the user,
-the assistant or a tool. The goal is 500 per CPU-second. Tools: evolved, validated, exercised and deduplicated, with what
-was refused; the goal is 20,000 in 1,200 CPU-seconds (ten minutes on two cores).
+Turns: tasks drawn, played by scripted assistants, judged by the rules. A turn is a message of a dialogue: of the
+user, the assistant or a tool. The goal is 500 per CPU-second. Tools: evolved, validated, exercised and deduplicated,
+with what was refused; the goal is 20,000 in 1,200 CPU-seconds (ten minutes on two cores).
 """
 
 from __future__ import annotations

@@ -318,8 +318,8 @@ def scatter(
     radius = 3.2 if width == WIDTH else 2.2
     for across, down, said, colour in points:
         cx, cy = place(across, down)
-        spot = f'<circle class="spot f-{colour}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius}">'
-        out.append(f"{spot}<title>{escape(said)}</title></circle>")
+        spot = f'<circle class="spot f-{colour}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius}"/>'
+        out.append(f"<g><title>{escape(said)}</title>{spot}</g>")
     return _svg(width, height, out)
 
 
