@@ -371,12 +371,12 @@ def review(
 
     Example: `openk2 review --count 40`, then open the address that it prints; `?` shows the keys.
     """
-    from flows.review.queue import queue
+    from flows.review.queue import queue, reviewable
     from flows.review.server import Review, listener, server
     from flows.steps import graph
     from tasks.agentic.verdicts import verdicts_file
 
-    dialogues = graph(request_of(preset, root, preset_file, overrides))["dialogues"].require()
+    dialogues = reviewable(graph(request_of(preset, root, preset_file, overrides))["dialogues"])
     found = Review(queue(dialogues, count), verdicts_file(root))
     with listener(port) as opened:
         address = f"http://127.0.0.1:{opened.getsockname()[1]}/#{found.key}"

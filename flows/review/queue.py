@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from tasks.artifact import Artifact
+from model import storage
+from tasks.artifact import MANIFEST, Artifact, Step
 from tasks.draw import draw
 
 SPLIT = "train"
@@ -33,6 +34,23 @@ class Item:
     def record(self) -> dict[str, Any]:
         """As JSON for the page."""
         return _cut(asdict(self))
+
+
+def reviewable(step: Step) -> Artifact:
+    """The dialogues of `step`; while those without what was refused last are not made yet, the ones that it was refused
+    in. Raises NotReady where there are none."""
+    if (made := step.artifact()) is not None:
+        return made
+    found = []
+    for address in storage.matching(f"{step.root.rstrip('/')}/{step.name}/*/{MANIFEST}"):
+        earlier = Artifact.load(address.removesuffix(f"/{MANIFEST}"))
+        if _settings(earlier.manifest["config"]) == _settings(step.config.model_dump(mode="json")):
+            found.append(earlier)
+    return max(found, key=lambda one: one.manifest["finished"], default=None) or step.require()
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "refused"}
 
 
 def queue(dialogues: Artifact, count: int) -> list[Item]:

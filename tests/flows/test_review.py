@@ -13,11 +13,12 @@ import httpx
 import pytest
 
 from flows.request import PresetName, Request
-from flows.review.queue import Item, queue
+from flows.review.queue import Item, queue, reviewable
 from flows.review.server import HERE, Review, ReviewError, listener, server
 from flows.steps import graph
 from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tasks.agentic.verdicts import VerdictsError, append_verdict, read_verdicts, verdicts_file
+from tasks.artifact import NotReady, Step
 from tests.posttraining import dialogues_artifact, tokenizer_artifact
 
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -161,7 +162,12 @@ def test_a_refused_dialogue_is_replaced_by_another(tmp_path):
     kept = [item.id for item in shown if item.id]
     assert {item.environment for item in shown} == {"copy", "tool_call"}
     assert shown == queue(first, 10)
-    again = dialogues_artifact(tmp_path, tokenizer, config.model_copy(update={"refused": tuple(kept[:2])}))
+    changed = config.model_copy(update={"refused": tuple(kept[:2])})
+    # A page that is opened again before the next run still has something to show.
+    assert reviewable(Step("dialogues", changed, str(tmp_path))) == first
+    with pytest.raises(NotReady):
+        reviewable(Step("dialogues", config.model_copy(update={"seed": 7}), str(tmp_path)))
+    again = dialogues_artifact(tmp_path, tokenizer, changed)
     assert again.statistics["dialogues"] == first.statistics["dialogues"]
     assert again.statistics["rejected_by_reason"]["people refused it"] == 2
     assert not {item.id for item in queue(again, 1000)} & set(kept[:2])
