@@ -166,8 +166,49 @@ class TokensGate(Gate):
         return self
 
 
+class ToolsGate(Gate):
+    """Thresholds for the synthetic tools."""
+
+    tools: int = Field(default=1, ge=1)
+    """Fewest tools."""
+    domains: int = Field(default=1, ge=1)
+    """Fewest state models that they work on."""
+    operations: int = Field(default=1, ge=1)
+    """Fewest kinds of things that they do."""
+    categories: dict[str, Share] = {}
+    """Least share of the tools by category; others may be there. `null` drops one."""
+    largest_category: Share = 0.5
+    """Greatest share of one category."""
+    rejected: Band = (0.0, 0.9)
+    """Share of the candidates that was refused."""
+    sample: int = Field(default=5000, ge=1)
+    """About so many tools are compared with each other."""
+    similar: Share = 0.01
+    """Greatest share of the tools with a near duplicate left in that sample, recomputed at the stage's threshold."""
+
+    @field_validator("categories", mode="before")
+    @classmethod
+    def _without_dropped(cls, value: Any) -> Any:
+        return _kept(value)
+
+
+class TrajectoriesGate(Gate):
+    """Thresholds for the tasks and trajectories that agents learn from."""
+
+    tasks: int = Field(default=1, ge=1)
+    """Fewest different problems."""
+    trajectories: int = Field(default=1, ge=1)
+    """Fewest dialogues."""
+    environment: int = Field(default=1, ge=1)
+    """Fewest dialogues of an environment on each side of a split."""
+    wordings: Share = 0.0
+    """Least share of the dialogues whose request is worded as no other's."""
+    rejected: Band = (0.0, 0.9)
+    """Share of the dialogues that the filters refused."""
+
+
 class GatesConfig(Config):
-    """The three gates of the recipe."""
+    """The gates of the recipe."""
 
     corpus: CorpusGate = CorpusGate()
     """Judges the curated corpus before anything is rewritten, tokenised or trained on."""
@@ -175,3 +216,7 @@ class GatesConfig(Config):
     """Judges the rewrites before they are tokenised."""
     tokens: TokensGate = TokensGate()
     """Judges the shards before training."""
+    tools: ToolsGate = ToolsGate()
+    """Judges the synthetic tools before dialogues are made with them."""
+    dialogues: TrajectoriesGate = TrajectoriesGate()
+    """Judges tasks and trajectories before fine-tuning and RL."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from expectations import corpus, rewrites, tokens
-from expectations.config import CorpusGate, Gate, RewritesGate, TokensGate
+from expectations import corpus, rewrites, tokens, tools, trajectories
+from expectations.config import CorpusGate, Gate, RewritesGate, TokensGate, ToolsGate, TrajectoriesGate
 from expectations.dataset import D, Dataset, Step
 from expectations.docs import index_page, offline
 from expectations.rules import Table
@@ -25,6 +25,8 @@ SUITES: dict[type[Gate], Suite] = {
     CorpusGate: corpus.tables,
     RewritesGate: rewrites.tables,
     TokensGate: tokens.tables,
+    ToolsGate: tools.tables,
+    TrajectoriesGate: trajectories.tables,
 }
 
 

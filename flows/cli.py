@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -355,6 +356,39 @@ def calibrate_alignment(
 
     wanted = Wanted(tuple(pairs or Wanted.pairs), corpus, workers, failures, count, html, json, markdown)
     calibrate(request_of(preset, root, preset_file, overrides), wanted, out)
+
+
+@app.command()
+def review(
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=5000, help="Dialogues to look at.")] = 100,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 for any free one.")] = 0,
+) -> None:
+    """Accept or reject dialogues by keys, on a page of this machine; the next run leaves out what was rejected.
+
+    A sample of what is trained on, and some that a rule refused. Verdicts go to review/dialogues.jsonl under the root;
+    what is rejected there is replaced by other dialogues, and all that was trained on it runs again.
+
+    Example: `openk2 review --count 40`, then open the address that it prints; `?` shows the keys.
+    """
+    from flows.review.queue import queue, reviewable
+    from flows.review.server import Review, listener, server
+    from flows.steps import graph
+    from tasks.agentic.verdicts import verdicts_file
+
+    dialogues = reviewable(graph(request_of(preset, root, preset_file, overrides))["dialogues"])
+    found = Review(queue(dialogues, count), verdicts_file(root))
+    with listener(port) as opened:
+        address = f"http://127.0.0.1:{opened.getsockname()[1]}/#{found.key}"
+        out.print(styled("Ready: ", (address, "bold")), soft_wrap=True)
+        out.print(f"{len(found.items)} dialogues; verdicts go to {found.file}. Ctrl-C ends it.", soft_wrap=True)
+        with suppress(KeyboardInterrupt):
+            server(found).run(sockets=[opened])
+    said = list(found.verdicts.values())
+    out.print(f"{said.count('accept')} accepted, {said.count('reject')} rejected. `openk2 run` takes them in.")
 
 
 @app.command()

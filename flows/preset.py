@@ -14,6 +14,7 @@ from flows.request import Request
 from model.config import INT4_GROUP, Config
 from model.vocabulary import BOS, EOS, PADDING, special_ids
 from tasks.agentic.config import DialoguesConfig
+from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.mix.config import MixConfig
 from tasks.corpus.scoring.config import ScoresConfig
@@ -62,6 +63,8 @@ class Preset(Config):
     """Sharding and the held-out split."""
     pretrain: PretrainConfig
     """The model, MuonClip and the stages."""
+    tools: ToolsConfig = ToolsConfig()
+    """Synthetic tools."""
     dialogues: DialoguesConfig
     """Verifiable tasks and tool-call dialogues for post-training."""
     sft: SftConfig

@@ -8,6 +8,7 @@ from flows.graph import Graph, Stages
 from flows.preset import Preset, load_preset
 from flows.recipe import recipe
 from flows.request import Request
+from tasks.agentic.verdicts import refused
 from tasks.artifact import NotReady, Step
 from training.precision import PRECISIONS, decided, undecided
 
@@ -25,10 +26,18 @@ def graph(request: Request, preset: Preset | None = None) -> Graph:
 
 
 def drawn(request: Request, p: Preset) -> Graph:
-    """What the recipe says of a preset."""
+    """What the recipe says of a preset, and of what people said of its dialogues."""
     stages = Stages(request.root, p.sources.snapshot)
-    recipe(p, stages)
+    recipe(reviewed(p, request.root), stages)
     return stages.graph
+
+
+def reviewed(p: Preset, root: str) -> Preset:
+    """The preset without the dialogues that people refused under `root`."""
+    if not (said := refused(root)):
+        return p
+    ids = tuple(sorted({*p.dialogues.refused, *said}))
+    return p.model_copy(update={"dialogues": p.dialogues.model_copy(update={"refused": ids})})
 
 
 def precision(request: Request, p: Preset) -> tuple[str, bool]:

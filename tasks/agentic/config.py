@@ -41,6 +41,8 @@ class DialoguesConfig(Config):
     """Share of all problems whose hash puts them aside for measuring."""
     max_tokens: int = Field(default=512, ge=32)
     """The longest dialogue that is kept."""
+    refused: tuple[str, ...] = ()
+    """Ids of dialogues that people refused, each replaced by another; `openk2 review` adds those of its file."""
 
     @model_validator(mode="after")
     def _once(self) -> Self:

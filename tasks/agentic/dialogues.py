@@ -125,15 +125,17 @@ def collect(
             passed_over += 1
             continue
         ids, mask = flat(chat.render(dialogue.messages, dialogue.problem.tools))
+        row = _row(dialogue, ids, mask)
         reason = dialogue.broken or broken_criterion(dialogue.rubric, dialogue.messages, dialogue.problem.tools)
         if reason is None and len(ids) > config.max_tokens:
             reason = "too many tokens"
+        if reason is None and row["id"] in config.refused:
+            reason = "people refused it"
         if reason is not None:
             messages = compact(dialogue.messages)
             rejected.append({"environment": name, "split": split, "reason": reason, "messages": messages})
             continue
         environment(dialogue.problem).validate(dialogue.problem)
-        row = _row(dialogue, ids, mask)
         passed_over += row["id"] in kept
         kept.setdefault(row["id"], row)
     raise ValueError(

@@ -290,6 +290,39 @@ def spans(rows: Sequence[tuple[str, float, float, float, str, str]], width: int 
     return _svg(width, height, out)
 
 
+def scatter(
+    points: Sequence[tuple[float, float, str, str]],
+    key: Sequence[tuple[str, str]],
+    width: int = WIDTH,
+    height: int = 520,
+    behind: Sequence[tuple[float, float]] = (),
+) -> str:
+    """Points of the unit square from (x, y, what it is, colour) under a key of (name, colour), before others that are
+    only there; a pointer that rests on one is told what it is."""
+    out, x, row = [], 8.0, 0
+    for name, colour in key:
+        wide = 30 + 6.6 * len(name)
+        if x + wide > width and x > 8:
+            x, row = 8.0, row + 1
+        out.append(f'<circle class="f-{colour}" cx="{x + 4:.1f}" cy="{9 + 18 * row}" r="4.5"/>')
+        out.append(_text("tick", x + 13, 13 + 18 * row, name))
+        x += wide
+    top = 18 * (row + 1) + 10 if key else 6
+
+    def place(across: float, down: float) -> tuple[float, float]:
+        return 6 + across * (width - 12), top + 6 + down * (height - top - 12)
+
+    if behind:
+        dots = "".join("M{:.0f} {:.0f}h0".format(*place(*point)) for point in behind)
+        out.append(f'<path class="cloud" d="{dots}"/>')
+    radius = 3.2 if width == WIDTH else 2.2
+    for across, down, said, colour in points:
+        cx, cy = place(across, down)
+        spot = f'<circle class="spot f-{colour}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius}"/>'
+        out.append(f"<g><title>{escape(said)}</title>{spot}</g>")
+    return _svg(width, height, out)
+
+
 def heat(
     rows: Sequence[tuple[str, Sequence[float]]], x_label: str, top: float, width: int = WIDTH, columns: int = 90
 ) -> str:

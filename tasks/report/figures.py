@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -68,6 +69,19 @@ def spans(rows: Sequence[tuple[str, float, float, float, str, str]], caption: st
     """`charts.spans` of rows of (label, low, value, high, text, colour)."""
     data = [(label, f"{text} ({100 * low:.0f} to {100 * high:.0f})") for label, low, _, high, text, _ in rows]
     return Chart(charts.spans(rows), caption, title, data)
+
+
+def scatter(
+    points: Sequence[tuple[float, float, str, str]],
+    key: Sequence[tuple[str, str]],
+    caption: str,
+    title: str = "",
+    **options: Any,
+) -> Chart:
+    """`charts.scatter`; in words how many points there are of each name of the key."""
+    counts = Counter(colour for *_, colour in points)
+    data = [(name, words.count(counts[colour])) for name, colour in key]
+    return Chart(charts.scatter(points, key, **options), caption, title, data)
 
 
 def lines(series: Sequence[Line], x_label: str, caption: str, title: str = "", **options: Any) -> Chart:

@@ -14,7 +14,7 @@ from tasks.artifact import Artifact, Step
 from tasks.report import html, markdown, words
 from tasks.report.blocks import Document, Headline
 from tasks.report.book import Absent, Book, NotRun, column
-from tasks.report.chapters import corpus, gates, mix, posttraining, pretraining, release, rewrites, run, tokens
+from tasks.report.chapters import corpus, gates, mix, posttraining, pretraining, release, rewrites, run, tokens, tools
 from tasks.report.charts import smooth
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -26,6 +26,7 @@ CHAPTERS = (
     mix.CHAPTER,
     tokens.CHAPTER,
     pretraining.CHAPTER,
+    tools.CHAPTER,
     posttraining.DIALOGUES,
     posttraining.SFT,
     posttraining.RL,
@@ -107,7 +108,7 @@ def _lead(book: Book) -> str:
     if not said:
         return "Nothing has been run yet: `openk2 run` begins with the sources."
     listed = f"{', '.join(said[:-1])}, and {said[-1]}" if len(said) > 1 else said[0]
-    blocked = [name for name in gates.GATES if book.blocked(name)]
+    blocked = [name for name in gates.names(book) if book.blocked(name)]
     stopped = f" **{', '.join(blocked)} stopped the run.**" if blocked else ""
     return f"This page shows {listed}. Every number comes from the records that the stages left behind.{stopped}"
 
@@ -151,12 +152,14 @@ def _figures(book: Book) -> list[tuple[str, str, str]]:
                 f"{words.size(book.optional('release', 'bf16_bytes', default=0))} in bf16",
             )
         )
-    judged = [expectation for name in gates.GATES for expectation in book.optional(name, "expectations", default=[])]
+    judged = [
+        expectation for name in gates.names(book) for expectation in book.optional(name, "expectations", default=[])
+    ]
     if judged:
         good = sum(expectation["success"] for expectation in judged)
-        passed = sum(book.has(name) for name in gates.GATES)
+        passed = sum(book.has(name) for name in gates.names(book))
         figures.append(
-            (f"{good} of {len(judged)}", "expectations hold", f"{passed} of {len(gates.GATES)} gates passed")
+            (f"{good} of {len(judged)}", "expectations hold", f"{passed} of {len(gates.names(book))} gates passed")
         )
     seconds = sum(book.stage(name).manifest["seconds"] for name in book.done)
     money = sum(book.stage(name).manifest["cost"].get("money", 0.0) for name in book.done)

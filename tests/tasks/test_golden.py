@@ -17,6 +17,7 @@ import torch
 from model.config import Config
 from model.transformer import Transformer
 from tasks.agentic.config import DialoguesConfig
+from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.artifact import Artifact, Step
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.mix.config import MixConfig
@@ -36,6 +37,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
+    "tasks.agentic.synthesis.tools": (1, "b4842cb01a18b464"),
     "tasks.agentic.dialogues": (2, "827439d131f7e20e"),
     "tasks.evaluate.release": (3, "c585c84a72eb3f5b"),
 }
@@ -85,6 +87,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     mixed = MixConfig(buckets={"low": 0.5, "high": 2.0})
     mix = stage("mix", "tasks.corpus.mix.mixing", mixed, corpus, scores, rewrites, tokenizer)
     stage("tokens", "tasks.tokens.shards", TokensConfig(heldout_fraction=0.1), corpus, rewrites, tokenizer, mix)
+    stage("tools", "tasks.agentic.synthesis.tools", ToolsConfig(count=24, per_domain=3))
     stage("dialogues", "tasks.agentic.dialogues", DialoguesConfig(max_tokens=2048), tokenizer)
     learned, network = publish_tokenizer(root / "data"), patterned(small_model())
     qat = publish_model(root / "data", "qat", network)

@@ -9,13 +9,16 @@ from tasks.report.blocks import Block, Fold, Problem, Prose, Table
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter
 
-GATES = ("corpus-gate", "rewrites-gate", "tokens-gate")
+
+def names(book: Book) -> list[str]:
+    """The gates of the recipe, in their order."""
+    return [step.name for step in book.steps if step.name.endswith("-gate")]
 
 
 def _verdicts(book: Book) -> list[tuple[str, list[dict[str, Any]], str]]:
     """(gate, its expectations, where its pages lie) of every gate that has judged."""
     found = []
-    for name in GATES:
+    for name in names(book):
         if book.has(name):
             artifact = book.stage(name)
             pages = artifact.parts("docs/index")
@@ -30,7 +33,7 @@ def _summary(book: Book) -> str:
     verdicts = _verdicts(book)
     judged = sum(len(expectations) for _, expectations, _ in verdicts)
     failed = sum(not expectation["success"] for _, expectations, _ in verdicts for expectation in expectations)
-    waiting = [name for name in GATES if name not in {gate for gate, *_ in verdicts}]
+    waiting = [name for name in names(book) if name not in {gate for gate, *_ in verdicts}]
     text = f"{judged} expectations over {len(verdicts)} datasets were judged before anything read on: "
     text += f"**{failed} failed, and the run stopped there**" if failed else "all of them hold"
     return text + (f". Not judged yet: {', '.join(waiting)}." if waiting else ".")

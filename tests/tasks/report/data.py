@@ -38,7 +38,10 @@ ORDER = (
     ("tokens", ("corpus", "rewrites", "tokenizer", "mix")),
     ("tokens-gate", ("tokens",)),
     ("base", ("tokens", "tokenizer")),
+    ("tools", ()),
+    ("tools-gate", ("tools",)),
     ("dialogues", ("tokenizer",)),
+    ("dialogues-gate", ("dialogues",)),
     ("sft", ("base", "dialogues", "tokenizer")),
     ("rl", ("sft", "dialogues", "tokens", "tokenizer")),
     ("qat", ("rl", "dialogues", "tokenizer")),
@@ -383,7 +386,31 @@ def mix_parts() -> dict[str, Any]:
     return {"table": (".parquet", pl.DataFrame(rows))}
 
 
+def tools() -> dict[str, Any]:
+    return {
+        **{"tools": 3, "domains": 2, "candidates": 5, "rejected": 2, "calls": 70},
+        "rejected_by_reason": {"near duplicate": 2},
+        "by_category": {"travel": 2, "health": 1},
+        "by_operation": {"find": 2, "move": 1},
+    }
+
+
+def tools_parts() -> dict[str, Any]:
+    schema = json.dumps({"type": "object", "properties": {"kind": {"enum": ["<b>", "big"]}}})
+    rows = [
+        {
+            **{"name": f"hut.<i>{number}", "category": category, "domain": "hut", "entity": "bed", "origin": "script"},
+            **{"description": "Finds </pre> beds", "parameters": schema, "arguments": "{}", "result": "{}"},
+        }
+        for number, category in enumerate(("travel", "travel", "health"))
+    ]
+    return {"tools/all": (".parquet", pl.DataFrame(rows)), "card": (".md", "# Tools")}
+
+
 STATISTICS = {
+    "tools": tools,
+    "tools-gate": gate,
+    "dialogues-gate": gate,
     "corpus": corpus,
     "scores": scores,
     "mix": mix,
@@ -405,6 +432,7 @@ STATISTICS = {
     "evaluation": final,
 }
 PARTS = {
+    "tools": tools_parts,
     "corpus": corpus_parts,
     "mix": mix_parts,
     "corpus-gate": lambda: {"docs/index": (".html", "<p>docs</p>")},

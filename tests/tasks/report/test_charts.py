@@ -166,3 +166,16 @@ def test_waterfall_begins_each_row_where_the_one_above_ended():
     assert [round(one[2] / kept[0][2], 2) for one in kept] == [1, 0.6, 0.5]
     assert lost[0][0] + lost[0][2] == pytest.approx(kept[0][0] + kept[0][2], abs=0.2)
     assert lost[1][0] + lost[1][2] == pytest.approx(lost[0][0], abs=0.2)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40))
+def test_points_lie_in_the_frame_and_say_what_they_are(places):
+    rows = [(x, y, "<i>a & b", "k1") for x, y in places]
+    svg = charts.scatter(rows, [("commerce", "k1")], behind=places)
+    root = ET.fromstring(svg)
+    groups = [node for node in root if node.tag.endswith("g")]
+    assert len(groups) == len(places)
+    for title, spot in groups:
+        assert 0 <= float(spot.get("cx")) <= 720
+        assert 0 <= float(spot.get("cy")) <= 520
+        assert title.text == "<i>a & b"

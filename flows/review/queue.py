@@ -1,0 +1,95 @@
+"""What a person reviews: a sample of the dialogues with what the filters said of each, and some that they refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from model import storage
+from tasks.artifact import MANIFEST, Artifact, Step
+from tasks.draw import draw
+
+SPLIT = "train"
+"""People see what is trained on. The other sides measure, and stay unread."""
+SHOWN = 40_000
+"""Characters of a text that the page gets; a dialogue of megabytes would only hang it."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One dialogue to look at."""
+
+    id: str
+    """Empty where a rule has refused it: there is nothing left to decide."""
+    environment: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    filters: list[tuple[str, str]]
+    """(filter, what it said), in their order."""
+
+    def record(self) -> dict[str, Any]:
+        """As JSON for the page."""
+        return _cut(asdict(self))
+
+
+def reviewable(step: Step) -> Artifact:
+    """The dialogues of `step`; while those without what was refused last are not made yet, the ones that it was refused
+    in. Raises NotReady where there are none."""
+    if (made := step.artifact()) is not None:
+        return made
+    found = []
+    for address in storage.matching(f"{step.root.rstrip('/')}/{step.name}/*/{MANIFEST}"):
+        earlier = Artifact.load(address.removesuffix(f"/{MANIFEST}"))
+        if _settings(earlier.manifest["config"]) == _settings(step.config.model_dump(mode="json")):
+            found.append(earlier)
+    return max(found, key=lambda one: one.manifest["finished"], default=None) or step.require()
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "refused"}
+
+
+def queue(dialogues: Artifact, count: int) -> list[Item]:
+    """About `count` dialogues, an equal share of each environment, then a fifth as many that a rule refused."""
+    parts = [part for part in dialogues.parts("dialogues") if part.key.split("/")[1] == SPLIT]
+    share = -(-count // max(len(parts), 1))
+    items: list[Item] = []
+    for part in parts:
+        columns = ["id", "environment", "messages", "tools"]
+        rows = pq.read_table(dialogues.file(part), columns=columns).to_pylist()
+        rows.sort(key=lambda row: draw("review", 0, row["id"]))
+        items += [
+            Item(
+                row["id"],
+                row["environment"],
+                json.loads(row["messages"]),
+                json.loads(row["tools"]),
+                [("rules", "kept every rule")],
+            )
+            for row in rows[:share]
+        ]
+    return items + list(_refused(dialogues, count // 5))
+
+
+def _refused(dialogues: Artifact, most: int) -> Iterable[Item]:
+    parts = [part for part in dialogues.parts("rejected") if f"/{SPLIT}/" in f"/{part.key}/"]
+    rows = [
+        row
+        for part in parts
+        for row in pq.read_table(dialogues.file(part), columns=["environment", "reason", "messages"]).to_pylist()
+    ]
+    rows.sort(key=lambda row: draw("review", 0, row["messages"]))
+    for row in rows[:most]:
+        yield Item("", row["environment"], json.loads(row["messages"]), [], [("rules", f"refused: {row['reason']}")])
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= SHOWN else f"{value[:SHOWN]} … ({len(value):,} characters)"
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value] if isinstance(value, list | tuple) else value

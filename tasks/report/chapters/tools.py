@@ -1,0 +1,110 @@
+"""Synthetic tools: how many, what they cover, what was refused, and one of them whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from tasks.draw import draw
+from tasks.report import charts, figures, words
+from tasks.report.blocks import Block, Chart, Charts, Code, Fold, Prose
+from tasks.report.book import Book
+from tasks.report.chapter import Chapter, everything
+from tasks.report.projection import plane
+
+DRAWN = 700
+"""Tools on the map: more would be one grey cloud, and their page slow."""
+COLOURS = 12
+
+
+def _summary(book: Book) -> str:
+    s = book.stage("tools").statistics
+    return (
+        f"**{words.count(s['tools'])} tools** on {words.count(s['domains'])} state models in "
+        f"{len(s['by_category'])} categories, each called as one should and as one should not "
+        f"({words.count(s['calls'])} calls). Of {words.count(s['candidates'])} candidates "
+        f"{words.count(s['rejected'])} were refused."
+    )
+
+
+def _map(book: Book) -> Iterable[Block]:
+    """The map of the tools"""
+    frame = book.rows("tools", "tools").select("name", "category", "domain", "entity", "parameters").collect()
+    order = sorted(range(frame.height), key=lambda row: draw("map", 0, frame["name"][row]))[:DRAWN]
+    frame = frame[sorted(order)]
+    places = plane([_about(row) for row in frame.to_dicts()])
+    names = sorted(set(frame["category"]))
+    colours = {name: f"k{number % COLOURS}" for number, name in enumerate(names)}
+    rows = zip(places.tolist(), frame["name"], frame["category"], strict=True)
+    points = [(x, y, f"{name} ({category})", colours[category]) for (x, y), name, category in rows]
+    caption = (
+        f"{words.count(len(points))} of the tools by what they are about: domain, entity, arguments and choices "
+        "(hashed words, principal components, t-SNE). What is alike lies together. Rest the pointer on a point to read "
+        "its name."
+    )
+    yield figures.scatter(points, [(words.name(name), colours[name]) for name in names], caption, "What they cover")
+    yield Fold("One category at a time", [Charts([_alone(points, name, colours[name]) for name in names])])
+
+
+def _about(tool: Mapping[str, str]) -> str:
+    """The words of a tool that say what it is about; its verbs would put all that count or list together."""
+    properties = json.loads(tool["parameters"])["properties"]
+    choices = [str(value) for schema in properties.values() for value in schema.get("enum", ())]
+    return " ".join([tool["domain"], tool["entity"], *properties, *choices])
+
+
+def _alone(points: list[tuple[float, float, str, str]], name: str, colour: str) -> Chart:
+    """The map with one category in colour, the others behind it."""
+    own = [point for point in points if point[3] == colour]
+    behind = [(x, y) for x, y, _, other in points if other != colour]
+    drawing = charts.scatter(own, (), width=figures.HALF, height=260, behind=behind)
+    return Chart(drawing, f"{words.count(len(own))} of the points.", words.name(name))
+
+
+def _counts(book: Book) -> Iterable[Block]:
+    """Tools by category and by operation"""
+    s = book.stage("tools").statistics
+    names = sorted(s["by_category"])
+    rows = [
+        (words.name(name), count, words.count(count), f"k{names.index(name) % COLOURS}")
+        for name, count in s["by_category"].items()
+    ]
+    yield figures.bars(rows, "Tools that were kept, by category.", "By category")
+    done = sorted(s["by_operation"].items(), key=lambda item: (-item[1], item[0]))
+    bars = [(words.name(name), count, words.count(count), "accent") for name, count in done]
+    yield Fold("By operation", [figures.bars(bars, "What the tools do.")])
+
+
+def _refused(book: Book) -> Iterable[Block]:
+    """Candidates that were refused"""
+    reasons = book.statistic("tools", "rejected_by_reason")
+    rows = [(name, count, words.count(count), "warm") for name, count in reasons.items()]
+    rows.sort(key=lambda row: -row[1])
+    if rows:
+        yield figures.bars(rows, "Candidates that broke a rule, by the first that they broke.", "Refused, by rule")
+
+
+def _example(book: Book) -> Iterable[Block]:
+    """One tool"""
+    columns = ("name", "description", "parameters", "arguments", "result", "origin")
+    tool = book.rows("tools", "tools").select(columns).head(1).collect().row(0, named=True)
+    declared = {"name": tool["name"], "description": tool["description"], "parameters": json.loads(tool["parameters"])}
+    yield Fold(
+        "One tool, as a model is shown it, and a call that was made",
+        [
+            Code(json.dumps(declared, indent=1, ensure_ascii=False), f"Written by a {tool['origin']}."),
+            Code(f"{tool['name']}({tool['arguments']})\n{tool['result']}", "Its result on a state of the domain."),
+        ],
+    )
+
+
+def _card(book: Book) -> Iterable[Block]:
+    """The data card"""
+    artifact = book.stage("tools")
+    page = book.address(f"{artifact.uri}/{artifact.parts('card')[0].path}")
+    yield Prose(f"Who wrote them, under which terms, and what became of the candidates: the [data card]({page}).")
+
+
+CHAPTER = Chapter(
+    "tools", "Tools", ("tools",), _summary, (_map, _counts, _refused, _example, _card, everything("tools"))
+)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from expectations.config import ToolsGate
+from tasks.agentic.synthesis.config import ToolsConfig
+from tasks.agentic.synthesis.tools import run
+from tasks.artifact import Artifact, Step
+from tasks.launch import Execution
+from tests.expectations.data import Plain
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Artifact:
+    return run(Step("tools", ToolsConfig(count=36, per_domain=3), str(tmp_path_factory.mktemp("tools"))), Execution())
+
+
+def copy(root: Path, good: Artifact, **changed: pl.DataFrame) -> Step:
+    """The same tools, some of their tables changed."""
+    step = Step("tools", Plain(), str(root))
+    for group in ("tools", "domains", "rejected"):
+        frame = changed.get(group, pl.read_parquet(good.files(group)))
+        step.put(f"{group}/all", ".parquet", frame.write_parquet, frame.height)
+    step.publish(good.statistics)
+    return step
+
+
+def test_good_tools_pass(tmp_path, good, passed):
+    artifact = passed(ToolsGate(tools=36, domains=10, operations=12, categories={"health": 0.02}), copy(tmp_path, good))
+    assert artifact.statistics["success"]
+
+
+def test_every_defect_is_named(tmp_path, good, blocked):
+    tools, domains = (pl.read_parquet(good.files(group)) for group in ("tools", "domains"))
+    rejected = tools.head(1).select("name", reason=pl.lit(""))
+    one, other, third, *_ = tools["name"]
+    name = pl.when(pl.col("name") == one).then(pl.lit(other)).otherwise(pl.col("name"))
+    call = pl.when(pl.col("name") == third).then(pl.lit('{"nonsense": 1}')).otherwise(pl.col("arguments"))
+    tools = tools.with_columns(arguments=call, origin=pl.lit("somebody")).with_columns(name=name)
+    lost = domains.filter(pl.col("domain") != tools["domain"][0])
+    failure = blocked(
+        ToolsGate(tools=100, operations=50, categories={"weapons": 0.1}, largest_category=0.01, rejected=(0.5, 0.9)),
+        copy(tmp_path, good, tools=tools, domains=lost, rejected=rejected),
+    )
+    for sentence in (
+        "There are enough tools: expected at least 100, observed 36",
+        "They do enough different things",
+        "No two tools have the same name: expected none, observed 1",
+        "Every declaration is legal and every example call fits it: expected none, observed 1",
+        "Every tool's state model is there",
+        "The share that was refused is in its band",
+        "Whatever was refused says why: expected none, observed 1",
+        "Every tool says who wrote it: expected none, observed 36",
+        "Every category has its least share of the tools",
+        "No category crowds the others out",
+    ):
+        assert sentence in str(failure), sentence
+    assert f"id {third}, fault its example call does not fit its schema" in str(failure)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from expectations.config import TrajectoriesGate
+from expectations.trajectories import turns_fault
+from tasks.agentic.config import DialoguesConfig, TaskConfig
+from tasks.artifact import Artifact, Step
+from tests.expectations.data import Plain
+from tests.posttraining import dialogues_artifact, tokenizer_artifact
+
+CONFIG = DialoguesConfig(
+    tasks=(TaskConfig(family="copy", train=12, heldout=6),), tool_train=8, tool_heldout=4, max_tokens=1400
+)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Artifact:
+    root = tmp_path_factory.mktemp("dialogues")
+    return dialogues_artifact(root, tokenizer_artifact(root), CONFIG)
+
+
+def copy(root, good: Artifact, change=lambda key, frame: frame) -> Step:
+    """The same dialogues, some of their parts changed."""
+    step = Step("dialogues", Plain(), str(root))
+    for part in good.parts():
+        frame = change(part.key, pl.read_parquet(good.file(part)))
+        step.put(part.key, ".parquet", frame.write_parquet, frame.height)
+    step.publish(good.statistics)
+    return step
+
+
+def test_good_dialogues_pass(tmp_path, good, passed):
+    gate = TrajectoriesGate(tasks=20, trajectories=30, environment=4, wordings=0.5)
+    assert passed(gate, copy(tmp_path, good)).statistics["success"]
+
+
+def test_every_defect_is_named(tmp_path, good, blocked):
+    held = next(pl.read_parquet(good.file(part)) for part in good.parts("dialogues") if "heldout/copy" in part.key)
+
+    def change(key: str, frame: pl.DataFrame) -> pl.DataFrame:
+        if key == "dialogues/train/copy":
+            leaked = frame.head(1).with_columns(problem=pl.lit(held["problem"][0]), answer=pl.lit("{no"))
+            return pl.concat([leaked, frame[1:], frame[-1:]])
+        if key == "dialogues/train/tool_call":
+            return frame.with_columns(tools=pl.lit("[]"))
+        return frame.with_columns(reason=pl.lit("")) if key == "rejected/train/tool_call" else frame
+
+    step = copy(tmp_path, good, change)
+    gate = TrajectoriesGate(tasks=900, trajectories=900, environment=5, wordings=1.0, rejected=(0.9, 1.0))
+    message = str(blocked(gate, step))
+    for sentence in (
+        "There are enough tasks",
+        "No problem is on two sides of a split: expected none, observed 1",
+        "has a request, an answer that is JSON, and a verifier: expected none, observed 1",
+        "Requests are worded in enough ways",
+        "There are enough trajectories",
+        "No trajectory is there twice: expected none, observed 1",
+        "the assistant has the last word: expected none, observed 9",
+        "The share that was refused is in its band",
+        "The manifest counts what the files hold",
+        "Every environment has enough on each side",
+    ):
+        assert sentence in message, sentence
+
+
+def test_turns_that_are_wrong_are_told_apart():
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+
+    def fault(arguments: object = None, name: str = "f", answered: str = "0", last: str = "done") -> str:
+        call = {"id": "0", "function": {"name": name, "arguments": json.dumps(arguments or {"n": 1})}}
+        turns = [{"role": "user", "content": "do"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        turns += [{"role": "tool", "tool_call_id": answered, "content": "1"}] if answered else []
+        return turns_fault([*turns, {"role": "assistant", "content": last}], tools)
+
+    assert fault() == ""
+    assert fault({"n": "one"}) == "a call does not fit its schema"
+    assert fault(name="g") == "a tool is called that was not declared"
+    assert fault(answered="7") == "a result answers no call"
+    assert fault(answered="") == "a call has no result"
+    assert fault(last="") == "the assistant has not the last word"
