@@ -21,12 +21,13 @@ from tasks.artifact import Artifact, Step, cache_folder
 from tasks.evaluate.card import model_card
 from tasks.evaluate.checkpoint import ReleaseError, write_checkpoint, write_json
 from tasks.evaluate.config import ReleaseConfig
+from tasks.evaluate.data_card import data_card
 from tasks.evaluate.template import CHAT_TEMPLATE
 from tasks.launch import Execution
 from tasks.progress import Progress
 from training.inputs import load_model
 
-VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ def release(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:
         for variant in VARIANTS:
             card = model_card(config, variant, model.config, lineage(step), statistics)
             (work / variant / "README.md").write_text(card, encoding="utf-8")
+            (work / variant / "DATA.md").write_text(data_card(config.name, lineage(step)), encoding="utf-8")
             for path in sorted((work / variant).iterdir()):
                 if step.part(f"{variant}/{path.name}") is None:
                     step.adopt(f"{variant}/{path.name}", path)
