@@ -116,8 +116,7 @@ def _use(config: ReleaseConfig, variant: str, model: ModelConfig) -> str:
         f'openk2 generate --folder . "{QUESTION}"',
         "```",
         "",
-        "Servers. Not run where this card was written, which had no GPU; the options are those of vLLM 0.33 and SGLang "
-        "0.5.23:",
+        "Servers. They were not run for this card; the options are those of vLLM 0.33 and SGLang 0.5.23:",
         "",
         "```bash",
         f"vllm serve . --served-model-name {config.name} --enable-auto-tool-choice --tool-call-parser kimi_k2",
@@ -137,7 +136,7 @@ def _data(corpus: Mapping[str, Any], lineage: Mapping[str, Artifact]) -> Iterato
     if corpus:
         yield f"{corpus['documents']:,} documents, {corpus['bytes'] / 1e6:,.1f} MB of curated text."
     if "tokens" in lineage:
-        yield f"{lineage['tokens'].statistics['tokens']:,} training tokens were made of them."
+        yield f"{lineage['tokens'].statistics['tokens']:,} tokens of them are there to train on."
     yield "[DATA.md](DATA.md) names every source with its licence, what was left out and why, and what is synthetic."
 
 

@@ -78,7 +78,10 @@ def _rewrites(s: Mapping[str, Any]) -> Iterator[str]:
 def _tokens(s: Mapping[str, Any]) -> Iterator[str]:
     """What the network reads."""
     yield "## Training tokens\n"
-    yield f"{s['tokens']:,} tokens, documents that the mix repeats counted as often:"
+    yield (
+        f"{s['tokens']:,} tokens to train on, documents that the mix repeats counted as often; README.md says how many "
+        "were read:"
+    )
     yield ""
     yield _counts({name: entry["tokens"] for name, entry in s.get("by_domain", {}).items()}, "domain", "tokens")
     if heldout := s.get("heldout"):
@@ -99,7 +102,7 @@ def _dialogues(s: Mapping[str, Any]) -> Iterator[str]:
             for name, parts in sorted(found.items())
         ]
         yield ""
-        yield table(*rows, header=("environment", "trained on", "held out"))
+        yield table(*rows, header=("environment", "to train on", "held out"))
 
 
 def _counts(found: Mapping[str, int], what: str, unit: str) -> str:

@@ -195,7 +195,7 @@ def test_what_the_card_says_to_run_runs(released, variant, monkeypatch, capsys, 
     assert program == "openk2"
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
-    assert "Not run where this card was written" in card.partition("vllm serve")[0]
+    assert "They were not run for this card" in card.partition("vllm serve")[0]
 
 
 def test_the_same_inputs_give_the_same_bytes_also_after_an_interruption(released, tmp_path, monkeypatch):
