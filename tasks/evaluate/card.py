@@ -11,7 +11,7 @@ from tasks.artifact import Artifact
 from tasks.evaluate.config import ReleaseConfig
 
 QUESTION = "What is 17 + 25?"
-CHAIN = ("sources", "corpus", "rewrites", "tokenizer", "tokens", "base", "dialogues", "sft", "rl", "qat")
+CHAIN = ("sources", "corpus", "rewrites", "tokenizer", "tokens", "base", "dialogues", "sft", "rl")
 
 
 def model_card(
@@ -60,7 +60,7 @@ def _summary(
 ) -> Iterator[str]:
     count = parameter_count(model)
     size = release.get(f"{variant}_bytes", 0)
-    trained = "qat" in lineage and lineage["qat"].statistics.get("updates")
+    trained = "rl" in lineage and lineage["rl"].statistics.get("int4")
     yield (
         "A language model of the Kimi K2 architecture (latent attention; each token is seen by "
         f"{model.num_experts_per_tok} of {model.n_routed_experts} routed experts and {model.n_shared_experts} shared), "
@@ -146,7 +146,6 @@ def _training(lineage: Mapping[str, Artifact]) -> Iterator[str]:
         "base": "Pretraining (MuonClip; warm-up, constant, cosine, annealing, long context)",
         "sft": "Supervised fine-tuning",
         "rl": "Reinforcement learning with verifiable rewards (K2 objective)",
-        "qat": "Quantisation-aware training of the routed experts",
     }
     for name, title in titles.items():
         if name not in lineage:

@@ -7,9 +7,10 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from email.message import Message
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from tasks.artifact import Artifact, Step, sha256_file
@@ -57,7 +58,7 @@ def bill_of_materials(name: str, version: str, licence: str, sources: dict[str, 
 
 def _package(package: Distribution) -> dict[str, Any]:
     """A package by its own metadata; what it does not say is left out."""
-    said = package.metadata
+    said = cast(Message, package.metadata)  # which it is: importlib's own type lacks half of its methods
     name = said["Name"].lower().replace("_", "-")
     address = f"pkg:pypi/{name}@{quote(package.version)}"
     found = {"type": "library", "bom-ref": address, "name": said["Name"], "version": package.version, "purl": address}
@@ -82,7 +83,7 @@ def _account(name: str, made_by: Sequence[Step], execution: Execution) -> Iterat
         "one otherwise. Cost: what the manifests say, from the prices that were set then.\n"
     )
     rows, hours, energy, money = [], 0.0, 0.0, 0.0
-    for step in reversed(made_by):
+    for step in sorted(made_by, key=lambda step: step.require().manifest["finished"]):
         manifest = step.require().manifest
         spent, cost = manifest["seconds"] / 3600, manifest["cost"].get("money", 0.0)
         used = spent * execution.watts / 1000 * (execution.nodes if step.module.startswith("training.") else 1)

@@ -40,21 +40,21 @@ def run(step: Step, execution: Execution) -> Artifact:
     """The stage: write and verify both checkpoints, and lay them out as folders, with what goes beside them."""
     if execution.signing_key is not None:
         check_key(execution.signing_key)
-    artifact = release(step, step.input("qat"), step.input("tokenizer"))
+    artifact = release(step, step.input("rl"), step.input("tokenizer"))
     for variant in VARIANTS:
         accompany(checkpoint_folder(artifact, variant), variant, artifact, ancestors(step), execution)
     return artifact
 
 
-def release(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:
-    """Write, verify and publish both checkpoints of the quantisation-aware trained model.
+def release(step: Step, rl: Artifact, tokenizer: Artifact) -> Artifact:
+    """Write, verify and publish both checkpoints of the RL model.
 
     Raises:
         ReleaseError: what was written does not read back as the model that was trained; nothing is published then.
     """
     config = step.config
     assert isinstance(config, ReleaseConfig)
-    model = load_model(qat.uri)
+    model = load_model(rl.uri)
     count = parameter_count(model.config)
     statistics: dict[str, Any] = {"parameters": count.total, "active_parameters": count.active}
     work = step.workspace()

@@ -87,8 +87,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     stage("tokens", "tasks.tokens.shards", TokensConfig(heldout_fraction=0.1), corpus, rewrites, tokenizer, mix)
     stage("dialogues", "tasks.agentic.dialogues", DialoguesConfig(max_tokens=2048), tokenizer)
     learned, network = publish_tokenizer(root / "data"), patterned(small_model())
-    qat = publish_model(root / "data", "qat", network)
-    stage("release", "tasks.evaluate.release", ReleaseConfig(), qat, learned)
+    rl = publish_model(root / "data", "rl", network)
+    stage("release", "tasks.evaluate.release", ReleaseConfig(), rl, learned)
     return found
 
 

@@ -17,10 +17,10 @@ from tests.tasks.evaluate.conftest import Literals, publish_model, publish_token
 @pytest.fixture(scope="module")
 def released(tmp_path_factory) -> Artifact:
     root = tmp_path_factory.mktemp("generation")
-    qat = publish_model(root, "qat", small_model(2, initializer_range=0.4))
+    rl = publish_model(root, "rl", small_model(2, initializer_range=0.4))
     tokenizer = publish_tokenizer(root)
-    step = Step("release", ReleaseConfig(verify=False), str(root), (qat, tokenizer))
-    return release(step, qat.require(), tokenizer.require())
+    step = Step("release", ReleaseConfig(verify=False), str(root), (rl, tokenizer))
+    return release(step, rl.require(), tokenizer.require())
 
 
 def test_pieces_joined_are_the_text_and_the_likeliest_tokens_those_of_a_plain_forward(released):

@@ -31,7 +31,7 @@ def step(root: Path, **config) -> Step:
         corpus = Step("corpus", Snapshot(number=number), str(root), (corpus,) if corpus else ())
         source = {"documents": number, "bytes": 10, "licence": "CC0-1.0", "origin": "a shelf"}
         corpus.publish({"documents": number, "bytes": 10, "by_source": {"books": source}})
-    model = publish_model(root, "qat", small_model(2), {"updates": 2}, [corpus])
+    model = publish_model(root, "rl", small_model(2), {"int4": True}, [corpus])
     made = Step(
         "release", ReleaseConfig(name="tiny", verify=False, **config), str(root), (model, publish_tokenizer(root))
     )

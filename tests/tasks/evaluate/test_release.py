@@ -50,9 +50,9 @@ def chain(root) -> Step:
     corpus = Step("corpus", Literals(), str(root))
     corpus.publish(CORPUS)
     tokenizer = publish_tokenizer(root)
-    rl = publish_model(root, "rl", small_model(1), {"reward": 0.5, "seconds": 3.0}, [corpus])
-    qat = publish_model(root, "qat", small_model(2), {"loss": {"bf16": 1.25}, "tokens_per_second": 9.0}, [rl])
-    return Step("release", ReleaseConfig(name="tiny-k2", max_shard_bytes=1_000_000), str(root), (qat, tokenizer))
+    sft = publish_model(root, "sft", small_model(1), {"loss": {"last": 1.25}, "seconds": 3.0}, [corpus])
+    rl = publish_model(root, "rl", small_model(2), {"reward": 0.5, "tokens_per_second": 9.0, "int4": True}, [sft])
+    return Step("release", ReleaseConfig(name="tiny-k2", max_shard_bytes=1_000_000), str(root), (rl, tokenizer))
 
 
 def run(step: Step) -> Artifact:
@@ -169,12 +169,13 @@ def test_the_cards_name_every_source_and_licence_and_no_machine(released, tmp_pa
     assert "| odd\\|name |  | code | zh | 3 | 0.00 | unknown |" in data
     assert "Of 9 documents that were read, 2 were rejected" in data
     assert "| exact duplicate | 2 |" in data
-    assert "| loss: bf16 | 1.25 |" in card
+    assert "| loss: last | 1.25 |" in card
     assert "seconds" not in card
     assert "per second" not in card
     assert all(released.uri.rsplit("/release/")[0] not in text for text in (card, data))
     other = (checkpoint_folder(released, "bf16") / "README.md").read_text()
     assert "compressed-tensors" not in other
+    assert "trained with these rounded weights in the forward" in card
 
 
 @pytest.mark.parametrize("variant", ["bf16", "int4"])
@@ -270,8 +271,8 @@ def test_a_tokenizer_of_another_run_is_refused(tmp_path):
     small = small_model(1).config.replace(vocab_size=300, bos_token_id=0, eos_token_id=1, pad_token_id=2)
     from model.transformer import Transformer
 
-    qat = publish_model(tmp_path, "qat", Transformer(small, seed=0))
-    step = Step("release", ReleaseConfig(), str(tmp_path), (qat, tokenizer))
+    rl = publish_model(tmp_path, "rl", Transformer(small, seed=0))
+    step = Step("release", ReleaseConfig(), str(tmp_path), (rl, tokenizer))
     with pytest.raises(ReleaseError, match="not of one run"):
         run(step)
     assert step.artifact() is None
@@ -294,10 +295,10 @@ def test_a_damaged_part_never_becomes_a_folder(released, tmp_path):
 def test_a_release_on_a_remote_store_is_laid_out_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))
     root = f"memory://{tmp_path.name}"
-    qat, tokenizer = publish_model(root, "qat", small_model(2)), publish_tokenizer(root)
-    step = Step("release", ReleaseConfig(verify=False), root, (qat, tokenizer))
+    rl, tokenizer = publish_model(root, "rl", small_model(2)), publish_tokenizer(root)
+    step = Step("release", ReleaseConfig(verify=False), root, (rl, tokenizer))
     # a training stage's artifact is read where it lies; the release itself may go anywhere
-    local = publish_model(tmp_path, "qat", small_model(2))
+    local = publish_model(tmp_path, "rl", small_model(2))
     artifact = release(step, local.require(), tokenizer.require())
     folder = checkpoint_folder(artifact, "int4")
     assert folder.is_relative_to(tmp_path / "cache")
