@@ -37,7 +37,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
     "tasks.agentic.dialogues": (2, "827439d131f7e20e"),
-    "tasks.evaluate.release": (4, "1bc964fded61befe"),
+    "tasks.evaluate.release": (4, "95121b434342a567"),
 }
 EXECUTION = Execution(workers=1, threads=1, device="cpu")
 
