@@ -1,11 +1,11 @@
 """What the faster forms of the model's operations save of a run's training stages (docs/model.md has the table).
 
-    python benchmarks/kernels.py --root data [--stages base,sft,rl,qat] [--of rms_norm,causal_attention] [--rounds 5]
+    python benchmarks/kernels.py --root data [--stages base,sft,rl] [--of rms_norm,causal_attention] [--rounds 5]
     ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python benchmarks/kernels.py ...
 
 The stages are those of a finished run of the laptop preset below `--root`: its jobs are read again, on one rank of one
-thread and in the precision that this machine multiplies fast, and their steps timed: an update of the base, of SFT and
-of QAT, an iteration of RL with its generation, and the evaluations of SFT and QAT. Each operation (and all together)
+thread and in the precision that this machine multiplies fast, and their steps timed: an update of the base and of
+SFT, an iteration of RL with its generation, and the evaluations of SFT. Each operation (and all together)
 takes its faster forms and its plain one in turn, as `OPENK2_REFERENCE` has it, over the same data: with, without,
 without, with. Printed are the medians of the rounds in CPU-seconds, and the median of their ratios.
 """
@@ -31,20 +31,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this fold
 
 from model.kernels.table import TABLE, VARIABLE
 from model.precision import speed
-from model.quantize import as_served
 from tasks.launch import CPU_ENVIRONMENT
 from training.job import Job
 from training.mesh import Mesh
 from training.objective import Objective
 from training.pretrain import NextToken
-from training.qat import Quantising
 from training.rl.config import RewardConfig
 from training.rl.train import Reinforcement
 from training.sft import Tuning
 from training.trainer import Trainer
 
 HOUSE = Path(__file__).resolve().parents[1]
-KINDS: dict[str, type[Objective]] = {"base": NextToken, "sft": Tuning, "rl": Reinforcement, "qat": Quantising}
+KINDS: dict[str, type[Objective]] = {"base": NextToken, "sft": Tuning, "rl": Reinforcement}
 ENVIRONMENT = {**CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HOUSE)}
 TRAINING = ("rms_norm", "causal_attention", "silu_times", "router_scores", "grouped_linear", "cross_entropy", "all")
 GENERATING = ("decoder", "all")
@@ -53,7 +51,7 @@ GENERATING = ("decoder", "all")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="where a run of the laptop preset lies")
-    parser.add_argument("--stages", default="base,sft,rl,qat")
+    parser.add_argument("--stages", default="base,sft,rl")
     parser.add_argument("--of", help=f"operations, of {', '.join(sorted({form.operation for form in TABLE}))}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
@@ -78,7 +76,7 @@ def measure(stage: str, arguments: argparse.Namespace) -> None:
         rates = f"{speed('cpu').fast}, {torch.backends.cpu.get_cpu_capability()}"
         print(f"{stage} ({trainer.config.dtype}; fast here: {rates}), CPU-seconds with, without")
         compare("a step", trainer.objective.step, asked or TRAINING, arguments.rounds)
-        if stage in ("sft", "qat"):
+        if stage == "sft":
             compare("an evaluation", evaluation(trainer), asked or GENERATING, arguments.rounds)
 
 
@@ -101,7 +99,7 @@ def evaluation(trainer: Trainer) -> Callable[[int], object]:
     objective: Any = trainer.objective
     config = objective.config
     rewards = RewardConfig(budget=config.budget, budgets=getattr(config, "budgets", {}))
-    model = as_served(trainer.model, int4=True) if isinstance(objective, Quantising) else trainer.model
+    model = trainer.whole(trainer.model)
     return lambda number: objective.pass_rates(model, config.evaluate_samples, f"draw {number}", rewards)
 
 

@@ -67,7 +67,7 @@ def transformers(settings: dict[str, Any]) -> Callable[[int], dict[str, Any]]:
     attention, experts, form = settings["peer"].split(",")
     written = json.loads(open(f"{settings['folder']}/config.json").read())  # noqa: SIM115, PTH123
     config = DeepseekV3Config(
-        **written | {"model_type": "deepseek_v3", "pad_token_id": None, "use_cache": False},
+        **written | {"pad_token_id": None, "use_cache": False},
         attn_implementation=attention,
         experts_implementation=experts,
     )

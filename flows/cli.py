@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -399,6 +400,9 @@ def generate(
     preset_file: FileOption = None,
     overrides: SetOption = None,
     int4: Annotated[bool, typer.Option("--int4", help="Use the INT4 checkpoint instead of bf16.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="A released folder, whoever made it, instead of this preset's.")
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat format.")] = False,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most this many new tokens.")] = 128,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.0,
@@ -407,16 +411,19 @@ def generate(
     """Generate with the released model. A terminal shows control characters instead of obeying them; a file or a pipe
     gets the text as it is.
 
-    Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`.
+    Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`,
+    `openk2 generate --folder FOLDER "What is 27 + 45?"`.
     """
     from flows.steps import graph
     from tasks.evaluate.generation import generate_text
+    from tasks.evaluate.release import checkpoint_folder
 
-    release = graph(request_of(preset, root, preset_file, overrides))["release"].require()
+    if folder is None:
+        release = graph(request_of(preset, root, preset_file, overrides))["release"].require()
+        folder = checkpoint_folder(release, "int4" if int4 else "bf16")
     for piece in generate_text(
-        release,
+        folder,
         prompt,
-        variant="int4" if int4 else "bf16",
         chat=not raw,
         max_new_tokens=tokens,
         temperature=temperature,

@@ -87,7 +87,7 @@ def ranks(
     price: Annotated[float, typer.Option("--price", min=0, help="Price of an accelerator for an hour.")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
-    """The dry run: what every rank would hold, compute and send in base, SFT, RL and QAT, and whether that fits.
+    """The dry run: what every rank would hold, compute and send in base, SFT and RL, and whether that fits.
 
     Every rank's part of the network and of its optimizer is built, on a device that has shapes and no memory: a
     trillion parameters take seconds and no GPU. Checked are names and shapes, that the ranks of a copy together hold
@@ -96,7 +96,7 @@ def ranks(
     change.
 
     Words: a *layout* cuts one copy of the model into *pipeline* positions (some of the layers each) and *expert* ranks
-    (some of every layer's experts each): `pretrain.run.layout`, and one in each of `sft`, `rl` and `qat`. All ranks
+    (some of every layer's experts each): `pretrain.run.layout`, and one in each of `sft` and `rl`. All ranks
     beyond one copy are more copies: *data*.
 
     Examples:

@@ -25,7 +25,6 @@ from tasks.rephrase.config import RephraseConfig
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from training.config import PretrainConfig
 from training.precision import decided
-from training.qat_config import QatConfig
 from training.rl.config import RlConfig
 from training.sft_config import SftConfig
 from training.workload import Workload, chain
@@ -71,8 +70,6 @@ class Preset(Config):
     """Supervised fine-tuning."""
     rl: RlConfig
     """Reinforcement learning with verifiable rewards."""
-    qat: QatConfig
-    """INT4 quantisation-aware training."""
     release: ReleaseConfig
     """Checkpoints in Hugging Face layout."""
     evaluate: EvaluateConfig
@@ -136,22 +133,19 @@ class Preset(Config):
     @model_validator(mode="after")
     def _rows_fit(self) -> Preset:
         """Dialogues into rows, rows and replies into the window that pretraining leaves."""
-        for stage, rows in (("sft", self.sft.sequence_length), ("qat", self.qat.sequence_length)):
-            if self.dialogues.max_tokens > rows:
-                raise ValueError(
-                    f"dialogues.max_tokens is {self.dialogues.max_tokens:,} and {stage}.sequence_length {rows:,}: a "
-                    "dialogue lies in one row; lower the first or raise the second"
-                )
+        if self.dialogues.max_tokens > (row := self.sft.sequence_length):
+            raise ValueError(
+                f"dialogues.max_tokens is {self.dialogues.max_tokens:,} and sft.sequence_length {row:,}: a dialogue "
+                "lies in one row; lower the first or raise the second"
+            )
         window = self.training()[-1].model.max_position_embeddings
         reply = max(self.rl.rewards.budget, *self.rl.rewards.budgets.values(), 0)
         lengths = {
             "sft.sequence_length": self.sft.sequence_length,
-            "qat.sequence_length": self.qat.sequence_length,
             "rl.ptx_sequence_length": self.rl.ptx_sequence_length,
             # what is sampled has a prompt before it
             "sft.budget": 1 + max(self.sft.budget, *self.sft.budgets.values(), 0),
             "rl.responses x rl.rewards.budget (a prompt and its responses are one row)": 1 + self.rl.responses * reply,
-            "qat.budget": 1 + self.qat.budget,
             "evaluate.max_new_tokens": 1 + self.evaluate.max_new_tokens,
         }
         for field, length in lengths.items():
@@ -170,9 +164,9 @@ class Preset(Config):
         return self
 
     def training(self) -> tuple[Workload, ...]:
-        """What each training stage asks of its ranks: base, SFT, RL, QAT."""
+        """What each training stage asks of its ranks: base, SFT, RL."""
         dialogues = self.dialogues
-        return chain(self.pretrain, self.sft, self.rl, self.qat, dialogues.max_tokens, len(dialogues.environments))
+        return chain(self.pretrain, self.sft, self.rl, dialogues.max_tokens, len(dialogues.environments))
 
 
 def load_preset(request: Request) -> Preset:

@@ -51,7 +51,7 @@ class RankPlan:
     nodes: int
     gpus_per_node: int
     stages: list[DryRun]
-    """Base, SFT, RL and QAT, by the networks themselves, rank by rank."""
+    """Base, SFT and RL, by the networks themselves, rank by rank."""
     seconds: list[float]
     """How long each takes."""
     closed: Plan

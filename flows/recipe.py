@@ -15,7 +15,7 @@ FLOWS = {
     "rephrase": "Knowledge rewritten, mathematics as learning notes, each segment held to its source; gate.",
     "tokens": "Tokenizer, mix, shards with a held-out split; gate.",
     "pretrain": "MuonClip through the stages: warm-up, constant, cosine, annealing, long context with YaRN.",
-    "posttrain": "Synthetic tools, dialogues, SFT, RL with verifiable rewards, INT4 quantisation-aware training.",
+    "posttrain": "Synthetic tools; dialogues, then SFT and RL with verifiable rewards, both with INT4 experts in the forward.",
     "release": "bf16 and INT4 checkpoints in Kimi K2's layout, verified and measured.",
 }
 """Stages that are run together, as one Prefect flow each; in this order they are the whole recipe."""
@@ -50,8 +50,7 @@ def recipe(p: Preset, stage: Stages) -> None:
     dialogues = stage.gate(p.gates.dialogues, dialogues)
     sft = stage("sft", "training.sft", p.sft, base, dialogues, tokenizer)
     rl = stage("rl", "training.rl.train", p.rl, sft, dialogues, tokens, tokenizer)
-    qat = stage("qat", "training.qat", p.qat, rl, dialogues, tokenizer)
 
     stage.flow("release")
-    release = stage("release", "tasks.evaluate.release", p.release, qat, tokenizer)
+    release = stage("release", "tasks.evaluate.release", p.release, rl, tokenizer)
     stage("evaluation", "tasks.evaluate.evaluation", p.evaluate, release, base, sft, rl, dialogues, tokens)

@@ -206,24 +206,14 @@ class ModelConfig(Config):
         """A validated copy with some fields changed."""
         return ModelConfig.model_validate(dict(self) | changes)
 
-    def to_hf(self, *, dtype: str = "bfloat16", remote_code: bool = False) -> dict[str, Any]:
-        """The `config.json` of a Kimi K2 checkpoint, with every field of the released one.
-
-        Args:
-            dtype: dtype of the stored weights, by torch's name.
-            remote_code: also write `auto_map`, as K2's repository does; only for a folder that carries those two files.
-        """
+    def to_hf(self, *, dtype: str = "bfloat16") -> dict[str, Any]:
+        """The `config.json` of a Kimi K2 checkpoint whose weights are stored in `dtype`, by torch's name: every field
+        of the released one but for the code that its repository carries."""
         config: dict[str, Any] = {field: getattr(self, field) for field in _HF_FIELDS} | _HF_CONSTANTS
         config["num_key_value_heads"] = self.num_attention_heads  # MLA materialises one key per head
         config["torch_dtype"] = dtype
         yarn = self.rope_scaling
         config["rope_scaling"] = yarn and yarn.model_dump() | {"type": "yarn"}
-        if remote_code:
-            config["auto_map"] = {
-                "AutoConfig": "configuration_deepseek.DeepseekV3Config",
-                "AutoModel": "modeling_deepseek.DeepseekV3Model",
-                "AutoModelForCausalLM": "modeling_deepseek.DeepseekV3ForCausalLM",
-            }
         return dict(sorted(config.items()))
 
     @classmethod
@@ -282,7 +272,9 @@ _HF_CONSTANTS: dict[str, Any] = {
     "attention_dropout": 0.0,
     "ep_size": 1,
     "hidden_act": "silu",
-    "model_type": "kimi_k2",
+    # K2's own config.json says kimi_k2 and brings code for it; under the name of its architecture transformers, vLLM
+    # and SGLang load the folder by themselves, and no remote code is run
+    "model_type": "deepseek_v3",
     "moe_layer_freq": 1,
     "n_group": 1,
     "norm_topk_prob": True,

@@ -54,14 +54,20 @@ def quantize(weight_OI: Tensor, name: str = "weight") -> tuple[Tensor, Tensor]:
     Raises:
         QuantizationError: I is no multiple of 32.
     """
+    steps, scale = _steps(weight_OI, name)
+    return steps.flatten(-2).to(torch.int8), scale
+
+
+def _steps(weight_OI: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """The values as floats, [..., O, G, 32], and the scales."""
     _check_width(weight_OI, name)
     width = weight_OI.shape[-1]
-    groups = weight_OI.detach().float().unflatten(-1, (width // GROUP, GROUP))  # [..., O, G, 32]
-    amax = groups.abs().amax(dim=-1)
+    groups = weight_OI.detach().float().unflatten(-1, (width // GROUP, GROUP))
+    amax = torch.linalg.vector_norm(groups, ord=torch.inf, dim=-1)
     scale = (amax / ((HIGH - LOW) / 2)).to(torch.bfloat16)
     scale = torch.where(scale == 0, torch.finfo(torch.bfloat16).eps, scale)
-    values = (groups / scale.float().unsqueeze(-1)).clamp_(LOW, HIGH).round_()  # halves to even
-    return values.flatten(-2).to(torch.int8), scale
+    steps = (groups / scale.float().unsqueeze(-1)).clamp_(LOW, HIGH).round_()  # halves to even
+    return steps.add_(0.0), scale  # no -0, which integers do not have
 
 
 def dequantize(values_OI: Tensor, scale_OG: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -78,7 +84,10 @@ class _FakeQuantize(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight_OI: Tensor, name: str) -> Tensor:
-        return dequantize(*quantize(weight_OI, name), dtype=weight_OI.dtype)
+        # `dequantize(*quantize(...))` without the way through int8: this runs in every step of training
+        steps, scale = _steps(weight_OI, name)
+        served = steps.mul_(scale.float().unsqueeze(-1)).to(torch.bfloat16)
+        return served.flatten(-2).to(weight_OI.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad_OI: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
@@ -103,6 +112,22 @@ def fake_quantize_experts(model: nn.Module) -> None:
             for name, parameter in module.named_parameters():
                 _check_width(parameter, f"the experts' {name}")
             module.view = fake_quantize
+
+
+def viewed(model: nn.Module) -> bool:
+    """Whether the forward of some routed expert sees other weights than its parameters."""
+    return any(isinstance(module, Experts) and module.view is not None for module in model.modules())
+
+
+@torch.no_grad()
+def seen_state(model: nn.Module) -> dict[str, Tensor]:
+    """The state of `model` with every routed expert's weights as the forward sees them; the rest shares its memory."""
+    state = model.state_dict()
+    for place, module in model.named_modules():
+        if isinstance(module, Experts) and module.view is not None:
+            names = ("gate_EFD", "up_EFD", "down_EDF")
+            state |= {f"{place}.{name}": weight for name, weight in zip(names, module.matrices(), strict=True)}
+    return state
 
 
 def served_dtype(name: str) -> torch.dtype:

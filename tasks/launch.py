@@ -101,6 +101,12 @@ class Execution(Config):
     """Size above which the answers longest unused are forgotten; 0 keeps answers only until their stage is done."""
     price_per_hour: float = Field(default=0.0, ge=0)
     """Money per hour of the machine, for the cost column of the report."""
+    watts: float = Field(default=100.0, ge=0)
+    """What a machine is taken to draw while a stage runs, for the energy that a release states: 100 is an assumption
+    for a computer without GPUs."""
+    signing_key: Address | None = None
+    """SSH private key (or its .pub, where an agent holds it) that signs a release's checksums; None leaves them
+    unsigned."""
 
     @model_validator(mode="after")
     def _dask(self) -> Execution:

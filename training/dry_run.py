@@ -54,7 +54,7 @@ class Position:
     matrices: int
     """Of those, matrices that Muon updates."""
     weights: int
-    """Bytes, correction biases included; those of a teacher, too."""
+    """Bytes, correction biases included."""
     gradients: int
     """Bytes, float32."""
     optimizer: int
@@ -297,7 +297,7 @@ def _position(work: Workload, ranks: int, rank: int, dtype: torch.dtype, batches
         heaviest=mesh.world.rank + heaviest,
         parameters=total,
         matrices=optimizer.matrices,
-        weights=(1 + work.teacher) * (size * total + biases),
+        weights=size * total + biases,
         gradients=GRADIENT_BYTES * total,
         optimizer=owned[heaviest].state,
         optimizer_mean=sum(each.state for each in owned) / len(owned),

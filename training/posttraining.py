@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from model.quantize import QuantizationError, fake_quantize_experts
 from model.transformer import Transformer
 from training.inputs import Published, fingerprints, load_chat, load_splits
 from training.job import JobError
@@ -41,7 +42,13 @@ class PostTraining(Objective):
         self.began = time.monotonic()
 
     def fill(self, model: Transformer) -> None:
+        """Raises `JobError` where INT4 is asked for and the experts' widths do not divide by 32."""
         self.published.fill(model)
+        if self.config.int4:
+            try:
+                fake_quantize_experts(model)
+            except QuantizationError as error:
+                raise JobError(f"{error}; or set int4 to false") from error
 
     def state(self) -> dict[str, Any]:
         return {"state": self.counts}
@@ -74,4 +81,4 @@ class PostTraining(Objective):
         trainer.metrics.write("update", number, **values, timing=timing)
 
     def summary(self) -> dict[str, Any]:
-        return {"seed": self.config.seed, "seconds": round(time.monotonic() - self.began, 3)}
+        return {"seed": self.config.seed, "int4": self.config.int4, "seconds": round(time.monotonic() - self.began, 3)}

@@ -32,6 +32,10 @@ class SftConfig(Config):
     """Largest norm of the whole gradient."""
     dtype: Precision = "auto"
     """Precision of the forward and backward products; `auto`: what the device multiplies fast."""
+    int4: bool = False
+    """Quantisation-aware training (K2-Thinking: in post-training): the forward, and whoever samples replies, see the
+    routed experts rounded to INT4; the gradient goes straight through to the unrounded weights, which are saved. The
+    release's INT4 is what was seen, bit for bit."""
     max_updates: int = Field(default=500, ge=1)
     """The run ends here where the band was never reached."""
     evaluate_every: int = Field(default=20, ge=1)

@@ -40,6 +40,7 @@ from torch.utils import deterministic
 
 from model.config import Config
 from model.kernels.table import chosen
+from model.quantize import seen_state, viewed
 from model.transformer import Transformer, update_router_bias
 from training import checkpoint, checkpoint_writer
 from training.cache import ShardError
@@ -130,17 +131,21 @@ class Trainer:
 
     @torch.no_grad()
     def whole(self, model: Transformer) -> Transformer:
-        """All of a network of which every rank has a part, on every rank; `model` itself where it has all of it.
+        """All of a network of which every rank has a part, on every rank, with its experts as training sees them;
+        `model` itself where it is that already.
 
         Replies are sampled from it: each rank its own.
         """
-        if self.mesh.layout.copy_ranks == 1:
+        held, cuts, alone = seen_state(model), pieces(model), self.mesh.layout.copy_ranks == 1
+        if alone and not viewed(model):
             return model
         with torch.device("meta"):
-            made = Transformer(model.config)
-        made = made.to(next(model.parameters()).dtype).to_empty(device=self.device).eval()
+            made = Transformer(model.config).to(next(model.parameters()).dtype).eval()
         made.float32_head = model.float32_head
-        held, cuts = model.state_dict(), pieces(model)
+        if alone:
+            made.load_state_dict(held, assign=True)
+            return made
+        made = made.to_empty(device=self.device)
         for name, tensor in made.state_dict().items():
             tensor.zero_()
             # every part comes from one rank, zeros from the others

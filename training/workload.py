@@ -13,7 +13,6 @@ from model.config import ModelConfig, cache_values_per_token, flops_per_token, p
 from model.footprint import MemoryConfig
 from training.config import MuonClipConfig, PretrainConfig, RunConfig
 from training.layout import Layout, LayoutError
-from training.qat_config import QatConfig
 from training.rl.config import MAX_ROWS, RlConfig
 from training.sft_config import SftConfig
 
@@ -68,7 +67,7 @@ class Workload:
     """One training stage."""
 
     name: str
-    """`base`, `sft`, `rl` or `qat`."""
+    """`base`, `sft` or `rl`."""
     section: str
     """Of the preset."""
     model: ModelConfig
@@ -81,10 +80,8 @@ class Workload:
     """Precision of the weights on the ranks."""
     phases: tuple[Phase, ...]
     sampling: tuple[Sampling, ...] = ()
-    teacher: bool = False
-    """Whether a second model, which is not trained, lies beside the one that is, and runs every row forward."""
-    served: bool = False
-    """Whether replies are sampled from a rounded copy in float32, made for it."""
+    int4: bool = False
+    """Whether replies are sampled with the routed experts rounded, which is a copy of them."""
 
     @property
     def layout(self) -> Layout:
@@ -116,34 +113,32 @@ class Workload:
     def sampling_bytes(self, ranks: int) -> int:
         """What a rank takes to sample replies, beside what it trains with; temporaries of a layer apart.
 
-        The whole model, put together from all ranks' parts where none has all of it, or rounded as it is served; the
-        generator's own copy in the precision of the products; and for the replies under way what the cache keeps of
+        The whole model, put together from all ranks' parts where none has all of it, and the experts that are rounded;
+        the generator's own copy in the precision of the products; and for the replies under way what the cache keeps of
         their tokens, and the logits and probabilities of the next one.
         """
         if not self.sampling:
             return 0
-        numbers, size = parameter_count(self.model).total, 4 if self.dtype == "float32" else 2
+        count, size = parameter_count(self.model), 4 if self.dtype == "float32" else 2
         cached, logits = size * cache_values_per_token(self.model), LOGIT_BYTES * self.model.vocab_size
         rows = max(each.rows(ranks) * ((each.prompt + each.budget) * cached + logits) for each in self.sampling)
-        gathered = 4 * numbers * (self.layout.copy_ranks > 1)
-        if self.served:
-            return 4 * numbers + max(size * numbers + rows, gathered)  # then it is compared with the whole teacher
-        return gathered + size * numbers + rows
+        gathered = 4 * count.total * (self.layout.copy_ranks > 1)
+        rounded = 4 * count.components["routed_experts"] // self.layout.copy_ranks * self.int4
+        return gathered + rounded + size * count.total + rows
 
     def seconds(self, ranks: int, hardware: Hardware) -> float:
         """How long it takes: matrix products at the share of the peak that `hardware` achieves, and for every token of
         a reply all weights read once from its memory."""
-        passes = 4 / 3 if self.teacher else 1.0
         flops = sum(phase.tokens * flops_per_token(self.model, phase.sequence_length) for phase in self.phases)
         size = (2 if self.dtype == "bfloat16" else 4) * parameter_count(self.model).total
         steps = sum(each.steps(ranks) for each in self.sampling)
-        return passes * flops / hardware.achieved_flops / ranks + steps * size / hardware.memory_bandwidth
+        return flops / hardware.achieved_flops / ranks + steps * size / hardware.memory_bandwidth
 
 
 def chain(
-    pretrain: PretrainConfig, sft: SftConfig, rl: RlConfig, qat: QatConfig, dialogue_tokens: int, environments: int
-) -> tuple[Workload, Workload, Workload, Workload]:
-    """The four stages of a recipe whose longest dialogue has `dialogue_tokens`, its problems in so many environments.
+    pretrain: PretrainConfig, sft: SftConfig, rl: RlConfig, dialogue_tokens: int, environments: int
+) -> tuple[Workload, Workload, Workload]:
+    """The three stages of a recipe whose longest dialogue has `dialogue_tokens`, its problems in so many environments.
 
     Each begins with the model that the one before it made; the window is the one to which pretraining stretched it.
     """
@@ -154,7 +149,6 @@ def chain(
         of_pretraining(pretrain),
         of_sft(sft, after, dialogue_tokens, environments),
         of_rl(rl, after, dialogue_tokens, environments),
-        of_qat(qat, after, dialogue_tokens, environments),
     )
 
 
@@ -224,30 +218,15 @@ def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environmen
     return _tuning("rl", model, config, tuple(phases), (practice, measured, shown))
 
 
-def of_qat(config: QatConfig, model: ModelConfig, dialogue_tokens: int, environments: int) -> Workload:
-    """QAT, with the RL model beside it as its teacher; measured are the two and the rounded one."""
-    return _tuning(
-        "qat",
-        model,
-        config,
-        (_rows("qat", config.sequence_length, config.rows, config.updates, config.run),),
-        (_evaluation(config, environments, 3, dialogue_tokens, config.budget),),
-        teacher=True,
-        served=True,
-    )
-
-
 def _tuning(
     name: str,
     model: ModelConfig,
-    config: SftConfig | RlConfig | QatConfig,
+    config: SftConfig | RlConfig,
     phases: tuple[Phase, ...],
     sampling: tuple[Sampling, ...],
-    teacher: bool = False,
-    served: bool = False,
 ) -> Workload:
     # weights in float32, whatever the base was trained in (`training.objective`)
-    stage = (config.run, config.optimizer, config.dtype, "float32", phases, sampling, teacher, served)
+    stage = (config.run, config.optimizer, config.dtype, "float32", phases, sampling, config.int4)
     return Workload(name, name, model, *stage)
 
 
@@ -256,9 +235,7 @@ def _rows(section: str, length: int, rows: int, updates: int, run: RunConfig) ->
     return Phase("dialogues", length, rows, run.micro_batch, run.memory, updates * rows * length, f"{section}.rows")
 
 
-def _evaluation(
-    config: SftConfig | RlConfig | QatConfig, environments: int, rounds: int, prompt: int, budget: int
-) -> Sampling:
+def _evaluation(config: SftConfig | RlConfig, environments: int, rounds: int, prompt: int, budget: int) -> Sampling:
     """Sampled replies and a greedy one to each held-out problem."""
     replies = config.evaluate_prompts * environments * (config.evaluate_samples + 1)
     return Sampling(rounds, replies, prompt, budget)

@@ -1,4 +1,4 @@
-"""The model card, written from manifests alone: what went in, under which licences, what came out, what it can't do."""
+"""The model card, written from manifests alone: what it is, how it is run, how it was trained, what it can't do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from model.config import ModelConfig, parameter_count
 from tasks.artifact import Artifact
 from tasks.evaluate.config import ReleaseConfig
 
-CHAIN = ("sources", "corpus", "rewrites", "tokenizer", "tokens", "base", "dialogues", "sft", "rl", "qat")
+QUESTION = "What is 17 + 25?"
+CHAIN = ("sources", "corpus", "rewrites", "tokenizer", "tokens", "base", "dialogues", "sft", "rl")
 
 
 def model_card(
@@ -44,8 +45,8 @@ def model_card(
     sections = [
         "---\n" + "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in header.items()) + "---",
         f"# {config.name} ({'INT4' if variant == 'int4' else 'bf16'})",
-        "\n".join(_summary(config, variant, model, release)),
-        "## Use\n\n" + _use(config, variant),
+        "\n".join(_summary(variant, model, lineage, release)),
+        "## Use\n\n" + _use(config, variant, model),
         "## Data\n\n" + "\n".join(_data(corpus, lineage)),
         "## Training\n\n" + "\n".join(_training(lineage)),
         "## Limits\n\n" + _limits(model, variant),
@@ -54,16 +55,19 @@ def model_card(
     return "\n\n".join(sections) + "\n"
 
 
-def _summary(config: ReleaseConfig, variant: str, model: ModelConfig, release: Mapping[str, Any]) -> Iterator[str]:
+def _summary(
+    variant: str, model: ModelConfig, lineage: Mapping[str, Artifact], release: Mapping[str, Any]
+) -> Iterator[str]:
     count = parameter_count(model)
     size = release.get(f"{variant}_bytes", 0)
+    trained = "rl" in lineage and lineage["rl"].statistics.get("int4")
     yield (
         "A language model of the Kimi K2 architecture (latent attention; each token is seen by "
         f"{model.num_experts_per_tok} of {model.n_routed_experts} routed experts and {model.n_shared_experts} shared), "
         "trained from scratch with openk2, the K2 recipe as software. It shares no weights with Moonshot AI's models."
     )
     yield ""
-    yield _table(
+    yield table(
         ("parameters", f"{count.total:,}"),
         ("active per token", f"{count.active:,}"),
         ("layers (dense first)", f"{model.num_hidden_layers} ({model.first_k_dense_replace})"),
@@ -75,69 +79,65 @@ def _summary(config: ReleaseConfig, variant: str, model: ModelConfig, release: M
         yield ""
         yield (
             "The routed experts are INT4, weight only: groups of 32, symmetric, compressed-tensors `pack-quantized`. "
-            "They were trained with these rounded weights in the forward. Everything else is bf16."
+            + ("They were trained with these rounded weights in the forward. " if trained else "")
+            + "Everything else is bf16."
         )
 
 
-def _use(config: ReleaseConfig, variant: str) -> str:
+def _use(config: ReleaseConfig, variant: str, model: ModelConfig) -> str:
+    """How others run the folder. A test runs the first two blocks as they stand here."""
+    latent = model.kv_lora_rank, model.qk_rope_head_dim
     lines = [
-        "The folder has Kimi K2's layout: `model_type: kimi_k2`, its tensor names, special tokens and chat format.",
+        "The folder has Kimi K2's layout: its tensor names, special tokens and chat format. `model_type` is the "
+        "architecture's, `deepseek_v3`, which transformers 5, vLLM and SGLang know by themselves: no remote code is "
+        "run.",
+        "",
+        "```python",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained(".")',
+        'model = AutoModelForCausalLM.from_pretrained(".", dtype="auto")',
+        f'messages = [{{"role": "user", "content": "{QUESTION}"}}]',
+        "inputs = tokenizer.apply_chat_template(",
+        '    messages, add_generation_prompt=True, return_dict=True, return_tensors="pt"',
+        ")",
+        "reply = model.generate(**inputs, max_new_tokens=32)[0, inputs.input_ids.shape[1] :]",
+        "print(tokenizer.decode(reply, skip_special_tokens=True))",
+        "```",
+        "",
+        *(
+            ["transformers needs `compressed-tensors` for it, and dequantises the experts while it loads.", ""]
+            if variant == "int4"
+            else []
+        ),
+        "With openk2:",
+        "",
+        "```bash",
+        f'openk2 generate --folder . "{QUESTION}"',
+        "```",
+        "",
+        "Servers. They were not run for this card; the options are those of vLLM 0.33 and SGLang 0.5.23:",
         "",
         "```bash",
         f"vllm serve . --served-model-name {config.name} --enable-auto-tool-choice --tool-call-parser kimi_k2",
-        "```",
-        "",
-        "transformers knows the architecture as DeepSeek-V3:",
-        "",
-        "```python",
-        "import json",
-        "from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, PreTrainedTokenizerFast",
-        "",
-        'config = json.load(open("config.json")) | {"model_type": "deepseek_v3"}',
-        'model = DeepseekV3ForCausalLM.from_pretrained(".", config=DeepseekV3Config.from_dict(config))',
-        'tokenizer = PreTrainedTokenizerFast.from_pretrained(".")',
+        f"python -m sglang.launch_server --model-path . --served-model-name {config.name} --tool-call-parser kimi_k2",
         "```",
     ]
-    if variant == "int4":
-        lines += ["", "transformers needs `compressed-tensors` installed and dequantises the experts while it loads."]
+    if latent != (512, 64):
+        lines += [
+            "",
+            f"vLLM on a CPU refuses this network: its latent is {latent[0]} + {latent[1]}, and that kernel "
+            "takes 512 + 64 alone.",
+        ]
     return "\n".join(lines)
 
 
 def _data(corpus: Mapping[str, Any], lineage: Mapping[str, Artifact]) -> Iterator[str]:
     if corpus:
-        yield (
-            f"{corpus['documents']:,} documents, {corpus['bytes'] / 1e6:,.1f} MB of curated text. Every source, with "
-            "the licence it declares:"
-        )
-        yield ""
-        rows = [
-            (
-                name,
-                s.get("domain", ""),
-                f"{s['documents']:,}",
-                f"{s['bytes'] / 1e6:,.2f}",
-                s.get("licence") or "unknown",
-            )
-            for name, s in sorted(corpus.get("by_source", {}).items())
-        ]
-        yield _table(*rows, header=("source", "domain", "documents", "MB", "licence"))
-        yield ""
-    if "rewrites" in lineage:
-        s = lineage["rewrites"].statistics
-        yield (
-            f"Synthetic: a local model rewrote {s['segments']:,} segments, of which {s['accepted']:,} "
-            f"({100 * s['acceptance_rate']:.1f} %) passed the fidelity check and {s['documents']:,} documents entered."
-        )
+        yield f"{corpus['documents']:,} documents, {corpus['bytes'] / 1e6:,.1f} MB of curated text."
     if "tokens" in lineage:
-        s = lineage["tokens"].statistics
-        shares = ", ".join(f"{name} {entry['tokens']:,}" for name, entry in sorted(s.get("by_domain", {}).items()))
-        yield f"{s['tokens']:,} training tokens ({shares})."
-    if "dialogues" in lineage:
-        s = lineage["dialogues"].statistics
-        yield (
-            f"Post-training: {s['dialogues']:,} synthetic dialogues of verifiable tasks and tool calls; held-out "
-            "problems are apart by problem, not by phrasing."
-        )
+        yield f"{lineage['tokens'].statistics['tokens']:,} tokens of them are there to train on."
+    yield "[DATA.md](DATA.md) names every source with its licence, what was left out and why, and what is synthetic."
 
 
 def _training(lineage: Mapping[str, Artifact]) -> Iterator[str]:
@@ -146,18 +146,17 @@ def _training(lineage: Mapping[str, Artifact]) -> Iterator[str]:
         "base": "Pretraining (MuonClip; warm-up, constant, cosine, annealing, long context)",
         "sft": "Supervised fine-tuning",
         "rl": "Reinforcement learning with verifiable rewards (K2 objective)",
-        "qat": "Quantisation-aware training of the routed experts",
     }
     for name, title in titles.items():
         if name not in lineage:
             continue
         figures = [(_words(key), _figure(value)) for key, value in _plain(lineage[name].statistics)]
         yield f"### {title}\n"
-        yield _table(*figures, header=("figure", "value"))
+        yield table(*figures, header=("figure", "value"))
         yield ""
     yield (
-        "The `evaluation` artifact of the same run measures the base, SFT, RL and released checkpoints on the same "
-        "prompts, with intervals."
+        "The stage that follows the release, `evaluation`, measures the base, SFT, RL and released checkpoints on the "
+        "same prompts, with intervals."
     )
 
 
@@ -193,10 +192,11 @@ def _chain(lineage: Mapping[str, Artifact]) -> Iterator[str]:
     yield "Fingerprints of the steps (`openk2 status` shows the same ones); the corpus goes by the hash of its content."
     yield ""
     known = [name for name in CHAIN if name in lineage]
-    yield _table(*((name, f"`{lineage[name].fingerprint}`") for name in known), header=("step", "fingerprint"))
+    yield table(*((name, f"`{lineage[name].fingerprint}`") for name in known), header=("step", "fingerprint"))
 
 
-def _table(*rows: tuple[str, ...], header: tuple[str, ...] = ("", "")) -> str:
+def table(*rows: tuple[str, ...], header: tuple[str, ...] = ("", "")) -> str:
+    """A table in Markdown."""
     lines = [header, tuple("---" for _ in header), *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 

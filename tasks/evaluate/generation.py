@@ -13,9 +13,7 @@ from tokenizers import Tokenizer
 from model.chat import Chat, Text, user
 from model.generate import Generator, Request
 from model.transformer import Transformer
-from tasks.artifact import Artifact
-from tasks.evaluate.checkpoint import read_checkpoint
-from tasks.evaluate.release import Variant, checkpoint_folder
+from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,8 @@ class Released:
     @classmethod
     def load(cls, folder: Path) -> Released:
         """ReleaseError where the folder is no released checkpoint."""
+        if not (folder / "tokenizer.json").is_file():
+            raise ReleaseError(f"{folder} has no tokenizer.json: give the folder of a released checkpoint")
         return cls(read_checkpoint(folder), Chat(Tokenizer.from_file(str(folder / "tokenizer.json"))))
 
     def prompt(self, text: str, chat: bool = True) -> list[int]:
@@ -81,19 +81,18 @@ class Released:
 
 
 def generate_text(
-    release: Artifact,
+    folder: Path,
     prompt: str,
-    variant: Variant = "bf16",
     chat: bool = True,
     max_new_tokens: int = 128,
     temperature: float = 0.0,
     seed: int = 0,
 ) -> Iterator[str]:
-    """Pieces of the text that a published release answers or continues, as they come.
+    """Pieces of the text that a released folder answers or continues, as they come.
 
-    The INT4 checkpoint is dequantised: the numbers are those that an INT4 engine multiplies with, the speed is not.
+    An INT4 checkpoint is dequantised: the numbers are those that an INT4 engine multiplies with, the speed is not.
     """
-    released = Released.load(checkpoint_folder(release, variant))
+    released = Released.load(folder)
     ids = released.prompt(prompt, chat)
     pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     failed: list[BaseException] = []

@@ -21,12 +21,14 @@ from tasks.artifact import Artifact, Step, cache_folder
 from tasks.evaluate.card import model_card
 from tasks.evaluate.checkpoint import ReleaseError, write_checkpoint, write_json
 from tasks.evaluate.config import ReleaseConfig
+from tasks.evaluate.data_card import data_card
+from tasks.evaluate.provenance import accompany, check_key
 from tasks.evaluate.template import CHAT_TEMPLATE
 from tasks.launch import Execution
 from tasks.progress import Progress
 from training.inputs import load_model
 
-VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -35,22 +37,24 @@ VARIANTS: tuple[Variant, ...] = ("bf16", "int4")
 
 
 def run(step: Step, execution: Execution) -> Artifact:
-    """The stage: write and verify both checkpoints, and lay them out as folders."""
-    artifact = release(step, step.input("qat"), step.input("tokenizer"))
+    """The stage: write and verify both checkpoints, and lay them out as folders, with what goes beside them."""
+    if execution.signing_key is not None:
+        check_key(execution.signing_key)
+    artifact = release(step, step.input("rl"), step.input("tokenizer"))
     for variant in VARIANTS:
-        checkpoint_folder(artifact, variant)
+        accompany(checkpoint_folder(artifact, variant), variant, artifact, ancestors(step), execution)
     return artifact
 
 
-def release(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:
-    """Write, verify and publish both checkpoints of the quantisation-aware trained model.
+def release(step: Step, rl: Artifact, tokenizer: Artifact) -> Artifact:
+    """Write, verify and publish both checkpoints of the RL model.
 
     Raises:
         ReleaseError: what was written does not read back as the model that was trained; nothing is published then.
     """
     config = step.config
     assert isinstance(config, ReleaseConfig)
-    model = load_model(qat.uri)
+    model = load_model(rl.uri)
     count = parameter_count(model.config)
     statistics: dict[str, Any] = {"parameters": count.total, "active_parameters": count.active}
     work = step.workspace()
@@ -71,6 +75,7 @@ def release(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:
         for variant in VARIANTS:
             card = model_card(config, variant, model.config, lineage(step), statistics)
             (work / variant / "README.md").write_text(card, encoding="utf-8")
+            (work / variant / "DATA.md").write_text(data_card(config.name, lineage(step)), encoding="utf-8")
             for path in sorted((work / variant).iterdir()):
                 if step.part(f"{variant}/{path.name}") is None:
                     step.adopt(f"{variant}/{path.name}", path)
@@ -81,15 +86,21 @@ def release(step: Step, qat: Artifact, tokenizer: Artifact) -> Artifact:
     return artifact
 
 
+def ancestors(step: Step) -> list[Step]:
+    """Every published step that `step` was made from, once, the nearest first."""
+    found: dict[str, Step] = {}
+    waiting = list(step.inputs)
+    while waiting:
+        parent = waiting.pop(0)
+        if parent.uri not in found:
+            found[parent.uri] = parent
+            waiting += parent.inputs
+    return [each for each in found.values() if each.artifact() is not None]
+
+
 def lineage(step: Step) -> dict[str, Artifact]:
-    """Every published artifact that `step` was made from, by name."""
-    found: dict[str, Artifact] = {}
-    for parent in step.inputs:
-        artifact = parent.artifact()
-        if artifact is not None:
-            found[parent.name] = artifact
-        found |= lineage(parent)
-    return found
+    """The artifact of each name that `step` was made from; of several snapshots the last one."""
+    return {each.name: each.require() for each in reversed(ancestors(step))}
 
 
 def write_tokenizer(bpe: Path, folder: Path, model: ModelConfig) -> None:

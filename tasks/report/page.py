@@ -30,7 +30,6 @@ CHAPTERS = (
     posttraining.DIALOGUES,
     posttraining.SFT,
     posttraining.RL,
-    posttraining.QAT,
     release.RELEASE,
     release.EVALUATION,
     run.TIME,

@@ -16,7 +16,7 @@ from model.config import Config
 from tasks.artifact import NotReady, Step
 from tasks.code import HOUSE, closure
 
-TRAINED = ("training.pretrain", "training.sft", "training.rl.train", "training.qat")
+TRAINED = ("training.pretrain", "training.sft", "training.rl.train")
 
 
 class Literals(Config):

@@ -187,9 +187,9 @@ def test_the_ranks_of_k2_are_the_recipes_in_80_columns() -> None:
 
 
 @pytest.mark.parametrize("preset", [name for name in PresetName if name != PresetName.k2])
-def test_every_preset_but_k2_passes_its_dry_run_from_base_to_qat(preset: PresetName) -> None:
+def test_every_preset_but_k2_passes_its_dry_run_from_base_to_rl(preset: PresetName) -> None:
     found = json.loads(said("ranks", "--preset", preset, "--json"))
-    assert [stage["stage"] for stage in found["stages"]] == ["base", "sft", "rl", "qat"]
+    assert [stage["stage"] for stage in found["stages"]] == ["base", "sft", "rl"]
     for stage in found["stages"]:
         assert stage["problems"] == []
         assert max(position["peak"] for position in stage["positions"]) <= 80e9
@@ -202,7 +202,7 @@ def test_every_preset_but_k2_passes_its_dry_run_from_base_to_qat(preset: PresetN
 def test_k2_says_that_its_post_training_cannot_be_sampled() -> None:
     """A copy of all weights in float32 is 4.1 TB: no rank of today holds it."""
     told = " ".join(refused().split())
-    for stage in ("sft", "rl", "qat"):
+    for stage in ("sft", "rl"):
         assert f"✗ {stage}: every rank samples replies from the whole model, which takes" in told
     assert "✗ base" not in told
 

@@ -19,7 +19,7 @@ from model.precision import speed
 from tests.model.test_precision import AVX2
 from training.precision import PRECISIONS, precisions, undecided
 
-TRAINED = ("base", "sft", "rl", "qat")
+TRAINED = ("base", "sft", "rl")
 OTHER = {"bfloat16": "float32", "float32": "bfloat16"}
 
 

@@ -75,13 +75,11 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
     [
         (["execution.processes=8"], "batch of 'long context' in pretrain.stages is 4 for 8 data-parallel ranks.*raise"),
         (["sft.rows=1"], "sft.rows is 1 for 2 data-parallel ranks.*raise it, or take fewer ranks"),
-        (["qat.rows=1"], "qat.rows is 1 for 2 data-parallel ranks"),
         (["rl.prompts=3", "rl.updates=3"], "rl.prompts / rl.updates is 1 for 2 data-parallel ranks"),
         (["execution.processes=3", "sft.run.layout.expert=2"], "sft.run.layout: 3 ranks do not hold whole copies"),
         (["rl.run.layout.pipeline=9"], "rl.run.layout: pipeline x virtual = 9 x 1 pieces for 4 layers"),
-        (["qat.run.layout.expert=3"], "qat.run.layout: 32 experts do not divide by expert = 3"),
+        (["sft.run.layout.expert=3"], "sft.run.layout: 32 experts do not divide by expert = 3"),
         (["dialogues.max_tokens=600"], "dialogues.max_tokens is 600 and sft.sequence_length 512.*raise the second"),
-        (["qat.sequence_length=256"], "dialogues.max_tokens is 512 and qat.sequence_length 256"),
         (
             ["sft.sequence_length=2048"],
             "sft.sequence_length takes 2,048 tokens and the base.*window of 1,024 after its",
@@ -114,10 +112,9 @@ def test_large_presets_have_post_training_of_their_own(name):
     annealing = preset.pretrain.stages.stages[3].rate
     assert preset.sft.learning_rate == annealing.start
     assert preset.rl.learning_rate == pytest.approx(preset.sft.learning_rate / 10)
-    assert preset.qat.learning_rate <= preset.rl.final_learning_rate
-    assert {*preset.rl.rewards.budgets.values(), preset.rl.rewards.budget, preset.sft.budget, preset.qat.budget} == {
-        2048
-    }
+    assert preset.sft.int4
+    assert preset.rl.int4
+    assert {*preset.rl.rewards.budgets.values(), preset.rl.rewards.budget, preset.sft.budget} == {2048}
     assert (preset.rl.ptx_weight, preset.sft.band) == (0.1, (0.2, 0.5))
     assert min(task.size for task in preset.dialogues.tasks) > max(task.size for task in laptop.dialogues.tasks)
     assert set(preset.rl.environments) == set(preset.dialogues.environments)

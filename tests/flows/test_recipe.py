@@ -18,7 +18,7 @@ from flows.steps import graph
 from tests.flows.chain import finish, plan, start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
-TRAINED = ("base", "sft", "rl", "qat")
+TRAINED = ("base", "sft", "rl")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,6 @@ def test_a_changed_field_runs_only_what_depends_on_it(straight):
         "base",
         "sft",
         "rl",
-        "qat",
         "release",
         "evaluation",
     ]

@@ -72,7 +72,7 @@ def test_latent_attention_does_without_the_kernel_that_turns_one_head_alone(tmp_
     prepared(tmp_path, '#!/bin/sh\necho "$@"\n')
     ours = tmp_path / "ours"
     ours.mkdir()
-    (ours / "config.json").write_text('{"model_type": "kimi_k2", "kv_lora_rank": 512}')
+    (ours / "config.json").write_text('{"model_type": "deepseek_v3", "kv_lora_rank": 512}')
     done = start("--folder", str(tmp_path), "--model", str(ours), "--name", "ours", "--", "--dtype", "float32")
     assert done.returncode == 0, done.stderr
     assert '-cc.custom_ops=["-rotary_embedding"] --dtype float32' in done.stdout

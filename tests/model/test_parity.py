@@ -18,10 +18,8 @@ pytestmark = pytest.mark.usefixtures("forms")
 
 
 def hf_config(config: ModelConfig) -> DeepseekV3Config:
-    """Without a padding id, whose embedding transformers would not train, and under the name transformers knows."""
-    return DeepseekV3Config(
-        **config.to_hf() | {"model_type": "deepseek_v3", "pad_token_id": None}, experts_implementation="eager"
-    )
+    """Without a padding id, whose embedding transformers would not train."""
+    return DeepseekV3Config(**config.to_hf() | {"pad_token_id": None}, experts_implementation="eager")
 
 
 def reference(model: Transformer) -> DeepseekV3ForCausalLM:

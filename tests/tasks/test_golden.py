@@ -39,7 +39,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
     "tasks.agentic.synthesis.tools": (1, "b4842cb01a18b464"),
     "tasks.agentic.dialogues": (2, "827439d131f7e20e"),
-    "tasks.evaluate.release": (3, "c585c84a72eb3f5b"),
+    "tasks.evaluate.release": (4, "95121b434342a567"),
 }
 EXECUTION = Execution(workers=1, threads=1, device="cpu")
 
@@ -90,8 +90,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     stage("tools", "tasks.agentic.synthesis.tools", ToolsConfig(count=24, per_domain=3))
     stage("dialogues", "tasks.agentic.dialogues", DialoguesConfig(max_tokens=2048), tokenizer)
     learned, network = publish_tokenizer(root / "data"), patterned(small_model())
-    qat = publish_model(root / "data", "qat", network)
-    stage("release", "tasks.evaluate.release", ReleaseConfig(), qat, learned)
+    rl = publish_model(root / "data", "rl", network)
+    stage("release", "tasks.evaluate.release", ReleaseConfig(), rl, learned)
     return found
 
 

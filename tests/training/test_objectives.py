@@ -19,24 +19,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.attention import document_mask
-from model.quantize import fake_quantize_experts
+from model.quantize import as_served, fake_quantize_experts
 from model.transformer import Transformer
-from tasks.artifact import Artifact
 from tasks.code import closure
 from tests.posttraining import RL, SFT, model_artifact, tiny_config, write_job
 from tests.posttraining import World as Inputs
 from tests.training.ranks import free_ports, run_ranks
 from training import checkpoint
 from training.inputs import load_chat, load_model, load_splits
-from training.job import Job
+from training.job import Job, JobError
 from training.loader import Loader
 from training.mesh import Mesh, arrange
 from training.muonclip import MuonClip
 from training.objective import Objective
 from training.packing import IGNORED, Packed
 from training.parallel import World
-from training.qat import Quantising, learning_rate
-from training.qat_config import QatConfig
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.objective import LossInputs, k2_objective
@@ -53,6 +50,8 @@ CONFIGS: dict[type[Objective], dict[str, Any]] = {
     Tuning: SFT
     | {
         "rows": 5,  # that no two ranks divide
+        "int4": True,
+        "learning_rate": 1e-4,  # larger ones move weights across the borders of INT4, where rounding decides
         "max_updates": UPDATES,
         "evaluate_every": 4,
         "evaluate_prompts": 7,
@@ -74,47 +73,36 @@ CONFIGS: dict[type[Objective], dict[str, Any]] = {
         "optimizer": EXACT | {"weight_decay": 0.0},
         "run": {"micro_tokens": 256, "micro_batch": 1, "checkpoint_every": 2},
     },
-    Quantising: {
-        "updates": UPDATES,
-        "distillation": 0.7,
-        "rows": 5,
-        "sequence_length": 160,
-        "learning_rate": 1e-4,  # larger ones move weights across the borders of INT4, where rounding decides
-        "optimizer": EXACT | {"weight_decay": 0.0},
-        "dtype": "float32",
-        "evaluate_prompts": 3,
-        "evaluate_samples": 1,
-        "budget": 4,
-        "run": {"micro_batch": 2, "checkpoint_every": 3},
-    },
 }
 KINDS = pytest.mark.parametrize("kind", CONFIGS, ids=lambda kind: kind.__name__)
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
-    """The artifacts of all three: one model is the base, the SFT model and the RL model alike."""
+    """The artifacts of both: what they begin with."""
     return Inputs(tmp_path_factory.mktemp("objectives"))
 
 
 def artifacts(kind: type[Objective], inputs: Inputs) -> dict[str, Any]:
     shared = {"dialogues": inputs.dialogues, "tokenizer": inputs.tokenizer}
     if kind is Tuning:
-        return {"base": inputs.base, **shared}
-    if kind is Reinforcement:
-        return {"sft": hesitant(inputs), "tokens": inputs.tokens, **shared}
-    wide = Transformer(tiny_config(moe_intermediate_size=32, initializer_range=0.2), seed=1)
-    return {"rl": model_artifact(inputs.root / "wide", wide, "rl"), **shared}
+        return {"base": model_artifact(inputs.root / "wide", wide(), "base"), **shared}
+    return {"sft": model_artifact(inputs.root / "hesitant", hesitant(inputs), "sft"), "tokens": inputs.tokens, **shared}
 
 
-def hesitant(inputs: Inputs) -> Artifact:
+def wide() -> Transformer:
+    """A model whose experts INT4 groups fill."""
+    return Transformer(tiny_config(moe_intermediate_size=32, initializer_range=0.2), seed=1)
+
+
+def hesitant(inputs: Inputs, model: Transformer | None = None) -> Transformer:
     """A model that ends some replies at once and is cut in others, so that there are rewards to learn from."""
-    model, chat = load_model(inputs.base.uri), load_chat(inputs.tokenizer.uri)
+    model, chat = model or load_model(inputs.base.uri), load_chat(inputs.tokenizer.uri)
     problem = load_splits(inputs.dialogues.uri)[0].problems[0]
     with torch.no_grad():
         hidden_D = model(torch.tensor([chat.prompt(problem.messages, problem.tools)])).hidden_BSD[0, -1]
         model.lm_head.weight[chat.stop] = 4.5 * hidden_D / hidden_D.square().sum()
-    return model_artifact(inputs.root / "hesitant", model, "sft")
+    return model
 
 
 def job_of(kind: type[Objective], inputs: Inputs, folder: Path, **changes: Any) -> Path:
@@ -249,6 +237,7 @@ def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     job = Job.read(path)
     config = SftConfig.model_validate(job.config)
     model = load_model(job.inputs["base"])
+    fake_quantize_experts(model)
     optimizer = MuonClip.for_model(model, config.optimizer)
     train, _ = load_splits(job.inputs["dialogues"])
     packed = Packed(train.examples, config.sequence_length, config.rows, config.seed, model.config.pad_token_id)
@@ -306,34 +295,27 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     assert_plain(tmp_path, plain, model)
 
 
-def test_qat_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
-    path = job_of(Quantising, inputs, tmp_path)
-    run(Quantising, path)
-    job = Job.read(path)
-    config = QatConfig.model_validate(job.config)
-    model, teacher = load_model(job.inputs["rl"]), load_model(job.inputs["rl"])
-    fake_quantize_experts(model)
-    optimizer = MuonClip.for_model(model, config.optimizer)
-    train, _ = load_splits(job.inputs["dialogues"])
-    packed = Packed(train.examples, config.sequence_length, config.rows, config.seed, model.config.pad_token_id)
-    plain = []
-    for update in range(UPDATES):
-        tokens_BS, targets_BS, ids_BS, positions_BS = packed.batch(update)
-        places = {"positions_BS": positions_BS, "document_ids_BS": ids_BS}
-        output = model(tokens_BS, **places, max_logits=True)
-        trained_BS = targets_BS != IGNORED
-        logits_NV = model.logits(output.hidden_BSD[trained_BS])
-        nll = torch.nn.functional.cross_entropy(logits_NV, targets_BS[trained_BS])
-        with torch.no_grad():
-            teacher_NV = teacher.logits(teacher(tokens_BS, **places).hidden_BSD[trained_BS])
-        divergence = torch.nn.functional.kl_div(
-            logits_NV.log_softmax(-1), teacher_NV.log_softmax(-1), log_target=True, reduction="batchmean"
-        )
-        loss = 0.3 * (nll + output.aux_loss) + 0.7 * divergence
-        rate = learning_rate(config, update)
-        norm = stepped(model, optimizer, loss, output.max_logits_LH, rate, config.gradient_clip)
-        plain.append((float(loss.detach()), norm))
-    assert_plain(tmp_path, plain, model)
+def test_what_is_sampled_with_and_saved_is_what_the_forward_sees(inputs: Inputs, tmp_path: Path) -> None:
+    """INT4 in RL: the generator's log-probabilities are the trainer's, and the weights it samples with are those that a
+    release of the saved, unrounded ones holds."""
+    policy = model_artifact(inputs.root / "practised", hesitant(inputs, wide()), "sft")
+    given = artifacts(Reinforcement, inputs) | {"sft": policy}
+    trainer = run(Reinforcement, write_job(tmp_path, CONFIGS[Reinforcement] | {"int4": True, "iterations": 2}, given))
+    told = [line["disagreement"] for line in lines(tmp_path) if line["event"] == "update"]
+    assert max(told) < 1e-5
+    saved = checkpoint.load_model(tmp_path / "final")
+    assert any(line["reward"] for line in lines(tmp_path) if line["event"] == "update")
+    sampled, exported = trainer.whole(trainer.model).state_dict(), as_served(saved, int4=True).state_dict()
+    for name, tensor in saved.state_dict().items():
+        expert = ".experts." in name
+        assert torch.equal(sampled[name], exported[name] if expert else tensor), name
+        assert torch.equal(sampled[name], tensor) != expert, name
+
+
+def test_widths_that_int4_does_not_divide_are_refused_in_one_sentence(inputs: Inputs, tmp_path: Path) -> None:
+    given = artifacts(Tuning, inputs) | {"base": inputs.base}  # whose experts are 16 wide
+    with pytest.raises(JobError, match=r"down_EDF has an input width of 16.*or set int4 to false"):
+        run(Tuning, write_job(tmp_path, CONFIGS[Tuning], given))
 
 
 # ----------------------------------------------------------------------------------------------------- ranks that end
@@ -406,7 +388,7 @@ print("loaded", *(name for name in sys.modules if name.partition(".")[0] in ("mo
 
 @pytest.mark.parametrize(
     ("objective", "module"),
-    [(Tuning, "training.sft"), (Reinforcement, "training.rl.train"), (Quantising, "training.qat")],
+    [(Tuning, "training.sft"), (Reinforcement, "training.rl.train")],
 )
 def test_the_recorded_hash_covers_all_code_that_took_part(
     inputs: Inputs, tmp_path: Path, objective: type[Objective], module: str

@@ -12,7 +12,6 @@ from training.config import PretrainConfig
 from training.job import Job, JobError
 from training.precision import decided, precisions, undecided
 from training.pretrain import NextToken
-from training.qat_config import QatConfig
 from training.rl.config import RlConfig
 from training.sft_config import SftConfig
 from training.trainer import main
@@ -20,7 +19,7 @@ from training.trainer import main
 ALL = ["dtype", "optimizer.newton_schulz_dtype"]
 
 
-@pytest.mark.parametrize("kind", [SftConfig, RlConfig, QatConfig])
+@pytest.mark.parametrize("kind", [SftConfig, RlConfig])
 def test_every_stage_leaves_its_precisions_open_and_takes_a_decision(kind) -> None:
     assert sorted(undecided(kind())) == ALL
     assert set(precisions(decided(kind(), "float32")).values()) == {"float32"}
@@ -34,13 +33,12 @@ def test_what_is_said_outright_is_not_touched() -> None:
     assert undecided(config) == ["optimizer.newton_schulz_dtype"]
 
 
-@pytest.mark.parametrize("kind", [RlConfig, QatConfig])
-def test_one_field_of_an_optimizer_leaves_the_others_as_the_stage_has_them(kind) -> None:
-    config = kind.model_validate({"optimizer": {"newton_schulz_dtype": "float32"}})
-    assert config.optimizer.weight_decay == kind().optimizer.weight_decay == 0
+def test_one_field_of_an_optimizer_leaves_the_others_as_the_stage_has_them() -> None:
+    config = RlConfig.model_validate({"optimizer": {"newton_schulz_dtype": "float32"}})
+    assert config.optimizer.weight_decay == RlConfig().optimizer.weight_decay == 0
 
 
-@pytest.mark.parametrize("kind", [SftConfig, RlConfig, QatConfig])
+@pytest.mark.parametrize("kind", [SftConfig, RlConfig])
 def test_a_job_refuses_an_open_precision(kind, tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"config.*dtype is 'auto'.*'bfloat16' or 'float32'"):
         Job({}, {}, tmp_path).configured(kind)

@@ -83,6 +83,10 @@ class RlConfig(Config):
     """Tokens of such a sample."""
     dtype: Precision = "auto"
     """Precision of the forward and backward products, rollouts included; `auto`: what the device multiplies fast."""
+    int4: bool = False
+    """Quantisation-aware training (K2-Thinking: in post-training): the forward, and whoever samples replies, see the
+    routed experts rounded to INT4; the gradient goes straight through to the unrounded weights, which are saved. The
+    release's INT4 is what was seen, bit for bit."""
     float32_head: bool = True
     """Logits in float32 where all else is bfloat16, whose logits between 16 and 32 are 0.125 apart."""
     agreement: float = Field(default=0.05, gt=0)

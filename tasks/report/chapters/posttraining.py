@@ -203,69 +203,6 @@ def _rl_heldout(book: Book) -> Iterable[Block]:
     yield figures.lines(series, "iterations", caption, "Held-out pass rate", **options)
 
 
-QAT_MODELS = {"bf16": "before, bf16", "rounded": "rounded to INT4", "qat": "trained with INT4"}
-
-
-def _qat_summary(book: Book) -> str:
-    s = book.stage("qat").statistics
-    text = (
-        f"{words.count(s['updates'])} updates with the routed experts' weights rounded to INT4 in the forward (groups "
-        "of 32, symmetric)"
-    )
-    loss = s.get("loss", {})
-    if {"bf16", "rounded", "qat"} <= set(loss):
-        text += (
-            f": held-out loss on replies is {loss['bf16']:.4f} in bf16, {loss['rounded']:.4f} where the weights are "
-            f"only rounded, and **{loss['qat']:.4f}** after training with them"
-        )
-    change = s.get("change_from_bf16", {}).get("qat", {}).get("sampled")
-    if change:
-        mean, low, high = (100 * value for value in change)
-        text += f"; the sampled pass rate moved by {mean:+.1f} points from bf16's ({low:+.1f} to {high:+.1f})"
-    return text + "."
-
-
-def _qat_rates(book: Book) -> Iterable[Block]:
-    """Pass rates before and after rounding"""
-    found = book.statistic("qat", "evaluation")
-    rows = []
-    for name, label in QAT_MODELS.items():
-        if name in found:
-            low, high = found[name]["sampled_interval"]
-            value = found[name]["sampled"]
-            colour = "accent" if name == "qat" else "soft"
-            rows.append((label, max(low, 0.0), value, min(high, 1.0), words.share(value), colour))
-    yield figures.spans(rows, "Right replies on held-out prompts, sampled, with 95 % intervals.", "What INT4 costs")
-
-
-def _qat_loss(book: Book) -> Iterable[Block]:
-    """Held-out loss of the three"""
-    loss = book.statistic("qat", "loss")
-    rates = book.optional("qat", "greedy_pass_rate", default={})
-    rows = [
-        [label, f"{loss[name]:.4f}", words.share(rates[name]) if name in rates else "–"]
-        for name, label in QAT_MODELS.items()
-        if name in loss
-    ]
-    yield Table(("weights", "#held-out loss, nats", "#right, greedy"), rows)
-
-
-def _qat_curves(book: Book) -> Iterable[Block]:
-    """QAT's curves"""
-    panels = (
-        (
-            "dialogue_loss",
-            "Loss on replies",
-            "Cross-entropy of the trained tokens, rounded weights in the forward.",
-            "accent",
-        ),
-        ("divergence", "Distance from bf16", "KL divergence from the unrounded model, nats a token.", "warm"),
-        ("loss", "Loss", "What is minimised.", "code"),
-        ("gradient_norm", "Gradient norm", "Before clipping.", "knowledge"),
-    )
-    yield from _curves(book, "qat", panels, "updates")
-
-
 DIALOGUES = Chapter(
     "dialogues",
     "Dialogues",
@@ -276,7 +213,4 @@ DIALOGUES = Chapter(
 SFT = Chapter("sft", "Supervised fine-tuning", ("sft",), _sft_summary, (_sft_rates, _sft_loss, everything("sft")))
 RL = Chapter(
     "rl", "Reinforcement learning", ("rl",), _rl_summary, (_rl_rates, _rl_curves, _rl_heldout, everything("rl"))
-)
-QAT = Chapter(
-    "qat", "INT4-aware training", ("qat",), _qat_summary, (_qat_rates, _qat_loss, _qat_curves, everything("qat"))
 )

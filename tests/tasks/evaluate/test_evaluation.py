@@ -71,10 +71,10 @@ def inputs(tmp_path_factory) -> dict[str, Artifact]:
     tokenizer = tokenizer_artifact(root)
     tasks = (TaskConfig(family="copy", size=2, train=4, heldout=6), TaskConfig(family="larger", train=4, heldout=3))
     literals = DialoguesConfig(tasks=tasks, tool_train=2, tool_heldout=3, max_tokens=1024, heldout_share=0.4)
-    models = {name: model_artifact(root, network(seed), name) for seed, name in enumerate(("base", "sft", "rl", "qat"))}
+    models = {name: model_artifact(root, network(seed), name) for seed, name in enumerate(("base", "sft", "rl"))}
     step = Step("release", ReleaseConfig(verify=False), str(root))
     return {
-        "release": release(step, models.pop("qat"), tokenizer),
+        "release": release(step, models["rl"], tokenizer),
         **models,
         "dialogues": dialogues_artifact(root, tokenizer, literals),
         "tokens": heldout_tokens(root, 257),

@@ -17,18 +17,18 @@ from tests.tasks.evaluate.conftest import Literals, publish_model, publish_token
 @pytest.fixture(scope="module")
 def released(tmp_path_factory) -> Artifact:
     root = tmp_path_factory.mktemp("generation")
-    qat = publish_model(root, "qat", small_model(2, initializer_range=0.4))
+    rl = publish_model(root, "rl", small_model(2, initializer_range=0.4))
     tokenizer = publish_tokenizer(root)
-    step = Step("release", ReleaseConfig(verify=False), str(root), (qat, tokenizer))
-    return release(step, qat.require(), tokenizer.require())
+    step = Step("release", ReleaseConfig(verify=False), str(root), (rl, tokenizer))
+    return release(step, rl.require(), tokenizer.require())
 
 
 def test_pieces_joined_are_the_text_and_the_likeliest_tokens_those_of_a_plain_forward(released):
     import torch
 
-    pieces = list(generate_text(released, "What is", chat=False, max_new_tokens=12))
-    assert "".join(pieces) == "".join(generate_text(released, "What is", chat=False, max_new_tokens=12))
     folder = checkpoint_folder(released, "bf16")
+    pieces = list(generate_text(folder, "What is", chat=False, max_new_tokens=12))
+    assert "".join(pieces) == "".join(generate_text(folder, "What is", chat=False, max_new_tokens=12))
     model, chat = read_checkpoint(folder), Chat(Tokenizer.from_file(str(folder / "tokenizer.json")))
     ids = chat.encode("What is")
     start = len(ids)
@@ -42,9 +42,9 @@ def test_pieces_joined_are_the_text_and_the_likeliest_tokens_those_of_a_plain_fo
 
 
 def test_a_seed_names_a_sample_and_the_checkpoints_differ(released):
-    def text(**options) -> str:
+    def text(variant="bf16", **options) -> str:
         options = {"max_new_tokens": 16, "temperature": 1.5} | options
-        return "".join(generate_text(released, "hello", **options))
+        return "".join(generate_text(checkpoint_folder(released, variant), "hello", **options))
 
     assert text(seed=1) == text(seed=1)
     assert text(seed=1) != text(seed=2)
@@ -69,10 +69,12 @@ def test_the_window_is_kept(released):
     with pytest.raises(ValueError, match=f"window {window}"):
         model.generate(prompt[:window], 1)
     with pytest.raises(ValueError, match="shorten it"):
-        list(generate_text(released, "abc " * 400, max_new_tokens=1))
+        list(generate_text(checkpoint_folder(released, "bf16"), "abc " * 400, max_new_tokens=1))
 
 
 def test_what_is_no_release_is_refused(tmp_path):
     other = Step("tokens", Literals(), str(tmp_path))
     with pytest.raises(ReleaseError, match="holds no 'bf16' checkpoint"):
-        list(generate_text(other.publish({}), "x"))
+        checkpoint_folder(other.publish({}), "bf16")
+    with pytest.raises(ReleaseError, match=r"has no tokenizer\.json"):
+        list(generate_text(tmp_path, "x"))

@@ -18,7 +18,6 @@ from tests.tasks.report.training import (
     dialogues,
     dialogues_parts,
     final,
-    qat,
     release,
     rl,
     rl_metrics,
@@ -44,8 +43,7 @@ ORDER = (
     ("dialogues-gate", ("dialogues",)),
     ("sft", ("base", "dialogues", "tokenizer")),
     ("rl", ("sft", "dialogues", "tokens", "tokenizer")),
-    ("qat", ("rl", "dialogues", "tokenizer")),
-    ("release", ("qat", "tokenizer")),
+    ("release", ("rl", "tokenizer")),
     ("evaluation", ("release", "base", "sft", "rl", "dialogues", "tokens")),
 )
 
@@ -427,7 +425,6 @@ STATISTICS = {
     "dialogues": dialogues,
     "sft": sft,
     "rl": rl,
-    "qat": qat,
     "release": release,
     "evaluation": final,
 }
@@ -441,8 +438,5 @@ PARTS = {
     "dialogues": dialogues_parts,
     "sft": lambda: {"metrics": (".jsonl", sft_metrics())},
     "rl": lambda: {"metrics": (".jsonl", rl_metrics())},
-    "qat": lambda: {
-        "metrics": (".jsonl", [{"event": "update", "step": n, "dialogue_loss": 1 / n} for n in range(1, 60)])
-    },
     "release": lambda: {"int4/model": (".safetensors", "weights")},
 }

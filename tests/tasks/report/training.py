@@ -192,23 +192,6 @@ def final() -> dict[str, Any]:
     }
 
 
-def qat() -> dict[str, Any]:
-    names = ("bf16", "rounded", "qat")
-    return {
-        "updates": 60,
-        "distillation": 0.5,
-        "loss": dict(zip(names, (0.31, 0.36, 0.32), strict=True)),
-        "pass_rate": dict(zip(names, (0.73, 0.66, 0.72), strict=True)),
-        "greedy_pass_rate": dict(zip(names, (0.92, 0.88, 0.92), strict=True)),
-        "change_from_bf16": {name: {"sampled": [-0.01, -0.03, 0.01], "greedy": [0, -0.02, 0.02]} for name in names[1:]},
-        "evaluation": {name: evaluation(0.7, 0.9) for name in names},
-        "tokens": 90_000,
-        "trained_tokens": 20_000,
-        "seed": 0,
-        "seconds": 30.1,
-    }
-
-
 def release() -> dict[str, Any]:
     verification = {"tokens": 96, "transformers_difference": 3.1e-6, "int4_equals_training_forward": True}
     return {

@@ -1,0 +1,111 @@
+"""The data card, written from manifests alone: what the model was trained on, under which licences, what was left out
+and why, and what is synthetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tasks.artifact import Artifact
+from tasks.evaluate.card import table
+
+
+def data_card(name: str, lineage: Mapping[str, Artifact]) -> str:
+    """DATA.md of a released folder.
+
+    Args:
+        name: the model's name.
+        lineage: every artifact the model was made from, by name; what is absent is left out of the card.
+
+    Returns:
+        Markdown. The same manifests give the same bytes: no clock, path or host.
+    """
+    writers = {"corpus": _corpus, "rewrites": _rewrites, "tokens": _tokens, "dialogues": _dialogues}
+    sections = [f"# Data of {name}"]
+    for stage, write in writers.items():
+        if stage in lineage:
+            sections.append("\n".join(write(lineage[stage].statistics)))
+    return "\n\n".join(sections) + "\n"
+
+
+def _corpus(s: Mapping[str, Any]) -> Iterator[str]:
+    """Sources and their licences, and what curation did."""
+    yield "## Sources\n"
+    yield (
+        f"{s['documents']:,} documents, {s['bytes'] / 1e6:,.1f} MB of text after curation. The licence is the one that "
+        "the source declares:"
+    )
+    yield ""
+    rows = [
+        (
+            source,
+            entry.get("origin") or "",
+            entry.get("domain", ""),
+            entry.get("language", ""),
+            f"{entry['documents']:,}",
+            f"{entry['bytes'] / 1e6:,.2f}",
+            entry.get("licence") or "unknown",
+        )
+        for source, entry in sorted(s.get("by_source", {}).items())
+    ]
+    yield table(*rows, header=("source", "origin", "domain", "language", "documents", "MB", "licence"))
+    if "read" in s:
+        yield "\n## Left out\n"
+        yield (
+            f"Of {s['read']:,} documents that were read, {s['rejected']:,} were rejected, by the first rule that "
+            "failed:"
+        )
+        yield ""
+        yield _counts(s.get("rejected_by_reason", {}), "reason", "documents")
+    if masked := s.get("masked"):
+        yield "\nPersonal data and secrets that were masked in the documents that stayed:\n"
+        yield _counts(masked, "kind", "places")
+
+
+def _rewrites(s: Mapping[str, Any]) -> Iterator[str]:
+    """What a language model wrote."""
+    yield "## Rewrites\n"
+    yield (
+        f"Synthetic: a language model was asked to rewrite {s['segments']:,} segments of the documents above, tries "
+        f"again included; {s['accepted']:,} passed the checks of fidelity, and {s['documents']:,} documents of them "
+        "entered."
+    )
+    if failed := s.get("rejected_by_check"):
+        yield "\nChecks that segments failed (one may fail several):\n"
+        yield _counts(failed, "check", "segments")
+
+
+def _tokens(s: Mapping[str, Any]) -> Iterator[str]:
+    """What the network reads."""
+    yield "## Training tokens\n"
+    yield (
+        f"{s['tokens']:,} tokens to train on, documents that the mix repeats counted as often; README.md says how many "
+        "were read:"
+    )
+    yield ""
+    yield _counts({name: entry["tokens"] for name, entry in s.get("by_domain", {}).items()}, "domain", "tokens")
+    if heldout := s.get("heldout"):
+        count = sum(entry["tokens"] for entry in heldout.values())
+        yield f"\n{count:,} tokens of other documents are held out and trained nothing."
+
+
+def _dialogues(s: Mapping[str, Any]) -> Iterator[str]:
+    """What post-training reads."""
+    yield "## Dialogues\n"
+    yield (
+        f"Synthetic: {s['dialogues']:,} dialogues of verifiable tasks and tool calls, made by programs; held-out "
+        "problems are apart by problem, not by phrasing."
+    )
+    if found := s.get("by_environment"):
+        rows = [
+            (name, *(f"{parts.get(part, {}).get('dialogues', 0):,}" for part in ("train", "heldout")))
+            for name, parts in sorted(found.items())
+        ]
+        yield ""
+        yield table(*rows, header=("environment", "to train on", "held out"))
+
+
+def _counts(found: Mapping[str, int], what: str, unit: str) -> str:
+    """A table, the largest first."""
+    rows = sorted(found.items(), key=lambda row: (-row[1], row[0]))
+    return table(*((name.replace("_", " "), f"{count:,}") for name, count in rows), header=(what, unit))
