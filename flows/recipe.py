@@ -15,7 +15,7 @@ FLOWS = {
     "rephrase": "Knowledge rewritten, mathematics as learning notes, each segment held to its source; gate.",
     "tokens": "Tokenizer, mix, shards with a held-out split; gate.",
     "pretrain": "MuonClip through the stages: warm-up, constant, cosine, annealing, long context with YaRN.",
-    "posttrain": "Synthetic tools, dialogues, SFT and RL with verifiable rewards, both with INT4 experts in the forward.",
+    "posttrain": "Synthetic tools, dialogues, SFT and RL with verifiable rewards, both with INT4 experts.",
     "release": "bf16 and INT4 checkpoints in Kimi K2's layout, verified and measured.",
 }
 """Stages that are run together, as one Prefect flow each; in this order they are the whole recipe."""
