@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import polars as pl
 import pytest
 
 from flows.request import PresetName, Request
@@ -171,3 +172,16 @@ def test_a_refused_dialogue_is_replaced_by_another(tmp_path):
     assert again.statistics["dialogues"] == first.statistics["dialogues"]
     assert again.statistics["rejected_by_reason"]["people refused it"] == 2
     assert not {item.id for item in queue(again, 1000)} & set(kept[:2])
+
+
+def test_every_filter_and_only_the_side_that_is_trained_on_is_shown(tmp_path):
+    step = Step("dialogues", DialoguesConfig(), str(tmp_path))
+    row = {"environment": "copy", "messages": json.dumps(TURNS), "tools": json.dumps(TOOLS)}
+    for split in ("train", "test"):
+        kept = row | {"id": split, "verdicts": json.dumps({"rules": "passed", "judge": 0.8})}
+        lost = row | {"reason": "too long"}
+        for group, record in (("dialogues", kept), ("rejected", lost)):
+            step.put(f"{group}/{split}/copy", ".parquet", pl.DataFrame([record]).write_parquet)
+    one, other = queue(step.publish({}), 5)
+    assert (one.id, one.filters, one.tools) == ("train", [("rules", "passed"), ("judge", "0.8")], TOOLS)
+    assert (other.id, other.filters) == ("", [("rules", "refused: too long")])
