@@ -13,10 +13,11 @@ import httpx
 import polars as pl
 import pytest
 
+from flows.preset import load_preset
 from flows.request import PresetName, Request
 from flows.review.queue import Item, queue, reviewable
 from flows.review.server import HERE, Review, ReviewError, listener, server
-from flows.steps import graph
+from flows.steps import graph, reviewed
 from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tasks.agentic.verdicts import VerdictsError, append_verdict, read_verdicts, verdicts_file
 from tasks.artifact import NotReady, Step
@@ -138,20 +139,17 @@ def test_a_taken_port_is_told():
 
 def test_what_people_refuse_is_another_recipe_from_the_dialogues_on(tmp_path):
     request = Request(preset=PresetName.test, root=str(tmp_path), overrides=["execution.precision=float32"])
-    before = {step.name: step for step in graph(request).steps}
-    file = verdicts_file(str(tmp_path))
+    preset, file = load_preset(request), verdicts_file(str(tmp_path))
     append_verdict(file, "b", "accept", "copy")
-    assert graph(request)["dialogues"].config == before["dialogues"].config
-    for name in ("b", "a"):
-        append_verdict(file, name, "reject", "copy")
-    append_verdict(file, "c", "reject", "copy")
-    append_verdict(file, "c", "undo", "copy")
-    after = {step.name: step for step in graph(request).steps}
-    assert after["dialogues"].config.refused == ("a", "b")
-    assert after["tokenizer"].config == before["tokenizer"].config
+    assert reviewed(preset, request.root) == preset
+    for name, verdict in (("b", "reject"), ("a", "reject"), ("c", "reject"), ("c", "undo")):
+        append_verdict(file, name, verdict, "copy")
+    found = graph(request, preset)
+    assert found["dialogues"].config.refused == ("a", "b")
+    assert found["tools"].config == preset.tools
     file.write_text(file.read_text() + '{"id": "d"}\n')
     with pytest.raises(VerdictsError, match=r"line 6 of .*dialogues\.jsonl is no verdict"):
-        graph(request)
+        graph(request, preset)
 
 
 def test_a_refused_dialogue_is_replaced_by_another(tmp_path):
