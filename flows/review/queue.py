@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,6 +16,8 @@ from tasks.draw import draw
 
 SPLIT = "train"
 """People see what is trained on. The other sides measure, and stay unread."""
+COLUMNS = ("id", "environment", "messages", "tools", "reason", "verdicts")
+"""Columns that the page shows, where a dataset has them."""
 SHOWN = 40_000
 """Characters of a text that the page gets; a dialogue of megabytes would only hang it."""
 
@@ -59,32 +62,30 @@ def queue(dialogues: Artifact, count: int) -> list[Item]:
     share = -(-count // max(len(parts), 1))
     items: list[Item] = []
     for part in parts:
-        columns = ["id", "environment", "messages", "tools"]
-        rows = pq.read_table(dialogues.file(part), columns=columns).to_pylist()
-        rows.sort(key=lambda row: draw("review", 0, row["id"]))
-        items += [
-            Item(
-                row["id"],
-                row["environment"],
-                json.loads(row["messages"]),
-                json.loads(row["tools"]),
-                [("rules", "kept every rule")],
-            )
-            for row in rows[:share]
-        ]
+        rows = _rows(dialogues.file(part), "id")
+        items += [_item(row, row.get("verdicts") or '{"rules":"passed"}') for row in rows[:share]]
     return items + list(_refused(dialogues, count // 5))
 
 
 def _refused(dialogues: Artifact, most: int) -> Iterable[Item]:
     parts = [part for part in dialogues.parts("rejected") if f"/{SPLIT}/" in f"/{part.key}/"]
-    rows = [
-        row
-        for part in parts
-        for row in pq.read_table(dialogues.file(part), columns=["environment", "reason", "messages"]).to_pylist()
-    ]
-    rows.sort(key=lambda row: draw("review", 0, row["messages"]))
+    rows = [row for part in parts for row in _rows(dialogues.file(part), "messages")]
     for row in rows[:most]:
-        yield Item("", row["environment"], json.loads(row["messages"]), [], [("rules", f"refused: {row['reason']}")])
+        yield _item(row, json.dumps({"rules": f"refused: {row['reason']}"}))
+
+
+def _item(row: Mapping[str, Any], verdicts: str) -> Item:
+    tools, filters = json.loads(row.get("tools") or "[]"), json.loads(verdicts)
+    messages = json.loads(row["messages"])
+    return Item(
+        row.get("id", ""), row["environment"], messages, tools, [(name, str(said)) for name, said in filters.items()]
+    )
+
+
+def _rows(path: Path, key: str) -> list[dict[str, Any]]:
+    """What there is of a row's text columns, in an order drawn by one of them."""
+    names = [name for name in COLUMNS if name in pq.read_schema(path).names]
+    return sorted(pq.read_table(path, columns=names).to_pylist(), key=lambda row: draw("review", 0, row[key]))
 
 
 def _cut(value: Any) -> Any:

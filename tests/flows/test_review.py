@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import polars as pl
 import pytest
 
+from flows.preset import load_preset
 from flows.request import PresetName, Request
 from flows.review.queue import Item, queue, reviewable
 from flows.review.server import HERE, Review, ReviewError, listener, server
-from flows.steps import graph
+from flows.steps import graph, reviewed
 from tasks.agentic.config import DialoguesConfig, TaskConfig
 from tasks.agentic.verdicts import VerdictsError, append_verdict, read_verdicts, verdicts_file
 from tasks.artifact import NotReady, Step
@@ -137,20 +139,17 @@ def test_a_taken_port_is_told():
 
 def test_what_people_refuse_is_another_recipe_from_the_dialogues_on(tmp_path):
     request = Request(preset=PresetName.test, root=str(tmp_path), overrides=["execution.precision=float32"])
-    before = {step.name: step for step in graph(request).steps}
-    file = verdicts_file(str(tmp_path))
+    preset, file = load_preset(request), verdicts_file(str(tmp_path))
     append_verdict(file, "b", "accept", "copy")
-    assert graph(request)["dialogues"].config == before["dialogues"].config
-    for name in ("b", "a"):
-        append_verdict(file, name, "reject", "copy")
-    append_verdict(file, "c", "reject", "copy")
-    append_verdict(file, "c", "undo", "copy")
-    after = {step.name: step for step in graph(request).steps}
-    assert after["dialogues"].config.refused == ("a", "b")
-    assert after["tokenizer"].config == before["tokenizer"].config
+    assert reviewed(preset, request.root) == preset
+    for name, verdict in (("b", "reject"), ("a", "reject"), ("c", "reject"), ("c", "undo")):
+        append_verdict(file, name, verdict, "copy")
+    found = graph(request, preset)
+    assert found["dialogues"].config.refused == ("a", "b")
+    assert found["tools"].config == preset.tools
     file.write_text(file.read_text() + '{"id": "d"}\n')
     with pytest.raises(VerdictsError, match=r"line 6 of .*dialogues\.jsonl is no verdict"):
-        graph(request)
+        graph(request, preset)
 
 
 def test_a_refused_dialogue_is_replaced_by_another(tmp_path):
@@ -171,3 +170,16 @@ def test_a_refused_dialogue_is_replaced_by_another(tmp_path):
     assert again.statistics["dialogues"] == first.statistics["dialogues"]
     assert again.statistics["rejected_by_reason"]["people refused it"] == 2
     assert not {item.id for item in queue(again, 1000)} & set(kept[:2])
+
+
+def test_every_filter_and_only_the_side_that_is_trained_on_is_shown(tmp_path):
+    step = Step("dialogues", DialoguesConfig(), str(tmp_path))
+    row = {"environment": "copy", "messages": json.dumps(TURNS), "tools": json.dumps(TOOLS)}
+    for split in ("train", "test"):
+        kept = row | {"id": split, "verdicts": json.dumps({"rules": "passed", "judge": 0.8})}
+        lost = row | {"reason": "too long"}
+        for group, record in (("dialogues", kept), ("rejected", lost)):
+            step.put(f"{group}/{split}/copy", ".parquet", pl.DataFrame([record]).write_parquet)
+    one, other = queue(step.publish({}), 5)
+    assert (one.id, one.filters, one.tools) == ("train", [("rules", "passed"), ("judge", "0.8")], TOOLS)
+    assert (other.id, other.filters) == ("", [("rules", "refused: too long")])
