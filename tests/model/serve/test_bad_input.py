@@ -80,6 +80,23 @@ def test_a_malformed_request_is_refused_in_a_sentence(client, body, words, param
 
 
 @pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ([], "something in it"),
+        ([[]], "something in it"),
+        ([1, "a"], "'prompt"),
+        (None, "it is missing"),
+        ([99_999], "outside 0..272"),
+        ([-1], "outside"),
+        ("a" * 1100, "the 1024 of the model's window"),
+        (["a"] * 40, "ask for fewer"),
+    ],
+)
+def test_a_prompt_that_is_none_is_refused(client, prompt, words):
+    refused(client.post(TEXT, json={"prompt": prompt}), 400, words)
+
+
+@pytest.mark.parametrize(
     "schema",
     [
         {"$ref": "#"},
