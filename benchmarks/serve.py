@@ -114,12 +114,14 @@ def compare(folder: Path, vocabulary: int, dtype: str, arguments: argparse.Names
                 if number:
                     continue  # its figure is far off and slow to come: once is enough
                 out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(arguments))
-                done = json.loads(out.stdout.splitlines()[-1])
-                latencies = [done["seconds"]] * arguments.batch
-                found.setdefault(name, []).append(Round(done["tokens"], done["seconds"], done["cpu"], latencies))
+                told = json.loads(out.stdout.splitlines()[-1])
+                latencies = [told["seconds"]] * arguments.batch
+                found.setdefault(name, []).append(Round(told["tokens"], told["seconds"], told["cpu"], latencies))
                 continue
             with server(command, arguments) as (client, process):
-                found.setdefault(name, []).append(asyncio.run(load(client, process, number, vocabulary, arguments)))
+                done = asyncio.run(load(client, process, number, vocabulary, arguments))
+            found.setdefault(name, []).append(done)
+            print(f"round {number}, {name}: {done.tokens:,} tokens in {done.seconds:.1f} s", flush=True)
     for name, rounds in found.items():
         rate = statistics.median(one.tokens / one.seconds for one in rounds)
         per_cpu = statistics.median(one.tokens / one.cpu for one in rounds)
