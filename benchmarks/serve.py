@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each side")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--connections", type=int, default=500, help="at once, for the memory; 0 for none")
+    parser.add_argument("--no-transformers", action="store_true", help="leave it out: its one round takes minutes")
     parser.add_argument("--vllm", help="the interpreter of an environment with vLLM")
     parser.add_argument("--transformers", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -113,12 +114,14 @@ def compare(folder: Path, vocabulary: int, dtype: str, arguments: argparse.Names
                 if number:
                     continue  # its figure is far off and slow to come: once is enough
                 out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(arguments))
-                done = json.loads(out.stdout.splitlines()[-1])
-                latencies = [done["seconds"]] * arguments.batch
-                found.setdefault(name, []).append(Round(done["tokens"], done["seconds"], done["cpu"], latencies))
+                told = json.loads(out.stdout.splitlines()[-1])
+                latencies = [told["seconds"]] * arguments.batch
+                found.setdefault(name, []).append(Round(told["tokens"], told["seconds"], told["cpu"], latencies))
                 continue
             with server(command, arguments) as (client, process):
-                found.setdefault(name, []).append(asyncio.run(load(client, process, number, vocabulary, arguments)))
+                done = asyncio.run(load(client, process, number, vocabulary, arguments))
+            found.setdefault(name, []).append(done)
+            print(f"round {number}, {name}: {done.tokens:,} tokens in {done.seconds:.1f} s", flush=True)
     for name, rounds in found.items():
         rate = statistics.median(one.tokens / one.seconds for one in rounds)
         per_cpu = statistics.median(one.tokens / one.cpu for one in rounds)
@@ -139,6 +142,8 @@ def sides(folder: Path, dtype: str, arguments: argparse.Namespace) -> dict[str, 
         import vllm_cpu
 
         found["vLLM"] = [arguments.vllm, *vllm_cpu.server(folder, "openk2", "127.0.0.1", "PORT", dtype)]
+    if arguments.no_transformers:
+        return found
     batch = ["--batch", str(arguments.batch), "--dtype", dtype, "--threads", str(arguments.threads)]
     found["transformers"] = [sys.executable, "-m", "benchmarks.serve", "--transformers", str(folder), *batch]
     return found
@@ -190,15 +195,14 @@ async def load(
     """Every client asks `requests` times in a row."""
     draw = random.Random(number)
     latencies: list[float] = []
-    tokens = 0
+    counts: list[int] = []
     before, began = cpu(process), time.monotonic()
 
     async def one(prompts: list[list[int]]) -> None:
-        nonlocal tokens
         async with httpx.AsyncClient(**client) as asking:
             for prompt in prompts:
                 asked = time.monotonic()
-                tokens += await stream(asking, prompt, NEW)
+                counts.append(await stream(asking, prompt, NEW))
                 latencies.append(time.monotonic() - asked)
 
     asked = [
@@ -206,7 +210,7 @@ async def load(
         for _ in range(arguments.batch)
     ]
     await asyncio.gather(*(one(prompts) for prompts in asked))
-    return Round(tokens, time.monotonic() - began, cpu(process) - before, latencies)
+    return Round(sum(counts), time.monotonic() - began, cpu(process) - before, latencies)
 
 
 async def stream(client: httpx.AsyncClient, prompt: list[int], new: int) -> int:

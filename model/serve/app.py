@@ -171,7 +171,9 @@ class Service:
             if left < (max_tokens or 1):
                 asks = f"{max_tokens} more" if max_tokens else "an answer"
                 told = f"the prompt has {len(prompt)} tokens, with {asks} over the {self.window} of the model's window"
-                raise ApiError(400, f"{told}: shorten it, or lower max_tokens", "messages", "context_length_exceeded")
+                raise ApiError(
+                    400, f"{told}: shorten it, or lower max_tokens", asked.said_in, "context_length_exceeded"
+                )
             made += requests_for(
                 [prompt] * asked.n,
                 max_new_tokens=max_tokens or left,
@@ -187,7 +189,7 @@ class Service:
         ]
         for one in made:
             if fault := refused(one, self.worker.model.config):
-                raise ApiError(400, fault)
+                raise ApiError(400, fault, asked.said_in if "prompt holds" in fault else None)
         return made
 
     @property
@@ -210,14 +212,18 @@ class Service:
 
     async def _events(self, answer: Answer, usage: bool, began: float) -> AsyncIterator[str]:
         """Server-sent events; what goes wrong after the head is the last of them."""
+        held = ""
         with self._counted(answer, began):
             try:
                 async with self._in_time():
                     async for chunk in answer.chunks(usage):
-                        yield _event(chunk)
+                        held += _event(chunk)
+                        if answer.job.events.empty():  # else the loop is behind: what came meanwhile goes in one write
+                            yield held
+                            held = ""
             except ApiError as error:
-                yield _event(error.body())
-            yield "data: [DONE]\n\n"
+                held += _event(error.body())
+            yield held + "data: [DONE]\n\n"
 
     @contextlib.asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:

@@ -117,6 +117,8 @@ class Sampled(Config):
 
     renamed: ClassVar[dict[str, str]] = {}
     """Other names of fields."""
+    said_in: ClassVar[str] = "messages"
+    """The field that holds what is answered."""
 
     model: str | None = None
     n: int = Field(default=1, ge=1, le=MOST_CHOICES)
@@ -221,9 +223,18 @@ class ChatRequest(Sampled):
 class CompletionRequest(Sampled):
     """`/v1/completions`."""
 
+    said_in: ClassVar[str] = "prompt"
+
     prompt: str | tuple[str, ...] | tuple[int, ...] | tuple[tuple[int, ...], ...]
     max_tokens: int | None = Field(default=16, ge=1)
     logprobs: int | None = Field(default=None, ge=0, le=MOST_LIKELIEST)
+
+    @field_validator("prompt")
+    @classmethod
+    def _says_something(cls, prompt: Any) -> Any:
+        if prompt == () or (isinstance(prompt, tuple) and () in prompt):
+            raise ValueError("a prompt is a text, or a list of texts or tokens with something in it")
+        return prompt
 
     @property
     def prompts(self) -> list[str | tuple[int, ...]]:

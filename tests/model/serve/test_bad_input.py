@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from model.serve.app import ServeConfig, application
+from model.serve.server import in_background
 from tests.model.serve.conftest import KEY, ROWS, WAITING, Running, together
 from tests.model.serve.test_api import CHAT, HELLO, PLACE, TEXT, TOOLS
 
@@ -77,6 +79,23 @@ def test_a_malformed_request_is_refused_in_a_sentence(client, body, words, param
         body = {"messages": HELLO, **body}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     refused(client.post(CHAT, content=content), 400, words, param)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ([], "something in it"),
+        ([[]], "something in it"),
+        ([1, "a"], "'prompt"),
+        (None, "it is missing"),
+        ([99_999], "outside 0..272"),
+        ([-1], "outside"),
+        ("a" * 1100, "the 1024 of the model's window"),
+        (["a"] * 40, "ask for fewer"),
+    ],
+)
+def test_a_prompt_that_is_none_is_refused(client, prompt, words):
+    refused(client.post(TEXT, json={"prompt": prompt}), 400, words)
 
 
 @pytest.mark.parametrize(
@@ -203,3 +222,19 @@ def test_a_request_of_everything_costs_no_other_one_anything(client):
     client.post(CHAT, json={"messages": HELLO, "response_format": form, "max_tokens": 7})
     client.post(CHAT, content=b"{")
     assert client.post(TEXT, json={"prompt": "ab", "seed": 1, "max_tokens": 20}).json()["choices"] == want
+
+
+def test_an_answer_that_takes_too_long_is_ended_and_says_so(running: Running):
+    """Whole it is a status; in a stream, whose status is gone, the last event."""
+    brief = ServeConfig(rows=1, waiting=9, answer_seconds=0.02)
+    app = application(running.model, running.chat, "tiny", KEY, ["127.0.0.1"], brief)
+    with in_background(app) as url:
+        other = Running(running.model, running.chat, url)
+        with other.client() as client:
+            body = {**LONG, "n": 4}
+            refused(client.post(TEXT, json=body), 504, "within 0.02 s")
+            with client.stream("POST", TEXT, json={**body, "stream": True}) as answer:
+                events = [line for line in answer.iter_lines() if line]
+            assert json.loads(events[-2].removeprefix("data: "))["error"]["code"] == "timeout"
+            assert events[-1] == "data: [DONE]"
+            other.until_free()
