@@ -149,15 +149,16 @@ def iterations(model: Transformer, chat: Chat, prompts: int, responses: int, bud
         Problem(str(n), "larger", "exact", ({"role": "user", "content": asked},), answer)
         for n, (asked, answer) in enumerate(questions(prompts))
     ]
-    began = cpu()
-    for number in range(rounds):
+    began = 0.0
+    for number in range(rounds + 1):  # the first one, in which modules are loaded, is not counted; nor is TRL's
         groups, _ = player(model.eval(), chat, budget, Services()).roll_out(opened(problems, responses, str(number)))
         update(model.train(), optimizer, groups, config)
+        began = began or cpu()
     return prompts * responses * rounds / (cpu() - began)
 
 
 def update(model: Transformer, optimizer: MuonClip, groups: Sequence[Group], config: RlConfig) -> None:
-    """All groups in one batch, as the trainer does it; none is left out, so that there is work whatever the verdicts."""
+    """All groups in one batch; none is left out, so that there is work whatever the verdicts."""
     rows = [row for group in groups for row in rows_of(group, model.config.max_position_embeddings)]
     part = practised(rows, sum(len(group.responses) for group in groups), 1.0, config, 0, first=True)
     mask = document_mask(part.document_ids_BS, shared_prompt=True)

@@ -146,7 +146,7 @@ class Preset(Config):
             "rl.ptx_sequence_length": self.rl.ptx_sequence_length,
             # what is sampled has a prompt before it
             "sft.budget": 1 + max(self.sft.budget, *self.sft.budgets.values(), 0),
-            "rl.responses x rl.rewards.budget (a prompt and its responses are one row)": 1 + self.rl.responses * reply,
+            "rl.rewards.budget": 1 + reply,
             "evaluate.max_new_tokens": 1 + self.evaluate.max_new_tokens,
         }
         for field, length in lengths.items():

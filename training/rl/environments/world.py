@@ -1,6 +1,7 @@
 """A simulated user and tools over a world with state (training/rl/worlds); the state and what was said decide.
 
-`answer` is {"family", "seed", "split", "kind"}: the task is drawn again from it, and judged by its rubric.
+`answer` is {"family", "seed", "split", "kind"}: the task is drawn again from it, and judged by its rubric. A family of
+null is any.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class InWorld(Environment):
         return [replies(messages) for messages in played if messages is not None]
 
     def _play(self, problem: Problem, policy: str) -> tuple[dict[str, Any], ...] | None:
-        trajectory = play(self._task(problem), policy)
+        trajectory = play(self._task(problem), policy, problem.answer["seed"])
         return None if trajectory is None else trajectory.messages
 
     def _task(self, problem: Problem) -> Task:
@@ -69,7 +70,7 @@ def _call(call: dict[str, Any]) -> ToolCall:
 
 
 def problem_of(task: Task, seed: int | str, kind: Kind, name: str = "world") -> Problem:
-    """The problem that leads to `task` again, which `draw_task(seed, task.split, kind, family)` gave."""
-    answer = {"family": task.requests[0].family, "seed": seed, "split": task.split, "kind": vars(kind)}
+    """The problem that leads to `task` again, which `draw_task(seed, task.split, kind)` gave."""
+    answer = {"family": None, "seed": seed, "split": task.split, "kind": vars(kind)}
     messages = Episode(task).messages
     return Problem(task.id, name, "world", tuple(messages), answer, tuple(task.tools))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import os
 import random
 import re
@@ -23,12 +25,10 @@ from training.rl.environments import (
     Problem,
     Services,
     environment,
-    play,
 )
 from training.rl.environments.instructions import CONSTRAINTS, hack
 from training.rl.environments.safety import STYLES
 from training.rl.environments.world import problem_of
-from training.rl.worlds.policies import play as play_script
 from training.rl.worlds.task import Kind, draw_task
 
 
@@ -55,14 +55,8 @@ def calls() -> list[Problem]:
 
 
 def worlds() -> list[Problem]:
-    kind, found = Kind(), []
-    for seed in range(60):
-        task = draw_task(seed, "train", kind)
-        problem = problem_of(task, seed, kind)
-        if play_script(task) is not None and play(problem, ENVIRONMENTS["world"](Services()).gold(problem)).reward:
-            found.append(problem)  # a script gives up where a tool fails three times: such tasks make no dialogue
-    assert len(found) > 45
-    return found
+    kind = Kind()
+    return [problem_of(draw_task(seed, "train", kind), seed, kind) for seed in range(60)]
 
 
 def problems(kind: str) -> list[Problem]:
@@ -92,6 +86,16 @@ def test_the_law(kind: str, services: Services) -> None:
             outcome = judge.play(problem, replies)
             assert outcome.reward == 0.0, (problem, replies)
             assert outcome.reason
+
+
+GOLDEN = "59929d30775b2da6fed26a707a1f0add066e01616fd6873229f9098c043b8845"
+
+
+def test_made_problems_are_the_same_bytes() -> None:
+    """Where this changes, raise the VERSION of training/rl/train.py: a run's problems are no longer those of before."""
+    made = [SETS[name](40, "golden") for name in SETS if name != "logic"]  # reasoning-gym's are that package's
+    text = json.dumps([[vars(problem) for problem in problems] for problems in made], ensure_ascii=False)
+    assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN
 
 
 def test_every_row_of_the_tables_is_practised() -> None:
