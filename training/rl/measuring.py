@@ -1,4 +1,4 @@
-"""What RL measures around its iterations: the held-out problems before and after, and the summary of a run."""
+"""What RL has around its iterations: problems, services, the policy that plays, measurements before and after."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.posttraining import PostTraining
 from training.rl.config import RlConfig
 from training.rl.environments import SETS, Problem, Services
 from training.rl.judge import Judge
-from training.rl.rollout import Evaluation, first_of_each, interval
+from training.rl.rollout import Evaluation, Player, first_of_each, interval
 from training.trainer import Trainer
 
 HELDOUT = 5
@@ -33,7 +33,7 @@ def made(config: RlConfig) -> tuple[list[Problem], list[Problem]]:
 
 
 class Measuring(PostTraining):
-    """An objective that is held against its beginning, on the same problems with the same draws."""
+    """An objective that plays, and is held against its beginning on the same problems with the same draws."""
 
     config: RlConfig
 
@@ -58,6 +58,17 @@ class Measuring(PostTraining):
 
     def close(self) -> None:
         self.open.close()
+
+    def player(self, version: int, temperature: float, progress: float) -> Player:
+        """The present policy, as it is sampled in this iteration."""
+        config, trainer, rewards = self.config, self.trainer, self.config.rewards
+        if progress < rewards.length_from:
+            rewards = rewards.model_copy(update={"length_weight": 0.0})
+        policy = trainer.whole(trainer.model).eval()
+        return Player(
+            *(policy, self.chat, temperature, rewards, config.dtype, self.services),
+            *(version, config.segment, trainer.world, trainer.watchdog.beat),
+        )
 
     def measure(self, samples: int, greedy: bool = True) -> Evaluation:
         """Pass rates of the present policy."""

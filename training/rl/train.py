@@ -22,7 +22,7 @@ from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.measuring import Measuring
 from training.rl.practice import Practice, numbers
-from training.rl.rollout import Group, Player
+from training.rl.rollout import Group
 from training.rl.update import MEASURES, NUMBERS, Row, batches, practised, pretraining, rows_of
 from training.trainer import Trainer, main
 
@@ -54,7 +54,7 @@ class Reinforcement(Measuring):
         progress = done / max(1, config.iterations - 1)
         temperature = _between(config.temperature, progress)
         rate = _between((config.learning_rate, config.final_learning_rate), progress)
-        player = self._player(done, temperature, progress)
+        player = self.player(done, temperature, progress)
         groups, self.counts["paused"] = self.practice.iterate(player, self.counts["paused"])
         verdicts = self.practice.closed_loop(player, groups)
         if config.reset_optimizer:
@@ -73,17 +73,6 @@ class Reinforcement(Measuring):
         values |= {name: statistics.fmean(update[name] for update in updates) for name in NUMBERS}
         self.record(number, values, max(1, tokens), max((row.size for row in self._rows(learned)), default=1))
         return f"reward {values['reward']:.2f}, right {values['right']:.0%}"
-
-    def _player(self, done: int, temperature: float, progress: float) -> Player:
-        """The present policy, as it is sampled in this iteration."""
-        config, trainer, rewards = self.config, self.trainer, self.config.rewards
-        if progress < rewards.length_from:
-            rewards = rewards.model_copy(update={"length_weight": 0.0})
-        policy = trainer.whole(trainer.model).eval()
-        return Player(
-            *(policy, self.chat, temperature, rewards, config.dtype, self.services),
-            *(done, config.segment, trainer.world, trainer.watchdog.beat),
-        )
 
     def _update(
         self, groups: Sequence[Group], rate: float, temperature: float, done: int, part: int
