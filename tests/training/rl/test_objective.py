@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.rl.objective import LossInputs, k2_objective
+from training.rl.objective import LossInputs, importance, k2_objective
 
 
 def example(responses: int = 12, length: int = 5, seed: int = 0):
@@ -132,3 +132,28 @@ def test_shapes_that_do_not_fit_are_refused():
     log_probs, old, mask, rewards, groups = example()
     with pytest.raises(ValueError, match="one shape"):
         k2_objective(read(log_probs, old[:, :-1], mask, rewards, groups), 0.1)
+
+
+@pytest.mark.parametrize("tau", [0.05, 3.0])
+def test_the_literal_form_has_a_gradient_two_tau_times_as_large(tau):
+    _, old, mask, rewards, groups = example()
+    gradients = []
+    for literal in (False, True):
+        log_probs = (old + 0.1).requires_grad_()
+        k2_objective(read(log_probs, old, mask, rewards, groups), tau, literal).loss.backward()
+        gradients.append(log_probs.grad)
+    torch.testing.assert_close(gradients[1], 2 * tau * gradients[0])
+
+
+def test_importance_is_the_ratio_of_whole_responses_up_to_its_bound():
+    """Weighed so, and seen from the trainer's own policy, the gradient is -(r - mean r) w / N."""
+    log_probs, drawn, mask, rewards, groups = example()
+    weights = importance(log_probs, drawn.masked_fill(~mask, -torch.inf), mask, 2.0)
+    ratios = ((log_probs - drawn) * mask).sum(1).exp()
+    torch.testing.assert_close(weights, ratios.clamp(max=2.0))
+    assert (weights == 2.0).any()
+    assert (weights < 2.0).any()
+    moved = log_probs.clone().requires_grad_()
+    k2_objective(read(moved, log_probs, mask, rewards, groups, weights_N=weights), 0.1).loss.backward()
+    advantages = (rewards - group_means(rewards, groups)) * weights
+    torch.testing.assert_close(moved.grad, -advantages[:, None] * mask / len(rewards))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
-from training.checkpoint import load_model
+from training.checkpoint import load_model, load_state
 from training.rl import rollout
 from training.rl.train import Reinforcement
 from training.sft import Tuning
@@ -152,4 +152,7 @@ def test_everything_at_once(world, tuned):
     updates = [line for line in lines if line["event"] == "update"]
     assert [line["temperature"] for line in updates] == [1.0, 0.8]
     assert any("critic_right" in line for line in updates)
+    tried = sum(count for _, count in load_state(job.parent / "final")["state"]["seen"].values())
+    assert tried > 2 * 12 * 4, "groups without a difference were replaced by others"
+    assert summary(job.parent)["responses"] >= 2 * 12 * 4
     assert summary(job.parent)["before"]["by_environment"].keys() > {"larger", "instructions", "critique"}
