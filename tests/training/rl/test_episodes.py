@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from model.attention import document_mask
-from model.chat import Chat
+from model.chat import Chat, Reply, flat
+from model.generate import Completion
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
 from training.rl.config import RewardConfig, RlConfig
 from training.rl.environments import SETS, EnvironmentUnavailable, Problem, Services
 from training.rl.environments.world import InWorld, problem_of
-from training.rl.episodes import INSERTED, Episode, loops
+from training.rl.episodes import INSERTED, Episode, Limits, Stage, loops
 from training.rl.rollout import Group, Open, Player, opened
 from training.rl.tree import Tree, pack_trees
 from training.rl.update import practised, rows_of
@@ -214,21 +215,46 @@ def test_loops_are_told_from_texts_that_repeat_a_little():
     assert not loops([*[4] * 64, 5], 8)
 
 
-def test_the_right_script_of_a_world_is_rendered_as_the_whole_dialogue(chat):
-    """Tool results, renumbered by nobody, between turns that stay as they are."""
-    task = draw_task(3, "train", Kind())
-    problem = problem_of(task, 3, Kind())
-    world = InWorld(Services())
-    seen = world.reset(problem)
-    ids, messages = chat.prompt(seen.messages, seen.tools), list(seen.messages)
-    for reply in world.gold(problem):
-        outcome = world.step(reply)
-        turn = chat.render([*messages, reply.message()], seen.tools)[-1][0]
-        messages += [reply.message(), *outcome.messages]
-        if not outcome.done:
-            ids += [*turn, *chat.following(outcome.messages)]
-            assert ids == chat.prompt(messages, seen.tools)
-    assert outcome.reward == 1.0
+@pytest.mark.parametrize("segment", [None, 40])
+def test_a_right_assistant_in_worlds_scores_and_its_ids_are_the_dialogue(chat, segment):
+    """Scripted turns in place of the generator's, through tool results and users; a pause falls within turns too."""
+    for seed in range(12):
+        problem = problem_of(draw_task(seed, "train", Kind()), seed, Kind())
+        gold, episode = InWorld(Services()).gold(problem), Episode("seed")
+        limits, version = Limits(RewardConfig(budget=4096), 1 << 20, segment), 0
+        while not episode.ended:
+            stage = Stage(chat, [problem], [episode], 1.0, limits, version, Services(), lambda doing: None)
+            for number, request in enumerate(stage.requests()):
+                assert request.prompt == [*episode.prompt, *episode.ids]
+                place = len(episode.turns()) - bool(episode.speaking)
+                rest = turn_of(chat, gold[place])[episode.speaking :]
+                cut = tuple(rest[: request.max_new_tokens])
+                zeros = (0.0,) * len(cut)
+                stage.hear(number, Completion(cut, zeros, zeros, "stop" if cut == tuple(rest) else "length"))
+            stage.close()
+            version += 1
+        assert (episode.score, episode.finished, episode.reason) == (1.0, True, "")
+        assert episode.written == sum(len(turn_of(chat, reply)) for reply in gold)
+        assert (version > 1) == (segment is not None)
+        world = InWorld(Services())
+        seen = world.reset(problem)
+        messages = list(seen.messages)
+        for reply in gold:
+            messages += [reply.message(), *world.step(reply).messages]
+        assert [*episode.prompt, *episode.ids] == flat(chat.render(messages, seen.tools))[0]
+
+
+def turn_of(chat: Chat, reply: Reply) -> list[int]:
+    """The ids of a turn; the numbers of its calls stay what they are."""
+    pieces = [*chat.encode(reply.content)]
+    if reply.calls:
+        pieces.append(chat.ids["<|tool_calls_section_begin|>"])
+        for call in reply.calls:
+            pieces += [chat.ids["<|tool_call_begin|>"], *chat.encode(call.id)]
+            pieces += [chat.ids["<|tool_call_argument_begin|>"], *chat.encode(call.written)]
+            pieces.append(chat.ids["<|tool_call_end|>"])
+        pieces.append(chat.ids["<|tool_calls_section_end|>"])
+    return [*pieces, chat.stop]
 
 
 def test_an_environment_that_waits_does_not_hold_back_the_others(model, chat):

@@ -20,7 +20,7 @@ def main() -> None:
     os.dup2(2, 1)
     try:
         from math_verify import LatexExtractionConfig, parse, verify
-        from sympy import Derivative, Eq, Integral, Limit, Product, Sum, sympify
+        from sympy import Basic, Derivative, Eq, Integral, Limit, MatrixBase, Product, Sum
     except ImportError as error:
         sys.stdin.readline()
         print(json.dumps({"equal": False, "reason": str(error)}), file=out, flush=True)
@@ -33,14 +33,14 @@ def main() -> None:
 
     def work(expression):  # type: ignore[no-untyped-def]
         """Operations that are left to do."""
-        expression = sympify(expression)
         return (expression.rhs if isinstance(expression, Eq) else expression).count_ops()
 
     def judged(gold, answer):  # type: ignore[no-untyped-def]
         wanted, found = read(gold), read(answer)
         if not wanted:
             return False, "the gold answer cannot be read"
-        if not found:
+        # never `sympify` what was found: of a text it makes an expression by `eval`
+        if not found or not isinstance(found[0], (Basic, MatrixBase)):
             return False, "no answer that can be read"
         # The question itself equals its answer: what is left to be worked out is no answer.
         spare = 2 if getattr(wanted[0], "free_symbols", ()) else 0
