@@ -10,7 +10,6 @@ import torch
 
 from model.attention import document_mask
 from model.chat import Chat, Reply, flat
-from model.generate import Completion
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
 from training.rl.config import RewardConfig, RlConfig
@@ -224,13 +223,12 @@ def test_a_right_assistant_in_worlds_scores_and_its_ids_are_the_dialogue(chat, s
         limits, version = Limits(RewardConfig(budget=4096), 1 << 20, segment), 0
         while not episode.ended:
             stage = Stage(chat, [problem], [episode], 1.0, limits, version, Services(), lambda doing: None)
-            for number, request in enumerate(stage.requests()):
+            while stage.next() is not None:
+                request = stage.request(0)
                 assert request.prompt == [*episode.prompt, *episode.ids]
                 place = len(episode.turns()) - bool(episode.speaking)
-                rest = turn_of(chat, gold[place])[episode.speaking :]
-                cut = tuple(rest[: request.max_new_tokens])
-                zeros = (0.0,) * len(cut)
-                stage.hear(number, Completion(cut, zeros, zeros, "stop" if cut == tuple(rest) else "length"))
+                cut = turn_of(chat, gold[place])[episode.speaking :][: request.max_new_tokens]
+                stage.hear(0, cut, [0.0] * len(cut))
             stage.close()
             version += 1
         assert (episode.score, episode.finished, episode.reason) == (1.0, True, "")
