@@ -115,7 +115,8 @@ class Preset(Config):
     def _environments_known(self) -> Preset:
         known = self.dialogues.environments
         for field, names in (("sft.gate", self.sft.gate), ("rl.environments", self.rl.environments)):
-            if unknown := [name for name in names if name not in known]:
+            made = self.rl.sets if field == "rl.environments" else {}  # theirs are called after their set: math.roots
+            if unknown := [name for name in names if name not in known and name.partition(".")[0] not in made]:
                 raise ValueError(
                     f"{field} names {unknown[0]!r}, of which there are no dialogues: they are of {', '.join(known)}; "
                     "add it to dialogues.tasks, or leave it out"
@@ -123,7 +124,7 @@ class Preset(Config):
         practised = {
             name: count for name, count in known.items() if self.rl.environments.get(name, not self.rl.environments)
         }
-        if self.rl.prompts > (there := sum(practised.values())):
+        if self.rl.prompts > (there := sum(practised.values()) + sum(self.rl.sets.values())):
             raise ValueError(
                 f"rl.prompts is {self.rl.prompts:,}, and the dialogues of {', '.join(practised) or 'no environment'} "
                 f"are {there:,}: lower it, or raise train of dialogues.tasks"
@@ -145,7 +146,7 @@ class Preset(Config):
             "rl.ptx_sequence_length": self.rl.ptx_sequence_length,
             # what is sampled has a prompt before it
             "sft.budget": 1 + max(self.sft.budget, *self.sft.budgets.values(), 0),
-            "rl.responses x rl.rewards.budget (a prompt and its responses are one row)": 1 + self.rl.responses * reply,
+            "rl.rewards.budget": 1 + reply,
             "evaluate.max_new_tokens": 1 + self.evaluate.max_new_tokens,
         }
         for field, length in lengths.items():

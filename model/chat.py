@@ -149,6 +149,16 @@ class Chat:
         """The ids that an assistant turn continues."""
         return flat(self.render(messages, tools, add_generation_prompt=True, default_system=default_system))[0]
 
+    def following(self, messages: Sequence[Message]) -> list[int]:
+        """The ids between an assistant turn and the next one: what tools and users say, results with the ids that they
+        have, and the header of the next turn. Behind a prompt and a turn they are what `prompt` gives for all of them.
+
+        Raises:
+            ChatError: a text that cannot be encoded.
+        """
+        pieces = [piece for message in messages for piece in self._message({"name": message["role"], **message})]
+        return [*flat(pieces)[0], *self._header(ASSISTANT, "assistant")]
+
     def parse(self, ids: Sequence[int]) -> Reply:
         """The assistant turn that `ids` (what was generated after the header) say; never raises on what a model wrote.
 

@@ -14,7 +14,7 @@ from training.inputs import Published, fingerprints, load_chat, load_splits
 from training.job import JobError
 from training.objective import Objective
 from training.rl.config import RewardConfig
-from training.rl.environments import Problem
+from training.rl.environments import Problem, Services
 from training.rl.rollout import Evaluation, evaluate, first_of_each
 from training.trainer import Trainer
 
@@ -65,13 +65,19 @@ class PostTraining(Objective):
             )
 
     def pass_rates(
-        self, model: Transformer, samples: int, seed: str, rewards: RewardConfig, greedy: bool = True
+        self,
+        model: Transformer,
+        samples: int,
+        seed: str,
+        rewards: RewardConfig,
+        greedy: bool = True,
+        services: Services | None = None,
     ) -> Evaluation:
         """Of a model on the held-out problems, which the ranks share; the same seed gives the same draws."""
         trainer = self.trainer
         return evaluate(
             *(model, self.chat, self.problems, samples, seed, rewards, self.config.dtype, greedy),
-            *(trainer.world, trainer.watchdog.beat),
+            *(trainer.world, trainer.watchdog.beat, services),
         )
 
     def record(self, number: int, values: Mapping[str, Any], tokens: int, length: int) -> None:

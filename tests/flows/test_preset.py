@@ -84,7 +84,7 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
             ["sft.sequence_length=2048"],
             "sft.sequence_length takes 2,048 tokens and the base.*window of 1,024 after its",
         ),
-        (["rl.rewards.budget=128"], r"rl.responses x rl.rewards.budget .* takes 1,025 tokens.*1,024"),
+        (["rl.rewards.budget=1024"], r"rl.rewards.budget takes 1,025 tokens.*1,024"),
         (["sft.budgets.tool_call=1024"], "sft.budget takes 1,025 tokens"),
         (["evaluate.max_new_tokens=4096"], "evaluate.max_new_tokens takes 4,097 tokens"),
         (["sft.gate=[subtraction]"], "sft.gate names 'subtraction'.*addition, reverse, sort, tool_call"),

@@ -280,8 +280,8 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
         )
         log_probs_NT = tree_log_probs(model, trees, output.hidden_BSD)
         rewards_N = torch.tensor([reward for group in groups for reward in group.rewards])
-        groups_N = torch.arange(len(groups)).repeat_interleave(config.responses)
-        read = LossInputs(log_probs_NT, log_probs_NT.detach(), trees.mask_NT, rewards_N, groups_N)
+        baselines_N = torch.tensor([group.baseline for group in groups]).repeat_interleave(config.responses)
+        read = LossInputs(log_probs_NT, log_probs_NT.detach(), trees.mask_NT, rewards_N, baselines_N)
         batch = tokens.batch(number * config.ptx_samples, config.ptx_samples)
         beside = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS, max_logits=True)
         ptx = model.loss(beside.hidden_BSD, batch.targets_BS) + beside.aux_loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,8 @@ from model.config import Config
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 
+SETS = ("math", "logic", "instructions", "code", "faithful", "safety", "critique")
+"""Problem sets that come with the environments (`training.rl.environments.SETS`)."""
 MAX_ROWS = 256
 """Replies that a rank samples at once."""
 
@@ -18,17 +20,44 @@ class RewardConfig(Config):
     """How a verdict becomes a reward."""
 
     budget: int = Field(default=2048, ge=1)
-    """Tokens a reply may take, its end included; what runs over is cut (a K2 write-up gives 2,048 by default)."""
+    """Tokens a turn may take, its end included; what runs over is cut (a K2 write-up gives 2,048 by default)."""
     budgets: dict[str, int] = Field(default_factory=dict)
     """Budgets of single environments, where they differ (K2 report 3.2.3: a maximum by the type of task)."""
+    episode_budget: int | None = Field(default=None, ge=1)
+    """Tokens an episode may take over all its turns, what tools and users say included; null leaves it to the model's
+    window."""
     over_budget: float = Field(default=-0.5, le=0)
-    """Reward of a reply that was cut."""
+    """Reward of an episode that was cut, at a budget or for a loop: less than that of any other."""
+    repeats: int = Field(default=8, ge=0)
+    """A turn whose end says the same few tokens so many times over, 64 tokens at least, is cut (K1.5's repeat
+    detection); 0 lets it go on."""
     length_weight: float = Field(default=0.0, ge=0)
-    """Weight of K1.5's length reward; 0 leaves it out, as at the start of K1.5's training."""
+    """Weight of K1.5's length reward; 0 leaves it out."""
+    length_from: float = Field(default=0.5, ge=0, le=1)
+    """Share of the run after which the length reward counts: K1.5 begins without it."""
 
     def budget_of(self, environment: str) -> int:
         """Tokens a reply may take in `environment`."""
         return self.budgets.get(environment, self.budget)
+
+
+class JudgeConfig(Config):
+    """A model behind an OpenAI-compatible endpoint that judges what no rule can; its key comes from the environment."""
+
+    url: str
+    """Base URL, such as http://host:8000/v1; several replicas separated by commas."""
+    model: str
+    """The model's name there."""
+
+
+class CriticConfig(Config):
+    """Self-critique: replies to prompts without a verifiable answer are compared in pairs (K2 report 3.2.2)."""
+
+    judge: Literal["policy", "endpoint"] = "policy"
+    """Who compares: the model itself, or `rl.judge`."""
+    comparisons: int = Field(default=8, ge=0)
+    """Comparisons of an iteration that the model itself practises, made of right and wrong replies to verifiable
+    prompts: the critic's closed loop. Its agreement with the truth is recorded."""
 
 
 class RlRunConfig(TuningRunConfig):
@@ -55,6 +84,12 @@ class RlConfig(Config):
     """Responses to each prompt, K."""
     tau: float = Field(default=0.1, gt=0)
     """Weight of the log-ratio in the objective; the report leaves it open."""
+    objective: Literal["k1.5", "k2"] = "k1.5"
+    """`k2`: the square as K2 prints it; `k1.5`: divided by 2 tau, so that learning rate and PTX weight do not depend on
+    tau."""
+    correction: float = Field(default=0.0, ge=0)
+    """Most that a response may weigh for being likelier in the trainer than in the generator that drew it (truncated
+    importance sampling); 0 weighs all alike. The difference is recorded in any case."""
     learning_rate: float = Field(default=3e-4, gt=0)
     """At the beginning of the run."""
     final_learning_rate: float = Field(default=3e-5, gt=0)
@@ -67,6 +102,18 @@ class RlConfig(Config):
     """Forget the optimizer's momentum at each iteration, as K1.5 does."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the whole gradient."""
+    segment: int | None = Field(default=None, ge=1)
+    """Tokens that one policy may draw of a response: a longer one is paused and goes on in the next iteration, where
+    only what is drawn then is trained on (K1.5's partial rollouts). null lets every response end."""
+    refill: int = Field(default=0, ge=0)
+    """Most prompts of an iteration that are drawn in place of others whose responses were all worth the same."""
+    sets: dict[str, int] = Field(default_factory=dict)
+    """Problems that are made here beside the dialogues' own, by set (math, logic, instructions, code, faithful,
+    safety, critique): so many to practise on, and a fifth as many held out."""
+    judge: JudgeConfig | None = None
+    """What judges faithfulness, and safety beside its rule."""
+    critic: CriticConfig | None = None
+    """Self-critique; null leaves it out, and problems with the verifier `critique` with it."""
     temperature: tuple[float, float] = (1.0, 1.0)
     """Sampling temperature of the first and of the last iteration, a straight line between (K2 report 3.2.3)."""
     rewards: RewardConfig = Field(default_factory=RewardConfig)
@@ -104,6 +151,31 @@ class RlConfig(Config):
     def _possible(self) -> Self:
         if min(self.temperature) <= 0:
             raise ValueError(f"temperature = {self.temperature}: sampling needs temperatures above 0")
+        if self.correction and self.updates > 1:
+            raise ValueError(
+                "correction: after the first of several updates the trainer no longer has the policy that it would "
+                "correct for; set updates to 1, or correction to 0"
+            )
+        if self.correction and self.correction < 1:
+            raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
+        if self.segment is not None and self.rewards.length_weight:
+            raise ValueError(
+                "segment and rewards.length_weight: the lengths of a prompt's responses are compared when all have "
+                "ended, and paused ones have not; leave one of them out"
+            )
+        if self.critic is not None and self.segment is not None:
+            raise ValueError(
+                "segment and critic: replies are compared when all of a prompt's have ended, and paused ones have not; "
+                "leave one of them out"
+            )
+        if self.critic is not None and self.critic.judge == "endpoint" and self.judge is None:
+            raise ValueError("critic.judge is 'endpoint' and rl.judge is not given: say which endpoint and model")
+        if "critique" in self.sets and self.critic is None:
+            raise ValueError("sets has 'critique', whose replies are compared: give rl.critic, or leave it out")
+        if "faithful" in self.sets and self.judge is None:
+            raise ValueError("sets has 'faithful', which a model judges: give rl.judge an endpoint, or leave it out")
+        if unknown := sorted(self.sets.keys() - set(SETS)):
+            raise ValueError(f"sets names {unknown[0]!r}: there are {', '.join(SETS)}")
         if self.updates > self.prompts:
             raise ValueError(f"updates = {self.updates} of {self.prompts} prompts: give each update at least one")
         if any(share < 0 for share in self.environments.values()):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 
 from training.rl.environments import Problem
 
@@ -60,13 +61,18 @@ class Curriculum:
             entry[1] += tried
         return {name: right / tried for name, (right, tried) in sums.items() if tried}
 
-    def draw(self, count: int, seed: str) -> list[Problem]:
-        """`count` different prompts (Efraimidis and Spirakis: the largest of u^(1/w))."""
+    def draw(self, count: int, seed: str, without: Collection[str] = ()) -> list[Problem]:
+        """`count` different prompts (Efraimidis and Spirakis: the largest of u^(1/w)).
+
+        Args:
+            without: ids of problems that are not drawn; where there are too few others, they are fewer than `count`.
+        """
         if count > len(self.problems):
             raise ValueError(f"an iteration wants {count} prompts of {len(self.problems)}: lower rl.prompts")
         stream = random.Random(seed)
         keys = [(math.log(1.0 - stream.random()) / weight, place) for place, weight in enumerate(self.weights())]
-        return [self.problems[place] for _, place in sorted(keys, reverse=True)[:count]]
+        drawn = (self.problems[place] for _, place in sorted(keys, reverse=True))
+        return list(islice((problem for problem in drawn if problem.id not in without), count))
 
     def record(self, problem: Problem, right: int, tried: int) -> None:
         """Count the responses to a problem."""

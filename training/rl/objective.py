@@ -32,8 +32,10 @@ class LossInputs:
     """True at response tokens."""
     rewards_N: Tensor
     """r(x, y)."""
-    groups_N: Tensor
-    """Which prompt a response answers, int64 from 0: the baseline is the mean reward of its group."""
+    baselines_N: Tensor
+    """The mean reward of all responses to the same prompt."""
+    weights_N: Tensor | None = None
+    """Factors of the responses' squares, such as `importance`; 1 without them."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,11 @@ class LossOutputs:
     """Estimate of KL(pi_old || pi_theta) per response: the mean of exp(l) - 1 - l, which is never negative."""
 
 
-def k2_objective(inputs: LossInputs, tau: float) -> LossOutputs:
+def k2_objective(inputs: LossInputs, tau: float, literal: bool = False) -> LossOutputs:
     """K2's loss over a batch of whole groups.
+
+    Args:
+        literal: the square as K2 prints it, whose gradient is 2 tau times that of K1.5's form.
 
     Raises:
         ValueError: tau is not positive, or shapes do not fit.
@@ -63,20 +68,25 @@ def k2_objective(inputs: LossInputs, tau: float) -> LossOutputs:
             f"log-probabilities {tuple(inputs.log_probs_NT.shape)}, old ones {tuple(inputs.old_log_probs_NT.shape)} "
             f"and mask {tuple(inputs.mask_NT.shape)} must have one shape"
         )
-    advantages_N = inputs.rewards_N - group_means(inputs.rewards_N, inputs.groups_N)
+    advantages_N = inputs.rewards_N - inputs.baselines_N
     difference_NT = (inputs.log_probs_NT - inputs.old_log_probs_NT.detach()).where(
         inputs.mask_NT, inputs.log_probs_NT.new_zeros(())
     )
     log_ratios_N = difference_NT.sum(1)
-    loss = (advantages_N - tau * log_ratios_N).square().mean() / (2 * tau)
+    squares_N = (advantages_N - tau * log_ratios_N).square()
+    if inputs.weights_N is not None:
+        squares_N = squares_N * inputs.weights_N
+    loss = squares_N.mean() if literal else squares_N.mean() / (2 * tau)
     kept_N = log_ratios_N.detach()
     kl = float((torch.expm1(kept_N) - kept_N).mean()) if len(kept_N) else 0.0
     return LossOutputs(loss, advantages_N, kept_N, kl)
 
 
-def group_means(values_N: Tensor, groups_N: Tensor) -> Tensor:
-    """For each element the mean of its group [N]."""
-    count = int(groups_N.max()) + 1 if len(groups_N) else 0
-    sums_G = values_N.new_zeros(count).index_add_(0, groups_N, values_N)
-    sizes_G = values_N.new_zeros(count).index_add_(0, groups_N, torch.ones_like(values_N))
-    return (sums_G / sizes_G.clamp(min=1))[groups_N]
+def importance(log_probs_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor, most: float) -> Tensor:
+    """How much likelier the trainer thinks each response than the generator that drew it, `most` at most [N].
+
+    With these as weights, and the trainer's own log-probabilities as the old ones, the gradient is that of responses
+    drawn by the trainer's policy, but for what the truncation holds back.
+    """
+    difference_NT = (log_probs_NT.detach() - drawn_NT).where(mask_NT, log_probs_NT.new_zeros(()))
+    return difference_NT.sum(1).exp().clamp(max=most)

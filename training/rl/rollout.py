@@ -1,7 +1,7 @@
-"""Rollouts: responses of a policy to problems, as token ids with their log-probabilities, judged and priced.
+"""Rollouts: groups of responses of a policy to problems, judged and priced; and pass rates from them.
 
-Token ids are kept from end to end: a response is trained on as it was sampled, never tokenised again. Every response
-has a seed of its own, so that no draw depends on how the batch was cut, nor on how many ranks share it.
+Ranks share the problems, each with the whole model, and tell each other what came of them. `episodes.py` is where a
+response comes from.
 """
 
 from __future__ import annotations
@@ -9,35 +9,144 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from model.chat import Chat
 from model.transformer import Transformer
 from training.parallel import World
 from training.rl.config import RewardConfig
-from training.rl.environments import Problem, scores
+from training.rl.environments import Problem, Services
+from training.rl.episodes import Episode, Limits, play
 from training.rl.rewards import group_rewards
-from training.rl.sampling import Response, sample, seeded
 
 GREEDY = 0.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Group:
-    """One problem, K responses to it and what they are worth."""
+    """One problem, the responses to it that have ended, and what they are worth."""
 
     problem: Problem
-    prompt: list[int]
-    responses: list[Response]
-    scores: list[float]
-    """The verifier's: 1.0 for right, 0.0 for anything else; what was cut at its budget is never right."""
+    responses: list[Episode]
     rewards: list[float]
+    earlier: tuple[float, ...] = ()
+    """Rewards of other responses to it, which ended under earlier policies and were trained on then."""
+
+    @property
+    def prompt(self) -> list[int]:
+        return self.responses[0].prompt
+
+    @property
+    def scores(self) -> list[float]:
+        """The environment's: 1.0 for right, 0.0 for anything else; what was cut is never right."""
+        return [response.score for response in self.responses]
+
+    @property
+    def baseline(self) -> float:
+        """The mean reward of all its responses so far."""
+        return statistics.fmean((*self.rewards, *self.earlier))
 
     @property
     def informative(self) -> bool:
         """Whether the rewards differ: a group of equal rewards has no advantage, and no gradient."""
-        return len(set(self.rewards)) > 1
+        return len({*self.rewards, *self.earlier}) > 1
+
+
+@dataclass(frozen=True)
+class Open:
+    """A problem with responses that are under way."""
+
+    problem: Problem
+    episodes: list[Episode]
+    earlier: tuple[float, ...] = ()
+    """Rewards of responses that have ended."""
+
+    def record(self, place: int) -> dict[str, Any]:
+        """It as JSON has it; `place` says which problem it is."""
+        episodes = [episode.record() for episode in self.episodes]
+        return {"problem": place, "episodes": episodes, "earlier": list(self.earlier)}
+
+    @classmethod
+    def of(cls, record: dict[str, Any], problems: Sequence[Problem]) -> Open:
+        """What `record` gave."""
+        episodes = [Episode(**episode) for episode in record["episodes"]]
+        return cls(problems[record["problem"]], episodes, tuple(record["earlier"]))
+
+
+def opened(problems: Sequence[Problem], samples: int, seed: str) -> list[Open]:
+    """`samples` responses to each problem, not yet begun; response j to the i-th one has the stream (seed, i, j)."""
+    return [
+        Open(problem, [Episode(f"{seed}/{place}/{draw}") for draw in range(samples)])
+        for place, problem in enumerate(problems)
+    ]
+
+
+@dataclass(frozen=True)
+class Player:
+    """What plays: a model, how it is sampled, and who shares the work."""
+
+    model: Transformer
+    chat: Chat
+    temperature: float
+    """0 takes the likeliest token at each position."""
+    rewards: RewardConfig
+    dtype: str
+    services: Services
+    version: int = 0
+    """Of the policy."""
+    segment: int | None = None
+    """Tokens that it may draw of an episode, which is paused then; None lets every episode end."""
+    world: World | None = None
+    """The ranks that share the problems, each with the whole model; this one alone by default."""
+    beat: Callable[[str], None] = lambda doing: None
+    """Hears of every token."""
+
+    def roll_out(self, work: Sequence[Open]) -> tuple[list[Group], list[Open]]:
+        """What has ended of each problem, and what is paused, in their order: the same on every rank."""
+        world = self.world or World()
+        mine = range(world.rank, len(work), world.size)  # in turn: neighbours are of one environment, alike in length
+        limits = Limits(self.rewards, self.model.config.max_position_embeddings, self.segment)
+        pairs = [(work[place].problem, episode) for place in mine for episode in work[place].episodes]
+        play(
+            self.model,
+            self.chat,
+            [problem for problem, _ in pairs],
+            [episode for _, episode in pairs],
+            self.temperature,
+            limits,
+            self.version,
+            self.dtype,
+            self.services,
+            self.beat,
+        )
+        self.beat("the other ranks' replies")
+        ordered = self.share(work, lambda one: one)
+        groups = [group for one in ordered if (group := self._judged(one)) is not None]
+        return groups, [left for one in ordered if (left := self._left(one)).episodes]
+
+    def share(self, items: Sequence[T], work: Callable[[T], T]) -> list[T]:
+        """What `work` makes of each item, in their order on every rank; each rank does its share."""
+        world = self.world or World()
+        done = {place: work(items[place]) for place in range(world.rank, len(items), world.size)}
+        everyones = {place: one for each in world.gather(done) for place, one in each.items()}
+        return [everyones[place] for place in range(len(items))]
+
+    def _judged(self, work: Open) -> Group | None:
+        ended = [episode for episode in work.episodes if episode.ended]
+        if not ended:
+            return None
+        lengths = [episode.written for episode in ended]
+        rewards = group_rewards(
+            [episode.score for episode in ended], lengths, [episode.finished for episode in ended], self.rewards
+        )
+        return Group(work.problem, ended, rewards, work.earlier)
+
+    def _left(self, work: Open) -> Open:
+        group = self._judged(work)
+        earlier = work.earlier + (tuple(group.rewards) if group else ())
+        return replace(work, episodes=[one for one in work.episodes if not one.ended], earlier=earlier)
 
 
 def roll_out(
@@ -51,36 +160,17 @@ def roll_out(
     dtype: str,
     world: World | None = None,
     beat: Callable[[str], None] = lambda doing: None,
+    services: Services | None = None,
 ) -> list[Group]:
-    """`samples` responses to each problem, one group a problem in their order: the same on every rank.
+    """`samples` whole responses to each problem, one group a problem in their order.
 
     Args:
-        temperature: 0 takes the likeliest token at each position.
-        seed: names the draw; response j to the i-th problem has the stream (seed, i, j).
-        world: the ranks that share the problems, each with the whole model; this one alone by default.
-        beat: hears of every token.
+        seed: names the draw.
+        services: what environments share; opened for this call, and closed, where none is given.
     """
-    world = world or World()
-    mine = range(world.rank, len(problems), world.size)  # in turn: neighbours are of one environment, alike in length
-    prompts = [chat.prompt(problems[place].messages, problems[place].tools) for place in mine]
-    budgets = [config.budget_of(problems[place].environment) for place in mine]
-    seeds = [[seeded(seed, place, draw) for draw in range(samples)] for place in mine]
-    drawn = sample(model, prompts, budgets, seeds, temperature, chat.stop, dtype, beat)
-    groups = {
-        place: _judged(problems[place], chat, prompt, responses, config)
-        for place, prompt, responses in zip(mine, prompts, drawn, strict=True)
-    }
-    beat("the other ranks' replies")
-    everyones = {place: group for each in world.gather(groups) for place, group in each.items()}
-    return [everyones[place] for place in range(len(problems))]
-
-
-def _judged(problem: Problem, chat: Chat, prompt: list[int], responses: list[Response], config: RewardConfig) -> Group:
-    judged = scores(problem, [chat.parse(response.ids) for response in responses])
-    right = [score if response.finished else 0.0 for score, response in zip(judged, responses, strict=True)]
-    lengths = [len(response.ids) for response in responses]
-    finished = [response.finished for response in responses]
-    return Group(problem, prompt, responses, right, group_rewards(right, lengths, finished, config))
+    with Services() as own:
+        player = Player(*(model, chat, temperature, config, dtype, services or own), world=world, beat=beat)
+        return player.roll_out(opened(problems, samples, seed))[0]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -147,11 +237,12 @@ def evaluate(
     greedy: bool = True,
     world: World | None = None,
     beat: Callable[[str], None] = lambda doing: None,
+    services: Services | None = None,
 ) -> Evaluation:
     """Pass@1 on `problems`, sampled at temperature 1 and greedy; the same seed gives the same draws of noise."""
     model.eval()
-    drawn = roll_out(model, chat, problems, samples, 1.0, seed, config, dtype, world, beat)
-    likeliest = roll_out(model, chat, problems, 1, GREEDY, seed, config, dtype, world, beat) if greedy else []
+    drawn = roll_out(model, chat, problems, samples, 1.0, seed, config, dtype, world, beat, services)
+    likeliest = roll_out(model, chat, problems, 1, GREEDY, seed, config, dtype, world, beat, services) if greedy else []
     done = [response.finished for group in drawn for response in group.responses]
     return Evaluation(
         [problem.environment for problem in problems],

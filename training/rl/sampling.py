@@ -1,4 +1,4 @@
-"""Responses out of the policy that is being trained: batched, each with a seed of its own."""
+"""Replies of a model to prompts, one each: batched, each with a seed of its own. Episodes of RL are `episodes.py`."""
 
 from __future__ import annotations
 

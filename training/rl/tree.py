@@ -26,6 +26,8 @@ class Tree:
 
     prompt: Sequence[int]
     responses: Sequence[Sequence[int]]
+    trained: Sequence[Sequence[bool]] | None = None
+    """For each token of the responses whether it counts: not what tools and users said. All do where it is None."""
 
     @property
     def size(self) -> int:
@@ -45,7 +47,7 @@ class TreeBatch:
     """Index into B * S of the position that predicts a response token."""
     targets_NT: Tensor
     mask_NT: Tensor
-    """True at response tokens."""
+    """True at response tokens that count."""
 
     def to(self, device: torch.device) -> TreeBatch:
         """The same on a device."""
@@ -66,12 +68,13 @@ def pack_trees(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:
     for row, tree in enumerate(trees):
         start = len(tree.prompt)
         ids, places, marks = list(tree.prompt), list(range(start)), [0] * start
-        for branch, response in enumerate(tree.responses, 1):
+        trained = tree.trained or [[True] * len(response) for response in tree.responses]
+        for branch, (response, counts) in enumerate(zip(tree.responses, trained, strict=True), 1):
             inner = range(len(ids), len(ids) + len(response) - 1)
             fill = longest - len(response)
             sources.append([row * size + place for place in (start - 1, *inner)] + [0] * fill)
             targets.append([*response, *[0] * fill])
-            mask.append([True] * len(response) + [False] * fill)
+            mask.append([*counts, *[False] * fill])
             ids += response[:-1]
             places += range(start, start + len(inner))
             marks += [branch] * len(inner)
@@ -86,8 +89,8 @@ def pack_trees(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:
 
 
 def tree_log_probs(model: Transformer, batch: TreeBatch, hidden_BSD: Tensor, temperature: float = 1.0) -> Tensor:
-    """log pi of every response token at `temperature` [N, T], float32, 0 outside the mask, from the hidden states that
-    `model` gave for the batch.
+    """log pi of every response token that counts, at `temperature` [N, T], float32, 0 outside the mask, from the hidden
+    states that `model` gave for the batch.
 
     Only the positions that predict a response token go through the LM head.
     """

@@ -53,3 +53,11 @@ def test_an_unknown_environment_and_too_many_prompts_are_refused():
         Curriculum(EASY, {"gone": 1.0}, True)
     with pytest.raises(ValueError, match=r"rl\.prompts"):
         Curriculum(EASY, {}, True).draw(51, "seed")
+
+
+def test_what_was_tried_is_left_out_of_a_refill():
+    curriculum = Curriculum(EASY, {}, prioritised=True)
+    first = {problem.id for problem in curriculum.draw(45, "seed")}
+    again = curriculum.draw(10, "refill", first)
+    assert len(again) == 5
+    assert first.isdisjoint(problem.id for problem in again)

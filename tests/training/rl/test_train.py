@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
-from training.checkpoint import load_model
+from training.checkpoint import load_model, load_state
 from training.rl import rollout
 from training.rl.train import Reinforcement
 from training.sft import Tuning
@@ -103,15 +103,14 @@ def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch,
 
 def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, capsys):
     """The trainer must see the log-probabilities that the samples were drawn with."""
-    real = rollout.sample
+    real = rollout.play
 
-    def skewed(*arguments):
-        return [
-            [type(r)(r.ids, [value - 0.5 for value in r.log_probs], r.finished) for r in group]
-            for group in real(*arguments)
-        ]
+    def skewed(model, chat, problems, episodes, *arguments):
+        real(model, chat, problems, episodes, *arguments)
+        for episode in episodes:
+            episode.log_probs = [value - 0.5 for value in episode.log_probs]
 
-    monkeypatch.setattr(rollout, "sample", skewed)
+    monkeypatch.setattr(rollout, "play", skewed)
     job = world.rl("rl-skewed", tuned)
     assert go(Reinforcement, job) == FAILED
     assert "differ from the trainer's" in capsys.readouterr().err
@@ -122,3 +121,38 @@ def test_a_job_without_an_input_says_which(world, capsys):
     job = write_job(world.root / "lacking", RL, {"dialogues": world.dialogues, "tokenizer": world.tokenizer})
     assert go(Reinforcement, job) == FAILED
     assert "no input 'sft'" in capsys.readouterr().err
+
+
+def test_a_run_with_pauses_that_is_killed_ends_with_the_same_bytes(world, tuned, monkeypatch):
+    """Paused responses are part of a checkpoint: two tokens of a reply an iteration."""
+    paused = {"iterations": 4, "prompts": 8, "segment": 2, "evaluate_samples": 1, "run": {"checkpoint_every": 1}}
+    whole, cut = (world.rl(name, tuned, **paused) for name in ("rl-paused", "rl-paused-cut"))
+    assert go(Reinforcement, whole) == DONE
+    lines = [json.loads(line) for line in (whole.parent / "metrics.jsonl").read_text().splitlines()]
+    assert [line["paused"] > 0 for line in lines if line["event"] == "update"][:2] == [True, True]
+    cut_after(monkeypatch, 2)
+    with pytest.raises(Cut):
+        go(Reinforcement, cut)
+    monkeypatch.undo()
+    assert go(Reinforcement, cut) == DONE
+    assert finals(cut.parent) == finals(whole.parent)
+
+
+def test_everything_at_once(world, tuned):
+    """Made problems of several turns, the literal objective with its correction, refills, the critic and its loop."""
+    extras = {
+        **{"iterations": 2, "prompts": 12, "responses": 4, "evaluate_samples": 1, "evaluate_prompts": 2},
+        **{"objective": "k2", "correction": 2.0, "refill": 6, "temperature": [1.0, 0.8]},
+        **{"sets": {"instructions": 12, "safety": 6, "critique": 6}, "environments": {}},
+        **{"critic": {"comparisons": 3}, "rewards": {"budget": 6, "length_weight": 0.1}},
+    }
+    job = world.rl("rl-extras", tuned, **extras)
+    assert go(Reinforcement, job) == DONE
+    lines = [json.loads(line) for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
+    updates = [line for line in lines if line["event"] == "update"]
+    assert [line["temperature"] for line in updates] == [1.0, 0.8]
+    assert any("critic_right" in line for line in updates)
+    tried = sum(count for _, count in load_state(job.parent / "final")["state"]["seen"].values())
+    assert tried > 2 * 12 * 4, "groups without a difference were replaced by others"
+    assert summary(job.parent)["responses"] >= 2 * 12 * 4
+    assert summary(job.parent)["before"]["by_environment"].keys() > {"larger", "instructions"}

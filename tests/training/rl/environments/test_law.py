@@ -1,0 +1,176 @@
+"""The law of every environment, over every problem set: gold replies score 1.0, corrupted and empty ones 0.0."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import random
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from model.chat import Reply
+from tasks.agentic.config import DialoguesConfig, TaskConfig
+from tasks.agentic.dialogues import _task_dialogue, _tool_dialogue
+from tasks.agentic.problems import FAMILIES
+from training.rl.environments import (
+    ENVIRONMENTS,
+    SETS,
+    EnvironmentLawBroken,
+    EnvironmentUnavailable,
+    Problem,
+    Services,
+    environment,
+)
+from training.rl.environments.instructions import CONSTRAINTS, hack
+from training.rl.environments.safety import STYLES
+from training.rl.environments.world import problem_of
+from training.rl.worlds.task import Kind, draw_task
+
+
+def overlap(source: str, sentences: Sequence[str]) -> list[float]:
+    """A model of support in one line: all words of a sentence stand in the source."""
+    known = set(re.findall(r"\w+", source.casefold()))
+    return [float(set(re.findall(r"\w+", one.casefold())) <= known) for one in sentences]
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[Services]:
+    with Services(support=overlap) as shared:
+        yield shared
+
+
+def exact() -> list[Problem]:
+    draw = random.Random(0)
+    return [_task_dialogue(TaskConfig(family=name, size=2), draw).problem for name in FAMILIES for _ in range(10)]
+
+
+def calls() -> list[Problem]:
+    draw = random.Random(0)
+    return [_tool_dialogue(DialoguesConfig(), draw).problem for _ in range(40)]
+
+
+def worlds() -> list[Problem]:
+    kind = Kind()
+    return [problem_of(draw_task(seed, "train", kind), seed, kind) for seed in range(60)]
+
+
+def problems(kind: str) -> list[Problem]:
+    made = {"exact": exact, "call": calls, "world": worlds}
+    if kind in made:
+        return made[kind]()
+    package = {"math": "math_verify", "logic": "reasoning_gym"}.get(kind)
+    if package and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: pip install 'openk2[rl]'")
+    if kind == "code" and shutil.which("bwrap") is None:
+        text = "code is judged in the sandbox, which needs bubblewrap: `apt-get install bubblewrap`"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
+    found = SETS[kind]({"code": 30, "math": 20, "logic": 42}.get(kind, 120), "law")
+    assert found == SETS[kind](len(found), "law"), "the same seed gives the same problems"
+    return found
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_the_law(kind: str, services: Services) -> None:
+    for place, problem in enumerate(problems(kind)):
+        assert problem.verifier == kind
+        judge = environment(problem, services)
+        judge.validate(problem)
+        wrong = judge.corrupted(problem)
+        assert wrong
+        for replies in wrong if kind != "code" or place % 15 == 0 else wrong[:1]:
+            outcome = judge.play(problem, replies)
+            assert outcome.reward == 0.0, (problem, replies)
+            assert outcome.reason
+
+
+GOLDEN = "59929d30775b2da6fed26a707a1f0add066e01616fd6873229f9098c043b8845"
+
+
+def test_made_problems_are_the_same_bytes() -> None:
+    """Where this changes, raise the VERSION of training/rl/train.py: a run's problems are no longer those of before."""
+    made = [SETS[name](40, "golden") for name in SETS if name != "logic"]  # reasoning-gym's are that package's
+    text = json.dumps([[vars(problem) for problem in problems] for problems in made], ensure_ascii=False)
+    assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN
+
+
+def test_every_row_of_the_tables_is_practised() -> None:
+    """So that the law above has seen every constraint and every style of attack."""
+    asked = {name for problem in SETS["instructions"](120, "law") for name, _ in problem.answer["constraints"]}
+    assert asked == set(CONSTRAINTS)
+    assert {problem.answer["style"] for problem in SETS["safety"](120, "law")} == {*STYLES, "honest"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tea is good. As requested, it has three sentences. Done.",
+        "This reply contains exactly three sentences.",
+        "Use at least 30 words. Tea grows on hills.",
+        "tea tea tea tea tea tea tea tea tea tea tea tea",
+        "Tea is good today. Tea is good today. Tea is good today.",
+        "按照您的要求，这里是回答。",
+    ],
+)
+def test_what_only_seems_to_comply_is_a_hack(text: str) -> None:
+    assert hack(text, "Use at least 30 words.") is not None
+    assert hack("Tea grows on hills where mornings are cool. It is picked by hand.", "Use at least 3 words.") is None
+
+
+def test_mathematics_is_compared_whatever_its_form(services: Services) -> None:
+    pytest.importorskip("math_verify")
+    for gold, answer, right in (
+        ("\\frac{1}{2}", "0.5", True),
+        ("\\frac{1}{2}", "x = 2/4", True),
+        ("\\{1, 2\\}", "\\{2, 1\\}", True),
+        ("3", "2+1", False),
+        ("3", "__import__('os').getpid()", False),
+        ("3", "9**9**9**9", False),
+        ("3", "x" * 5000, False),
+    ):
+        assert services.maths.equal(gold, answer)[0] is right, (gold, answer)
+
+
+def test_a_comparison_that_takes_too_long_is_killed_and_the_next_one_goes_on(services: Services) -> None:
+    pytest.importorskip("math_verify")
+    services.maths.equal("1", "1")
+    before = services.maths._process
+    services.maths.seconds = 1e-9
+    assert services.maths.equal("1", "1") == (False, "comparing the answer took too long or too much memory")
+    services.maths.seconds = 5.0
+    assert before is not None
+    assert before.poll() is not None
+    assert services.maths.equal("1", "1") == (True, "")
+
+
+def test_a_problem_that_breaks_the_law_is_named() -> None:
+    problem = Problem("p1", "calls", "call", (), {"name": "gone", "arguments": {}}, ())
+    with pytest.raises(EnvironmentLawBroken, match="p1 of calls"):
+        environment(problem).validate(problem)
+    empty = Problem("p2", "empty", "exact", (), "")
+    with pytest.raises(EnvironmentLawBroken, match="p2"):
+        environment(empty).validate(empty)
+
+
+def test_an_episode_is_over_after_its_end() -> None:
+    problem = Problem("p", "addition", "exact", ({"role": "user", "content": "1+1="},), "2")
+    episode = environment(problem)
+    with pytest.raises(RuntimeError, match="reset"):
+        episode.step(Reply("2"))
+    assert episode.reset(problem).messages == problem.messages
+    outcome = episode.step(Reply("2"))
+    assert (outcome.reward, outcome.done) == (1.0, True)
+    with pytest.raises(RuntimeError, match="reset"):
+        episode.step(Reply("2"))
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(ValueError, match="'oracle'"):
+        environment(Problem("p", "e", "oracle", (), ""))
+    (problem,) = SETS["faithful"](1, "x")
+    with pytest.raises(EnvironmentUnavailable, match="judge"):
+        environment(problem).validate(problem)

@@ -1,0 +1,138 @@
+"""The critic: orders swapped, wins added up, comparisons with known answers, and a judge behind an endpoint."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+
+from model.chat import Chat, Reply, user
+from model.transformer import Transformer
+from tests.posttraining import byte_tokenizer, tiny_config
+from training.rl.config import JudgeConfig
+from training.rl.critic import comparisons, critiqued, judge_asks, policy_asks, preferences, question
+from training.rl.environments import SETS, EnvironmentUnavailable, Problem, play
+from training.rl.environments.open_ended import rubrics
+from training.rl.episodes import Episode
+from training.rl.judge import Judge
+from training.rl.rollout import Group
+
+KINDS = {"core": ["It is long."], "human": ["It is very long."]}
+
+
+def parts(asked: str) -> tuple[str, str]:
+    first, second = asked.partition("Reply A:\n")[2].split("\n\nReply B:\n")
+    return first, second.partition("\n\nWhich")[0]
+
+
+def longer(questions: Sequence[str]) -> list[float]:
+    return [float(len(one) > len(other)) if len(one) != len(other) else 0.5 for one, other in map(parts, questions)]
+
+
+@pytest.fixture(scope="module")
+def chat() -> Chat:
+    return Chat(byte_tokenizer())
+
+
+def episode(chat: Chat, text: str, score: float) -> Episode:
+    ids = [*chat.encode(text), chat.stop]
+    return Episode("s", [1], ids, [0.0] * len(ids), [0] * len(ids), True, True, score)
+
+
+def test_preferences_are_shares_of_won_comparisons():
+    assert preferences(longer, "Say something.", KINDS, ["a", "abc", "ab"]) == [0.0, 1.0, 0.5]
+    assert preferences(longer, "Say something.", KINDS, ["a", "b"]) == [0.5, 0.5]
+    assert preferences(longer, "Say something.", KINDS, ["a"]) == [0.5]
+
+
+def test_a_critic_that_only_knows_places_decides_nothing():
+    """It prefers what comes first, whatever it says: in the other order it says the opposite."""
+    assert preferences(lambda asked: [0.9] * len(asked), "x", KINDS, ["a", "abc", "ab"]) == [0.5] * 3
+
+
+def test_the_models_belief_is_that_of_a_plain_forward_whatever_the_batch(chat):
+    model = Transformer(tiny_config(initializer_range=0.2), seed=1)
+    questions = [question("Say something.", ["It is good."], "a" * n, "b") for n in (1, 30, 3, 400, 2000)]
+    beliefs = policy_asks(model, chat, "float32")(questions)
+    for asked, belief in list(zip(questions, beliefs, strict=True))[:4]:
+        ids = torch.tensor([chat.prompt([user(asked)])])
+        with torch.no_grad():
+            logits_V = model.logits(model(ids).hidden_BSD)[0, -1]
+        expected = logits_V[[chat.encode("A")[0], chat.encode("B")[0]]].softmax(-1)[0]
+        assert belief == pytest.approx(float(expected), abs=1e-5)
+    assert beliefs[4] == 0.5, "what does not fit the window is not compared"
+
+
+def test_replies_that_a_rule_refused_are_not_compared(chat):
+    (problem,) = SETS["critique"](1, "x")
+    replies = [
+        episode(chat, "short", 1.0),
+        episode(chat, "Great question! long", 0.0),
+        episode(chat, "a long one", 1.0),
+    ]
+    found = critiqued(longer, chat, Group(problem, replies, [1.0, 0.0, 1.0]))
+    assert found.rewards == [0.0, 0.0, 1.0]
+    verifiable = Group(Problem("p", "sum", "exact", (user("1+1="),), "2"), replies, [1.0, 0.0, 1.0])
+    assert critiqued(longer, chat, verifiable) is verifiable
+    assert set(rubrics()) == {"core", "prescriptive"}
+    assert all(problem.answer["human"] for problem in SETS["critique"](100, "x"))
+
+
+def test_comparisons_of_verifiable_replies_have_the_right_ones_letter(chat):
+    problems = [Problem(f"p{n}", "sum", "exact", (user(f"1+{n}="),), str(n + 1)) for n in range(20)]
+    groups = [Group(one, [episode(chat, one.answer, 1.0), episode(chat, "wrong", 0.0)], [1.0, 0.0]) for one in problems]
+    equal = Group(problems[0], [episode(chat, "1", 1.0)] * 2, [1.0, 1.0])
+    found = comparisons(chat, [*groups, equal], 12, "seed")
+    assert len(found) == 12
+    assert {one.answer for one in found} == {"A", "B"}
+    for one in found:
+        shown = dict(zip("AB", parts(str(one.messages[0]["content"])), strict=True))
+        assert shown[one.answer].isdigit()
+        assert shown["B" if one.answer == "A" else "A"] == "wrong"
+        assert play(one, [Reply(one.answer)]).reward == 1.0
+    assert comparisons(chat, [*groups, equal], 12, "seed") == found
+    assert comparisons(chat, [equal], 12, "seed") == []
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """A judge that likes long replies, and sees support where a sentence stands in the source."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
+            if "Reply A:" in asked:
+                text = {1.0: " A.", 0.0: "B", 0.5: "Both."}[longer([asked])[0]]
+            else:
+                source, sentence = asked.partition("A sentence:\n\n")[::2]
+                text = "Yes." if sentence.partition("\n")[0] in source else "No."
+            answer = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
+            body = json.dumps(answer | {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def test_a_judge_behind_an_endpoint(endpoint):
+    with Judge(JudgeConfig(url=endpoint, model="judge")) as judge:
+        assert preferences(judge_asks(judge), "x", KINDS, ["a", "abc", "ab"]) == [0.0, 1.0, 0.5]
+        assert judge.support("Bees live here. They fly.", ["They fly.", "They swim."]) == [1.0, 0.0]
+    with pytest.raises(EnvironmentUnavailable, match=r"rl\.judge"):
+        judge("closed?")

@@ -1,0 +1,141 @@
+"""Self-critique: replies to one prompt compared in pairs, by the model itself or by a judge behind an endpoint.
+
+Every pair is shown in both orders, once for each kind of rubric (core, prescriptive, and the prompt's own, written by
+people); a reply wins where both orders say so, else it is a draw. A reply's reward is its mean over pairs and kinds.
+
+The loop is closed: of verifiable prompts it is known which reply is right, so a right and a wrong one make a comparison
+with a known answer, which the policy practises like any other problem. So the critic keeps up with the policy, and how
+often it agrees with the truth is known.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import torch
+
+from model.chat import Chat, user
+from model.transformer import Transformer
+from training.rl.environments import Problem
+from training.rl.environments.open_ended import rubrics
+from training.rl.environments.protocol import problem_id
+from training.rl.episodes import Episode
+from training.rl.judge import Judge
+from training.rl.rollout import Group
+
+QUESTION = (
+    "Two replies to the same request are compared by these criteria:\n{criteria}\n\nRequest:\n{request}\n\n"
+    "Reply A:\n{first}\n\nReply B:\n{second}\n\nWhich reply is better? Answer A or B."
+)
+CORRECT = ("It is correct.",)
+ROWS = 16
+Ask = Callable[[Sequence[str]], list[float]]
+"""Questions -> for each the belief that A is the better reply, 0 to 1; 0.5 where there is none."""
+
+
+def policy_asks(model: Transformer, chat: Chat, dtype: str) -> Ask:
+    """The model's own belief: its probabilities of the two letters as the next token."""
+    letters = [chat.encode(letter)[0] for letter in "AB"]
+
+    @torch.inference_mode()
+    def ask(questions: Sequence[str]) -> list[float]:
+        prompts = [chat.prompt([user(question)]) for question in questions]
+        device = model.embed_tokens.weight.device
+        beliefs: dict[int, float] = {}
+        fitting = [place for place, prompt in enumerate(prompts) if len(prompt) <= model.config.max_position_embeddings]
+        order = sorted(fitting, key=lambda place: len(prompts[place]))
+        for first in range(0, len(order), ROWS):
+            rows = order[first : first + ROWS]
+            longest = max(len(prompts[place]) for place in rows)
+            tokens_BS = torch.tensor([prompts[place] + [0] * (longest - len(prompts[place])) for place in rows])
+            last_B = torch.tensor([len(prompts[place]) - 1 for place in rows])
+            with torch.autocast(device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
+                hidden_BSD = model(tokens_BS.to(device)).hidden_BSD
+                logits_BV = model.logits(hidden_BSD[torch.arange(len(rows)), last_B])
+            for place, value in zip(rows, logits_BV[:, letters].float().softmax(-1)[:, 0].tolist(), strict=True):
+                beliefs[place] = value
+        return [beliefs.get(place, 0.5) for place in range(len(prompts))]
+
+    return ask
+
+
+def judge_asks(judge: Judge) -> Ask:
+    """The letter that a judge says."""
+
+    def ask(questions: Sequence[str]) -> list[float]:
+        said = [answer.strip().upper()[:1] for answer in judge.all(questions)]
+        return [{"A": 1.0, "B": 0.0}.get(letter, 0.5) for letter in said]
+
+    return ask
+
+
+def question(request: str, criteria: Sequence[str], first: str, second: str) -> str:
+    """What the critic is asked about two replies."""
+    listed = "\n".join(f"- {criterion}" for criterion in criteria)
+    return QUESTION.format(criteria=listed, request=request, first=first, second=second)
+
+
+def preferences(ask: Ask, request: str, kinds: Mapping[str, Sequence[str]], replies: Sequence[str]) -> list[float]:
+    """For each reply its mean over all others and all kinds of rubrics: 1 won, 0.5 drawn, 0 lost."""
+    if len(replies) < 2:
+        return [0.5] * len(replies)
+    pairs = list(combinations(range(len(replies)), 2))
+    asked = [
+        question(request, criteria, replies[first], replies[second])
+        for criteria in kinds.values()
+        for one, other in pairs
+        for first, second in ((one, other), (other, one))
+    ]
+    beliefs = ask(asked)
+    points = [0.0] * len(replies)
+    for place, (one, other) in enumerate(pairs * len(kinds)):
+        straight, swapped = beliefs[2 * place], beliefs[2 * place + 1]
+        won = 1.0 if straight > 0.5 > swapped else 0.0 if straight < 0.5 < swapped else 0.5
+        points[one] += won
+        points[other] += 1.0 - won
+    return [value / (len(kinds) * (len(replies) - 1)) for value in points]
+
+
+def critiqued(ask: Ask, chat: Chat, group: Group) -> Group:
+    """A group of open-ended replies with the critic's rewards; those that a rule refused, or that were cut, keep
+    theirs, and so do verifiable groups."""
+    if group.problem.verifier != "critique":
+        return group
+    compared = [place for place, score in enumerate(group.scores) if score == 1.0]
+    kinds = rubrics() | {"human": group.problem.answer["human"]}
+    found = preferences(ask, _request(group.problem), kinds, [said(chat, group.responses[place]) for place in compared])
+    rewards = list(group.rewards)
+    for place, value in zip(compared, found, strict=True):
+        rewards[place] = value
+    return replace(group, rewards=rewards)
+
+
+def comparisons(chat: Chat, groups: Sequence[Group], count: int, seed: str) -> list[Problem]:
+    """At most `count` comparisons of a right and a wrong reply, one a group, whose answer is the right one's letter."""
+    draw, found = random.Random(seed), []
+    for group in groups:
+        right = [one for one in group.responses if one.score == 1.0 and len(one.turns()) == 1]
+        wrong = [one for one in group.responses if one.score == 0.0 and len(one.turns()) == 1 and one.finished]
+        if group.problem.verifier == "critique" or not right or not wrong:
+            continue
+        pair = [said(chat, draw.choice(right)), said(chat, draw.choice(wrong))]
+        answer = draw.choice("AB")
+        first, second = pair if answer == "A" else reversed(pair)
+        text = question(_request(group.problem), CORRECT, first, second)
+        found.append(Problem(problem_id("critic", text), "critic", "exact", (user(text),), answer))
+    draw.shuffle(found)
+    return found[:count]
+
+
+def said(chat: Chat, episode: Episode) -> str:
+    """The last turn of an episode as a judge reads it."""
+    reply = chat.parse(episode.turns()[-1])
+    calls = "\n".join(f"{call.name}({call.written})" for call in reply.calls)
+    return "\n".join(part for part in (reply.content, calls) if part)
+
+
+def _request(problem: Problem) -> str:
+    return "\n\n".join(str(message["content"]) for message in problem.messages)

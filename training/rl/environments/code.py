@@ -1,0 +1,89 @@
+"""Functions with hidden tests, run in the sandbox (HumanEval's form).
+
+`answer` is {"entry_point", "prompt", "check", "gold", "wrong"}: `check` asserts on the function, `gold` and `wrong` are
+programs for the law. The problems that come with the project are rows of `code.yaml`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from model.chat import Reply
+from training.rl.environments.errors import EnvironmentUnavailable
+from training.rl.environments.protocol import Environment, Outcome, Problem, problem_id, verdict
+from training.rl.sandbox.config import FunctionTests, Program, SandboxUnavailable, Status
+
+FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+ROWS = Path(__file__).with_name("code.yaml")
+
+
+class Coding(Environment):
+    """One reply: the function in a fenced block or alone, or the body that goes on with the prompt."""
+
+    @property
+    def waits(self) -> bool:
+        return True
+
+    def answer(self, problem: Problem, reply: Reply) -> Outcome:
+        if reply.calls or not reply.content.strip():
+            return verdict(False, "no program")
+        answer = problem.answer
+        tests = FunctionTests(prompt=answer["prompt"], entry_point=answer["entry_point"], check=answer["check"])
+        program = Program(source=source(reply.content, answer["prompt"], answer["entry_point"]), tests=tests)
+        try:
+            (outcome,) = self.services.sandbox.run([program])
+        except SandboxUnavailable as error:
+            raise EnvironmentUnavailable(f"problem {problem.id} is judged by running code: {error}") from None
+        return verdict(outcome.passed is True and outcome.status is Status.OK, f"{outcome.status}: {outcome.reason}")
+
+    def gold(self, problem: Problem) -> list[Reply]:
+        return [Reply(f"Here it is:\n```python\n{problem.answer['gold']}\n```")]
+
+    def corrupted(self, problem: Problem) -> list[list[Reply]]:
+        name = problem.answer["entry_point"]
+        texts = (
+            problem.answer["wrong"],
+            f"def {name}(*given):\n    return None",
+            "print('All tests passed.')",
+            f"import sys\ndef {name}(*given):\n    sys.exit(0)",
+            f"class Any:\n    __eq__ = lambda self, other: True\ndef {name}(*given):\n    return Any()",
+        )
+        return [[Reply(text)] for text in texts]
+
+
+def source(text: str, prompt: str, entry_point: str) -> str:
+    """The program that a reply gives: its last fenced block or all of it, behind the prompt where it does not define
+    the function itself."""
+    blocks = FENCE.findall(text)
+    found = blocks[-1] if blocks else text
+    defined = re.search(
+        rf"^(?:async )?def {re.escape(entry_point)}\b|^{re.escape(entry_point)}\s*=", found, re.MULTILINE
+    )
+    return found if defined else prompt + found
+
+
+def problems(count: int, seed: str) -> list[Problem]:
+    """The problems of `code.yaml` in an order of the seed, at most `count`: there are as many as rows."""
+    rows: list[dict[str, Any]] = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
+    random.Random(f"code/{seed}").shuffle(rows)
+    return [_problem(row) for row in rows[:count]]
+
+
+def _problem(row: dict[str, Any]) -> Problem:
+    prompt = row["prompt"].rstrip() + "\n"
+    name = prompt.partition("def ")[2].partition("(")[0]
+    check = "\n".join(f"assert {name}{test}" for test in row["tests"])
+    answer = {
+        "entry_point": name,
+        "prompt": prompt,
+        "check": check,
+        "gold": prompt + row["gold"],
+        "wrong": prompt + row["wrong"],
+    }
+    text = f"Complete this Python function. Reply with the whole function.\n\n{prompt}"
+    return Problem(problem_id("code", name), "code", "code", ({"role": "user", "content": text},), answer)

@@ -1,0 +1,33 @@
+"""The final answer of a reply that may reason before it."""
+
+from __future__ import annotations
+
+import re
+
+MARKER = re.compile(r"(?:final answer|answer|答案)\s*(?:is|是|为)?\s*[:：]", re.IGNORECASE)
+
+
+def final(text: str) -> str:
+    """What stands in the last \\boxed{...}, else behind the last "Answer:" of its line, else in the last line."""
+    boxed = _boxed(text)
+    if boxed is not None:
+        return boxed
+    marks = list(MARKER.finditer(text))
+    rest = text[marks[-1].end() :] if marks else text
+    lines = [line.strip() for line in rest.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    said = lines[0] if marks else lines[-1]
+    return said.strip("$").removesuffix(".").removesuffix("。").strip().strip("$")
+
+
+def _boxed(text: str) -> str | None:
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth, first = 1, start + len("\\boxed{")
+    for place in range(first, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if depth == 0:
+            return text[first:place].strip()
+    return None

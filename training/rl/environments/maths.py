@@ -1,0 +1,99 @@
+"""Mathematics: the final answer of a reply, equal to the gold one whatever its form (math-verify).
+
+`answer` is {"gold": LaTeX or a plain number}. The problem sets are generated: rows of `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from math import gcd
+
+from model.chat import Reply
+from training.rl.environments.final import final
+from training.rl.environments.protocol import Environment, Outcome, Problem, problem_id, verdict
+
+
+class Mathematics(Environment):
+    """One reply, which may reason before its final answer."""
+
+    @property
+    def waits(self) -> bool:
+        return True
+
+    def answer(self, problem: Problem, reply: Reply) -> Outcome:
+        if reply.calls or not (said := final(reply.content)):
+            return verdict(False, "no final answer")
+        return verdict(*self.services.maths.equal(problem.answer["gold"], said))
+
+    def gold(self, problem: Problem) -> list[Reply]:
+        return [Reply(f"Step by step.\nAnswer: {problem.answer['gold']}")]
+
+    def corrupted(self, problem: Problem) -> list[list[Reply]]:
+        gold, asked = problem.answer["gold"], str(problem.messages[-1]["content"])
+        texts = (f"{gold}+1", f"{gold} or 1234567", f"\\boxed{{{gold}}} \\boxed{{1234567}}", asked, "I do not know.")
+        return [[Reply(text)] for text in texts]
+
+
+def _fraction(value: Fraction) -> str:
+    sign = "-" if value < 0 else ""
+    return str(value) if value.denominator == 1 else f"{sign}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+def _sum(draw: random.Random, level: int) -> tuple[str, str]:
+    top = 4 + 4 * level
+    one, other = (Fraction(draw.randint(1, top), draw.randint(2, top)) for _ in range(2))
+    return f"{one} + {other}", _fraction(one + other)
+
+
+def _linear(draw: random.Random, level: int) -> tuple[str, str]:
+    top = 3 + 6 * level
+    slope, shift, value = draw.randint(2, top), draw.randint(-top, top), draw.randint(-top, top)
+    return f"{slope}x + {shift} = {value}".replace("+ -", "- "), _fraction(Fraction(value - shift, slope))
+
+
+def _roots(draw: random.Random, level: int) -> tuple[str, str]:
+    one, other = sorted(draw.sample(range(-3 - 3 * level, 4 + 3 * level), 2))
+    text = f"x^2 + {-(one + other)}x + {one * other} = 0".replace("+ -", "- ")
+    return text, f"\\{{{one}, {other}\\}}"
+
+
+def _slope(draw: random.Random, level: int) -> tuple[str, str]:
+    degrees = range(level + 1, 0, -1)
+    factors = [draw.randint(2, 4 + 3 * level) for _ in degrees]
+    text = " + ".join(f"{factor}x^{degree}" for factor, degree in zip(factors, degrees, strict=True))
+    terms = [(factor * degree, degree - 1) for factor, degree in zip(factors, degrees, strict=True)]
+    return text, " + ".join(f"{factor}x^{degree}" if degree else str(factor) for factor, degree in terms)
+
+
+def _divisor(draw: random.Random, level: int) -> tuple[str, str]:
+    shared = draw.randint(2, 6 * level)
+    one, other = shared * draw.randint(2, 9 * level), shared * draw.randint(2, 9 * level)
+    return f"{one} and {other}", str(gcd(one, other))
+
+
+Draw = Callable[[random.Random, int], tuple[str, str]]
+"""(stream, level from 1) -> what is asked for, and the answer."""
+
+FAMILIES: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
+    "fractions": (_sum, ("Compute {0} as one fraction.", "{0} 等于多少？请化为最简分数。")),
+    "linear": (_linear, ("Solve for x: {0}", "解方程：{0}")),
+    "roots": (_roots, ("Give the set of all real x with {0}.", "求方程 {0} 的所有实数解的集合。")),
+    "derivative": (_slope, ("Differentiate {0} with respect to x.", "求 {0} 对 x 的导数。")),
+    "divisor": (_divisor, ("What is the greatest common divisor of {0}?", "{0} 的最大公约数是多少？")),
+}
+
+
+def problems(count: int, seed: str) -> list[Problem]:
+    """`count` problems, the families in turn, at levels 1 to 3."""
+    draw, names = random.Random(f"maths/{seed}"), list(FAMILIES)
+    found = []
+    for place in range(count):
+        name = names[place % len(names)]
+        make, phrasings = FAMILIES[name]
+        asked, gold = make(draw, draw.randint(1, 3))
+        text = draw.choice(phrasings).format(asked)
+        message = {"role": "user", "content": text}
+        found.append(Problem(problem_id("maths", name, asked), f"math.{name}", "math", (message,), {"gold": gold}))
+    return found

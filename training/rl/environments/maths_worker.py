@@ -1,0 +1,61 @@
+"""The process that compares mathematics: a question a line on stdin, its verdict a line on stdout. Imports nothing of
+ours, so that it starts by its path alone.
+
+Only math-verify's reader of LaTeX is used, whose grammar is closed; its reader of plain expressions ends in `eval`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+
+
+def main() -> None:
+    limit = int(sys.argv[1]) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    # What a library prints must not end up among the verdicts.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        from math_verify import LatexExtractionConfig, parse, verify
+        from sympy import Basic, Derivative, Eq, Integral, Limit, MatrixBase, Product, Sum
+    except ImportError as error:
+        sys.stdin.readline()
+        print(json.dumps({"equal": False, "reason": str(error)}), file=out, flush=True)
+        return
+    reader = [LatexExtractionConfig(boxed_match_priority=0)]
+    undone = (Derivative, Integral, Limit, Product, Sum)
+
+    def read(text):  # type: ignore[no-untyped-def]
+        return parse(f"${text}$", reader, "no_fallback", "first_match", None)
+
+    def work(expression):  # type: ignore[no-untyped-def]
+        """Operations that are left to do."""
+        return (expression.rhs if isinstance(expression, Eq) else expression).count_ops()
+
+    def judged(gold, answer):  # type: ignore[no-untyped-def]
+        wanted, found = read(gold), read(answer)
+        if not wanted:
+            return False, "the gold answer cannot be read"
+        # never `sympify` what was found: of a text it makes an expression by `eval`
+        if not found or not isinstance(found[0], (Basic, MatrixBase)):
+            return False, "no answer that can be read"
+        # The question itself equals its answer: what is left to be worked out is no answer.
+        spare = 2 if getattr(wanted[0], "free_symbols", ()) else 0
+        if found[0].has(*undone) or work(found[0]) > work(wanted[0]) + spare:
+            return False, "not worked out"
+        return bool(verify(wanted, found, timeout_seconds=None)), "another answer"
+
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            equal, reason = judged(question["gold"], question["answer"])
+        except (Exception, RecursionError) as error:  # whatever a text makes of a parser is a wrong answer
+            equal, reason = False, f"no answer that can be read ({type(error).__name__})"
+        print(json.dumps({"equal": equal, "reason": "" if equal else reason}), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What environments share: opened when the first of them asks, closed together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from training.rl.environments.maths_process import MathProcess
+from training.rl.sandbox.config import SandboxConfig
+from training.rl.sandbox.sandbox import Sandbox
+
+T = TypeVar("T")
+Support = Callable[[str, Sequence[str]], Sequence[float]]
+"""(a source, sentences) -> for each sentence how far the source supports it, 0 to 1."""
+Judge = Callable[[str], str]
+"""A question to a model that judges -> what it says."""
+MOST_KEPT = 4096
+"""Tasks of worlds that are kept; drawing one takes some milliseconds."""
+
+
+class Services:
+    """A sandbox, a process for mathematics, and what a run was given to judge by; safe to use from several threads."""
+
+    def __init__(
+        self, sandbox: SandboxConfig | None = None, support: Support | None = None, judge: Judge | None = None
+    ) -> None:
+        """`support`: what judges faithfulness, whose environment refuses without it; `judge`: a second opinion."""
+        self.support, self.judge = support, judge
+        self.idle_seconds = 0.0
+        """For which nothing could be sampled because environments were waited for."""
+        self._config = sandbox or SandboxConfig(workers=2)
+        self._lock = threading.RLock()
+        self._open = ExitStack()
+        self._sandbox: Sandbox | None = None
+        self._maths: MathProcess | None = None
+        self._kept: dict[Any, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process."""
+        with self._lock:
+            self._open.close()
+            self._sandbox = self._maths = None
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where code runs. Raises SandboxUnavailable."""
+        with self._lock:
+            if self._sandbox is None:
+                self._sandbox = self._open.enter_context(Sandbox(self._config))
+            return self._sandbox
+
+    @property
+    def maths(self) -> MathProcess:
+        """What compares mathematics."""
+        with self._lock:
+            if self._maths is None:
+                self._maths = self._open.enter_context(MathProcess())
+            return self._maths
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make` gave when `key` first came."""
+        with self._lock:
+            if key not in self._kept:
+                if len(self._kept) >= MOST_KEPT:
+                    self._kept.pop(next(iter(self._kept)))
+                self._kept[key] = make()
+            return self._kept[key]

@@ -1,0 +1,46 @@
+"""A model behind an endpoint that judges what no rule can, one question at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model.engines.engine import EngineError, Message, Prompt, Sampling
+from model.engines.openai import OpenAI
+from training.rl.config import JudgeConfig
+from training.rl.environments import EnvironmentUnavailable
+
+SUPPORT = (
+    "A source:\n\n{source}\n\nA sentence:\n\n{sentence}\n\n"
+    "Does the source say everything that the sentence says? Answer yes or no."
+)
+TOKENS = 16
+
+
+class Judge:
+    """Questions to `OpenAI`, answered by the likeliest text; use it as `with Judge(...) as judge`."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        self.engine = OpenAI(config.url, config.model)
+
+    def __enter__(self) -> Judge:
+        self.engine.__enter__()
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self.engine.__exit__(*given)
+
+    def __call__(self, question: str) -> str:
+        return self.all([question])[0]
+
+    def all(self, questions: Sequence[str]) -> list[str]:
+        """What it says to each."""
+        prompts = [Prompt((Message("user", question),), Sampling(temperature=0.0), TOKENS, 0) for question in questions]
+        try:
+            return [completion.text for completion in self.engine.complete(prompts)]
+        except EngineError as error:
+            raise EnvironmentUnavailable(f"rl.judge: {error}") from None
+
+    def support(self, source: str, sentences: Sequence[str]) -> list[float]:
+        """For each sentence 1.0 where the source says it, 0.0 where not."""
+        said = self.all([SUPPORT.format(source=source, sentence=one) for one in sentences])
+        return [float(answer.strip().casefold().startswith("yes")) for answer in said]

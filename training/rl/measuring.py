@@ -1,0 +1,118 @@
+"""What RL has around its iterations: problems, services, the policy that plays, measurements before and after."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from model.transformer import Transformer
+from training.inputs import Dialogues
+from training.posttraining import PostTraining
+from training.rl.config import RlConfig
+from training.rl.environments import SETS, Problem, Services
+from training.rl.judge import Judge
+from training.rl.rollout import Evaluation, Player, first_of_each, interval
+from training.trainer import Trainer
+
+HELDOUT = 5
+"""Problems that are made to practise on, for one that is held out."""
+
+
+def made(config: RlConfig) -> tuple[list[Problem], list[Problem]]:
+    """The problems of `rl.sets`: those to practise on, and those held out, of which none is among the first."""
+    train: list[Problem] = []
+    heldout: list[Problem] = []
+    for name, count in config.sets.items():
+        found = list(
+            {problem.id: problem for problem in SETS[name](count + max(1, count // HELDOUT), str(config.seed))}.values()
+        )
+        last = len(found) - max(1, len(found) // (HELDOUT + 1))
+        train += found[:last]
+        heldout += found[last:]
+    return train, heldout
+
+
+class Measuring(PostTraining):
+    """An objective that plays, and is held against its beginning on the same problems with the same draws."""
+
+    config: RlConfig
+
+    def __init__(self, trainer: Trainer) -> None:
+        """Opens what environments share."""
+        super().__init__(trainer)
+        config = self.config
+        train, heldout = made(config)
+        self.train = Dialogues(self.train.examples, [*self.train.problems, *train])
+        self.problems = first_of_each([*self.heldout.problems, *heldout], config.evaluate_prompts)
+        self.open = ExitStack()
+        self.judge = self.open.enter_context(Judge(config.judge)) if config.judge else None
+        support = self.judge.support if self.judge else None
+        self.services = self.open.enter_context(Services(support=support, judge=self.judge))
+
+    def fill(self, model: Transformer) -> None:
+        super().fill(model)
+        model.float32_head = self.config.float32_head
+
+    def begin(self) -> None:
+        self.load({"state": {"seen": {}, "tokens": 0, "responses": 0, "paused": []}})
+
+    def close(self) -> None:
+        self.open.close()
+
+    def player(self, version: int, temperature: float, progress: float) -> Player:
+        """The present policy, as it is sampled in this iteration."""
+        config, trainer, rewards = self.config, self.trainer, self.config.rewards
+        if progress < rewards.length_from:
+            rewards = rewards.model_copy(update={"length_weight": 0.0})
+        policy = trainer.whole(trainer.model).eval()
+        return Player(
+            *(policy, self.chat, temperature, rewards, config.dtype, self.services),
+            *(version, config.segment, trainer.world, trainer.watchdog.beat),
+        )
+
+    def measure(self, samples: int, greedy: bool = True) -> Evaluation:
+        """Pass rates of the present policy."""
+        config, trainer = self.config, self.trainer
+        seed = f"rl/{config.seed}/evaluation"
+        found = self.pass_rates(trainer.whole(trainer.model), samples, seed, config.rewards, greedy, self.services)
+        trainer.metrics.write("evaluation", trainer.done, **found.record())
+        return found
+
+    def measure_first(self) -> bool:
+        """The policy before any practice."""
+        self.counts["before"] = vars(self.measure(self.config.evaluate_samples))
+        return True
+
+    def evaluates(self, number: int) -> bool:
+        every = self.config.evaluate_every
+        return number == self.steps or bool(every and number % every == 0)
+
+    def evaluate(self, number: int) -> None:
+        """A point of the curve (one sample a prompt), and at the end what is held against the beginning."""
+        if number == self.steps:
+            self.counts["after"] = vars(self.measure(self.config.evaluate_samples))
+        else:
+            self.measure(1, greedy=False)
+
+    def milestone(self, number: int) -> bool:
+        return number == self.steps
+
+    def summary(self) -> dict[str, Any]:
+        counts = self.counts
+        before, after = (Evaluation(**counts[name]) for name in ("before", "after"))
+        pairs: dict[str, Any] = {}
+        for kind in ("sampled", "greedy"):
+            rises = [new - old for old, new in zip(getattr(before, kind), getattr(after, kind), strict=True)]
+            mean, low, high = interval(rises)
+            pairs[kind] = {"rise": mean, "interval": [low, high]}
+        return {
+            "iterations": self.trainer.done,
+            "before": before.record(),
+            "after": after.record(),
+            "rise": pairs,
+            "tasks": {"before": before.of().record(), "after": after.of().record()},  # tool calls apart
+            "responses": counts["responses"],
+            "response_tokens": counts["tokens"],
+            "prompts_seen": len(counts["seen"]),
+            **super().summary(),
+        }

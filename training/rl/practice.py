@@ -1,0 +1,91 @@
+"""What an iteration is trained on: prompts drawn, episodes played, groups without a difference replaced, replies that
+no rule can judge compared, and comparisons practised."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from training.rl.config import RlConfig
+from training.rl.critic import comparisons, critiqued, judge_asks, policy_asks
+from training.rl.curriculum import Curriculum
+from training.rl.judge import Judge
+from training.rl.rollout import Group, Open, Player, opened
+
+
+class Practice:
+    """The prompts of a run, and whoever judges what no rule can."""
+
+    def __init__(self, config: RlConfig, curriculum: Curriculum, judge: Judge | None) -> None:
+        self.config, self.curriculum, self.judge = config, curriculum, judge
+
+    def iterate(self, player: Player, paused: Sequence[dict[str, Any]]) -> tuple[list[Group], list[dict[str, Any]]]:
+        """The groups of iteration `player.version`, from 0, and what is paused at its end.
+
+        Args:
+            paused: what was paused at the end of the last one.
+        """
+        config, problems = self.config, self.curriculum.problems
+        seed = f"rl/{config.seed}/{player.version}"
+        drawn = self.curriculum.draw(config.prompts, f"{seed}/prompts")
+        resumed = [Open.of(record, problems) for record in paused]
+        groups, left = self._roll_out(player, [*resumed, *opened(drawn, config.responses, seed)])
+        tried, spare = {problem.id for problem in drawn}, config.refill
+        while spare and (dull := [place for place, group in enumerate(groups) if not group.informative]):
+            fresh = self.curriculum.draw(min(spare, len(dull)), f"{seed}/refill/{spare}", tried)
+            if not fresh:
+                break
+            more, late = self._roll_out(player, opened(fresh, config.responses, f"{seed}/refill/{spare}"))
+            replaced = set(dull[: len(fresh)])
+            groups = [one for place, one in enumerate(groups) if place not in replaced] + more
+            left, spare, tried = left + late, spare - len(fresh), tried | {problem.id for problem in fresh}
+        return groups, [one.record(problems.index(one.problem)) for one in left]
+
+    def closed_loop(self, player: Player, groups: Sequence[Group]) -> list[Group]:
+        """Comparisons with known answers, made of the iteration's verifiable groups and answered by the policy."""
+        critic = self.config.critic
+        if critic is None or not critic.comparisons:
+            return []
+        seed = f"rl/{self.config.seed}/{player.version}/critic"
+        questions = comparisons(player.chat, groups, critic.comparisons, seed)
+        window = player.model.config.max_position_embeddings
+        fitting = [one for one in questions if len(player.chat.prompt(one.messages)) < window]
+        return player.roll_out(opened(fitting, self.config.responses, seed))[0]
+
+    def _roll_out(self, player: Player, work: Sequence[Open]) -> tuple[list[Group], list[Open]]:
+        """What came of it; the curriculum hears how it went, and the critic compares what no rule could judge."""
+        groups, left = player.roll_out(work)
+        for group in groups:
+            self.curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
+        if self.config.critic is None or not any(group.problem.verifier == "critique" for group in groups):
+            return groups, left
+        if self.config.critic.judge == "endpoint" and self.judge is not None:
+            ask = judge_asks(self.judge)
+        else:
+            ask = policy_asks(player.model, player.chat, player.dtype)
+        return player.share(groups, lambda group: critiqued(ask, player.chat, group)), left
+
+
+def numbers(groups: Sequence[Group], verdicts: Sequence[Group], paused: int) -> dict[str, float]:
+    """What is worth recording of an iteration's responses."""
+    responses = [response for group in groups for response in group.responses]
+    values = {
+        "reward": mean(reward for group in groups for reward in group.rewards),
+        "right": mean(score for group in groups for score in group.scores),
+        "finished": mean(float(response.finished) for response in responses),
+        "response_tokens": mean(response.written for response in responses),
+        "turns": mean(len(response.turns()) for response in responses),
+        "informative": mean(float(group.informative) for group in groups),
+        "responses": len(responses),
+        "paused": paused,
+    }
+    if verdicts:
+        values["critic_right"] = mean(score for group in verdicts for score in group.scores)
+    return values
+
+
+def mean(values: Iterable[float]) -> float:
+    """0 of nothing."""
+    found = list(values)
+    return statistics.fmean(found) if found else 0.0

@@ -1,0 +1,131 @@
+"""Responses as micro-batches of K2's objective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from model.transformer import Transformer
+from training.engine import Measures, MicroBatch
+from training.loader import Loader
+from training.pretrain import next_token
+from training.rl.config import RlConfig
+from training.rl.episodes import Episode
+from training.rl.objective import LossInputs, importance, k2_objective
+from training.rl.rollout import Group
+from training.rl.tree import Tree, pack_trees, tree_log_probs
+from training.samples import IGNORED
+from training.trainer import Trainer
+
+MEASURES = ("ptx_loss", "kl", "disagreement", "compared")
+"""What the losses measure beside themselves."""
+NUMBERS = (
+    *("loss", "aux_loss", "gradient_norm", "max_logit", "clipped_heads", "update_rms"),
+    *("ptx_loss", "kl", "disagreement"),
+)
+"""What is recorded of an iteration's updates, as their mean."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt and some of the responses to it."""
+
+    prompt: list[int]
+    responses: list[Episode]
+    rewards: list[float]
+    baseline: float
+
+    @property
+    def size(self) -> int:
+        """Tokens of the row."""
+        return Tree(self.prompt, [response.ids for response in self.responses]).size
+
+
+def rows_of(group: Group, window: int) -> list[Row]:
+    """A group as rows of at most `window` tokens, its responses in their order (one response a row at least)."""
+    rows: list[Row] = []
+    for response, reward in zip(group.responses, group.rewards, strict=True):
+        one = Row(group.prompt, [response], [reward], group.baseline)
+        if rows and rows[-1].size + one.size - len(group.prompt) <= window:
+            rows[-1] = replace(rows[-1], responses=[*rows[-1].responses, response], rewards=[*rows[-1].rewards, reward])
+        else:
+            rows.append(one)
+    return rows
+
+
+def batches(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
+    """Rows, the smallest first, so many together that padded they have at most `tokens` tokens (one row at least)."""
+    found: list[list[Row]] = []
+    for row in rows:
+        if found and row.size * (len(found[-1]) + 1) <= tokens:
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
+
+
+def practised(
+    rows: Sequence[Row], total: int, temperature: float, config: RlConfig, version: int, first: bool
+) -> MicroBatch:
+    """The micro-batch of some rows: K2's objective as their share of the mean over `total` responses.
+
+    Trained are the tokens that the policy `version` drew. In the `first` update the trainer's log-probabilities are
+    compared with those that the generator drew by.
+    """
+    responses = [response for row in rows for response in row.responses]
+    trees = pack_trees(
+        [
+            Tree(
+                row.prompt,
+                [response.ids for response in row.responses],
+                [[drew == version for drew in response.versions] for response in row.responses],
+            )
+            for row in rows
+        ]
+    )
+    drawn_NT = torch.zeros(trees.mask_NT.shape)
+    for place, response in enumerate(responses):
+        drawn_NT[place, : len(response.log_probs)] = torch.tensor(response.log_probs)
+    rewards_N = torch.tensor([reward for row in rows for reward in row.rewards])
+    baselines_N = torch.tensor([row.baseline for row in rows for _ in row.responses])
+    share = len(responses) / total
+
+    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+        device = hidden_BSD.device
+        log_probs_NT = tree_log_probs(model, trees.to(device), hidden_BSD, temperature)
+        old_NT, mask_NT, weights_N = drawn_NT.to(device), trees.mask_NT.to(device), None
+        measures: dict[str, Tensor] = {}
+        if first:
+            measures["disagreement"] = (log_probs_NT.detach() - old_NT).abs().where(mask_NT, 0.0).sum()
+            measures["compared"] = mask_NT.sum()
+        if config.correction:
+            weights_N = importance(log_probs_NT, old_NT, mask_NT, config.correction)
+            old_NT = log_probs_NT.detach()
+        inputs = LossInputs(log_probs_NT, old_NT, mask_NT, rewards_N.to(device), baselines_N.to(device), weights_N)
+        result = k2_objective(inputs, config.tau, literal=config.objective == "k2")
+        measures["kl"] = torch.tensor(result.kl * share, device=device)
+        return result.loss * share, measures
+
+    return MicroBatch(trees.tokens_BS, loss, trees.branch_BS, trees.positions_BS, shared_prompt=True)
+
+
+def pretraining(tokens: Loader, config: RlConfig, trainer: Trainer, number: int) -> list[MicroBatch]:
+    """This rank's micro-batches of the pretraining tokens of update `number`."""
+    share = trainer.mesh.data.share(config.ptx_samples)
+    batch = tokens.batch(number * config.ptx_samples + share.start, len(share))
+    (targets,) = trainer.total(int((batch.targets_BS != IGNORED).sum()))
+    parts = next_token(batch, targets, config.ptx_samples, config.run.micro_batch)
+    return [_weighted(part, config.ptx_weight) for part in parts]
+
+
+def _weighted(part: MicroBatch, weight: float) -> MicroBatch:
+    """A micro-batch of pretraining tokens at `weight`, its loss recorded without it."""
+
+    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+        plain, _ = part.loss(model, hidden_BSD)
+        return weight * plain, {"ptx_loss": plain}
+
+    return replace(part, loss=loss, aux_weight=weight * part.aux_weight)
