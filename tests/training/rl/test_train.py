@@ -124,8 +124,8 @@ def test_a_job_without_an_input_says_which(world, capsys):
 
 
 def test_a_run_with_pauses_that_is_killed_ends_with_the_same_bytes(world, tuned, monkeypatch):
-    """Paused responses are part of a checkpoint: two tokens of a reply an iteration."""
-    paused = {"iterations": 4, "prompts": 8, "segment": 2, "evaluate_samples": 1, "run": {"checkpoint_every": 1}}
+    """Paused responses are part of a checkpoint: one token of a reply an iteration."""
+    paused = {"iterations": 4, "prompts": 8, "segment": 1, "evaluate_samples": 1, "run": {"checkpoint_every": 1}}
     whole, cut = (world.rl(name, tuned, **paused) for name in ("rl-paused", "rl-paused-cut"))
     assert go(Reinforcement, whole) == DONE
     lines = [json.loads(line) for line in (whole.parent / "metrics.jsonl").read_text().splitlines()]
