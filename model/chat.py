@@ -232,12 +232,14 @@ class Stream:
     def add(self, ids: Iterable[int]) -> list[Piece]:
         """What these tokens let be shown."""
         pieces: list[Piece] = []
+        text = ""
         for token in ids:
             if token in self._chat.specials:
-                pieces += self.rest() + self._reader.marker(self._chat.decode([token]))
-            elif text := self._decoded.add(token):
-                pieces += self._reader.text(text)
-        return pieces
+                pieces += self._reader.text(text) + self.rest() + self._reader.marker(self._chat.decode([token]))
+                text = ""
+            else:
+                text += self._decoded.add(token)
+        return pieces + self._reader.text(text)
 
     def add_text(self, text: str) -> list[Piece]:
         """What this text lets be shown. The name of a marker is that marker: text alone cannot tell them apart."""
