@@ -7,13 +7,15 @@ import pytest
 
 from expectations.config import TrajectoriesGate
 from expectations.trajectories import turns_fault
-from tasks.agentic.config import DialoguesConfig, TaskConfig
+from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
 from tasks.artifact import Artifact, Step
 from tests.expectations.data import Plain
 from tests.posttraining import dialogues_artifact, tokenizer_artifact
 
 CONFIG = DialoguesConfig(
-    tasks=(TaskConfig(family="copy", train=12, heldout=6),), tool_train=8, tool_heldout=4, max_tokens=1400
+    tasks=(TaskConfig(family="copy", train=12, development=6, test=6),),
+    calls=CallsConfig(train=8, development=2, test=2),
+    max_tokens=1400,
 )
 
 
