@@ -14,7 +14,7 @@ from tests.posttraining import dialogues_artifact, tokenizer_artifact
 
 CONFIG = DialoguesConfig(
     tasks=(TaskConfig(family="copy", train=12, development=6, test=6),),
-    calls=CallsConfig(train=8, development=2, test=2),
+    calls=CallsConfig(train=8, no_call=0.5, development=4, test=4),
     max_tokens=1400,
 )
 
@@ -41,7 +41,7 @@ def test_good_dialogues_pass(tmp_path, good, passed):
 
 
 def test_every_defect_is_named(tmp_path, good, blocked):
-    held = next(pl.read_parquet(good.file(part)) for part in good.parts("dialogues") if "heldout/copy" in part.key)
+    held = next(pl.read_parquet(good.file(part)) for part in good.parts("dialogues") if "test/copy" in part.key)
 
     def change(key: str, frame: pl.DataFrame) -> pl.DataFrame:
         if key == "dialogues/train/copy":

@@ -52,7 +52,12 @@ def exact() -> list[Problem]:
 
 def calls() -> list[Problem]:
     draw = random.Random(0)
-    return [call_dialogue(CallsConfig(), 0.1, "test", name, draw).problem for name in NOVELTIES for _ in range(8)]
+    return [
+        call_dialogue(CallsConfig(), 0.1, "test", name, draw).problem
+        for name in NOVELTIES
+        if name != "no_call"
+        for _ in range(8)
+    ]
 
 
 def worlds() -> list[Problem]:
