@@ -42,10 +42,10 @@ sys.path[:0] = [str(HOUSE)]
 
 from model.config import Config  # noqa: E402 (the folder above is no package)
 from tasks.artifact import Artifact, Step  # noqa: E402
-from tasks.draw import draw  # noqa: E402
 from tasks.tokens import tokenizer  # noqa: E402
 from tasks.tokens.config import TokenizerConfig, TokensConfig  # noqa: E402
 from tasks.tokens.encoder import Encoder  # noqa: E402
+from training.draw import draw  # noqa: E402
 
 SIZES = (8_192, 32_768, 65_536, 163_840)
 

@@ -143,6 +143,7 @@ class Preset(Config):
         reply = max(self.rl.rewards.budget, *self.rl.rewards.budgets.values(), 0)
         lengths = {
             "sft.sequence_length": self.sft.sequence_length,
+            "sft.text_sequence_length": self.sft.text_sequence_length,
             "rl.ptx_sequence_length": self.rl.ptx_sequence_length,
             # what is sampled has a prompt before it
             "sft.budget": 1 + max(self.sft.budget, *self.sft.budgets.values(), 0),
@@ -167,7 +168,7 @@ class Preset(Config):
     def training(self) -> tuple[Workload, ...]:
         """What each training stage asks of its ranks: base, SFT, RL."""
         dialogues = self.dialogues
-        return chain(self.pretrain, self.sft, self.rl, dialogues.max_tokens, len(dialogues.environments))
+        return chain(self.pretrain, self.sft, self.rl, dialogues.max_tokens, dialogues.measured)
 
 
 def load_preset(request: Request) -> Preset:

@@ -48,7 +48,7 @@ def recipe(p: Preset, stage: Stages) -> None:
     stage.gate(p.gates.tools, tools)  # not read yet: dialogues call the tools of the hand-written worlds
     dialogues = stage("dialogues", "tasks.agentic.dialogues", p.dialogues, tokenizer)
     dialogues = stage.gate(p.gates.dialogues, dialogues)
-    sft = stage("sft", "training.sft", p.sft, base, dialogues, tokenizer)
+    sft = stage("sft", "training.sft", p.sft, base, dialogues, tokens, tokenizer)
     rl = stage("rl", "training.rl.train", p.rl, sft, dialogues, tokens, tokenizer)
 
     stage.flow("release")

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from model.config import Config, ModelConfig
 from model.transformer import Transformer
 from model.vocabulary import SPECIAL_TOKENS
-from tasks.agentic.config import DialoguesConfig, TaskConfig
+from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
 from tasks.agentic.dialogues import make_dialogues
 from tasks.artifact import Artifact, Step
 from tests.shards import publish_shards
@@ -87,7 +87,7 @@ def tokens_artifact(root: Path, count: int = 4000) -> Artifact:
     tokens[3::4] = tokens[0::4][: len(tokens[3::4])]
     step = Step("tokens", Label(name="tokens"), str(root))
     index = pa.table({"start": [0], "end": [count], "id": ["document"]})
-    shards = {"train/web/made/0": (tokens, index)}
+    shards = {f"{split}/web/made/0": (tokens, index) for split in ("train", "heldout")}
     return publish_shards(step, shards, {"vocabulary": VOCABULARY, "end_of_document": 257})
 
 
@@ -111,7 +111,9 @@ def write_job(folder: Path, config: Mapping[str, Any], inputs: Mapping[str, Arti
 
 
 DIALOGUES = DialoguesConfig(
-    tasks=(TaskConfig(family="larger", size=1, train=200, heldout=30),), tool_train=0, tool_heldout=0
+    tasks=(TaskConfig(family="larger", size=1, train=200, development=40, test=26),),
+    calls=CallsConfig(train=0),
+    heldout_share=0.16,
 )
 SFT = {
     "sequence_length": 160,
@@ -127,6 +129,8 @@ SFT = {
     "evaluate_samples": 4,
     "band": [0.25, 0.5],
     "budget": 4,
+    "text_sequence_length": 32,
+    "text_evaluated": 2,
 }
 RL = {
     "iterations": 20,
@@ -157,7 +161,7 @@ class World:
         self.base = model_artifact(root, Transformer(tiny_config(), seed=0))
 
     def sft(self, name: str, **changes) -> Path:
-        inputs = {"base": self.base, "dialogues": self.dialogues, "tokenizer": self.tokenizer}
+        inputs = {"base": self.base, "dialogues": self.dialogues, "tokens": self.tokens, "tokenizer": self.tokenizer}
         return write_job(self.root / name, SFT | changes, inputs)
 
     def rl(self, name: str, start, **changes) -> Path:

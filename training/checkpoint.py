@@ -297,13 +297,11 @@ def load_state(directory: Path) -> dict[str, Any]:
     return json.loads((directory / STATE).read_text())
 
 
-def prune(
-    root: Path, retention: RetentionConfig, stage_ends: Collection[int] = (), needed: Collection[int] = ()
-) -> None:
+def prune(root: Path, retention: RetentionConfig, stage_ends: Collection[int] = ()) -> None:
     """Delete the checkpoints that neither `retention` keeps nor are `needed`, and what killed runs left half
     written."""
     found = checkpoints(root)
-    kept = retention.kept([number(directory) for directory in found], stage_ends) | set(needed)
+    kept = retention.kept([number(directory) for directory in found], stage_ends)
     for directory in found:
         if number(directory) not in kept:
             remove(directory)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
@@ -98,7 +100,7 @@ def fingerprints(inputs: Mapping[str, str]) -> dict[str, str]:
 
 
 def load_dialogues(uri: str, split: str) -> Dialogues:
-    """The dialogues of `split` ("train" or "heldout")."""
+    """The dialogues of a split: "train", "development" or "test"."""
     examples, problems = [], []
     for path in parts(uri, f"dialogues/{split}").values():
         for row in pq.read_table(path).to_pylist():
@@ -116,14 +118,29 @@ def load_dialogues(uri: str, split: str) -> Dialogues:
     return Dialogues(examples, problems)
 
 
-def load_splits(uri: str) -> tuple[Dialogues, Dialogues]:
-    """(train, held-out); refuses an artifact whose splits share a problem.
+class Splits(NamedTuple):
+    """The three splits of the dialogues artifact."""
+
+    train: Dialogues
+    development: Dialogues
+    """Stops, selects and gates."""
+    test: Dialogues
+    """Looked at once: by the evaluation and by RL's report."""
+
+
+def load_splits(uri: str) -> Splits:
+    """All three; refuses an artifact of which two share a problem.
 
     Raises:
-        JobError: a problem is in both.
+        JobError: a problem is in two of them.
     """
-    train, heldout = load_dialogues(uri, "train"), load_dialogues(uri, "heldout")
-    shared = {problem.id for problem in train.problems} & {problem.id for problem in heldout.problems}
-    if shared:
-        raise JobError(f"{len(shared)} problems of {uri} are in both splits ({min(shared)}): make the dialogues again")
-    return train, heldout
+    splits = Splits(*(load_dialogues(uri, name) for name in Splits._fields))
+    for one, other in combinations(Splits._fields, 2):
+        shared = {each.id for each in getattr(splits, one).problems} & {
+            each.id for each in getattr(splits, other).problems
+        }
+        if shared:
+            raise JobError(
+                f"{len(shared)} problems of {uri} are in {one} and in {other} ({min(shared)}): make the dialogues again"
+            )
+    return splits

@@ -75,7 +75,7 @@ class Objective:
         return False
 
     def evaluate(self, number: int) -> None:
-        """The evaluation after step `number`; it may send the run back (`Trainer.go_back`)."""
+        """The evaluation after step `number`."""
 
     def milestone(self, number: int) -> bool:
         """Whether step `number`, and the evaluation after it, are followed by a checkpoint in any case."""
@@ -85,11 +85,6 @@ class Objective:
     def finished(self) -> bool:
         """Whether the run has reached its end."""
         return self.trainer.done >= self.steps
-
-    @property
-    def needed(self) -> Collection[int]:
-        """Steps whose checkpoints must stay."""
-        return ()
 
     @property
     def stage_ends(self) -> Collection[int]:

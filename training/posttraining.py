@@ -33,8 +33,11 @@ class PostTraining(Objective):
         self.published = Published.at(job.input(self.source))
         self.model = self.published.config
         self.chat = load_chat(job.input("tokenizer"))
-        self.train, self.heldout = load_splits(job.input("dialogues"))
-        self.problems: Sequence[Problem] = first_of_each(self.heldout.problems, self.config.evaluate_prompts)
+        self.train, self.development, self.test = load_splits(job.input("dialogues"))
+        self.problems: Sequence[Problem] = first_of_each(self.development.problems, self.config.evaluate_prompts)
+        """Of development: what a run is steered by."""
+        self.reported: Sequence[Problem] = first_of_each(self.test.problems, self.config.evaluate_prompts)
+        """Of test: looked at before and after, and never in between."""
         literals = json.dumps(self.config.literals(), sort_keys=True)
         self.identity = {"run": hashlib.sha256(literals.encode()).hexdigest(), "inputs": fingerprints(job.inputs)}
         self.counts: dict[str, Any] = {}
@@ -72,12 +75,14 @@ class PostTraining(Objective):
         rewards: RewardConfig,
         greedy: bool = True,
         services: Services | None = None,
+        problems: Sequence[Problem] | None = None,
     ) -> Evaluation:
-        """Of a model on the held-out problems, which the ranks share; the same seed gives the same draws."""
+        """Of a model on problems (all of development that are looked at, where none are given), which the ranks share;
+        the same seed gives the same draws."""
         trainer = self.trainer
         return evaluate(
-            *(model, self.chat, self.problems, samples, seed, rewards, self.config.dtype, greedy),
-            *(trainer.world, trainer.watchdog.beat, services),
+            *(model, self.chat, self.problems if problems is None else problems, samples, seed, rewards),
+            *(self.config.dtype, greedy, trainer.world, trainer.watchdog.beat, services),
         )
 
     def record(self, number: int, values: Mapping[str, Any], tokens: int, length: int) -> None:

@@ -13,6 +13,7 @@ import logging
 import math
 import sys
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,8 @@ from model.transformer import Transformer
 from training.cache import Cache, ShardError
 from training.config import PretrainConfig
 from training.engine import Measures, MicroBatch
-from training.loader import Batch, Loader
+from training.heldout import HeldoutText
+from training.loader import Batch
 from training.metrics import summarise
 from training.objective import Objective
 from training.samples import IGNORED
@@ -58,8 +60,7 @@ class NextToken(Objective):
                 "set model.vocab_size to the tokenizer's"
             )
         self.identity = {"run": self.config.fingerprint, "tokens_content": self.shards.content}
-        self.heldout: dict[tuple[str, int], Loader] = {}
-        self.shards.shards("heldout")
+        self.heldout = HeldoutText(trainer, self.tokens, self.cache)
         self._warn_of_padding()
 
     def fill(self, model: Transformer) -> None:
@@ -151,21 +152,7 @@ class NextToken(Objective):
 
     def heldout_losses(self, stage: Stage) -> dict[str, float]:
         """Mean cross-entropy of the held-out samples by domain, at the stage's window; the model is left as it was."""
-        trainer, losses = self.trainer, {}
-        trainer.model.eval()
-        for domain, windows in sorted(self.shards.windows("heldout", stage.sequence_length).items()):
-            if not windows:
-                continue  # a domain too small for one sample of this length has no loss to show
-            key, length = (domain, stage.sequence_length), stage.sequence_length
-            if key not in self.heldout:
-                self.heldout[key] = Loader(
-                    self.tokens, "heldout", {domain: 1.0}, seed=0, sequence_length=length, cache=self.cache
-                )
-            samples = min(windows, self.config.evaluation_samples)
-            share = trainer.mesh.data.share(samples)
-            parts = self.parts(self.heldout[key].batch(share.start, len(share)), samples)
-            losses[domain] = float(trainer.world.all_reduce(trainer.engine.evaluate(parts).loss))
-        return losses
+        return self.heldout.losses(stage.sequence_length, self.config.evaluation_samples, self.parts)
 
     # --------------------------------------------------------------------------------------------------- position
 
@@ -247,6 +234,16 @@ def next_token(
         learned = partial(loss, batch.targets_BS[rows])
         parts.append(MicroBatch(tokens_BS, learned, ids_BS, aux_weight=len(tokens_BS) / samples))
     return parts
+
+
+def weighted(part: MicroBatch, weight: float) -> MicroBatch:
+    """A micro-batch of pretraining tokens at `weight`, its loss recorded without it."""
+
+    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+        plain, _ = part.loss(model, hidden_BSD)
+        return weight * plain, {"ptx_loss": plain}
+
+    return replace(part, loss=loss, aux_weight=weight * part.aux_weight)
 
 
 if __name__ == "__main__":

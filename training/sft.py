@@ -1,135 +1,209 @@
-"""Supervised fine-tuning: dialogues packed into rows, the assistant's tokens trained, stopped at a pass rate.
+"""Supervised fine-tuning: dialogues packed into rows, the assistant's tokens trained, pretraining text beside them.
 
-    python -m training.sft --config job.json      inputs: base, dialogues, tokenizer
+    python -m training.sft --config job.json      inputs: base, dialogues, tokens, tokenizer
 
-K2 trains RL on tasks of moderate difficulty for the SFT model. A small model and few families turn that round: SFT
-stops as soon as the sampled pass rate on held-out problems enters the band (20 to 50 %), for a model that has learned
-all of it leaves reinforcement learning nothing to win. Where the rate jumps over the band between two evaluations, the
-run goes back to the earlier one and looks four times as often.
+K2 trains RL on tasks of moderate difficulty for the SFT model. A small model and few families turn that round: a family
+whose sampled pass rate on development problems has entered the band (20 to 50 %) rests from then on, for a model that
+has learned all of it leaves reinforcement learning nothing to win; a family that falls below the band is taken up
+again. Dialogues with tools never rest. The run ends when all that is trained rests, or with its last update. The
+summary says which families RL shall train on.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from model.transformer import Transformer
-from training.engine import Loss, Measures
+from training.engine import Loss, Measures, MicroBatch
+from training.fidelity import fidelity, tool_turns, try_tools
+from training.heldout import HeldoutText
+from training.inputs import Example
+from training.loader import Batch, Loader
 from training.packing import IGNORED, Packed
 from training.posttraining import PostTraining
-from training.rl.config import RewardConfig
+from training.pretrain import next_token, weighted
+from training.rl.rollout import Evaluation
+from training.selection import select
 from training.sft_config import SftConfig
 from training.trainer import Trainer, main
 
-VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
+REASONS = {
+    "band": "every family's sampled pass rate had entered the band",
+    "budget": "it had taken its last update",
+}
+"""Why a run stopped."""
+
 
 class Tuning(PostTraining):
-    """The assistant's next token, until the pass rate is in the band."""
+    """The assistant's next token, each family until its pass rate is in the band."""
 
     settings, source = SftConfig, "base"
+    measures = ("ptx_loss",)
 
     def __init__(self, trainer: Trainer) -> None:
-        """Refuses rows that are longer than the base model's window."""
+        """Refuses rows that are longer than the base model's window; opens the pretraining tokens where they are mixed
+        in."""
         super().__init__(trainer)
         config = self.config
         self.require_window("sft", config.sequence_length)
         self.steps = config.max_updates
-        pad = self.model.pad_token_id
-        self.packed = Packed(self.train.examples, config.sequence_length, config.rows, config.seed, pad)
+        with_tools = {problem.environment for problem in self.development.problems if problem.tools}
+        known = {example.environment for example in self.train.examples}
+        self.families = sorted(set(config.gate) or known - with_tools - {"world"})
+        """Those that rest."""
+        self.never_rest = sorted(known - set(self.families))
+        self.packed: dict[tuple[str, ...], Packed] = {}
+        self.text = HeldoutText(trainer, trainer.job.input("tokens"))
+        self.loader: Loader | None = None
+        if config.text_samples and config.text_weight:
+            uri = trainer.job.input("tokens")
+            self.loader = Loader(uri, "train", None, config.seed, config.text_sequence_length)
 
     def begin(self) -> None:
-        self.counts = {"every": self.config.evaluate_every, "evaluated": 0, "tokens": 0, "trained": 0, "stopped": None}
+        self.counts = {"evaluated": 0, "tokens": 0, "trained": 0, "text": 0, "resting": [], "stopped": None}
 
     # ----------------------------------------------------------------------------------------------------- a step
 
     def step(self, number: int) -> str:
         """One update."""
         trainer, config = self.trainer, self.config
-        rows = self.packed.batches(number - 1, trainer.mesh.data.share(config.rows), config.run.micro_batch)
+        share = trainer.mesh.data.share(config.rows)
+        rows = self._dialogues().batches(number - 1, share, config.run.micro_batch)
         read, trained = trainer.total(sum(each.read for each in rows), sum(each.trained for each in rows))
         parts = [each.micro_batch(nll(each.targets_BS, trained), len(each.tokens_BS) / config.rows) for each in rows]
-        totals, values = trainer.update(parts, config.learning_rate * min(1.0, number / max(1, config.warmup)))
+        if self.loader is not None:
+            parts += self._pretraining(self.loader, number - 1)
+            self.counts["text"] += config.text_samples * config.text_sequence_length
+        totals, values = trainer.update(parts, config.rate(number))
         self.counts["tokens"] += int(read)
         self.counts["trained"] += int(trained)
         counted = {name: self.counts[name] for name in ("tokens", "trained")}
         self.record(number, counted | values, int(read), config.sequence_length)
         return f"loss {totals.loss:.3f}"
 
+    def _dialogues(self) -> Packed:
+        """Rows of what does not rest."""
+        resting = tuple(self.counts["resting"])
+        if resting not in self.packed:
+            config, pad = self.config, self.model.pad_token_id
+            examples = awake(self.train.examples, resting)
+            self.packed[resting] = Packed(examples, config.sequence_length, config.rows, config.seed, pad)
+        return self.packed[resting]
+
+    def _pretraining(self, tokens: Loader, number: int) -> list[MicroBatch]:
+        """This rank's micro-batches of the pretraining text of an update, counted from 0."""
+        config = self.config
+        share = self.trainer.mesh.data.share(config.text_samples)
+        batch = tokens.batch(number * config.text_samples + share.start, len(share))
+        return [weighted(part, config.text_weight) for part in self._next_token(batch, config.text_samples)]
+
+    def _next_token(self, batch: Batch, samples: int) -> list[MicroBatch]:
+        (targets,) = self.trainer.total(int((batch.targets_BS != IGNORED).sum()))
+        return next_token(batch, targets, samples, self.config.run.micro_batch)
+
     # ------------------------------------------------------------------------------------------------- evaluation
 
     def evaluates(self, number: int) -> bool:
-        return number % self.counts["every"] == 0 or number == self.steps
+        return number % self.config.evaluate_every == 0 or number == self.steps
 
     milestone = evaluates
 
-    def evaluate(self, number: int) -> None:
-        """Hold the pass rate against the band: it ends the run, sends it back to look closer, or lets it go on."""
-        config, trainer, counts = self.config, self.trainer, self.counts
-        rewards = RewardConfig(budget=config.budget, budgets=config.budgets)
-        found = self.pass_rates(
-            trainer.whole(trainer.model), config.evaluate_samples, f"sft/{config.seed}/evaluation", rewards
-        )
-        rate = found.of(config.gate).record()
-        low, high = config.band
-        if rate["sampled"] > high and counts["every"] > 1:
-            self._look_closer(rate["sampled"], number)
-            return
-        trainer.metrics.write("evaluation", number, gate=rate, **found.record())
-        counts["evaluated"], counts["last"] = number, {"gate": rate, **found.record()}
-        log.info("pass rate %.0f%% sampled, %.0f%% greedy", 100 * rate["sampled"], 100 * rate["greedy"])
-        if rate["sampled"] >= low:
-            counts["stopped"] = "over" if rate["sampled"] > high else "band"
-        elif number >= self.steps:
-            log.warning("the pass rate is %.2f after the last update: it never reached the band", rate["sampled"])
-            counts["stopped"] = "budget"
-
-    def _look_closer(self, rate: float, number: int) -> None:
-        """Go on from the evaluation before this one, with a quarter of the updates between two."""
-        trainer, earlier = self.trainer, self.counts["evaluated"]
-        log.info("pass rate %.2f at update %d: over the band, going back to %d", rate, number, earlier)
-        trainer.go_back(earlier)
-        self.counts["every"] = max(1, self.counts["every"] // 4)
-        trainer.checkpoint()
-        trainer.forget_later()
-
     def measure_first(self) -> bool:
-        return True  # the start is what the first evaluation may go back to
+        """The base model's loss on held-out text."""
+        self.counts["text_before"] = self._text_losses()
+        return True
+
+    def evaluate(self, number: int) -> None:
+        """Hold each family's pass rate against the band; where the run ends, measure everything."""
+        counts, low = self.counts, self.config.band[0]
+        found = self._rates(self.families) if self.families else None
+        if found is not None:
+            record = found.record()
+            rates = {name: entry["sampled"] for name, entry in record["by_environment"].items()}
+            counts["resting"] = [name for name in self.families if rates.get(name, low) >= low]
+            self.trainer.metrics.write("evaluation", number, resting=counts["resting"], **record)
+            told = ", ".join(f"{name} {rate:.0%}" for name, rate in sorted(rates.items()))
+            log.info("update %d, right of sampled replies: %s", number, told)
+        counts["evaluated"] = number
+        if self.families and not self.never_rest and set(counts["resting"]) == set(self.families):
+            counts["stopped"] = "band"
+        elif number >= self.steps:
+            counts["stopped"] = "budget"
+        if counts["stopped"]:
+            self._measure()
+
+    def _measure(self) -> None:
+        """What the summary says of the finished model, all of it on development problems and held-out text."""
+        trainer, config, counts = self.trainer, self.config, self.counts
+        names = {example.environment for example in self.train.examples}
+        found = self._rates(names).record()
+        counts["last"] = found
+        rates = {name: entry["sampled"] for name, entry in found["by_environment"].items() if name in names}
+        counts["selection"] = select(rates, config.band)
+        counts["text_after"] = self._text_losses()
+        turns = tool_turns(trainer.job.input("dialogues"), "development", config.evaluate_prompts)
+        if turns:
+            model, budget = trainer.whole(trainer.model).eval(), config.rewards.budget_of("tool_call")
+            tried = try_tools(model, self.chat, turns, budget, config.dtype, trainer.watchdog.beat)
+            counts["tools"] = fidelity(turns, tried)
+        below = [name for name in self.families if rates.get(name, 1.0) < config.band[0]]
+        if below:
+            log.warning("after the last update these families never reached the band: %s", ", ".join(below))
+
+    def _rates(self, environments: Collection[str]) -> Evaluation:
+        config, trainer = self.config, self.trainer
+        problems = [problem for problem in self.problems if problem.environment in environments]
+        seed = f"sft/{config.seed}/evaluation"
+        model = trainer.whole(trainer.model)
+        return self.pass_rates(model, config.evaluate_samples, seed, config.rewards, problems=problems)
+
+    def _text_losses(self) -> dict[str, float]:
+        config = self.config
+        return self.text.losses(config.text_sequence_length, config.text_evaluated, self._next_token)
 
     @property
     def finished(self) -> bool:
         return self.counts["stopped"] is not None
 
-    @property
-    def needed(self) -> Collection[int]:
-        return {self.counts["evaluated"]}
-
     def summary(self) -> dict[str, Any]:
-        counts = self.counts
-        reasons = {
-            "band": "the sampled pass rate entered the band",
-            "over": "the sampled pass rate was above the band at once",
-            "budget": "the last update came before the band",
-        }
+        counts, config = self.counts, self.config
+        before, after = counts["text_before"], counts["text_after"]
         return {
             "updates": self.trainer.done,
             "stopped": counts["stopped"],
-            "stopped_because": reasons[counts["stopped"]],
-            "band": list(self.config.band),
-            "pass_rate": counts["last"]["gate"]["sampled"],
-            "greedy_pass_rate": counts["last"]["gate"]["greedy"],
+            "stopped_because": REASONS[counts["stopped"]],
+            "band": list(config.band),
+            "pass_rate": counts["last"]["sampled"],
+            "greedy_pass_rate": counts["last"]["greedy"],
             "evaluation": counts["last"],
+            "selection": counts["selection"],
+            "resting": counts["resting"],
+            "tools": counts.get("tools", {}),
+            "text": {"before": before, "after": after, "rise": _mean(after) - _mean(before)},
             "tokens": counts["tokens"],
             "trained_tokens": counts["trained"],
+            "text_tokens": counts["text"],
             "dialogues": len(self.train.examples),
             **super().summary(),
         }
+
+
+def _mean(losses: Mapping[str, float]) -> float:
+    return sum(losses.values()) / len(losses) if losses else 0.0
+
+
+def awake(examples: Sequence[Example], resting: Collection[str]) -> list[Example]:
+    """The dialogues of environments that do not rest; all of them where every one does."""
+    return [each for each in examples if each.environment not in resting] or list(examples)
 
 
 def nll(targets_BS: Tensor, total: float) -> Loss:

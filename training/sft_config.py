@@ -9,10 +9,11 @@ from pydantic import Field, model_validator
 from model.config import Config
 from training.config import MuonClipConfig, TuningRunConfig
 from training.precision import Precision
+from training.rl.config import RewardConfig
 
 
 class SftConfig(Config):
-    """Supervised fine-tuning on dialogues, stopped where reinforcement learning still has something to win."""
+    """Supervised fine-tuning, in each family as far as reinforcement learning still has something to win."""
 
     execution_fields: ClassVar[frozenset[str]] = frozenset({"run"})
 
@@ -21,7 +22,9 @@ class SftConfig(Config):
     optimizer: MuonClipConfig = Field(default_factory=MuonClipConfig)
     """MuonClip's constants."""
     learning_rate: float = Field(default=1e-3, gt=0)
-    """After the warm-up; constant, for nobody knows beforehand when the run stops."""
+    """After the warm-up."""
+    final_learning_rate: float | None = Field(default=None, gt=0)
+    """At the last update; a straight line leads there. None keeps the rate, for runs that the band may end."""
     warmup: int = Field(default=10, ge=0)
     """Updates over which the learning rate rises from 0."""
     sequence_length: int = Field(default=256, ge=16)
@@ -37,22 +40,30 @@ class SftConfig(Config):
     routed experts rounded to INT4; the gradient goes straight through to the unrounded weights, which are saved. The
     release's INT4 is what was seen, bit for bit."""
     max_updates: int = Field(default=500, ge=1)
-    """The run ends here where the band was never reached."""
+    """The run ends here, if not every family has come into the band before; with tools it always ends here."""
+    text_samples: int = Field(default=0, ge=0)
+    """Samples of pretraining text in each update, against forgetting the language; 0 mixes none in."""
+    text_sequence_length: int = Field(default=256, ge=8)
+    """Tokens of such a sample, and of those that the held-out loss is measured on."""
+    text_weight: float = Field(default=1.0, ge=0)
+    """Weight of their next-token loss beside that of the dialogues."""
+    text_evaluated: int = Field(default=16, ge=1)
+    """Held-out samples per domain (fewer where a domain has fewer), before the first update and after the last."""
     evaluate_every: int = Field(default=20, ge=1)
-    """Updates between evaluations, each of which writes a checkpoint; finer where the pass rate jumps over the band."""
+    """Updates between evaluations, each of which writes a checkpoint."""
     evaluate_prompts: int = Field(default=64, ge=1)
     """Held-out prompts per environment of an evaluation."""
     evaluate_samples: int = Field(default=2, ge=1)
     """Samples for each of them at temperature 1: with few, noise alone enters the band."""
     band: tuple[float, float] = (0.2, 0.5)
-    """The run stops when the sampled pass rate of the gate's environments enters this band: K2 keeps tasks of moderate
-    difficulty by the SFT model's pass@k (K2 report 3.2.1)."""
+    """A family rests from when its sampled pass rate has entered this band, and RL trains on those within it: K2 keeps
+    tasks of moderate difficulty by the SFT model's pass@k (K2 report 3.2.1)."""
     gate: tuple[str, ...] = ()
-    """Environments whose pooled pass rate is held against the band; none means all but `tool_call`."""
+    """Environments that rest; none means all whose problems declare no tools."""
     budget: int = Field(default=48, ge=1)
     """Tokens of a reply in evaluations; what runs over counts as wrong."""
     budgets: dict[str, int] = Field(default_factory=dict)
-    """Budgets of single environments, where they differ."""
+    """Budgets of single environments, where they differ (`tool_call`: of every turn with tools, too)."""
     run: TuningRunConfig = Field(default_factory=TuningRunConfig)
     """How it runs; its micro-batches are rows."""
 
@@ -62,3 +73,14 @@ class SftConfig(Config):
         if not 0 < low < high <= 1:
             raise ValueError(f"band = {self.band}: give two rates with 0 < low < high <= 1, such as [0.2, 0.5]")
         return self
+
+    @property
+    def rewards(self) -> RewardConfig:
+        """How replies are judged in evaluations."""
+        return RewardConfig(budget=self.budget, budgets=self.budgets)
+
+    def rate(self, number: int) -> float:
+        """The learning rate of update `number`, from 1."""
+        last = self.learning_rate if self.final_learning_rate is None else self.final_learning_rate
+        progress = max(0, number - self.warmup) / max(1, self.max_updates - self.warmup)
+        return min(1.0, number / max(1, self.warmup)) * (self.learning_rate + (last - self.learning_rate) * progress)

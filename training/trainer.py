@@ -208,8 +208,6 @@ class Trainer:
             if objective.evaluates(number):
                 self.watchdog.beat(f"the evaluation after {self.step} {number}")
                 objective.evaluate(number)
-                if self.done != number:
-                    continue  # the objective went back
             if self.stopping or objective.milestone(number) or number % self.run_config.checkpoint_every == 0:
                 self.checkpoint()
             if self.stopping and not objective.finished:
@@ -314,21 +312,6 @@ class Trainer:
             self._take_up(found)
         self._open_metrics(self.done if found else -1)
 
-    def go_back(self, to: int) -> None:
-        """Take up the checkpoint of step `to` again; what came after it is forgotten."""
-        self.writer.settle()
-        self.watchdog.rest()
-        self._take_up(self._folder(to))
-        self._open_metrics(to)
-
-    def forget_later(self) -> None:
-        """Delete the checkpoints of steps that are undone, once one of this step says so."""
-        self.writer.settle()
-        if self.world.rank == 0:
-            for directory in checkpoint.checkpoints(self.work / "checkpoints"):
-                if checkpoint.number(directory) > self.done:
-                    checkpoint.remove(directory)
-
     def _open_metrics(self, after: int) -> None:
         """The metrics up to step `after`, to be gone on with."""
         self.metrics.close()
@@ -356,7 +339,7 @@ class Trainer:
 
     def _prune(self) -> None:
         objective, retention = self.objective, self.run_config.retention
-        checkpoint.prune(self.work / "checkpoints", retention, objective.stage_ends, objective.needed)
+        checkpoint.prune(self.work / "checkpoints", retention, objective.stage_ends)
 
     def _state(self) -> dict[str, Any]:
         """Where the run stands, as `state.json` has it."""

@@ -174,11 +174,15 @@ def of_pretraining(config: PretrainConfig) -> Workload:
 def of_sft(config: SftConfig, model: ModelConfig, dialogue_tokens: int, environments: int) -> Workload:
     """SFT to its last update, the band never reached."""
     rounds = -(-config.max_updates // config.evaluate_every)
+    phases = [_rows("sft", config.sequence_length, config.rows, config.max_updates, config.run)]
+    if config.text_weight and config.text_samples:
+        text = (config.text_sequence_length, config.text_samples, config.max_updates, config.run)
+        phases.append(_text("sft.text_samples", *text))
     return _tuning(
         "sft",
         model,
         config,
-        (_rows("sft", config.sequence_length, config.rows, config.max_updates, config.run),),
+        tuple(phases),
         (_evaluation(config, environments, rounds, dialogue_tokens, _longest(config.budget, config.budgets)),),
     )
 
@@ -199,18 +203,8 @@ def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environmen
         )
     ]
     if config.ptx_weight and config.ptx_samples:
-        samples = config.iterations * config.updates * config.ptx_samples
-        phases.append(
-            Phase(
-                "pretraining tokens",
-                config.ptx_sequence_length,
-                config.ptx_samples,
-                config.run.micro_batch,
-                config.run.memory,
-                samples * config.ptx_sequence_length,
-                "rl.ptx_samples",
-            )
-        )
+        updates = config.iterations * config.updates
+        phases.append(_text("rl.ptx_samples", config.ptx_sequence_length, config.ptx_samples, updates, config.run))
     practice = Sampling(config.iterations, config.prompts * config.responses, dialogue_tokens, budget)
     curve = (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0
     measured = _evaluation(config, environments, 2, dialogue_tokens, budget)
@@ -233,6 +227,12 @@ def _tuning(
 def _rows(section: str, length: int, rows: int, updates: int, run: RunConfig) -> Phase:
     """Updates on rows into which dialogues are packed."""
     return Phase("dialogues", length, rows, run.micro_batch, run.memory, updates * rows * length, f"{section}.rows")
+
+
+def _text(field: str, length: int, samples: int, updates: int, run: RunConfig) -> Phase:
+    """Samples of pretraining text beside what an update is about."""
+    tokens = updates * samples * length
+    return Phase("pretraining tokens", length, samples, run.micro_batch, run.memory, tokens, field)
 
 
 def _evaluation(config: SftConfig | RlConfig, environments: int, rounds: int, prompt: int, budget: int) -> Sampling:

@@ -2,57 +2,145 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from model.config import Config
 
+NOVELTIES = {
+    "tool_call": "arguments that no training dialogue has for that function",
+    "tool_call_wording": "new arguments in a wording that no training dialogue has",
+    "tool_call_name": "new arguments for a known function under an unknown name",
+    "tool_call_tool": "a function that occurs in no training dialogue",
+    "no_call": "tools, and a request that needs none or has none that fits",
+}
+"""Environments of call dialogues, by what is new in their first request; training has the first and the last."""
+Style = Literal["terse", "polite", "chatty", "formal"]
 
-class TaskConfig(Config):
+
+class SplitsConfig(Config):
+    """How many dialogues each split has."""
+
+    train: int = Field(default=1000, ge=0)
+    """To learn from."""
+    development: int = Field(default=100, ge=1)
+    """To stop, select and gate by, of problems that no training dialogue has."""
+    test: int = Field(default=100, ge=1)
+    """To measure with once, of problems that neither of the other two has."""
+
+
+class TaskConfig(SplitsConfig):
     """One family of verifiable tasks."""
 
     family: Literal["addition", "subtraction", "larger", "reverse", "copy", "sort"]
     """What is asked (tasks/agentic/problems.py)."""
     size: int = Field(default=2, ge=1, le=6)
     """Digits of a number."""
-    train: int = Field(default=1000, ge=1)
-    """Prompts to learn from."""
-    heldout: int = Field(default=100, ge=1)
-    """Prompts to measure with, of problems that no training prompt has."""
+
+
+class CallsConfig(SplitsConfig):
+    """Call dialogues: small tools that really run (tasks/agentic/calls.py). `train` 0 leaves them out."""
+
+    train: int = Field(default=300, ge=0)
+    """Dialogues to learn from whose first request needs a call."""
+    no_call: float = Field(default=0.3, gt=0, le=2)
+    """So many training dialogues whose first request needs none, for each that needs one: without them a model calls
+    always."""
+    development: int = Field(default=20, ge=1)
+    """Of each environment."""
+    test: int = Field(default=20, ge=1)
+    """Of each environment."""
+    offered: int = Field(default=3, ge=1, le=12)
+    """Most tools that a dialogue declares."""
+    requests: int = Field(default=2, ge=1, le=8)
+    """Most requests of a dialogue: several pay for the tokens of one declaration."""
+    silent: float = Field(default=0.3, ge=0, le=1)
+    """Share of the later requests that need no call."""
+    chinese: float = Field(default=0.3, ge=0, le=1)
+    """Share of dialogues in Chinese; the others are in English."""
+    styles: tuple[Style, ...] = ("terse", "polite", "chatty", "formal")
+    """How people speak."""
+    descriptions: bool = True
+    """Declare tools with their descriptions; a small model reads names alone, in half the tokens."""
+
+
+class WorldsConfig(SplitsConfig):
+    """Dialogues in worlds with state (training/rl/worlds). `train` 0 leaves them out."""
+
+    train: int = Field(default=0, ge=0)
+    """Dialogues to learn from; the same tasks are problems of RL."""
+    development: int = Field(default=10, ge=1)
+    """Tasks that stop and select."""
+    test: int = Field(default=10, ge=1)
+    """Tasks that are looked at once."""
+    follow_ups: float = Field(default=0.25, ge=0, le=1)
+    """Tasks with a second request."""
+    forgetful: float = Field(default=0.3, ge=0, le=1)
+    """Requests that leave an argument out, where the family has such."""
+    faulty: float = Field(default=0.3, ge=0, le=1)
+    """Tasks in which calls fail now and then."""
+    denied: float = Field(default=0.08, ge=0, le=1)
+    """Tasks in which permission is missing."""
+    offered: int = Field(default=5, ge=1)
+    """Most tools that are offered; those that are needed always are."""
+    wrong: float = Field(default=0.3, ge=0, le=1)
+    """Share of the plays whose assistant is wrong in a known way: the filters have to refuse every one of them."""
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """What `training.rl.worlds.task.Kind` takes."""
+        return {name: getattr(self, name) for name in ("follow_ups", "forgetful", "faulty", "denied", "offered")}
 
 
 class DialoguesConfig(Config):
-    """Verifiable tasks and tool-call dialogues."""
+    """Verifiable tasks, call dialogues and worlds."""
 
     seed: int = 0
     """Decides every draw."""
     tasks: tuple[TaskConfig, ...] = (TaskConfig(family="addition"),)
     """Families of verifiable tasks."""
-    tool_train: int = Field(default=300, ge=0)
-    """Tool-call dialogues to learn from; 0 leaves them out."""
-    tool_heldout: int = Field(default=50, ge=0)
-    """Tool-call dialogues to measure with; 0 leaves them out."""
-    tools_offered: int = Field(default=2, ge=1, le=7)
-    """Most tools a dialogue declares; the others than the needed ones are drawn."""
-    follow_ups: float = Field(default=0.2, ge=0, le=1)
-    """Share of tool dialogues with a second request, whose call is number 1."""
-    heldout_share: float = Field(default=0.2, gt=0, lt=1)
-    """Share of all problems whose hash puts them aside for measuring."""
+    calls: CallsConfig = CallsConfig()
+    """Dialogues with small tools."""
+    worlds: WorldsConfig = WorldsConfig()
+    """Dialogues in worlds with state."""
+    heldout_share: float = Field(default=0.1, gt=0, lt=0.5)
+    """Share of all problems whose hash puts them into development; as many are put into test."""
     max_tokens: int = Field(default=512, ge=32)
     """The longest dialogue that is kept."""
     refused: tuple[str, ...] = ()
     """Ids of dialogues that people refused, each replaced by another; `openk2 review` adds those of its file."""
 
     @model_validator(mode="after")
-    def _once(self) -> Self:
+    def _possible(self) -> Self:
         names = [task.family for task in self.tasks]
         if len(set(names)) != len(names):
             raise ValueError(f"a family of tasks is listed twice in {names}: give each one entry")
+        if empty := [task.family for task in self.tasks if not task.train]:
+            raise ValueError(f"the family {empty[0]!r} has no training dialogues: raise its train, or leave it out")
         return self
 
     @property
     def environments(self) -> dict[str, int]:
-        """Prompts to learn from by environment: the families of tasks, and `tool_call`."""
-        tools = {"tool_call": self.tool_train} if self.tool_train else {}
-        return {task.family: task.train for task in self.tasks} | tools
+        """Training dialogues by environment."""
+        found: dict[str, int] = {task.family: task.train for task in self.tasks}
+        if self.calls.train:
+            found |= {"tool_call": self.calls.train, "no_call": max(1, round(self.calls.no_call * self.calls.train))}
+        return found | ({"world": self.worlds.train} if self.worlds.train else {})
+
+    @property
+    def measured(self) -> int:
+        """Environments of a held-out split."""
+        return sum(key.startswith("test/") for key in self.wanted)
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        """Dialogues of each `SPLIT/ENVIRONMENT`."""
+        found = {f"train/{name}": count for name, count in self.environments.items()}
+        for split in ("development", "test"):
+            found |= {f"{split}/{task.family}": getattr(task, split) for task in self.tasks}
+            if self.calls.train:
+                found |= {f"{split}/{name}": getattr(self.calls, split) for name in NOVELTIES}
+            if self.worlds.train:
+                found[f"{split}/world"] = getattr(self.worlds, split)
+        return found

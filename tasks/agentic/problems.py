@@ -6,10 +6,12 @@ of a commutative sum) of a held-out problem is ever trained on.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from training.draw import problem_id
+from training.rl.worlds.wording import Split
 
 Key = tuple[int | str, ...]
 
@@ -77,14 +79,10 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-def problem_id(*key: int | str) -> str:
-    """16 hex digits that name a problem, whatever its phrasing."""
-    return hashlib.sha256("\x1f".join(map(str, key)).encode()).hexdigest()[:16]
-
-
-def is_heldout(problem: str, share: float) -> bool:
-    """Whether a problem belongs to the held-out split: by its hash alone, in any run and any order."""
-    return int(problem[:8], 16) < share * 2**32
+def side(problem: str, share: float) -> Split:
+    """The split of a problem, by its hash alone, in any run and any order; each held-out one has a `share` of all."""
+    chance = int(problem[:8], 16) / 2**32
+    return "test" if chance < share else "development" if chance < 2 * share else "train"
 
 
 def same_work(name: str, key: Key) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.agentic.tools import BY_NAME, ToolError
+from tasks.agentic.catalogue import BY_NAME
+from tasks.agentic.tools import ToolError
 from training.rl.rewards import schema_error
 
 

@@ -44,8 +44,8 @@ class EvaluateConfig(Config):
     max_new_tokens: int = Field(default=64, ge=1)
     """Tokens a reply may take; one that is cut there has not passed."""
     tool_dialogues: int = Field(default=32, ge=1)
-    """Held-out tool dialogues for tool-call fidelity: every assistant turn is tried, those where a call is due and
-    those where the answer is."""
+    """Test dialogues of each environment with tools for tool-call fidelity: every assistant turn is tried, those where
+    a call is due and those where the answer is."""
     continuation_prompts: tuple[str, ...] = (
         "The derivative of a function",
         "def read_file(path):",

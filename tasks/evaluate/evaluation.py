@@ -26,14 +26,15 @@ from tasks.corpus.executor import Executor, Serial
 from tasks.corpus.workers import workers_of
 from tasks.evaluate.checkpoint import read_checkpoint
 from tasks.evaluate.config import EvaluateConfig
-from tasks.evaluate.measure import Answered, answer, even, heldout_loss, show, tool_turns, try_tools
+from tasks.evaluate.measure import DTYPE, Answered, answer, even, heldout_loss, show
 from tasks.evaluate.release import checkpoint_folder
-from tasks.evaluate.statistics import mean, paired_difference, tool_call_fidelity, wilson
 from tasks.launch import Execution
 from tasks.progress import Progress
-from training.inputs import load_model, load_splits
+from training.fidelity import fidelity, tool_turns, try_tools
+from training.inputs import load_dialogues, load_model
+from training.intervals import mean, paired_difference, wilson
 
-VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +85,8 @@ def evaluate_release(
     """
     config = step.config
     assert isinstance(config, EvaluateConfig)
-    problems = even(load_splits(inputs["dialogues"].uri)[1].problems, config.problems)
-    turns = tool_turns(inputs["dialogues"], config.tool_dialogues)
+    problems = even(load_dialogues(inputs["dialogues"].uri, "test").problems, config.problems)
+    turns = tool_turns(inputs["dialogues"].uri, "test", config.tool_dialogues)
     missing = [name for name in MODELS if step.part(f"models/{name}") is None or step.part(f"replies/{name}") is None]
     jobs = {name: (step, name, dict(inputs), threads) for name in missing}
     with Progress("evaluation", len(MODELS), "models", first=len(MODELS) - len(missing)) as progress:
@@ -110,13 +111,13 @@ def _measure(step: Step, name: str, inputs: Mapping[str, Artifact], threads: int
     config = step.config
     assert isinstance(config, EvaluateConfig)
     chat = Chat(Tokenizer.from_file(str(checkpoint_folder(inputs["release"], "bf16") / "tokenizer.json")))
-    problems = even(load_splits(inputs["dialogues"].uri)[1].problems, config.problems)
-    turns = tool_turns(inputs["dialogues"], config.tool_dialogues)
+    problems = even(load_dialogues(inputs["dialogues"].uri, "test").problems, config.problems)
+    turns = tool_turns(inputs["dialogues"].uri, "test", config.tool_dialogues)
     model = _load(name, inputs)
     answered = answer(model, chat, problems, config)
     record = {
         "heldout": heldout_loss(model, inputs["tokens"], config),
-        "tools": tool_call_fidelity(try_tools(model, chat, turns, config.max_new_tokens)) if turns else {},
+        "tools": fidelity(turns, try_tools(model, chat, turns, config.max_new_tokens, DTYPE)) if turns else {},
         "samples": show(model, chat, turns, config),
     }
 

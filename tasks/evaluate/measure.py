@@ -7,13 +7,10 @@ Shapes: B windows, S tokens.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow.parquet as pq
 import torch
 
 from model.chat import Chat, user
@@ -21,14 +18,12 @@ from model.generate import Generator, Request
 from model.transformer import Transformer
 from tasks.artifact import Artifact
 from tasks.evaluate.config import EvaluateConfig
-from tasks.evaluate.statistics import Trigger
-from training.inputs import parts
+from training.fidelity import GREEDY, Turn
 from training.loader import Loader
 from training.rl.config import RewardConfig
 from training.rl.environments import Problem
-from training.rl.rewards import same, schema_error
-from training.rl.rollout import GREEDY, roll_out
-from training.rl.sampling import sample, seeded
+from training.rl.rollout import roll_out
+from training.rl.sampling import seeded
 from training.shards import TokenShards
 
 BATCH = 8  # windows of one forward of the held-out loss
@@ -112,71 +107,6 @@ def even(problems: Sequence[Problem], count: int) -> list[Problem]:
         for name in sorted(open_ones, key=lambda name: taken[name])[: count - sum(taken.values())]:
             taken[name] += 1
     return [problem for name in taken for problem in by_environment[name][: taken[name]]]
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One assistant turn of a held-out tool dialogue: everything before it, and the calls it makes."""
-
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
-    calls: list[dict[str, Any]]
-    """{"name", "arguments", "id"}; empty where an answer in words is due."""
-
-
-def tool_turns(dialogues: Artifact, count: int) -> list[Turn]:
-    """Every assistant turn of the first `count` held-out dialogues that declare tools."""
-    turns: list[Turn] = []
-    taken = 0
-    for path in parts(dialogues.uri, "dialogues/heldout").values():
-        for row in pq.read_table(path, columns=["messages", "tools"]).to_pylist():
-            tools, messages = json.loads(row["tools"]), json.loads(row["messages"])
-            if not tools or taken == count:
-                continue
-            taken += 1
-            for place, message in enumerate(messages):
-                if message["role"] == "assistant":
-                    calls = [_call(call) for call in message.get("tool_calls") or []]
-                    turns.append(Turn(messages[:place], tools, calls))
-    return turns
-
-
-def _call(call: dict[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    arguments = function["arguments"]
-    return {
-        "id": call["id"],
-        "name": function["name"],
-        "arguments": json.loads(arguments) if isinstance(arguments, str) else arguments,
-    }
-
-
-def try_tools(model: Transformer, chat: Chat, turns: Sequence[Turn], max_new_tokens: int) -> list[Trigger]:
-    """What the model does, greedily, at each turn; the turns before it are the dialogue's own.
-
-    A turn whose prompt leaves the window no room for `max_new_tokens` is left out.
-    """
-    room = model.config.max_position_embeddings - max_new_tokens
-    asked = [(turn, chat.prompt(turn.messages, turn.tools)) for turn in turns]
-    asked = [(turn, ids) for turn, ids in asked if len(ids) <= room]
-    budgets, seeds = [max_new_tokens] * len(asked), [[0]] * len(asked)
-    replies = sample(model, [ids for _, ids in asked], budgets, seeds, GREEDY, chat.stop, DTYPE)
-    return [judge(chat, turn, drawn[0].ids) for (turn, _), drawn in zip(asked, replies, strict=True)]
-
-
-def judge(chat: Chat, turn: Turn, ids: Sequence[int]) -> Trigger:
-    """Hold a generated turn against the one that was due."""
-    reply = chat.parse(ids)
-    begun = list(ids).count(chat.ids["<|tool_call_begin|>"])
-    called = chat.ids["<|tool_calls_section_begin|>"] in ids
-    valid = sum(schema_error(call.name, call.arguments, turn.tools) is None for call in reply.calls)
-    exact = not reply.errors and len(reply.calls) == len(turn.calls)
-    exact = exact and all(
-        made.id == due["id"] and same(made.arguments, due["arguments"])
-        for made, due in zip(reply.calls, turn.calls, strict=True)
-    )
-    # a section that never begins a call still tried one
-    return Trigger(bool(turn.calls), called, valid, max(begun, len(reply.calls), int(called)), exact)
 
 
 def show(model: Transformer, chat: Chat, turns: Sequence[Turn], config: EvaluateConfig) -> list[dict[str, str]]:

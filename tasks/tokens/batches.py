@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 
 from model.vocabulary import BOS, EOS, special_ids
 from tasks.artifact import Artifact, ArtifactError, Part, Step
-from tasks.draw import draw
 from tasks.tokens.config import TokensConfig
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.table import Place
 from tasks.tokens.tokenizer import load
 from tasks.tokens.writing import FACTS, Writer, append
+from training.draw import draw
 from training.shards import TOKEN
 
 ROWS = 512

@@ -19,10 +19,10 @@ from tokenizers import Tokenizer as BPE
 
 from model.vocabulary import first_special_id, special_ids, token_name
 from tasks.artifact import Artifact, Step, sha256_file
-from tasks.draw import draw
 from tasks.launch import Execution
 from tasks.progress import Progress
 from tasks.tokens.config import TokenizerConfig
+from training.draw import draw
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 

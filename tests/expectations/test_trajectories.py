@@ -7,13 +7,15 @@ import pytest
 
 from expectations.config import TrajectoriesGate
 from expectations.trajectories import turns_fault
-from tasks.agentic.config import DialoguesConfig, TaskConfig
+from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
 from tasks.artifact import Artifact, Step
 from tests.expectations.data import Plain
 from tests.posttraining import dialogues_artifact, tokenizer_artifact
 
 CONFIG = DialoguesConfig(
-    tasks=(TaskConfig(family="copy", train=12, heldout=6),), tool_train=8, tool_heldout=4, max_tokens=1400
+    tasks=(TaskConfig(family="copy", train=12, development=6, test=6),),
+    calls=CallsConfig(train=8, no_call=0.5, development=4, test=4),
+    max_tokens=1400,
 )
 
 
@@ -39,7 +41,7 @@ def test_good_dialogues_pass(tmp_path, good, passed):
 
 
 def test_every_defect_is_named(tmp_path, good, blocked):
-    held = next(pl.read_parquet(good.file(part)) for part in good.parts("dialogues") if "heldout/copy" in part.key)
+    held = next(pl.read_parquet(good.file(part)) for part in good.parts("dialogues") if "test/copy" in part.key)
 
     def change(key: str, frame: pl.DataFrame) -> pl.DataFrame:
         if key == "dialogues/train/copy":

@@ -87,9 +87,12 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
         (["rl.rewards.budget=1024"], r"rl.rewards.budget takes 1,025 tokens.*1,024"),
         (["sft.budgets.tool_call=1024"], "sft.budget takes 1,025 tokens"),
         (["evaluate.max_new_tokens=4096"], "evaluate.max_new_tokens takes 4,097 tokens"),
-        (["sft.gate=[subtraction]"], "sft.gate names 'subtraction'.*addition, reverse, sort, tool_call"),
-        (["rl.environments.copy=1"], "rl.environments names 'copy'"),
-        (["rl.prompts=9000"], "rl.prompts is 9,000, and the dialogues of addition, reverse, sort are 8,000"),
+        (["sft.gate=[subtraction]"], "sft.gate names 'subtraction'.*addition, copy, reverse, sort, tool_call"),
+        (["rl.environments.larger=1"], "rl.environments names 'larger'"),
+        (
+            ["rl.prompts=90000"],
+            r"rl.prompts is 90,000, and the dialogues of .*no_call, world are \d\d,\d\d\d",
+        ),
     ],
 )
 def test_a_chain_that_could_not_finish_is_refused_when_it_is_read(overrides, said):
@@ -117,7 +120,8 @@ def test_large_presets_have_post_training_of_their_own(name):
     assert {*preset.rl.rewards.budgets.values(), preset.rl.rewards.budget, preset.sft.budget} == {2048}
     assert (preset.rl.ptx_weight, preset.sft.band) == (0.1, (0.2, 0.5))
     assert min(task.size for task in preset.dialogues.tasks) > max(task.size for task in laptop.dialogues.tasks)
-    assert set(preset.rl.environments) == set(preset.dialogues.environments)
+    assert not preset.rl.environments, "SFT's selection says what is practised"
+    assert preset.dialogues.worlds.train >= 10_000
 
 
 def test_an_unknown_file_is_refused_and_the_known_ones_are_named():

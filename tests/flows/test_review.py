@@ -18,7 +18,7 @@ from flows.request import PresetName, Request
 from flows.review.queue import Item, queue, reviewable
 from flows.review.server import HERE, Review, ReviewError, listener, server
 from flows.steps import graph, reviewed
-from tasks.agentic.config import DialoguesConfig, TaskConfig
+from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
 from tasks.agentic.verdicts import VerdictsError, append_verdict, read_verdicts, verdicts_file
 from tasks.artifact import NotReady, Step
 from tests.posttraining import dialogues_artifact, tokenizer_artifact
@@ -153,8 +153,8 @@ def test_what_people_refuse_is_another_recipe_from_the_dialogues_on(tmp_path):
 
 
 def test_a_refused_dialogue_is_replaced_by_another(tmp_path):
-    task = TaskConfig(family="copy", size=3, train=20, heldout=5)
-    config = DialoguesConfig(tasks=(task,), tool_train=8, tool_heldout=0)
+    task = TaskConfig(family="copy", size=3, train=20, development=5, test=5)
+    config = DialoguesConfig(tasks=(task,), calls=CallsConfig(train=8, development=1, test=1))
     tokenizer = tokenizer_artifact(tmp_path)
     first = dialogues_artifact(tmp_path, tokenizer, config)
     shown = queue(first, 10)

@@ -16,7 +16,7 @@ import torch
 
 from model.config import Config
 from model.transformer import Transformer
-from tasks.agentic.config import DialoguesConfig
+from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig, WorldsConfig
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.artifact import Artifact, Step
 from tasks.corpus.config import CorpusConfig, SourcesConfig
@@ -38,9 +38,15 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
     "tasks.agentic.synthesis.tools": (1, "b4842cb01a18b464"),
-    "tasks.agentic.dialogues": (2, "827439d131f7e20e"),
+    "tasks.agentic.dialogues": (3, "ed89775301e35505"),
     "tasks.evaluate.release": (4, "95121b434342a567"),
 }
+DIALOGUES = DialoguesConfig(
+    tasks=(TaskConfig(family="addition", train=200, development=20, test=20),),
+    calls=CallsConfig(train=100, development=4, test=4),
+    worlds=WorldsConfig(train=4, development=1, test=1),
+    max_tokens=4096,
+)
 EXECUTION = Execution(workers=1, threads=1, device="cpu")
 
 
@@ -88,7 +94,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     mix = stage("mix", "tasks.corpus.mix.mixing", mixed, corpus, scores, rewrites, tokenizer)
     stage("tokens", "tasks.tokens.shards", TokensConfig(heldout_fraction=0.1), corpus, rewrites, tokenizer, mix)
     stage("tools", "tasks.agentic.synthesis.tools", ToolsConfig(count=24, per_domain=3))
-    stage("dialogues", "tasks.agentic.dialogues", DialoguesConfig(max_tokens=2048), tokenizer)
+    stage("dialogues", "tasks.agentic.dialogues", DIALOGUES, tokenizer)
     learned, network = publish_tokenizer(root / "data"), patterned(small_model())
     rl = publish_model(root / "data", "rl", network)
     stage("release", "tasks.evaluate.release", ReleaseConfig(), rl, learned)

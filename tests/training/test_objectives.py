@@ -53,6 +53,9 @@ CONFIGS: dict[type[Objective], dict[str, Any]] = {
         "int4": True,
         "learning_rate": 1e-4,  # larger ones move weights across the borders of INT4, where rounding decides
         "max_updates": UPDATES,
+        "final_learning_rate": 2e-5,
+        "text_samples": 3,
+        "text_weight": 0.5,
         "evaluate_every": 4,
         "evaluate_prompts": 7,
         "evaluate_samples": 2,
@@ -62,6 +65,7 @@ CONFIGS: dict[type[Objective], dict[str, Any]] = {
     },
     Reinforcement: RL
     | {
+        "seed": 2,
         "iterations": UPDATES // 2,
         "updates": 2,
         "prompts": 7,
@@ -86,7 +90,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 def artifacts(kind: type[Objective], inputs: Inputs) -> dict[str, Any]:
     shared = {"dialogues": inputs.dialogues, "tokenizer": inputs.tokenizer}
     if kind is Tuning:
-        return {"base": model_artifact(inputs.root / "wide", wide(), "base"), **shared}
+        wide_base = model_artifact(inputs.root / "wide", wide(), "base")
+        return {"base": wide_base, "tokens": inputs.tokens, **shared}
     return {"sft": model_artifact(inputs.root / "hesitant", hesitant(inputs), "sft"), "tokens": inputs.tokens, **shared}
 
 
@@ -98,7 +103,7 @@ def wide() -> Transformer:
 def hesitant(inputs: Inputs, model: Transformer | None = None) -> Transformer:
     """A model that ends some replies at once and is cut in others, so that there are rewards to learn from."""
     model, chat = model or load_model(inputs.base.uri), load_chat(inputs.tokenizer.uri)
-    problem = load_splits(inputs.dialogues.uri)[0].problems[0]
+    problem = load_splits(inputs.dialogues.uri).train.problems[0]
     with torch.no_grad():
         hidden_D = model(torch.tensor([chat.prompt(problem.messages, problem.tools)])).hidden_BSD[0, -1]
         model.lm_head.weight[chat.stop] = 4.5 * hidden_D / hidden_D.square().sum()
@@ -239,15 +244,23 @@ def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     model = load_model(job.inputs["base"])
     fake_quantize_experts(model)
     optimizer = MuonClip.for_model(model, config.optimizer)
-    train, _ = load_splits(job.inputs["dialogues"])
+    train = load_splits(job.inputs["dialogues"]).train
     packed = Packed(train.examples, config.sequence_length, config.rows, config.seed, model.config.pad_token_id)
+    tokens = Loader(job.inputs["tokens"], "train", None, config.seed, config.text_sequence_length)
     plain = []
     for update in range(UPDATES):
         tokens_BS, targets_BS, ids_BS, positions_BS = packed.batch(update)
         output = model(tokens_BS, positions_BS=positions_BS, document_ids_BS=ids_BS, max_logits=True)
-        loss = model.loss(output.hidden_BSD, targets_BS, IGNORED) + output.aux_loss
+        batch = tokens.batch(update * config.text_samples, config.text_samples)
+        beside = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS, max_logits=True)
+        text = model.loss(beside.hidden_BSD, batch.targets_BS) + beside.aux_loss
+        loss = model.loss(output.hidden_BSD, targets_BS, IGNORED) + output.aux_loss + config.text_weight * text
         rate = config.learning_rate * min(1.0, (update + 1) / config.warmup)
-        norm = stepped(model, optimizer, loss, output.max_logits_LH, rate, config.gradient_clip)
+        if update >= config.warmup:
+            done = (update + 1 - config.warmup) / (UPDATES - config.warmup)
+            rate += (config.final_learning_rate - config.learning_rate) * done
+        maxima = torch.maximum(output.max_logits_LH, beside.max_logits_LH)
+        norm = stepped(model, optimizer, loss, maxima, rate, config.gradient_clip)
         plain.append((float(loss.detach()), norm))
     assert_plain(tmp_path, plain, model)
 
@@ -261,7 +274,7 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     model = load_model(job.inputs["sft"])
     model.float32_head = True
     optimizer = MuonClip.for_model(model, config.optimizer)
-    train, _ = load_splits(job.inputs["dialogues"])
+    train = load_splits(job.inputs["dialogues"]).train
     chat, curriculum = load_chat(job.inputs["tokenizer"]), Curriculum(train.problems, config.environments, True)
     tokens = Loader(job.inputs["tokens"], "train", None, config.seed, config.ptx_sequence_length)
     plain = []

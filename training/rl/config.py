@@ -37,8 +37,9 @@ class RewardConfig(Config):
     """Share of the run after which the length reward counts: K1.5 begins without it."""
 
     def budget_of(self, environment: str) -> int:
-        """Tokens a reply may take in `environment`."""
-        return self.budgets.get(environment, self.budget)
+        """Tokens a reply may take in `environment`: what is said of `tool_call` holds for `tool_call_tool` as well."""
+        names = [name for name in self.budgets if environment == name or environment.startswith(f"{name}_")]
+        return self.budgets[max(names, key=len)] if names else self.budget
 
 
 class JudgeConfig(Config):
@@ -121,7 +122,8 @@ class RlConfig(Config):
     prioritised: bool = True
     """Draw prompts in proportion to 1 - success rate (K1.5 2.3.4)."""
     environments: dict[str, float] = Field(default_factory=dict)
-    """Share of prompts by environment; empty leaves it to the dialogues' own numbers."""
+    """Share of prompts by environment, times what SFT's selection gives it; empty gives each the same, and where SFT
+    selected nothing leaves it to the dialogues' own numbers."""
     ptx_weight: float = Field(default=0.1, ge=0)
     """Weight of the next-token loss on pretraining tokens, against forgetting; a K2 write-up gives about 0.1."""
     ptx_samples: int = Field(default=4, ge=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -43,7 +44,8 @@ class Measuring(PostTraining):
         config = self.config
         train, heldout = made(config)
         self.train = Dialogues(self.train.examples, [*self.train.problems, *train])
-        self.problems = first_of_each([*self.heldout.problems, *heldout], config.evaluate_prompts)
+        self.problems = first_of_each([*self.development.problems, *heldout], config.evaluate_prompts)
+        self.reported = first_of_each([*self.test.problems, *heldout], config.evaluate_prompts)
         self.open = ExitStack()
         self.judge = self.open.enter_context(Judge(config.judge)) if config.judge else None
         support = self.judge.support if self.judge else None
@@ -70,17 +72,17 @@ class Measuring(PostTraining):
             *(version, config.segment, trainer.world, trainer.watchdog.beat),
         )
 
-    def measure(self, samples: int, greedy: bool = True) -> Evaluation:
-        """Pass rates of the present policy."""
+    def measure(self, samples: int, problems: Sequence[Problem], greedy: bool = True) -> Evaluation:
+        """Pass rates of the present policy: on those of test before and after, in between on those of development."""
         config, trainer = self.config, self.trainer
-        seed = f"rl/{config.seed}/evaluation"
-        found = self.pass_rates(trainer.whole(trainer.model), samples, seed, config.rewards, greedy, self.services)
+        seed, policy = f"rl/{config.seed}/evaluation", trainer.whole(trainer.model)
+        found = self.pass_rates(policy, samples, seed, config.rewards, greedy, self.services, problems)
         trainer.metrics.write("evaluation", trainer.done, **found.record())
         return found
 
     def measure_first(self) -> bool:
         """The policy before any practice."""
-        self.counts["before"] = vars(self.measure(self.config.evaluate_samples))
+        self.counts["before"] = vars(self.measure(self.config.evaluate_samples, self.reported))
         return True
 
     def evaluates(self, number: int) -> bool:
@@ -90,9 +92,9 @@ class Measuring(PostTraining):
     def evaluate(self, number: int) -> None:
         """A point of the curve (one sample a prompt), and at the end what is held against the beginning."""
         if number == self.steps:
-            self.counts["after"] = vars(self.measure(self.config.evaluate_samples))
+            self.counts["after"] = vars(self.measure(self.config.evaluate_samples, self.reported))
         else:
-            self.measure(1, greedy=False)
+            self.measure(1, self.problems, greedy=False)
 
     def milestone(self, number: int) -> bool:
         return number == self.steps

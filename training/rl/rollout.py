@@ -196,8 +196,9 @@ class Evaluation:
     """Share of sampled replies that ended by themselves."""
 
     def of(self, gate: Sequence[str] = ()) -> Evaluation:
-        """The part of some environments; none given means all but `tool_call`, or all where there is nothing else."""
-        chosen = set(gate) or set(self.environments) - {"tool_call"} or set(self.environments)
+        """The part of some environments; none given means all without tools, or all where there is nothing else."""
+        tools = {name for name in self.environments if name.startswith(("tool_call", "no_call", "world"))}
+        chosen = set(gate) or set(self.environments) - tools or set(self.environments)
         kept = [place for place, name in enumerate(self.environments) if name in chosen]
         if not kept:
             raise ValueError(f"no held-out problem belongs to {', '.join(sorted(chosen))}")

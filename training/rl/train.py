@@ -24,6 +24,7 @@ from training.rl.measuring import Measuring
 from training.rl.practice import Practice, numbers
 from training.rl.rollout import Group
 from training.rl.update import MEASURES, NUMBERS, Row, batches, practised, pretraining, rows_of
+from training.selection import selected
 from training.trainer import Trainer, main
 
 VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -39,13 +40,14 @@ class Reinforcement(Measuring):
         super().__init__(trainer)
         config, tokens = self.config, trainer.job.input("tokens")
         self.steps = config.iterations
+        self.selected = selected(trainer.job.input("sft"), config.environments)
         wanted = config.ptx_weight and config.ptx_samples
         self.ptx = Loader(tokens, "train", None, config.seed, config.ptx_sequence_length) if wanted else None
 
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
         config, seen = self.config, self.counts["seen"]
-        curriculum = Curriculum(self.train.problems, config.environments, config.prioritised, seen)
+        curriculum = Curriculum(self.train.problems, self.selected, config.prioritised, seen)
         self.practice = Practice(config, curriculum, self.judge)
 
     def step(self, number: int) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from model.transformer import Transformer
 from training.engine import Measures, MicroBatch
 from training.loader import Loader
-from training.pretrain import next_token
+from training.pretrain import next_token, weighted
 from training.rl.config import RlConfig
 from training.rl.episodes import Episode
 from training.rl.objective import LossInputs, importance, k2_objective
@@ -118,14 +118,4 @@ def pretraining(tokens: Loader, config: RlConfig, trainer: Trainer, number: int)
     batch = tokens.batch(number * config.ptx_samples + share.start, len(share))
     (targets,) = trainer.total(int((batch.targets_BS != IGNORED).sum()))
     parts = next_token(batch, targets, config.ptx_samples, config.run.micro_batch)
-    return [_weighted(part, config.ptx_weight) for part in parts]
-
-
-def _weighted(part: MicroBatch, weight: float) -> MicroBatch:
-    """A micro-batch of pretraining tokens at `weight`, its loss recorded without it."""
-
-    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
-        plain, _ = part.loss(model, hidden_BSD)
-        return weight * plain, {"ptx_loss": plain}
-
-    return replace(part, loss=loss, aux_weight=weight * part.aux_weight)
+    return [weighted(part, config.ptx_weight) for part in parts]

@@ -24,8 +24,8 @@ from tasks.corpus.executor import Executor, Serial
 from tasks.corpus.mix.config import MixConfig
 from tasks.corpus.mix.solution import REWRITE, Group, MixError, Ration, solve
 from tasks.corpus.workers import workers_of
-from tasks.draw import draw
 from tasks.launch import Execution
+from training.draw import draw
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 

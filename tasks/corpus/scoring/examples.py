@@ -17,7 +17,7 @@ from tasks.artifact import Artifact, Part, Step, sha256_file
 from tasks.corpus import records
 from tasks.corpus.executor import Executor
 from tasks.corpus.scoring.config import ClassifierConfig, ScoresConfig
-from tasks.draw import draw
+from training.draw import draw
 
 EXAMPLES = pa.schema(
     [

@@ -26,8 +26,8 @@ from tasks.artifact import Artifact, cache_folder
 from tasks.corpus.executor import Executor
 from tasks.corpus.scoring.calibration import spearman
 from tasks.corpus.scoring.config import AXES, JudgeConfig
-from tasks.draw import draw
 from tasks.progress import Progress
+from training.draw import draw
 
 RUBRIC = Path(__file__).with_name("rubric.yaml")
 ROWS = 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,35 +16,50 @@ from tasks.report.charts import Line
 
 def _dialogues_summary(book: Book) -> str:
     s = book.stage("dialogues").statistics
-    text = f"{words.count(s['dialogues'])} verifiable tasks and tool-call dialogues passed their rubrics"
+    text = f"{words.count(s['dialogues'])} verifiable tasks, call dialogues and worlds passed their filters"
     if book.optional("dialogues", "tools"):
-        text += f" ({words.count(s['tools'])} tools, whose results come from really running them)"
-    return text + f"; {words.count(s['rejected'])} were rejected. The split goes by problem, not by phrasing."
+        text += f" ({words.count(s['tools'])} small tools, whose results come from really running them)"
+    text += f"; {words.count(s['rejected'])} were rejected. The three splits go by problem, not by phrasing"
+    return text + ": development stops and selects, test is looked at once."
 
 
 def _environments(book: Book) -> Iterable[Block]:
     """Dialogues by environment"""
     rows = []
     for name, entry in book.statistic("dialogues", "by_environment").items():
-        train, held = entry.get("train", {}), entry.get("heldout", {})
+        train = entry.get("train", {})
         rows.append(
             [
                 words.name(name),
                 words.count(train.get("dialogues", 0)),
                 words.count(train.get("tokens", 0)),
                 words.count(train.get("trained_tokens", 0)),
-                words.count(held.get("dialogues", 0)),
+                *(words.count(entry.get(split, {}).get("dialogues", 0)) for split in ("development", "test")),
             ]
         )
-    yield Table(("environment", "#training dialogues", "#tokens", "#of them trained", "#held out"), rows)
+    columns = ("environment", "#training dialogues", "#tokens", "#of them trained", "#development", "#test")
+    yield Table(columns, rows)
+
+
+def _players(book: Book) -> Iterable[Block]:
+    """Who played the assistant"""
+    players = book.optional("dialogues", "players", default={})
+    if players:
+        yield Table(("who played the assistant", "#kept"), [[name, words.count(n)] for name, n in players.items()])
 
 
 def _example(book: Book) -> Iterable[Block]:
-    """A few prompts with their answers"""
+    """One dialogue of each kind"""
     rows = book.rows("dialogues", "dialogues/train")
-    sample = rows.select("environment", "messages").group_by("environment").head(1).sort("environment").collect()
-    shown = [[words.name(row["environment"]), _turns(row["messages"])] for row in sample.to_dicts()]
-    yield Fold("One dialogue of each environment", [Table(("environment", "the dialogue"), shown)])
+    sample = rows.group_by("environment").head(1).sort("environment").collect().to_dicts()
+    filters = book.optional("dialogues", "filters", default={})
+    shown = []
+    for row in sample:
+        refused = filters.get(row["environment"], {})
+        told = "; ".join(f"{reason}: {words.count(count)}" for reason, count in refused.items()) or "nothing"
+        shown.append([words.name(row["environment"]), row.get("player", ""), _turns(row["messages"]), told])
+    columns = ("environment", "player", "the dialogue", "what the filters refused there")
+    yield Fold("One dialogue of each environment", [Table(columns, shown)])
 
 
 def _turns(messages: str) -> Verbatim:
@@ -63,7 +79,7 @@ def _rejected(book: Book) -> Iterable[Block]:
     if reasons:
         rows = [(words.name(name), value, words.count(value), "warm") for name, value in reasons.items()]
         rows.sort(key=lambda row: -row[1])
-        yield figures.bars(rows, "Dialogues that broke their rubric, by the criterion.", "Rejected, by criterion")
+        yield figures.bars(rows, "Dialogues that the filters refused, by the criterion.", "Rejected, by criterion")
 
 
 def _curves(book: Book, stage: str, panels: Iterable[tuple[str, str, str, str]], x: str) -> Iterable[Block]:
@@ -86,12 +102,59 @@ def _curves(book: Book, stage: str, panels: Iterable[tuple[str, str, str, str]],
 def _sft_summary(book: Book) -> str:
     s = book.stage("sft").statistics
     low, high = s["band"]
-    return (
-        f"{words.count(s['updates'])} updates on {words.count(s['dialogues'])} dialogues, stopped because "
-        f"{s['stopped_because']} ({words.share(low)} to {words.share(high)}): on held-out prompts "
-        f"**{words.share(s['pass_rate'])}** of the sampled replies are right, {words.share(s['greedy_pass_rate'])} of "
-        "the greedy ones. More would leave reinforcement learning nothing to find out, less nothing to go by."
+    text = (
+        f"{words.count(s['updates'])} updates on {words.count(s['dialogues'])} dialogues; it ended because "
+        f"{s['stopped_because']}. A family rests from when its pass rate is in the band ({words.share(low)} to "
+        f"{words.share(high)}): more would leave reinforcement learning nothing to find out, less nothing to go by. "
+        f"On development prompts **{words.share(s['pass_rate'])}** of the sampled replies are right"
     )
+    tools = s.get("tools") or {}
+    if tools.get("trigger_f1") is not None:
+        text += f"; the trigger of tool calls has an F1 of **{tools['trigger_f1']:.2f}**"
+    if s.get("text"):
+        text += f"; the loss on held-out text moved by {s['text']['rise']:+.2f} nats from the base model's"
+    return text + "."
+
+
+def _sft_selection(book: Book) -> Iterable[Block]:
+    """What RL trains on"""
+    selection = book.optional("sft", "selection", default={})
+    rows = [
+        [words.name(name), words.share(entry["pass_rate"]), f"{entry['weight']:g}", entry["because"]]
+        for name, entry in selection.items()
+    ]
+    if rows:
+        yield Table(("family", "#sampled pass rate", "#weight in RL", "because"), rows, "By development prompts.")
+
+
+def _sft_tools(book: Book) -> Iterable[Block]:
+    """Tool calls"""
+    tools = book.optional("sft", "tools", default={})
+    rows = []
+    groups = {**tools.get("by_environment", {}), **tools.get("by_unseen_tool", {})}
+    for name, entry in ({"all known": tools, **groups} if tools else {}).items():
+        f1 = entry.get("trigger_f1")
+        shares = [_with_interval(entry, key) for key in ("schema_accuracy", "exact")]
+        rows.append([words.name(name), words.count(entry["turns"]), "–" if f1 is None else f"{f1:.2f}", *shares])
+    if rows:
+        columns = ("development dialogues", "#turns", "#trigger F1", "#valid schema", "#exact calls")
+        caption = "Greedy, at every assistant turn, with 95 % intervals; last the tools that no training dialogue has."
+        yield Table(columns, rows, caption)
+
+
+def _with_interval(entry: Mapping[str, Any], key: str) -> str:
+    value, interval = entry.get(key), entry.get(f"{key}_interval")
+    if value is None or interval is None:
+        return "–"
+    return f"{words.share(value)} ({words.share(interval[0])} to {words.share(interval[1])})"
+
+
+def _sft_text(book: Book) -> Iterable[Block]:
+    """Held-out text before and after"""
+    text = book.optional("sft", "text", default={})
+    if text:
+        rows = [[name, f"{text['before'][name]:.3f}", f"{loss:.3f}"] for name, loss in text["after"].items()]
+        yield Table(("domain", "#base, nats", "#after SFT, nats"), rows)
 
 
 def _sft_loss(book: Book) -> Iterable[Block]:
@@ -104,16 +167,16 @@ def _sft_loss(book: Book) -> Iterable[Block]:
 
 
 def _sft_rates(book: Book) -> Iterable[Block]:
-    """Held-out pass rate during SFT"""
+    """Pass rates during SFT"""
     lines = book.events("sft", "evaluation")
     steps = column(lines, "step")
-    rates = [line.get("gate", line) for line in lines]
-    series = [Line("sampled", steps, column(rates, "sampled"), "accent")]
-    if all("greedy" in rate for rate in rates):
-        series.append(Line("greedy", steps, column(rates, "greedy"), "code"))
+    rates = [line["by_environment"] for line in lines]
+    names = sorted(set.intersection(*(set(each) for each in rates)))
+    colours = itertools.cycle(("accent", "code", "knowledge", "math", "web", "warm"))
+    series = [Line(words.name(name), steps, [each[name]["sampled"] for each in rates], next(colours)) for name in names]
     band = book.optional("sft", "band", default=[])
     marks = [(f"band from {words.share(band[0])}", band[0]), (f"to {words.share(band[1])}", band[1])] if band else []
-    caption = "Right replies on held-out prompts; the run stops inside the band."
+    caption = "Right of sampled replies on development prompts; a family rests while it is in the band or above."
     yield figures.lines(
         series,
         "updates",
@@ -208,9 +271,15 @@ DIALOGUES = Chapter(
     "Dialogues",
     ("dialogues",),
     _dialogues_summary,
-    (_environments, _rejected, _example, everything("dialogues")),
+    (_environments, _players, _rejected, _example, everything("dialogues")),
 )
-SFT = Chapter("sft", "Supervised fine-tuning", ("sft",), _sft_summary, (_sft_rates, _sft_loss, everything("sft")))
+SFT = Chapter(
+    "sft",
+    "Supervised fine-tuning",
+    ("sft",),
+    _sft_summary,
+    (_sft_tools, _sft_selection, _sft_text, _sft_rates, _sft_loss, everything("sft")),
+)
 RL = Chapter(
     "rl", "Reinforcement learning", ("rl",), _rl_summary, (_rl_rates, _rl_curves, _rl_heldout, everything("rl"))
 )

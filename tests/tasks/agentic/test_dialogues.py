@@ -1,4 +1,4 @@
-"""The dialogues stage: what is kept passes its rubric, results are real, no problem is on both sides, bytes repeat."""
+"""The dialogues stage: what is kept passes its filters, results are real, splits share nothing, bytes repeat."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.chat import Chat
-from tasks.agentic.config import DialoguesConfig, TaskConfig
-from tasks.agentic.dialogues import _tool_dialogue, _tool_work, collect, make_dialogues
-from tasks.agentic.problems import FAMILIES, ask, is_heldout, same_work
+from tasks.agentic.calls import call_dialogue, work_of
+from tasks.agentic.catalogue import BY_NAME, CATALOGUE
+from tasks.agentic.config import NOVELTIES, CallsConfig, DialoguesConfig, TaskConfig, WorldsConfig
+from tasks.agentic.dialogues import collect, make_dialogues
+from tasks.agentic.problems import FAMILIES, ask, same_work, side
 from tasks.agentic.rubric import Rubric, broken_criterion
-from tasks.agentic.tools import BY_NAME, TOOLS, ToolError
+from tasks.agentic.tools import ToolError
 from tasks.artifact import Step
 from tests.posttraining import byte_tokenizer, dialogues_artifact, tokenizer_artifact
-from training.inputs import JobError, load_splits
+from training.inputs import JobError, Splits, load_splits
+from training.rl.worlds.filters import Trajectory, judge
+from training.rl.worlds.task import Kind, draw_task
+from training.rl.worlds.wording import SPLITS, expand, split_of
 
 CONFIG = DialoguesConfig(
     tasks=(
-        TaskConfig(family="addition", train=60, heldout=20),
-        TaskConfig(family="reverse", size=3, train=40, heldout=15),
+        TaskConfig(family="addition", train=60, development=12, test=12),
+        TaskConfig(family="reverse", size=3, train=40, development=10, test=10),
     ),
-    tool_train=60,
-    tool_heldout=15,
-    follow_ups=0.4,
-    max_tokens=1400,
+    calls=CallsConfig(train=60, development=8, test=8, requests=3),
+    worlds=WorldsConfig(train=12, development=3, test=3, wrong=0.6),
+    max_tokens=8192,
 )
+HELD_OUT = ("development", "test")
 
 
 @pytest.fixture(scope="module")
@@ -42,63 +47,92 @@ def rows(artifact, group):
     return [row for path in artifact.files(group) for row in pq.read_table(path).to_pylist()]
 
 
+def calls_of(row):
+    for message in json.loads(row["messages"]):
+        for call in message.get("tool_calls", ()):
+            yield call["function"]["name"], json.loads(call["function"]["arguments"])
+
+
 def test_counts_are_those_asked_for(made):
-    by_environment = made.statistics["by_environment"]
-    assert {
-        name: (entry["train"]["dialogues"], entry["heldout"]["dialogues"]) for name, entry in by_environment.items()
-    } == {
-        "addition": (60, 20),
-        "reverse": (40, 15),
-        "tool_call": (60, 15),
+    found = {
+        f"{split}/{name}": entry["dialogues"]
+        for name, splits in made.statistics["by_environment"].items()
+        for split, entry in splits.items()
     }
-    assert made.statistics["dialogues"] == len(rows(made, "dialogues")) == 210
-    assert (
-        made.statistics["rejected"]
-        == len(rows(made, "rejected"))
-        == sum(made.statistics["rejected_by_reason"].values())
-    )
-    assert made.statistics["rejected"] > 0, "users ask for impossible things now and then"
+    assert found == CONFIG.wanted
+    assert found["train/no_call"] == 18
+    assert made.statistics["dialogues"] == len(rows(made, "dialogues")) == sum(found.values())
+    reasons = made.statistics["rejected_by_reason"]
+    assert made.statistics["rejected"] == len(rows(made, "rejected")) == sum(reasons.values()) > 0
+    assert "the tool failed: math.divide" in reasons, "users ask for impossible things now and then"
 
 
-def test_no_problem_is_on_both_sides(made):
-    train, heldout = ({row["problem"] for row in rows(made, f"dialogues/{split}")} for split in ("train", "heldout"))
-    assert train
-    assert heldout
-    assert not train & heldout
-    assert all(is_heldout(problem, CONFIG.heldout_share) for problem in heldout)
-    assert not any(is_heldout(problem, CONFIG.heldout_share) for problem in train)
+def test_no_problem_is_in_two_splits(made):
+    problems = {split: {row["problem"] for row in rows(made, f"dialogues/{split}")} for split in SPLITS}
+    assert all(problems.values())
+    assert not problems["train"] & problems["test"]
+    assert not problems["train"] & problems["development"]
+    assert not problems["development"] & problems["test"]
 
 
-def test_no_heldout_sum_hides_in_a_training_tool_call(made):
-    heldout = {row["problem"] for row in rows(made, "dialogues/heldout")}
-    for row in rows(made, "dialogues/train"):
-        for message in json.loads(row["messages"]):
-            for call in message.get("tool_calls", ()):
-                arguments = json.loads(call["function"]["arguments"])
-                assert _tool_work(BY_NAME[call["function"]["name"]], arguments) not in heldout
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_request_of_a_call_dialogue_is_on_its_splits_side(made, split):
+    for row in rows(made, f"dialogues/{split}"):
+        if row["environment"].startswith("tool_call"):
+            for name, arguments in calls_of(row):
+                assert side(work_of(BY_NAME[name], arguments), CONFIG.heldout_share) == split
 
 
-def test_a_sum_through_the_calculator_is_the_sum():
-    arguments = {"operation": "add", "a": 71, "b": 15}
-    assert _tool_work(BY_NAME["calculator"], arguments) == same_work("addition", (15, 71))
-    arguments = {"operation": "subtract", "a": 71, "b": 15}
-    assert _tool_work(BY_NAME["calculator"], arguments) == same_work("subtraction", (71, 15))
-    arguments = {"operation": "subtract", "a": 15, "b": 71}
-    assert _tool_work(BY_NAME["calculator"], arguments) != same_work("subtraction", (71, 15))
+@pytest.mark.parametrize("split", HELD_OUT)
+def test_what_is_new_is_what_the_environment_says(made, split):
+    trained = {BY_NAME[name].name for row in rows(made, "dialogues/train/tool_call") for name, _ in calls_of(row)}
+    for environment in NOVELTIES:
+        for row in rows(made, f"dialogues/{split}/{environment}"):
+            assert row["unseen"] == ["arguments", *environment.split("_")[2:]]
+            if environment == "no_call":
+                continue
+            name, _ = next(calls_of(row))
+            assert row["topic"] == BY_NAME[name].name
+            assert (BY_NAME[name].split == split) == (environment == "tool_call_tool")
+            assert (split_of("tool", name) == split) == (environment == "tool_call_name")
+            assert environment != "tool_call_tool" or row["topic"] not in trained
+
+
+def test_a_sum_through_the_tool_is_the_sum():
+    assert work_of(BY_NAME["math.plus"], {"a": 71, "b": 15}) == same_work("addition", (15, 71))
+    assert work_of(BY_NAME["math.subtract"], {"a": 71, "b": 15}) == same_work("subtraction", (71, 15))
+    assert work_of(BY_NAME["math.subtract"], {"a": 15, "b": 71}) != same_work("subtraction", (71, 15))
 
 
 def test_every_tool_result_is_what_the_tool_says(made):
     seen = set()
     for row in rows(made, "dialogues"):
         calls = {}
-        for message in json.loads(row["messages"]):
+        for message in json.loads(row["messages"]) if row["verifier"] != "world" else ():
             for call in message.get("tool_calls", ()):
                 calls[call["id"]] = call["function"]
             if message["role"] == "tool":
                 function = calls[message["tool_call_id"]]
                 assert BY_NAME[function["name"]].call(json.loads(function["arguments"])) == message["content"]
-                seen.add(function["name"])
-    assert len(seen) >= 6, "at least six tools are in use"
+                seen.add(BY_NAME[function["name"]].name)
+    assert len(seen) >= 20
+
+
+def test_a_world_is_drawn_again_from_its_answer_and_the_filters_refuse_every_wrong_assistant(made):
+    kept = rows(made, "dialogues/train/world")
+    for row in kept:
+        answer = json.loads(row["answer"])
+        task = draw_task(answer["seed"], answer["split"], Kind(**answer["kind"]), answer["family"])
+        messages = json.loads(row["messages"])
+        assert (task.id, task.tools) == (row["problem"], json.loads(row["tools"]))
+        assert messages[: row["prompt_turns"]][-1]["content"] == task.requests[0].text
+        assert judge(Trajectory(task, tuple(messages), row["player"])).score == 1.0
+        assert row["player"] in ("script: right", "script: recovering")
+        assert json.loads(row["verdicts"])["rules"] == "passed"
+    refused = rows(made, "rejected/train/world")
+    assert len(refused) >= len(kept) / 3
+    assert not {"script: right", "script: recovering"} & {row["player"] for row in refused}
+    assert made.statistics["filters"]["world"].keys() >= {row["reason"] for row in refused}
 
 
 def test_ids_are_the_rendered_dialogue_and_the_mask_the_assistants_words(made):
@@ -109,11 +143,6 @@ def test_ids_are_the_rendered_dialogue_and_the_mask_the_assistants_words(made):
         assert kept.count(chat.stop) == len(said)
         assert chat.parse(kept).content == (said[0]["content"] or "")
         assert len(row["ids"]) <= CONFIG.max_tokens
-
-
-def test_a_second_run_writes_the_same_bytes(made, tmp_path):
-    again = dialogues_artifact(tmp_path, tokenizer_artifact(tmp_path), CONFIG)
-    assert again.manifest["content"] == made.manifest["content"]
 
 
 def test_a_run_cut_in_the_middle_ends_with_the_same_bytes(made, tmp_path, monkeypatch):
@@ -134,43 +163,49 @@ def test_a_run_cut_in_the_middle_ends_with_the_same_bytes(made, tmp_path, monkey
     assert make_dialogues(step, tokenizer).manifest["content"] == made.manifest["content"]
 
 
-def test_the_jobs_refuse_splits_that_share_a_problem(made, monkeypatch):
-    train, heldout = load_splits(made.uri)
-    assert (len(train.examples), len(heldout.problems)) == (160, 50)
+@pytest.mark.parametrize(("one", "other"), [("train", "test"), ("development", "test"), ("train", "development")])
+def test_the_jobs_refuse_splits_that_share_a_problem(made, monkeypatch, one, other):
+    found = load_splits(made.uri)
+    assert [len(split.examples) for split in found] == [190, 65, 65]
     import training.inputs as inputs
 
-    monkeypatch.setattr(inputs, "load_dialogues", lambda uri, split: train)
-    with pytest.raises(JobError, match="both splits"):
+    shared = found._replace(**{one: getattr(found, other)})
+    monkeypatch.setattr(inputs, "load_dialogues", lambda uri, split: getattr(shared, split))
+    with pytest.raises(JobError, match=f"in {one} and in {other}"):
         load_splits(made.uri)
+    assert Splits._fields == SPLITS
 
 
 def test_a_family_that_has_not_so_many_problems_says_so():
-    config = DialoguesConfig(tasks=(TaskConfig(family="copy", size=1, train=100, heldout=1),))
+    config = DialoguesConfig(tasks=(TaskConfig(family="copy", size=1, train=100),))
     with pytest.raises(ValueError, match="of 'copy' were found for train"):
         collect(config, Chat(byte_tokenizer()), "train", "copy", 100)
 
 
 def test_too_long_dialogues_are_rejected_with_the_reason():
-    config = DialoguesConfig(max_tokens=200, tools_offered=1)
     with pytest.raises(ValueError, match="'tool_call'"):
-        collect(config.model_copy(update={"max_tokens": 32}), Chat(byte_tokenizer()), "train", "tool_call", 1)
+        collect(DialoguesConfig(max_tokens=32), Chat(byte_tokenizer()), "train", "tool_call", 1)
 
 
 # ---------------------------------------------------------------------------------------------------------- the rubric
 
 
 def good(seed: int = 0):
+    """Two requests, the first and the last answered by a call, and what the rubric wants of them."""
     draw = random.Random(seed)
+    config = CallsConfig(requests=2, silent=0.0)
     while True:
-        dialogue = _tool_dialogue(DialoguesConfig(follow_ups=1.0, tools_offered=3), draw)
-        if dialogue.broken is None:
-            return dialogue
+        dialogue = call_dialogue(config, 0.1, "train", "tool_call", draw)
+        result = dialogue.messages[-2]["content"]
+        if dialogue.broken is None and len(dialogue.work) == 2 and result in dialogue.messages[-1]["content"]:
+            called = tuple(message["name"] for message in dialogue.messages if message["role"] == "tool")
+            return dialogue, Rubric(called, result)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_good_dialogue_meets_its_rubric(seed):
-    dialogue = good(seed)
-    assert broken_criterion(dialogue.rubric, dialogue.messages, dialogue.problem.tools) is None
+    dialogue, rubric = good(seed)
+    assert broken_criterion(rubric, dialogue.messages, dialogue.problem.tools) is None
 
 
 def _edit(messages, turn, **changes):
@@ -199,8 +234,8 @@ def _edit_call(messages, **changes):
     ],
 )
 def test_every_way_to_spoil_a_dialogue_is_noticed(spoil, reason):
-    dialogue = good()
-    found = broken_criterion(dialogue.rubric, spoil(dialogue.messages), dialogue.problem.tools)
+    dialogue, rubric = good()
+    found = broken_criterion(rubric, spoil(dialogue.messages), dialogue.problem.tools)
     assert found is not None
     assert reason in found
 
@@ -216,14 +251,15 @@ def test_a_task_with_a_wrong_answer_breaks_its_rubric():
 @pytest.mark.parametrize(
     ("name", "arguments", "result"),
     [
-        ("calculator", {"operation": "multiply", "a": 12, "b": 12}, "144"),
-        ("calculator", {"operation": "divide", "a": 91, "b": 7}, "13"),
-        ("units.convert", {"value": 5, "unit": "km", "to": "cm"}, "500000 cm"),
-        ("calendar.add_days", {"date": "2024-02-28", "days": 2}, "2024-03-01"),
-        ("calendar.weekday", {"date": "2026-11-21"}, "Saturday"),
-        ("geo.capital", {"country": "Peru"}, "Lima"),
-        ("text.count", {"word": "banana", "letter": "a"}, "3"),
-        ("clock.later", {"time": "23:50", "minutes": 20}, "00:10"),
+        ("math.multiply", {"a": 12, "b": 12}, "144"),
+        ("math.divide", {"a": 91, "b": 7}, "13"),
+        ("math.kilometres", {"km": 5}, "5000 m"),
+        ("dates.days_left", {"month": 12, "day": 24}, "7"),
+        ("dates.weekday", {"month": 11, "day": 21}, "Saturday"),
+        ("geo.main_city", {"country": "Peru"}, "Lima"),
+        ("text.letters", {"word": "banana", "letter": "a"}, "3"),
+        ("clock.later", {"hour": 23, "hours": 2}, "1"),
+        ("shop.price", {"item": "tea", "count": 12}, "36"),
     ],
 )
 def test_tools_do_what_they_say(name, arguments, result):
@@ -233,14 +269,14 @@ def test_tools_do_what_they_say(name, arguments, result):
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("calculator", {"operation": "divide", "a": 1, "b": 0}),
-        ("calculator", {"operation": "divide", "a": 5, "b": 2}),
-        ("calculator", {"operation": "add", "a": "1", "b": 2}),
-        ("calculator", {"operation": "add", "a": 1}),
-        ("units.convert", {"value": 5, "unit": "mm", "to": "m"}),
-        ("calendar.weekday", {"date": "2025-02-29"}),
+        ("math.divide", {"a": 1, "b": 0}),
+        ("math.divide", {"a": 5, "b": 2}),
+        ("math.add", {"a": "1", "b": 2}),
+        ("math.add", {"a": 1}),
+        ("math.add", {"a": 1, "b": 2, "c": 3}),
+        ("dates.weekday", {"month": 2, "day": 30}),
         ("geo.capital", {"country": "Atlantis"}),
-        ("clock.later", {"time": "25:00", "minutes": 1}),
+        ("clock.alarm", {"hour": 24}),
     ],
 )
 def test_what_a_tool_cannot_do_it_refuses(name, arguments):
@@ -248,14 +284,22 @@ def test_what_a_tool_cannot_do_it_refuses(name, arguments):
         BY_NAME[name].call(arguments)
 
 
-def test_tools_are_plenty_and_their_requests_tell_every_argument():
-    assert len(TOOLS) >= 6
+def test_the_catalogue_holds_what_it_promises():
+    assert len(BY_NAME) == sum(len(tool.names) for tool in CATALOGUE), "no name stands for two tools"
+    wordings = {wording for tool in CATALOGUE for language in tool.requests for wording in tool.wordings(language)}
+    assert len(wordings) >= 400
     draw = random.Random(0)
-    for tool in TOOLS:
+    for tool in CATALOGUE:
+        assert any(split_of("tool", name) == "train" for name in tool.names)
         arguments = tool.draw(draw)
-        for request in tool.requests:
-            said = request.format(**arguments)
-            assert all(str(value) in said for value in arguments.values())
+        for language in tool.requests:
+            sides = {split_of("wording", wording) for wording in tool.wordings(language)}
+            assert "train" in sides
+            for grammar in tool.requests[language]:
+                said = expand(grammar)[0].format(**arguments)
+                assert all(str(value) in said for value in arguments.values())
+    for split in HELD_OUT:
+        assert sum(tool.split == split for tool in CATALOGUE) >= 2
 
 
 @given(st.sampled_from(sorted(FAMILIES)), st.integers(1, 4), st.integers())

@@ -15,13 +15,13 @@ import torch
 from model.chat import Chat, ToolCall, compact
 from model.quantize import as_served
 from model.transformer import Transformer
-from tasks.agentic.config import DialoguesConfig, TaskConfig
+from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
 from tasks.artifact import Artifact, Step
 from tasks.corpus.executor import Processes
 from tasks.evaluate import evaluation
 from tasks.evaluate.config import EvaluateConfig, ReleaseConfig
 from tasks.evaluate.evaluation import MODELS, difference, evaluate_release, table
-from tasks.evaluate.measure import Turn, even, heldout_loss, judge, tool_turns, try_tools
+from tasks.evaluate.measure import even, heldout_loss
 from tasks.evaluate.release import release
 from tests.posttraining import (
     Label,
@@ -32,7 +32,7 @@ from tests.posttraining import (
     tokenizer_artifact,
 )
 from tests.shards import publish_shards
-from training.inputs import load_splits
+from training.fidelity import Turn, judge, tool_turns, try_tools
 from training.rl.environments import Problem
 from training.shards import TokenShards
 
@@ -69,8 +69,12 @@ def network(seed: int) -> Transformer:
 def inputs(tmp_path_factory) -> dict[str, Artifact]:
     root = tmp_path_factory.mktemp("evaluation")
     tokenizer = tokenizer_artifact(root)
-    tasks = (TaskConfig(family="copy", size=2, train=4, heldout=6), TaskConfig(family="larger", train=4, heldout=3))
-    literals = DialoguesConfig(tasks=tasks, tool_train=2, tool_heldout=3, max_tokens=1024, heldout_share=0.4)
+    tasks = (
+        TaskConfig(family="copy", size=2, train=4, development=1, test=6),
+        TaskConfig(family="larger", train=4, development=1, test=3),
+    )
+    calls = CallsConfig(train=2, development=1, test=3, offered=2, requests=2)
+    literals = DialoguesConfig(tasks=tasks, calls=calls, max_tokens=1024, heldout_share=0.3)
     models = {name: model_artifact(root, network(seed), name) for seed, name in enumerate(("base", "sft", "rl"))}
     step = Step("release", ReleaseConfig(verify=False), str(root))
     return {
@@ -100,7 +104,8 @@ def test_every_model_is_measured_on_the_same_things(evaluated):
         assert sum(entry["problems"] for entry in model["by_environment"].values()) == 7
         assert model["pass_rate"]["greedy"]["low"] <= model["pass_rate"]["greedy"]["value"]
         assert [sample["kind"] for sample in model["samples"]] == ["continuation", "chat", "tool call"]
-        assert model["tools"]["turns"] == statistics["tool_turns"]
+        turns = sum(entry["turns"] for entry in model["tools"]["by_environment"].values())
+        assert turns == statistics["tool_turns"] > model["tools"]["turns"]
     assert statistics["differences"].keys() == {"sft to rl", "rl to int4", "bf16 to int4", "sft to int4"}
     assert len(statistics["not_measured"]) >= 4
     json.dumps(statistics, allow_nan=False)
@@ -225,7 +230,7 @@ def test_an_answer_in_words_is_right_where_words_are_due():
 
 
 def test_every_assistant_turn_of_a_tool_dialogue_is_tried(inputs):
-    turns = tool_turns(inputs["dialogues"], 2)
+    turns = [turn for turn in tool_turns(inputs["dialogues"].uri, "test", 2) if turn.environment == "tool_call"]
     assert len(turns) >= 4
     assert [bool(turn.calls) for turn in turns[:2]] == [True, False]
     assert turns[0].messages[-1]["role"] == "user"
@@ -235,17 +240,19 @@ def test_every_assistant_turn_of_a_tool_dialogue_is_tried(inputs):
         if turn.calls:
             ids = section(chat, *((call["id"], compact(call["arguments"])) for call in turn.calls))
             assert judge(chat, turn, ids).exact
-    heldout = {p.id for p in load_splits(inputs["dialogues"].uri)[1].problems}
-    assert heldout
+    first = tool_turns(inputs["dialogues"].uri, "test", 2, first=True)
+    assert len(first) == 2 * 5, "two dialogues of each environment"
+    assert {turn.environment for turn in first if not turn.calls} == {"no_call"}
 
 
 def test_a_turn_that_the_window_cannot_hold_is_left_out(inputs):
-    turns = tool_turns(inputs["dialogues"], 3)
+    turns = tool_turns(inputs["dialogues"].uri, "test", 3)
     chat = Chat(byte_tokenizer())
     lengths = sorted(len(chat.prompt(turn.messages, turn.tools)) for turn in turns)
     small = Transformer(tiny_config(max_position_embeddings=lengths[1] + 5), seed=0)
-    assert len(try_tools(small, chat, turns, 5)) == sum(length <= lengths[1] for length in lengths) < len(turns)
-    assert try_tools(small, chat, turns, 1000) == []
+    tried = try_tools(small, chat, turns, 5, "float32")
+    assert sum(one is not None for one in tried) == sum(length <= lengths[1] for length in lengths) < len(turns)
+    assert try_tools(small, chat, turns, 1000, "float32") == [None] * len(turns)
 
 
 def test_models_measured_on_different_problems_are_not_compared():

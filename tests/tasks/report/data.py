@@ -41,7 +41,7 @@ ORDER = (
     ("tools-gate", ("tools",)),
     ("dialogues", ("tokenizer",)),
     ("dialogues-gate", ("dialogues",)),
-    ("sft", ("base", "dialogues", "tokenizer")),
+    ("sft", ("base", "dialogues", "tokens", "tokenizer")),
     ("rl", ("sft", "dialogues", "tokens", "tokenizer")),
     ("release", ("rl", "tokenizer")),
     ("evaluation", ("release", "base", "sft", "rl", "dialogues", "tokens")),

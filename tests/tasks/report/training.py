@@ -71,15 +71,36 @@ def evaluation(value: float, greedy: float) -> dict[str, Any]:
     return {**rate(value, 100, greedy), "finished": 0.98, "by_environment": environments}
 
 
+def fidelity(value: float) -> dict[str, Any]:
+    shares = {"trigger_precision": value, "trigger_recall": value, "schema_accuracy": value, "exact": value / 2}
+    intervals = {f"{name}_interval": [share - 0.1, share + 0.1] for name, share in shares.items()}
+    return {"turns": 60, "due": 40, "called": 40, "calls": 40, "trigger_f1": value, **shares, **intervals}
+
+
+def silent() -> dict[str, Any]:
+    """Nothing was called, so that there is no schema to fit."""
+    return {"turns": 4, "due": 2, "called": 0, "calls": 0, "trigger_f1": 0.0, "schema_accuracy": None, "exact": 0.0}
+
+
 def sft() -> dict[str, Any]:
     return {
         "updates": 160,
-        "stopped": "band",
-        "stopped_because": "the sampled pass rate entered the band",
+        "stopped": "budget",
+        "stopped_because": "it had taken its last update",
         "band": [0.2, 0.5],
         "pass_rate": 0.37,
         "greedy_pass_rate": 0.61,
-        "evaluation": {"gate": evaluation(0.37, 0.61), **evaluation(0.35, 0.6)},
+        "evaluation": evaluation(0.35, 0.6),
+        "selection": {
+            "addition": {"pass_rate": 0.37, "weight": 1.0, "because": "in the band"},
+            "tool_call": {"pass_rate": 0.01, "weight": 0.0, "because": "out of reach: hardly ever right"},
+        },
+        "tools": {
+            **fidelity(0.8),
+            "by_environment": {"tool_call": fidelity(0.8)},
+            "by_unseen_tool": {"heat": silent()},
+        },
+        "text": {"before": {"web": 4.51}, "after": {"web": 4.62}, "rise": 0.11},
         "tokens": 210_000,
         "trained_tokens": 41_000,
         "dialogues": 6000,
@@ -93,7 +114,7 @@ def sft_metrics() -> list[dict[str, Any]]:
     for step in range(161):
         if step % 40 == 0:
             found = evaluation(0.02 + 0.35 * step / 160, 0.03 + 0.58 * step / 160)
-            lines.append({"event": "evaluation", "step": step, "gate": found, **found})
+            lines.append({"event": "evaluation", "step": step, "resting": [], **found})
         if step:
             timing = {"seconds": 0.2}
             lines.append(
@@ -137,14 +158,17 @@ def rl_metrics() -> list[dict[str, Any]]:
 def dialogues() -> dict[str, Any]:
     entry = {
         "train": {"dialogues": 3000, "tokens": 90_000, "trained_tokens": 20_000, "longest": 60},
-        "heldout": {"dialogues": 200, "tokens": 6000, "trained_tokens": 1300, "longest": 58},
+        "development": {"dialogues": 200, "tokens": 6000, "trained_tokens": 1300, "longest": 58},
+        "test": {"dialogues": 210, "tokens": 6100, "trained_tokens": 1310, "longest": 57},
     }
     return {
         "dialogues": 6400,
         "rejected": 91,
         "rejected_by_reason": {"impossible request": 60, "too many tokens": 31},
         "by_environment": {"addition": entry, "tool_call": entry},
-        "problems": {"train": 5000, "heldout": 380},
+        "filters": {"tool_call": {"the tool failed: math.divide": 60}},
+        "players": {"script": 6200, "script: recovering": 200},
+        "problems": {"train": 5000, "development": 380, "test": 381},
         "tools": 12,
     }
 
@@ -155,7 +179,10 @@ def dialogues_parts() -> dict[str, Any]:
         {"role": "user", "content": "What is 3 km in m?"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
     ]
-    rows = [{"environment": name, "messages": json.dumps(messages)} for name in ("addition", "tool_call")]
+    rows = [
+        {"environment": name, "player": "script", "messages": json.dumps(messages)}
+        for name in ("addition", "tool_call")
+    ]
     return {"dialogues/train/addition": (".parquet", pl.DataFrame(rows))}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tasks.draw import draw
+from training.draw import draw
 from training.rl.worlds.world import Outcome, State, World, refused
 
 TIMEOUT = 30.0

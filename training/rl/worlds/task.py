@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tasks.agentic.problems import problem_id
+from training.draw import problem_id
 from training.rl.worlds.families.family import Call, Family
 from training.rl.worlds.families.table import FAMILIES
 from training.rl.worlds.faults import Faults

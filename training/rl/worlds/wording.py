@@ -13,7 +13,7 @@ from functools import cache
 from itertools import product
 from typing import Literal
 
-from tasks.draw import draw
+from training.draw import draw
 
 Split = Literal["train", "development", "test"]
 Language = Literal["english", "chinese"]

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from model.chat import Reply
-from tasks.agentic.config import DialoguesConfig, TaskConfig
-from tasks.agentic.dialogues import _task_dialogue, _tool_dialogue
+from tasks.agentic.calls import call_dialogue
+from tasks.agentic.config import NOVELTIES, CallsConfig, TaskConfig
+from tasks.agentic.dialogues import _task_dialogue
 from tasks.agentic.problems import FAMILIES
 from training.rl.environments import (
     ENVIRONMENTS,
@@ -51,7 +52,12 @@ def exact() -> list[Problem]:
 
 def calls() -> list[Problem]:
     draw = random.Random(0)
-    return [_tool_dialogue(DialoguesConfig(), draw).problem for _ in range(40)]
+    return [
+        call_dialogue(CallsConfig(), 0.1, "test", name, draw).problem
+        for name in NOVELTIES
+        if name != "no_call"
+        for _ in range(8)
+    ]
 
 
 def worlds() -> list[Problem]:

@@ -1,6 +1,8 @@
-"""Draws by hash: the same everywhere, whatever the order, the partitions or the workers."""
+"""Draws and names by hash: the same everywhere, whatever the order, the partitions or the workers."""
 
 from __future__ import annotations
+
+import hashlib
 
 import xxhash
 
@@ -8,3 +10,8 @@ import xxhash
 def draw(purpose: str, seed: int, name: str) -> float:
     """A number in [0, 1) that belongs to (purpose, seed, name): the same everywhere, independent between purposes."""
     return xxhash.xxh3_64_intdigest(f"{purpose}\0{seed}\0{name}".encode()) / 2**64
+
+
+def problem_id(*key: int | str) -> str:
+    """16 hex digits that name a problem, whatever its phrasing."""
+    return hashlib.sha256("\x1f".join(map(str, key)).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Numbers with their uncertainty: pass rates with intervals, paired differences, tool-call fidelity. Pure functions."""
+"""Numbers with their uncertainty: pass rates with intervals, paired differences. Pure functions."""
 
 from __future__ import annotations
 
@@ -64,49 +64,6 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interv
     spread = math.fsum((value - centre) ** 2 for value in differences)
     half = Z * math.sqrt(spread / (n - 1) / n) if n > 1 else math.inf
     return Interval(centre, max(-1.0, centre - half), min(1.0, centre + half))
-
-
-@dataclass(frozen=True)
-class Trigger:
-    """One turn of a tool dialogue: what was due and what the model did."""
-
-    due: bool
-    """A call was due."""
-    called: bool
-    """The model opened a tool section."""
-    valid: int
-    """Calls that parse, name a declared tool and fit its schema."""
-    attempted: int
-    """Calls begun, broken ones included."""
-    exact: bool
-    """The calls are exactly those that were due: names and arguments."""
-
-
-def tool_call_fidelity(turns: Sequence[Trigger]) -> dict[str, float | int | None]:
-    """Trigger precision, recall and F1, schema accuracy of the calls made, and exact matches of the turns due.
-
-    The two figures are those of Moonshot's vendor verifier. A ratio over nothing is None, never 0 or 1: a model that
-    makes no call has no schema accuracy.
-    """
-    hits = sum(turn.due and turn.called for turn in turns)
-    due = sum(turn.due for turn in turns)
-    called = sum(turn.called for turn in turns)
-    attempted = sum(turn.attempted for turn in turns)
-
-    def ratio(part: float, whole: float) -> float | None:
-        return round(part / whole, 4) if whole else None
-
-    return {
-        "turns": len(turns),
-        "due": due,
-        "called": called,
-        "trigger_precision": ratio(hits, called),
-        "trigger_recall": ratio(hits, due),
-        "trigger_f1": ratio(2 * hits, due + called),
-        "calls": attempted,
-        "schema_accuracy": ratio(sum(turn.valid for turn in turns), attempted),
-        "exact": ratio(sum(turn.due and turn.exact for turn in turns), due),
-    }
 
 
 def _score_interval(rate: float, total: int) -> Interval:

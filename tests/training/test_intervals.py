@@ -1,4 +1,4 @@
-"""Intervals against published values and simulation; fidelity figures by hand."""
+"""Intervals against published values and simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.evaluate.statistics import Trigger, mean, paired_difference, tool_call_fidelity, wilson
+from training.intervals import mean, paired_difference, wilson
 
 
 @pytest.mark.parametrize(
@@ -65,27 +65,3 @@ def test_pairing_finds_what_separate_intervals_hide():
     assert back.value == pytest.approx(-found.value)
     with pytest.raises(ValueError, match="not the same prompts"):
         paired_difference([1.0], [1.0, 0.0])
-
-
-def test_fidelity_by_hand():
-    turns = [
-        Trigger(due=True, called=True, valid=1, attempted=1, exact=True),
-        Trigger(due=True, called=True, valid=0, attempted=2, exact=False),
-        Trigger(due=True, called=False, valid=0, attempted=0, exact=False),
-        Trigger(due=False, called=True, valid=1, attempted=1, exact=False),
-        Trigger(due=False, called=False, valid=0, attempted=0, exact=True),
-    ]
-    found = tool_call_fidelity(turns)
-    assert found["trigger_precision"] == pytest.approx(2 / 3, abs=1e-4)
-    assert found["trigger_recall"] == pytest.approx(2 / 3, abs=1e-4)
-    assert found["trigger_f1"] == pytest.approx(2 / 3, abs=1e-4)
-    assert found["schema_accuracy"] == 0.5
-    assert found["exact"] == pytest.approx(1 / 3, abs=1e-4)
-
-
-def test_a_ratio_over_nothing_is_none():
-    silent = tool_call_fidelity([Trigger(due=True, called=False, valid=0, attempted=0, exact=False)])
-    assert silent["schema_accuracy"] is None
-    assert silent["trigger_precision"] is None
-    assert silent["trigger_recall"] == 0.0
-    assert silent["trigger_f1"] == 0.0

@@ -1,0 +1,30 @@
+"""A drawn dialogue, before it is judged and tokenised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from training.rl.environments import Problem
+
+SCRIPT = "script"
+"""A program played the assistant."""
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """What a maker of dialogues gives."""
+
+    problem: Problem
+    """What the first request asks, for RL and for the measures."""
+    messages: list[dict[str, Any]]
+    broken: str | None = None
+    """The criterion that it breaks, in words to count it by; None where it meets all."""
+    work: tuple[str, ...] = ()
+    """Every problem that is solved in it, for the split."""
+    unseen: tuple[str, ...] = ()
+    """What in it no training dialogue has."""
+    player: str = SCRIPT
+    """Who played the assistant, and how: `script`, `script: recovering`, `model: NAME`."""
+    topic: str = ""
+    """What results are told apart by within an environment: the function of the first call, the family of a world."""

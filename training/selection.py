@@ -1,0 +1,48 @@
+"""Which families RL trains on, by the pass rate that SFT left in each (K2 report 3.2.1: moderate difficulty).
+
+Family by family: pooled, one that is never right and one that nearly always is look like two of moderate difficulty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from training.cache import read_manifest
+
+NEAR = 0.25
+"""Weight of a family outside the band, but not far from it."""
+REACH = (0.05, 0.8)
+"""Pass rates beyond which a family is left out: nothing to go by below, nothing to win above."""
+
+
+def select(rates: Mapping[str, float], band: tuple[float, float]) -> dict[str, dict[str, Any]]:
+    """For each family its `pass_rate`, its `weight` in RL and `because`. Where all would be left out, the one that is
+    nearest to the band stays."""
+    low, high = band
+    found: dict[str, dict[str, Any]] = {}
+    for name, rate in sorted(rates.items()):
+        if low <= rate <= high:
+            weight, because = 1.0, "in the band"
+        elif rate < REACH[0]:
+            weight, because = 0.0, "out of reach: hardly ever right"
+        elif rate > REACH[1]:
+            weight, because = 0.0, "mastered: hardly ever wrong"
+        else:
+            weight, because = NEAR, "below the band" if rate < low else "above the band"
+        found[name] = {"pass_rate": rate, "weight": weight, "because": because}
+    if found and not any(entry["weight"] for entry in found.values()):
+        nearest = min(found, key=lambda name: max(low - rates[name], rates[name] - high))
+        found[nearest] |= {"weight": 1.0, "because": "outside the band, and the nearest to it"}
+    return found
+
+
+def selected(sft: str, shares: Mapping[str, float]) -> dict[str, float]:
+    """Shares of prompts by environment for RL: those that its configuration asks for, times the weights in the SFT
+    artifact at `sft`. Empty where neither says anything."""
+    selection = read_manifest(sft)["statistics"].get("selection")
+    if not selection:
+        return dict(shares)
+    weights = {name: entry["weight"] for name, entry in selection.items() if not shares or name in shares}
+    found = {name: weight * (shares[name] if shares else 1.0) for name, weight in weights.items()}
+    return found if any(found.values()) else dict(shares)
