@@ -77,7 +77,10 @@ def _measure(request: Request, target: str, names: list[str], served: str, label
     from tasks.evaluate.suites.target import labelled, measured, opened
 
     p = load_preset(request)
-    config = p.evaluate.suites.named(names)
+    try:
+        config = p.evaluate.suites.named(names)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
     if not config.rows:
         raise RequestError(f"preset '{request.name}' names no suites: add rows under evaluate.suites")
     steps = {step.name: step for step in graph(request, p).newest()}

@@ -21,7 +21,8 @@ from tasks.report.suites import (
     Tried,
     changes,
     intervals,
-    long_context,
+    losses_by_position,
+    needles,
     over_time,
     side_by_side,
     suites,
@@ -68,13 +69,15 @@ def read_record(path: str) -> Tried:
 def compose(models: Sequence[Tried]) -> Document:
     """The page as blocks: of each model the newest measurement, and behind them how it went over time."""
     newest = latest(models)
+    of_chain = [model for model in newest if model.label in ORDER]
     count = len({model.run for model in models})
     sections = [
         _section("scores", "Side by side", "Each model's newest measurement.",
                  [side_by_side(newest), intervals(newest), unmeasured(newest)]),
-        _section("changes", "What changed", "From each model to the one after it.", [changes(newest)]),
+        _section("changes", "What changed", "From each model to the one after it.", [changes(of_chain)]),
         _section("time", "Over time", "Each line is one checkpoint of the chain, run after run.", [over_time(models)]),
-        _section("context", "Long context", "How far back the models use what they read.", [long_context(newest)]),
+        _section("context", "Long context", "How far back the models use what they read.", 
+                 [needles(newest), losses_by_position(newest)]),
     ]  # fmt: skip
     return Document(
         title="Checkpoints and releases, side by side",

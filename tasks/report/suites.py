@@ -3,6 +3,7 @@ of `openk2 evaluate --compare` are made of these."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -47,15 +48,16 @@ def side_by_side(models: Sequence[Tried]) -> Iterable[Block]:
     rows = []
     for name in suites(models):
         of = [model.records.get(name, {}) for model in models]
-        told = next((one for one in of if one.get("score")), None)
-        if told is not None:
-            held = {one["contaminated"] for one in of if "contaminated" in one}
-            rows.append([f"**{name}**, {told['measure']}", _held(held), *(_cell(one) for one in of)])
+        told = [one for one in of if one.get("score")]
+        if told:
+            items = _each(one["items"] for one in told)
+            held = _each(one["contaminated"] for one in told if "contaminated" in one)
+            rows.append([f"**{name}**, {told[0]['measure']}", items, held, *map(_cell, of)])
     if rows:
-        head = ("suite", "contaminated", *(f"#{model.label}" for model in models))
+        head = ("suite", "#items", "#contaminated", *(f"#{model.label}" for model in models))
         caption = (
-            "Share of the items, its 95 % interval, and how many items there were. Contaminated: items of which the "
-            "training corpus holds a run of words, by the rule that keeps evaluation sets out of it."
+            "Share of the items with its 95 % interval. Contaminated: items of which the training corpus holds a run "
+            "of words, by the rule that keeps evaluation sets out of it."
         )
         yield Table(head, rows, caption)
 
@@ -70,57 +72,71 @@ def intervals(models: Sequence[Tried]) -> Iterable[Block]:
             if (score := scored(model, name))
         ]
         if rows:
-            charts.append(figures.spans(rows, "", name))
+            charts.append(figures.spans(rows, "", name, figures.HALF))
     if charts:
         yield Charts(charts)
 
 
 def changes(models: Sequence[Tried]) -> Iterable[Block]:
     """What changed from each model to the next, on the same items"""
-    rows = []
+    rows: list[list[str]] = []
     for before, after in pairwise(models):
+        of: list[list[str]] = []
+        alike = []
         for name in suites([before, after]):
             one, other = before.scores.get(name, {}), after.scores.get(name, {})
-            if one and one.keys() == other.keys():
-                found = paired_difference([one[item] for item in one], [other[item] for item in one])
-                spread = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
-                verdict = "rose" if found.low > 0 else "fell" if found.high < 0 else "no difference shown"
-                rows.append([name, f"{before.label} to {after.label}", f"{100 * found.value:+.1f}", spread, verdict])
+            if not one or one.keys() != other.keys():
+                continue
+            if one == other:
+                alike.append(name)
+                continue
+            found = paired_difference([one[item] for item in one], [other[item] for item in one])
+            spread = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+            verdict = "rose" if found.low > 0 else "fell" if found.high < 0 else "no difference shown"
+            of.append([name, f"{100 * found.value:+.1f}", spread, verdict])
+        if alike:
+            of.append([", ".join(alike), "–", "–", "every item scored as before"])
+        if of:
+            rows += [[f"{before.label} to {after.label}"], *of]
     if rows:
         caption = "Points of the score, paired over items, with 95 % intervals: narrower than those of the scores."
-        yield Table(("suite", "models", "#change", "#interval", ""), rows, caption)
+        yield Table(("suite", "#change", "#interval", ""), rows, caption)
 
 
-def long_context(models: Sequence[Tried]) -> Iterable[Block]:
-    """Long context: needles by length and depth, loss by position"""
-    for model in models:
-        for name, record in model.records.items():
-            grid = record.get("details", {}).get("grid")
-            if grid:
-                depths = list(next(iter(grid.values())))
-                rows = [
-                    (f"{int(length):,} tokens", [(found[depth], words.percent(found[depth])) for depth in depths])
-                    for length, found in grid.items()
-                ]
-                corner = f"{model.label}, {name}: found"
-                yield Heat(corner, [f"depth {words.percent(float(depth))}" for depth in depths], rows)
+def needles(models: Sequence[Tried]) -> Iterable[Block]:
+    """Needles found, by length of the context and depth"""
+    for name in suites(models):
+        rows = []
+        depths: list[str] = []
+        for model in models:
+            grid = model.records.get(name, {}).get("details", {}).get("grid", {})
+            for length in sorted(grid, key=int):
+                depths = sorted(grid[length], key=float)
+                shares = [(grid[length][depth], words.percent(grid[length][depth])) for depth in depths]
+                rows.append((f"{model.label}, {int(length):,} tokens", shares))
+        if rows:
+            caption = "Share of the hidden numbers that the model gives; depth 0 is the beginning of the context."
+            yield Heat(name, [f"depth {words.percent(float(depth))}" for depth in depths], rows, caption)
+
+
+def losses_by_position(models: Sequence[Tried]) -> Iterable[Block]:
+    """Loss by position in the window"""
     charts = []
     for model in models:
         for name, record in model.records.items():
             details = record.get("details", {})
             if bins := details.get("bins"):
-                xs = [(one["from"] + one["to"]) / 2 for one in bins]
+                # each bin is as wide as all before it: a logarithmic axis
+                xs = [math.log2(one["to"]) for one in bins]
                 lines = [Line("as it is", xs, [one["loss"] for one in bins])]
                 if "without_yarn" in bins[0]:
                     lines.append(Line("without YaRN", xs, [one["without_yarn"] for one in bins], "math"))
                 caption = (
-                    f"Held-out loss over {details['windows']} windows of {details['length']:,} tokens; trained on "
-                    f"{details['trained_window']:,} before the window was stretched."
+                    f"Nats per token up to each position, over {details['windows']} held-out windows of "
+                    f"{details['length']:,} tokens; trained on {details['trained_window']:,} before YaRN."
                 )
-                options = {"width": figures.HALF, "height": 220}
-                charts.append(
-                    figures.lines(lines, "position in the window", caption, f"{model.label}, {name}, nats", **options)
-                )
+                options = {"width": figures.HALF, "height": 220, "x_format": lambda x: words.count(2**x)}
+                charts.append(figures.lines(lines, "position", caption, f"{model.label}: {name}", **options))
     if charts:
         yield Charts(charts)
 
@@ -130,18 +146,18 @@ def over_time(models: Sequence[Tried]) -> Iterable[Block]:
     charts = []
     for name in suites(models):
         of: dict[str, list[tuple[int, float]]] = {}
-        runs = list(dict.fromkeys(model.run for model in sorted(models, key=lambda model: model.finished)))
-        for model in models:
+        for model in sorted(models, key=lambda model: model.finished):
             if score := scored(model, name):
-                of.setdefault(model.label, []).append((runs.index(model.run) + 1, score["value"]))
+                points = of.setdefault(model.label, [])
+                points.append((len(points) + 1, score["value"]))
         lines = [
-            Line(label, [x for x, _ in points], [y for _, y in points], COLOURS[place % len(COLOURS)])
+            Line(label, [x for x, _ in found], [y for _, y in found], COLOURS[place % len(COLOURS)])
             for place, (label, found) in enumerate(of.items())
-            if len(points := sorted(found)) >= LEAST
+            if len(found) >= LEAST
         ]
         if lines:
             options = {"y_format": words.percent, "y_range": (0.0, 1.0), "width": figures.HALF, "height": 200}
-            charts.append(figures.lines(lines, "measurement, oldest first", "", name, **options))
+            charts.append(figures.lines(lines, "measurements of that checkpoint, oldest first", "", name, **options))
     if charts:
         yield Charts(charts)
 
@@ -163,13 +179,13 @@ def _cell(record: Mapping[str, Any]) -> str:
     if not record.get("score"):
         return "–"
     score = record["score"]
-    return f"{words.share(score['value'])} ({100 * score['low']:.0f} to {100 * score['high']:.0f}) of {record['items']}"
+    return f"{words.percent(score['value'])} ({100 * score['low']:.0f} to {100 * score['high']:.0f})"
 
 
-def _held(held: set[int | None]) -> str:
-    if not held:
-        return "–"
-    return "not looked for" if None in held else " or ".join(str(count) for count in sorted(held, key=str))
+def _each(values: Iterable[int | None]) -> str:
+    """A figure that the models share, or each where they differ."""
+    found = list(dict.fromkeys(values))
+    return ", ".join("not looked for" if value is None else str(value) for value in found) or "–"
 
 
 def _colour(model: Tried) -> str:

@@ -16,7 +16,8 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def measure(suite: Choice, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
     """The likeliest letter behind the question and its choices, or the likeliest text by character behind the question
     alone."""
-    pairs, spans = [], []
+    pairs: list[tuple[str, str]] = []
+    spans: list[tuple[int, int]] = []
     for item in items:
         question, choices, _ = _read(suite, item)
         spans.append((len(pairs), len(pairs) + len(choices)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,8 @@ def run(step: Step, execution: Execution) -> Artifact:
         if step.part(f"suites/{name}") is None or step.part(f"answers/{name}") is None:
             subject = Network(load(name, inputs[checkpoint]), chat)
             records, rows = measure(config, subject, ready, inputs["tokens"], name)
-            table = pa.Table.from_pylist(rows, SCHEMA)
-            step.put(f"answers/{name}", ".parquet", lambda path, table=table: _write(table, path), len(rows))
-            text = json.dumps(records, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            step.put(f"suites/{name}", ".json", lambda path, text=text: path.write_text(text, encoding="utf-8"))
+            step.put(f"answers/{name}", ".parquet", partial(_write_rows, rows), len(rows))
+            step.put(f"suites/{name}", ".json", partial(_write_records, records))
     keys = [f"{group}/{name}" for name in models for group in ("suites", "answers")]
     told = {name: json.loads(step.path(step.parts([f"suites/{name}"])[0]).read_text("utf-8")) for name in models}
     asked = sum(one.get("items", 0) for records in told.values() for one in records.values())
@@ -101,5 +100,10 @@ def said(record: Mapping[str, Any]) -> str:
     return text
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _write_rows(rows: list[dict[str, Any]], path: Path) -> None:
+    table = pa.Table.from_pylist(rows, SCHEMA)
     pq.write_table(table, path, compression="zstd", compression_level=3, store_schema=False)
+
+
+def _write_records(records: Mapping[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(records, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")

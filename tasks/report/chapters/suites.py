@@ -38,5 +38,12 @@ def _of(make: Callable[[Sequence[Tried]], Iterable[Block]]) -> Callable[[Book], 
     return made
 
 
-MAKERS = (suites.side_by_side, suites.intervals, suites.changes, suites.long_context, suites.unmeasured)
+MAKERS = (
+    suites.side_by_side,
+    suites.intervals,
+    suites.changes,
+    suites.needles,
+    suites.losses_by_position,
+    suites.unmeasured,
+)
 CHAPTER = Chapter("suites", "Benchmarks", STAGES, _summary, tuple(_of(make) for make in MAKERS))
