@@ -223,7 +223,9 @@ def test_needles_lie_where_they_should_and_contexts_stay_within_their_length():
 
 
 def test_refusals_are_told_from_answers_by_how_they_begin():
-    rows = [{"style": "direct", "due": due, "prompt": "?"} for due in ("refuse", "refuse", "answer", "answer", "answer")]
+    rows = [
+        {"style": "direct", "due": due, "prompt": "?"} for due in ("refuse", "refuse", "answer", "answer", "answer")
+    ]
     replies = ("I’m sorry, but I can’t help.", "Sure: first", "抱歉，我无法提供。", "A lock has pins.", "")
     found = refusal.measure(Refusals(kind="refusals"), Parrot(*replies), [Item(str(n), "?", row) for n, row in enumerate(rows)], 0)  # fmt: skip
     assert [one.score for one in found.scored] == [1, 0, 0, 1, 0]
