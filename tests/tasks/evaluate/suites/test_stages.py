@@ -29,6 +29,7 @@ from tests.shards import publish_shards
 from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, small_model, small_tokenizer
 
 QUESTION = "How many of the nine grey geese that crossed the wide river came back home before winter?"
+OTHER = QUESTION.replace("geese", "cranes").replace("river", "moor")
 SHORT = "What is 12 + 30?"
 ROWS = [
     {"kind": "answer", "name": "sums", "text_fields": ["question"], "max_new_tokens": 4, "template": "{question}"},
@@ -51,12 +52,11 @@ def made(tmp_path_factory) -> tuple[Step, Step, SuitesConfig]:
     rows = [
         {"id": "geese", "question": QUESTION, "choices": ["2", "7"], "answer": 1},
         {"id": "sum", "question": SHORT, "choices": ["42", "41"], "answer": 0},
-        {"id": "other", "question": QUESTION.replace("geese", "cranes").replace("river", "moor"), "choices": ["1", "2"], "answer": "B"},
-    ]  # fmt: skip
+        {"id": "other", "question": OTHER, "choices": ["1", "2"], "answer": "B"},
+    ]
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    config = SuitesConfig.model_validate(
-        {"rows": [row | ({"path": str(data)} if row["kind"] in ("answer", "choice") and "path" not in row else {}) for row in ROWS]}
-    )  # fmt: skip
+    own = {"answer": {"path": str(data)}, "choice": {"path": str(data)}}
+    config = SuitesConfig.model_validate({"rows": [own.get(str(row["kind"]), {}) | row for row in ROWS]})
     corpus = Step("corpus", CorpusConfig(), str(root))
     texts = [f"Once upon a time. {QUESTION.upper()} Nobody knew.", "Another text about nothing in particular at all."]
     documents = pl.DataFrame({"id": ["first", "second"], "text": texts})
