@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 
@@ -33,7 +34,8 @@ def measure(suite: Code, subject: Subject, items: Sequence[Item], seed: int) -> 
         for item in items
     ]
     try:
-        with Sandbox(SandboxConfig(wall_seconds=suite.wall_seconds)) as sandbox:
+        workers = min(os.cpu_count() or 1, max(1, len(items) * suite.samples))
+        with Sandbox(SandboxConfig(workers=workers, wall_seconds=suite.wall_seconds)) as sandbox:
             drawn = subject.replies(asks)
             programs = [
                 Program(source=program(reply.content, item.row["prompt"], item.row["entry_point"]), tests=_tests(item))

@@ -33,9 +33,12 @@ def measure(suite: Positions, subject: Subject, tokens: Artifact | None, seed: i
     curves = {"loss": _losses(model, windows_BS)}
     yarn = model.config.rope_scaling
     if yarn is not None:
-        model.set_yarn(None, model.config.max_position_embeddings)
-        curves["without_yarn"] = _losses(model, windows_BS)
-        model.set_yarn(yarn, model.config.max_position_embeddings)
+        window = model.config.max_position_embeddings
+        model.set_yarn(None, window)
+        try:
+            curves["without_yarn"] = _losses(model, windows_BS)
+        finally:
+            model.set_yarn(yarn, window)
     edges = [0, *(FIRST << n for n in range(64) if FIRST << n < length), length]
     bins = [
         {"from": first, "to": stop} | {name: round(float(of_S[first:stop].mean()), 4) for name, of_S in curves.items()}

@@ -10,11 +10,14 @@ from math import comb
 import pytest
 
 from model.engines.engine import Completion
+from model.engines.openai import OpenAI
 from model.reply import ParseError, Reply, ToolCall
 from tasks.evaluate.suites import answer, calls, choice, code, needle, refusal
 from tasks.evaluate.suites.config import Answer, Calls, Choice, Code, Needle, Refusals
 from tasks.evaluate.suites.item import Item, Unmeasurable, drawn
-from tasks.evaluate.suites.subject import Likelihood, _read
+from tasks.evaluate.suites.subject import Ask, Endpoint, Likelihood, _read
+from tests.model.engines.test_openai import reply as respond
+from tests.model.engines.test_openai import serving
 from training.rl.sandbox.config import SandboxUnavailable
 from training.rl.sandbox.sandbox import Sandbox
 
@@ -165,6 +168,24 @@ def test_what_an_endpoint_calls_is_read_and_what_is_no_call_is_an_error():
     reply = _read(Completion("", "stop", 1, 0, 1, 0.1, calls=json.dumps(given)))
     assert [(one.name, one.arguments) for one in reply.calls] == [("f", {"a": 1})]
     assert len(reply.errors) == 3
+
+
+def test_an_endpoint_is_asked_with_tools_and_its_calls_are_judged():
+    def play(handler, request, number):
+        assert request["tools"][0]["function"]["name"] == "spotify_play"
+        made = [{"function": {"name": "spotify_play", "arguments": json.dumps(GOOD)}}]
+        message = {"content": None, "tool_calls": made if number == 0 else None}
+        respond(handler, 200, json.dumps({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).encode())
+
+    row = {"question": [[{"role": "user", "content": "Play."}]], "function": [PLAY], "ground_truth": [DUE]}
+    suite = Calls(kind="calls", name="c", path="x", answers="y")
+    with serving(play) as server, OpenAI(server.url, "tiny", slots=1) as engine:
+        subject = Endpoint(engine)
+        found = [calls.measure(suite, subject, [Item("a", "Play.", row)], 0).scored[0].score for _ in range(2)]
+        for asked in (lambda: subject.replies([Ask(text="raw")]), lambda: subject.likelihoods([("a", "b")])):
+            with pytest.raises(Unmeasurable, match="endpoint"):
+                asked()
+    assert found == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
