@@ -23,10 +23,10 @@ def _summary(book: Book) -> str:
     held = book.optional("benchmarks", "suites", default={})
     contaminated = sum(one["contaminated"] for one in held.values())
     items = sum(one["items"] for one in held.values())
+    found = f"Of their {items} items the training corpus holds {contaminated or 'none'}. " if items else ""
     return (
-        f"{len(suites.suites(models))} suites on {len(models)} models. Of {items} items "
-        f"{contaminated or 'none'} {'are' if contaminated > 1 else 'is'} held by the training corpus. A model of the "
-        "quickstart's size is at chance on most of them."
+        f"{len(suites.suites(models))} suites on {len(models)} models. {found}A model of the quickstart's size is at "
+        "chance on most of them."
     )
 
 
