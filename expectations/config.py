@@ -207,6 +207,20 @@ class TrajectoriesGate(Gate):
     """Share of the dialogues that the filters refused."""
 
 
+class SuitesGate(Gate):
+    """Thresholds for what a release scores on the suites of `evaluate.suites`."""
+
+    floors: dict[str, Share] = {}
+    """Least score by suite, of bf16 and of INT4. `null` drops one that an extended preset has."""
+    contaminated: Share = 0.1
+    """Greatest share of a suite's items that may stand in the training corpus."""
+
+    @field_validator("floors", mode="before")
+    @classmethod
+    def _without_dropped(cls, value: Any) -> Any:
+        return _kept(value)
+
+
 class GatesConfig(Config):
     """The gates of the recipe."""
 
@@ -220,3 +234,5 @@ class GatesConfig(Config):
     """Judges the synthetic tools before dialogues are made with them."""
     dialogues: TrajectoriesGate = TrajectoriesGate()
     """Judges tasks and trajectories before fine-tuning and RL."""
+    suites: SuitesGate = SuitesGate()
+    """Judges what the release scores."""

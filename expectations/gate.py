@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from expectations import corpus, rewrites, tokens, tools, trajectories
-from expectations.config import CorpusGate, Gate, RewritesGate, TokensGate, ToolsGate, TrajectoriesGate
+from expectations import corpus, rewrites, suites, tokens, tools, trajectories
+from expectations.config import CorpusGate, Gate, RewritesGate, SuitesGate, TokensGate, ToolsGate, TrajectoriesGate
 from expectations.dataset import D, Dataset, Step
 from expectations.docs import index_page, offline
 from expectations.rules import Table
@@ -27,6 +27,7 @@ SUITES: dict[type[Gate], Suite] = {
     TokensGate: tokens.tables,
     ToolsGate: tools.tables,
     TrajectoriesGate: trajectories.tables,
+    SuitesGate: suites.tables,
 }
 
 

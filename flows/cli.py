@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.errors import near, sentence
+from flows.evaluate_commands import evaluate
 from flows.model_commands import network
 from flows.options import FileOption, PresetOption, RequestError, RootOption, SetOption, request_of
 from flows.plan_commands import plan as plans
@@ -47,6 +48,7 @@ app.add_typer(plans)
 app.add_typer(tools)
 app.command()(serve)
 app.command()(chat)
+app.command()(evaluate)
 out = Terminal()
 err = Terminal(stderr=True)
 
@@ -56,8 +58,8 @@ def run(
     stage: Annotated[
         str | None,
         typer.Argument(
-            help="One stage: corpus, refresh, rephrase, tokens, pretrain, posttrain, release or report. All where none "
-            "is named."
+            help="One stage: corpus, refresh, rephrase, tokens, pretrain, posttrain, release, evaluate or report. All "
+            "where none is named."
         ),
     ] = None,
     preset: PresetOption = PresetName.laptop,

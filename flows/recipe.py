@@ -17,6 +17,7 @@ FLOWS = {
     "pretrain": "MuonClip through the stages: warm-up, constant, cosine, annealing, long context with YaRN.",
     "posttrain": "Synthetic tools, dialogues, SFT and RL with verifiable rewards, both with INT4 experts.",
     "release": "bf16 and INT4 checkpoints in Kimi K2's layout, verified and measured.",
+    "evaluate": "Suites of benchmarks on every checkpoint that is there; gate on the release.",
 }
 """Stages that are run together, as one Prefect flow each; in this order they are the whole recipe."""
 
@@ -54,3 +55,10 @@ def recipe(p: Preset, stage: Stages) -> None:
     stage.flow("release")
     release = stage("release", "tasks.evaluate.release", p.release, rl, tokenizer)
     stage("evaluation", "tasks.evaluate.evaluation", p.evaluate, release, base, sft, rl, dialogues, tokens)
+
+    stage.flow("evaluate")
+    benchmarks = stage("benchmarks", "tasks.evaluate.suites.sets", p.evaluate.suites, corpus, rewrites)
+    for model in (base, sft, rl, release):
+        read = (model, benchmarks, tokenizer, tokens)
+        suites = stage(f"{model.name}-suites", "tasks.evaluate.suites.measuring", p.evaluate.suites, *read)
+    stage.gate(p.gates.suites, suites)

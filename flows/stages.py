@@ -13,9 +13,10 @@ from flows.preset import load_preset
 from flows.recipe import FLOWS
 from flows.request import Request
 from flows.stage import stage
-from flows.steps import graph, next_snapshot
-from tasks.artifact import Artifact, Step
+from flows.steps import graph, known, next_snapshot
+from tasks.artifact import Artifact, NotReady, Step
 from tasks.progress import Progress
+from tasks.report.comparison import write_comparison
 from tasks.report.tasks import write
 from tasks.stage import find_news, make
 
@@ -38,7 +39,25 @@ def _flow(name: str) -> Flow[[Request], Artifact]:
     return stage(name)(run)
 
 
-corpus, rephrase, tokens, pretrain, posttrain, release = (_flow(name) for name in FLOWS)
+corpus, rephrase, tokens, pretrain, posttrain, release = (_flow(name) for name in FLOWS if name != "evaluate")
+
+
+@stage("evaluate")
+def evaluate(request: Request) -> Artifact:
+    """Suites of benchmarks on every checkpoint that is there, each measured once; gate on the release.
+
+    It needs no more than one checkpoint, so that an automation may start it as soon as a stage has published one.
+    """
+    found, execution = graph(request), load_preset(request).execution
+    made = []
+    for step in found.of("evaluate"):
+        if all(known(given) and given.artifact() for given in step.inputs):
+            _discard(step, request.rebuild)
+            made.append(make(step, execution))
+    if len(made) < 2:  # the benchmarks, and what was measured by them
+        raise NotReady("no checkpoint is published yet: run `openk2 run pretrain`, or the whole recipe")
+    log.info("models side by side: %s", write_comparison(request.root))
+    return made[-1]
 
 
 @stage("report")
@@ -79,7 +98,7 @@ def refresh(request: Request) -> Artifact:
 
 STAGES: dict[str, Flow[[Request], Artifact]] = {
     "recipe": recipe, "corpus": corpus, "refresh": refresh, "rephrase": rephrase, "tokens": tokens,
-    "pretrain": pretrain, "posttrain": posttrain, "release": release, "report": report,
+    "pretrain": pretrain, "posttrain": posttrain, "release": release, "evaluate": evaluate, "report": report,
 }  # fmt: skip
 
 

@@ -88,10 +88,12 @@ class Prompt:
     """Prompts of one session share a long beginning: an engine keeps them where its prefix cache is. Not content."""
     schema: str = ""
     """JSON schema that the answer must follow, as JSON; the engine then draws no token that breaks it."""
+    tools: str = ""
+    """Tools that the model may call, as JSON in OpenAI's layout. Only endpoints take them."""
 
     def key(self, engine: str, model: str) -> str:
         """sha256 of everything that decides the answer: engine, model, messages, sampling, longest answer, seed,
-        schema."""
+        schema, tools."""
         record = {
             "engine": engine,
             "model": model,
@@ -100,6 +102,7 @@ class Prompt:
             "max_tokens": self.max_tokens,
             "seed": self.seed,
             "schema": self.schema,
+            **({"tools": self.tools} if self.tools else {}),
         }
         return hashlib.sha256(json.dumps(record, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
@@ -119,6 +122,8 @@ class Completion:
     """Wall seconds from request to answer, waiting for a free slot left out."""
     estimated: bool = False
     """Whether the engine told no usage, so that the tokens are estimates (`estimate`)."""
+    calls: str = ""
+    """The tool calls of the answer, as the endpoint gave them: JSON in OpenAI's layout, unchecked."""
 
 
 def estimate(text: str) -> int:

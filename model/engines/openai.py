@@ -111,6 +111,8 @@ class OpenAI:
         }
         if prompt.sampling.top_k:
             body["top_k"] = prompt.sampling.top_k
+        if prompt.tools:
+            body["tools"] = json.loads(prompt.tools)
         return json.dumps(body).encode()
 
 

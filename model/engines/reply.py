@@ -103,6 +103,7 @@ def _completion(answer: dict[str, Any], prompt: Prompt, seconds: float, url: str
     try:
         choice = answer["choices"][0]
         text = choice["message"].get("content") or ""
+        calls = choice["message"].get("tool_calls") or ""
         finish = FINISHES.get(choice.get("finish_reason"), "length")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Failed(f"the answer is no chat completion ({type(error).__name__}: {error})") from None
@@ -123,6 +124,7 @@ def _completion(answer: dict[str, Any], prompt: Prompt, seconds: float, url: str
         generated_tokens=estimate(text) if said is None else said,
         seconds=seconds,
         estimated=asked is None or said is None,
+        calls=calls and json.dumps(calls),
     )
 
 

@@ -69,6 +69,12 @@ def items(one: EvaluationSource, cache: Path, offline: bool) -> Iterator[dict[st
 
     Raises UnavailableError where the set cannot be had, EvaluationError where a file lacks what is named.
     """
+    for name, number, row in records(one, cache, offline):
+        yield item(one, row, name, number)
+
+
+def records(one: EvaluationSource, cache: Path, offline: bool) -> Iterator[tuple[str, int, Any]]:
+    """(file, number in it, record) of everything in the set's files; raises as `items`."""
     pattern = _location(one, cache, offline)
     try:
         fs, path = storage.filesystem(pattern)
@@ -87,7 +93,7 @@ def items(one: EvaluationSource, cache: Path, offline: bool) -> Iterator[dict[st
             with fs.open(path, "rb", compression=compression) as file:
                 for number, row in enumerate(_rows(file, name)):
                     empty = False
-                    yield _item(one, row, name, number)
+                    yield name, number, row
         except FileNotFoundError as error:
             raise UnavailableError(f"evaluation set '{one.name}': there is no file {path}") from error
         except (OSError, EOFError, ValueError, pa.ArrowException) as error:
@@ -132,15 +138,15 @@ def _rows(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
         first = file.readline()
 
 
-def _item(one: EvaluationSource, row: Any, name: str, number: int) -> dict[str, str]:
+def item(one: EvaluationSource, row: Any, name: str, number: int) -> dict[str, str]:
+    """{"set", "item", "text"} of one record; EvaluationError where it lacks what is named."""
     texts = [text for field in one.text_fields for text in _strings(row, field.split("."))]
     if not texts:
         raise EvaluationError(
             f"evaluation set '{one.name}': record {number} of {name} has no text under {' or '.join(one.text_fields)}"
         )
     found = next(_strings(row, one.item_field.split(".")), None) if one.item_field else None
-    item = found or f"{name}#{number}"
-    return {"set": one.name, "item": item, "text": "\n".join(texts)}
+    return {"set": one.name, "item": found or f"{name}#{number}", "text": "\n".join(texts)}
 
 
 def _strings(value: Any, path: list[str]) -> Iterator[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from model.config import Config
+from tasks.evaluate.suites.config import SuitesConfig
 
 
 class ReleaseConfig(Config):
@@ -28,6 +31,8 @@ class ReleaseConfig(Config):
 
 class EvaluateConfig(Config):
     """What is measured on the base, SFT and RL checkpoints and on both released ones, on the same prompts."""
+
+    execution_fields: ClassVar[frozenset[str]] = frozenset({"suites"})  # stages of their own, which bear it
 
     seed: int = 0
     """Decides the problems drawn and the samples."""
@@ -54,3 +59,5 @@ class EvaluateConfig(Config):
     """Beginnings that the model continues, shown in the report as they come out."""
     chat_prompts: tuple[str, ...] = ("What is 17 + 25?", "What is a file system?")
     """User turns that the model answers, shown in the report as they come out."""
+    suites: SuitesConfig = SuitesConfig()
+    """Benchmarks that every checkpoint and release is measured by."""

@@ -65,10 +65,12 @@ def waterfall(rows: Sequence[tuple[str, float, float, str]], caption: str, title
     return Chart(charts.waterfall(rows), caption, title, [(label, text) for label, *_, text in rows])
 
 
-def spans(rows: Sequence[tuple[str, float, float, float, str, str]], caption: str, title: str = "") -> Chart:
+def spans(
+    rows: Sequence[tuple[str, float, float, float, str, str]], caption: str, title: str = "", width: int = charts.WIDTH
+) -> Chart:
     """`charts.spans` of rows of (label, low, value, high, text, colour)."""
     data = [(label, f"{text} ({100 * low:.0f} to {100 * high:.0f})") for label, low, _, high, text, _ in rows]
-    return Chart(charts.spans(rows), caption, title, data)
+    return Chart(charts.spans(rows, width), caption, title, data)
 
 
 def scatter(

@@ -14,7 +14,19 @@ from tasks.artifact import Artifact, Step
 from tasks.report import html, markdown, words
 from tasks.report.blocks import Document, Headline
 from tasks.report.book import Absent, Book, NotRun, column
-from tasks.report.chapters import corpus, gates, mix, posttraining, pretraining, release, rewrites, run, tokens, tools
+from tasks.report.chapters import (
+    corpus,
+    gates,
+    mix,
+    posttraining,
+    pretraining,
+    release,
+    rewrites,
+    run,
+    suites,
+    tokens,
+    tools,
+)
 from tasks.report.charts import smooth
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -32,6 +44,7 @@ CHAPTERS = (
     posttraining.RL,
     release.RELEASE,
     release.EVALUATION,
+    suites.CHAPTER,
     run.TIME,
     run.LINEAGE,
     run.SETTINGS,

@@ -68,6 +68,11 @@ def test_a_changed_field_runs_only_what_depends_on_it(straight):
         "rl",
         "release",
         "evaluation",
+        "base-suites",
+        "sft-suites",
+        "rl-suites",
+        "release-suites",
+        "release-suites-gate",
     ]
 
 

@@ -45,6 +45,9 @@ ORDER = (
     ("rl", ("sft", "dialogues", "tokens", "tokenizer")),
     ("release", ("rl", "tokenizer")),
     ("evaluation", ("release", "base", "sft", "rl", "dialogues", "tokens")),
+    ("benchmarks", ("corpus", "rewrites")),
+    ("base-suites", ("base", "benchmarks", "tokenizer", "tokens")),
+    ("release-suites", ("release", "benchmarks", "tokenizer", "tokens")),
 )
 
 
@@ -65,7 +68,7 @@ def steps(root: Path) -> list[Step]:
     return list(made.values())
 
 
-def publish(root: Path, until: str = "evaluation") -> list[Step]:
+def publish(root: Path, until: str = "release-suites") -> list[Step]:
     """The steps, everything up to and with `until` published."""
     found = steps(root)
     for step in found:
@@ -427,7 +430,25 @@ STATISTICS = {
     "rl": rl,
     "release": release,
     "evaluation": final,
+    "benchmarks": lambda: {"suites": {"sums": {"items": 4, "contaminated": 1, "too_short": 0}}, "missing": {}},
+    "base-suites": lambda: suites("base"),
+    "release-suites": lambda: suites("bf16", "int4"),
 }
+
+
+def suites(*models: str) -> dict[str, Any]:
+    """One suite on some models."""
+    score = {"value": 0.5, "low": 0.15, "high": 0.85}
+    sums = {"kind": "answer", "measure": "right answers", "items": 4, "score": score, "contaminated": 1, "details": {}}
+    return {"models": {model: {"sums": sums} for model in models}}
+
+
+def answers(*models: str) -> dict[str, tuple[str, Any]]:
+    """A row for every item."""
+    rows = pl.DataFrame({"suite": ["sums"] * 4, "item": list("abcd"), "score": [1.0, 0.0, 1.0, 0.0]})
+    return {f"answers/{model}": (".parquet", rows) for model in models}
+
+
 PARTS = {
     "tools": tools_parts,
     "corpus": corpus_parts,
@@ -439,4 +460,6 @@ PARTS = {
     "sft": lambda: {"metrics": (".jsonl", sft_metrics())},
     "rl": lambda: {"metrics": (".jsonl", rl_metrics())},
     "release": lambda: {"int4/model": (".safetensors", "weights")},
+    "base-suites": lambda: answers("base"),
+    "release-suites": lambda: answers("bf16", "int4"),
 }

@@ -1,0 +1,103 @@
+"""Generated answers compared with the right one: as numbers where both are, else as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from tasks.evaluate.statistics import wilson
+from tasks.evaluate.suites.config import Answer
+from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
+from tasks.evaluate.suites.subject import Ask, Subject
+
+SAID = re.compile(r"(?:answer|答案)\s*(?:is|是|为)?\s*[:：]?\s*([^\n]+)", re.IGNORECASE)
+NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
+FRACTION = re.compile(r"([-+]?)\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
+DECORATION = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}|\\(?:left|right|!|,|;| )|[$\s]")
+
+
+def measure(suite: Answer, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
+    """One greedy reply for every item."""
+    for item in items:
+        if missing := [name for name in (suite.question_field, suite.answer_field) if name not in item.row]:
+            raise Unmeasurable(f"item {item.id} of suite '{suite.name}' has no field {missing[0]!r}")
+    asks = [
+        Ask.of(
+            suite.form,
+            suite.template.replace("{question}", str(item.row[suite.question_field])),
+            max_new_tokens=suite.max_new_tokens,
+        )
+        for item in items
+    ]
+    scored = []
+    for item, replies in zip(items, subject.replies(asks), strict=True):
+        due = due_answer(suite, str(item.row[suite.answer_field]))
+        if replies is None:
+            scored.append(Scored(item.id, 0.0, "", "the window has no room for it"))
+            continue
+        said = said_answer(suite, replies[0].content)
+        right = said is not None and equal(said, due)
+        scored.append(Scored(item.id, float(right), replies[0].content, "" if right else f"{said} where {due} is due"))
+    return Measured("right answers", scored, wilson(sum(one.score == 1.0 for one in scored), len(scored)))
+
+
+def due_answer(suite: Answer, text: str) -> str:
+    """The right answer within a record's field."""
+    if suite.answer_pattern is None:
+        return boxed(text) or text
+    found = re.search(suite.answer_pattern, text)
+    if found is None:
+        raise Unmeasurable(f"suite '{suite.name}': answer_pattern finds nothing in {text[:80]!r}")
+    return found[1]
+
+
+def said_answer(suite: Answer, reply: str) -> str | None:
+    """The answer that a reply gives; None where it gives none."""
+    if suite.reply_pattern is not None:
+        matches = list(re.finditer(suite.reply_pattern, reply))
+        return matches[-1][1] if matches else None
+    if (inner := boxed(reply)) is not None:
+        return inner
+    if marked := SAID.findall(reply):
+        return str(marked[-1]).strip().rstrip(".。")
+    numbers = NUMBER.findall(reply)
+    return numbers[-1] if numbers else None
+
+
+def boxed(text: str) -> str | None:
+    r"""What stands in the last \boxed{...}, braces matched."""
+    start = text.rfind("\\boxed{")
+    depth, first = 1, start + len("\\boxed{")
+    for place in range(first, len(text) if start >= 0 else 0):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if depth == 0:
+            return text[first:place]
+    return None
+
+
+def equal(said: str, due: str) -> bool:
+    """Whether two answers say the same: exact numbers (1/2, 0.5, 50% and \\frac{1}{2} are one), else the same text
+    but for spaces and TeX's decoration."""
+    one, other = number(said), number(due)
+    if one is None and other is not None and len(found := NUMBER.findall(said)) == 1:
+        one = number(found[0])  # "18 dollars"
+    return one == other if one is not None and other is not None else _plain(said) == _plain(due)
+
+
+def number(text: str) -> Fraction | None:
+    """The exact value of a text that is one number, None for any other."""
+    plain = FRACTION.sub(r"\1\2/\3", DECORATION.sub(r"\1", text)).replace(",", "").rstrip(".")
+    percent = plain.endswith(("%", "\\%"))
+    plain = plain.rstrip("%").rstrip("\\")
+    if not re.fullmatch(r"[-+]?\d{1,400}(?:\.\d{1,400})?(?:/\d{1,400})?", plain):
+        return None
+    over, _, under = plain.partition("/")
+    if under and int(under) == 0:
+        return None
+    value = Fraction(over) / (int(under) if under else 1)
+    return value / 100 if percent else value
+
+
+def _plain(text: str) -> str:
+    return DECORATION.sub(r"\1", text).strip(".。").lower()

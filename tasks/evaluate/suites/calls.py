@@ -1,0 +1,172 @@
+"""Function calls held against lists of allowed values (BFCL's AST check), or against calling nothing at all.
+
+A record has `question` (dialogues, of which the first is asked), `function` (declarations with BFCL's names of types)
+and, in the file of answers, `ground_truth`: calls, each parameter with the values allowed, `""` where it may be left
+out. Calls may come in any order. Texts are compared without case, spaces and the marks , . / - _ * ^, as BFCL does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from model.reply import Reply, ToolCall
+from tasks.evaluate.statistics import wilson
+from tasks.evaluate.suites.config import Calls
+from tasks.evaluate.suites.item import Item, Measured, Scored
+from tasks.evaluate.suites.subject import Ask, Subject
+
+TYPES = {"dict": "object", "float": "number", "double": "number", "tuple": "array", "list": "array", "bool": "boolean"}
+"""BFCL's names of types that JSON schema has others for; `any` stands for no type at all."""
+OMITTED = ""
+IGNORED = re.compile(r"[ ,./\-_*^]")
+
+
+def measure(suite: Calls, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
+    """One greedy turn for every item."""
+    asks = [
+        Ask(_dialogue(item.row), tools=declared(item.row["function"]), max_new_tokens=suite.max_new_tokens)
+        for item in items
+    ]
+    scored = []
+    for item, replies in zip(items, subject.replies(asks), strict=True):
+        if replies is None:
+            scored.append(Scored(item.id, 0.0, "", "the window has no room for it"))
+            continue
+        fault = wrong(replies[0], item.row["function"], item.row.get("ground_truth"))
+        scored.append(Scored(item.id, float(not fault), _shown(replies[0]), fault))
+    right = sum(one.score == 1.0 for one in scored)
+    return Measured("right calls" if suite.answers else "no call", scored, wilson(right, len(scored)))
+
+
+def name_of(function: str) -> str:
+    """Endpoints take no dots in a function's name."""
+    return function.replace(".", "_")
+
+
+def declared(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Tools in OpenAI's layout with JSON schemas."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": name_of(one["name"]),
+                "description": one.get("description", ""),
+                "parameters": _schema(one["parameters"]),
+            },
+        }
+        for one in functions
+    ]
+
+
+def _schema(declaration: Any) -> Any:
+    if isinstance(declaration, list):
+        return [_schema(one) for one in declaration]
+    if not isinstance(declaration, Mapping):
+        return declaration
+    found = {key: value if key in ("default", "enum") else _schema(value) for key, value in declaration.items()}
+    kind = found.get("type")
+    if isinstance(kind, str):
+        found["type"] = TYPES.get(kind, kind)
+        if kind == "any":
+            del found["type"]
+    return found
+
+
+def wrong(reply: Reply, functions: Sequence[Mapping[str, Any]], due: Sequence[Mapping[str, Any]] | None) -> str:
+    """What is wrong with the calls of a reply, in a few words; empty where they are right."""
+    if not due:
+        return "it calls a function where none fits" if reply.calls or reply.errors else ""
+    if reply.errors:
+        return reply.errors[0].reason
+    if len(reply.calls) != len(due):
+        return f"{len(reply.calls)} calls where {len(due)} are due"
+    declarations = {name_of(one["name"]): one["parameters"] for one in functions}
+    faults = [[_fault(call, wanted, declarations) for call in reply.calls] for wanted in due]
+    if _matched(faults):
+        return ""
+    return next((fault for row in faults for fault in row if fault), "a call is made twice in place of another")
+
+
+def _matched(faults: Sequence[Sequence[str]]) -> bool:
+    """Whether every call that is due can have a call of its own that fits it (augmenting paths)."""
+    of_call: dict[int, int] = {}
+
+    def take(due: int, seen: set[int]) -> bool:
+        for call, fault in enumerate(faults[due]):
+            if fault or call in seen:
+                continue
+            seen.add(call)
+            if call not in of_call or take(of_call[call], seen):
+                of_call[call] = due
+                return True
+        return False
+
+    return all(take(due, set()) for due in range(len(faults)))
+
+
+def _fault(call: ToolCall, due: Mapping[str, Any], declarations: Mapping[str, Any]) -> str:
+    """What is wrong with one call that should be `due`: {function: {parameter: allowed values}}."""
+    ((function, allowed),) = due.items()
+    name = name_of(function)
+    if name_of(call.name) != name:
+        return f"{call.name} is called where {name} is due"
+    declaration = declarations[name]
+    properties = declaration.get("properties", {})
+    if missing := [key for key in declaration.get("required", ()) if key not in call.arguments]:
+        return f"{name} lacks {missing[0]}"
+    for key, value in call.arguments.items():
+        if key not in properties or key not in allowed:
+            return f"{name} has no {key}"
+        if not _typed(value, properties[key].get("type"), allowed[key]):
+            return f"{key} of {name} is of the wrong type"
+        if not any(_equal(value, one) for one in allowed[key]):
+            return f"{key} of {name} has another value"
+    left = [key for key, values in allowed.items() if key not in call.arguments and OMITTED not in values]
+    return f"{name} lacks {left[0]}" if left else ""
+
+
+def _typed(value: Any, kind: str | None, allowed: Sequence[Any]) -> bool:
+    """Whether a value has the declared type, or that of an allowed value: a variable's name may stand for anything."""
+    match TYPES.get(kind or "any", kind or "any"):
+        case "integer":
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+        case "boolean":
+            fits = isinstance(value, bool)
+        case "string":
+            fits = isinstance(value, str)
+        case "array":
+            fits = isinstance(value, list)
+        case "object":
+            fits = isinstance(value, dict)
+        case _:
+            fits = True
+    return fits or any(type(value) is type(one) for one in allowed if one != OMITTED)
+
+
+def _equal(value: Any, allowed: Any) -> bool:
+    """Whether a value is an allowed one; objects allow several values for each of their keys."""
+    if isinstance(allowed, str) and isinstance(value, str):
+        return _plain(value) == _plain(allowed)
+    if isinstance(allowed, list) and isinstance(value, list):
+        return len(value) == len(allowed) and all(map(_equal, value, allowed))
+    if isinstance(allowed, Mapping) and isinstance(value, dict):
+        given = all(key in allowed and any(_equal(one, other) for other in allowed[key]) for key, one in value.items())
+        return given and all(key in value or OMITTED in others for key, others in allowed.items())
+    return value == allowed and isinstance(value, bool) == isinstance(allowed, bool)
+
+
+def _plain(text: str) -> str:
+    return IGNORED.sub("", text).lower().replace("'", '"')
+
+
+def _dialogue(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": turn["role"], "content": turn["content"]} for turn in row["question"][0]]
+
+
+def _shown(reply: Reply) -> str:
+    calls = "".join(f"{call.name}({call.written or call.arguments})" for call in reply.calls)
+    return "\n".join(part for part in (reply.content, calls) if part)

@@ -1,0 +1,58 @@
+"""What suites pass among themselves: items to be asked, and what came of them on one model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.evaluate.statistics import Interval
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question of a suite."""
+
+    id: str
+    text: str
+    """What contamination is looked for by; empty where there is no text that a corpus could hold."""
+    row: Mapping[str, Any]
+    """What its suite reads of it, as JSON."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One item and what a model made of it."""
+
+    id: str
+    score: float
+    """From 0 to 1."""
+    reply: str
+    why: str = ""
+    """What was wrong, in a few words."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A suite on one model."""
+
+    measure: str
+    """What the score is: `pass@1`, `right calls`."""
+    scored: Sequence[Scored]
+    score: Interval | None = None
+    """None where the suite has no single figure."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Unmeasurable(RuntimeError):
+    """A suite that cannot be measured on this model or machine; the sentence says why, and stands in its place."""
+
+
+def drawn(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:
+    """`count` of the items by the hash of their ids, in their order: the same for every model, and of a longer draw the
+    first are those of a shorter."""
+    if count is None or count >= len(items):
+        return list(items)
+    ranked = sorted(range(len(items)), key=lambda place: hashlib.sha256(f"{seed}/{items[place].id}".encode()).digest())
+    return [items[place] for place in sorted(ranked[:count])]

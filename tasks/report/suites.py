@@ -1,0 +1,192 @@
+"""Suites as blocks: models side by side, what changed between them, and long context. The report's chapter and the page
+of `openk2 evaluate --compare` are made of these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tasks.evaluate.statistics import paired_difference
+from tasks.report import figures, words
+from tasks.report.blocks import Block, Charts, Heat, Problem, Table
+from tasks.report.charts import Line
+
+COLOURS = ("accent", "web", "math", "code", "knowledge", "soft")
+LEAST = 2  # points that make a line
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One model that was measured."""
+
+    label: str
+    records: Mapping[str, Any]
+    """By suite."""
+    finished: str = ""
+    run: str = ""
+    """Which measurement it is of: the artifact's fingerprint."""
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By suite and item; empty where only the records are at hand."""
+
+
+def suites(models: Sequence[Tried]) -> list[str]:
+    """The names of all suites, in the order of the presets."""
+    return list(dict.fromkeys(name for model in models for name in model.records))
+
+
+def scored(model: Tried, suite: str) -> Mapping[str, float] | None:
+    """The suite's score on a model; None where there is none."""
+    found: Mapping[str, float] | None = model.records.get(suite, {}).get("score")
+    return found
+
+
+def side_by_side(models: Sequence[Tried]) -> Iterable[Block]:
+    """Every suite's score on every model"""
+    rows = []
+    for name in suites(models):
+        of = [model.records.get(name, {}) for model in models]
+        told = [one for one in of if one.get("score")]
+        if told:
+            items = _each(one["items"] for one in told)
+            held = _each(one["contaminated"] for one in told if "contaminated" in one)
+            rows.append([f"**{name}**, {told[0]['measure']}", items, held, *map(_cell, of)])
+    if rows:
+        head = ("suite", "#items", "#contaminated", *(f"#{model.label}" for model in models))
+        caption = (
+            "Share of the items with its 95 % interval. Contaminated: items of which the training corpus holds a run "
+            "of words, by the rule that keeps evaluation sets out of it."
+        )
+        yield Table(head, rows, caption)
+
+
+def intervals(models: Sequence[Tried]) -> Iterable[Block]:
+    """The scores with their intervals, drawn"""
+    charts = []
+    for name in suites(models):
+        rows = [
+            (model.label, score["low"], score["value"], score["high"], words.share(score["value"]), _colour(model))
+            for model in models
+            if (score := scored(model, name))
+        ]
+        if rows:
+            charts.append(figures.spans(rows, "", name, figures.HALF))
+    if charts:
+        yield Charts(charts)
+
+
+def changes(models: Sequence[Tried]) -> Iterable[Block]:
+    """What changed from each model to the next, on the same items"""
+    rows: list[list[str]] = []
+    for before, after in pairwise(models):
+        of: list[list[str]] = []
+        alike = []
+        for name in suites([before, after]):
+            one, other = before.scores.get(name, {}), after.scores.get(name, {})
+            if not one or one.keys() != other.keys():
+                continue
+            if one == other:
+                alike.append(name)
+                continue
+            found = paired_difference([one[item] for item in one], [other[item] for item in one])
+            spread = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+            verdict = "rose" if found.low > 0 else "fell" if found.high < 0 else "no difference shown"
+            of.append([name, f"{100 * found.value:+.1f}", spread, verdict])
+        if alike:
+            of.append([", ".join(alike), "–", "–", "every item scored as before"])
+        if of:
+            rows += [[f"{before.label} to {after.label}"], *of]
+    if rows:
+        caption = "Points of the score, paired over items, with 95 % intervals: narrower than those of the scores."
+        yield Table(("suite", "#change", "#interval", ""), rows, caption)
+
+
+def needles(models: Sequence[Tried]) -> Iterable[Block]:
+    """Needles found, by length of the context and depth"""
+    for name in suites(models):
+        rows = []
+        depths: list[str] = []
+        for model in models:
+            grid = model.records.get(name, {}).get("details", {}).get("grid", {})
+            for length in sorted(grid, key=int):
+                depths = sorted(grid[length], key=float)
+                shares = [(grid[length][depth], words.percent(grid[length][depth])) for depth in depths]
+                rows.append((f"{model.label}, {int(length):,} tokens", shares))
+        if rows:
+            caption = "Share of the hidden numbers that the model gives; depth 0 is the beginning of the context."
+            yield Heat(name, [f"depth {words.percent(float(depth))}" for depth in depths], rows, caption)
+
+
+def losses_by_position(models: Sequence[Tried]) -> Iterable[Block]:
+    """Loss by position in the window"""
+    charts = []
+    for model in models:
+        for name, record in model.records.items():
+            details = record.get("details", {})
+            if bins := details.get("bins"):
+                # each bin is as wide as all before it: a logarithmic axis
+                xs = [math.log2(one["to"]) for one in bins]
+                lines = [Line("as it is", xs, [one["loss"] for one in bins])]
+                if "without_yarn" in bins[0]:
+                    lines.append(Line("without YaRN", xs, [one["without_yarn"] for one in bins], "math"))
+                caption = (
+                    f"Nats per token up to each position, over {details['windows']} held-out windows of "
+                    f"{details['length']:,} tokens; trained on {details['trained_window']:,} before YaRN."
+                )
+                options = {"width": figures.HALF, "height": 220, "x_format": lambda x: words.count(2**x)}
+                charts.append(figures.lines(lines, "position", caption, f"{model.label}: {name}", **options))
+    if charts:
+        yield Charts(charts)
+
+
+def over_time(models: Sequence[Tried]) -> Iterable[Block]:
+    """How the scores went from measurement to measurement"""
+    charts = []
+    for name in suites(models):
+        of: dict[str, list[tuple[int, float]]] = {}
+        for model in sorted(models, key=lambda model: model.finished):
+            if score := scored(model, name):
+                points = of.setdefault(model.label, [])
+                points.append((len(points) + 1, score["value"]))
+        lines = [
+            Line(label, [x for x, _ in found], [y for _, y in found], COLOURS[place % len(COLOURS)])
+            for place, (label, found) in enumerate(of.items())
+            if len(found) >= LEAST
+        ]
+        if lines:
+            options = {"y_format": words.percent, "y_range": (0.0, 1.0), "width": figures.HALF, "height": 200}
+            charts.append(figures.lines(lines, "measurements of that checkpoint, oldest first", "", name, **options))
+    if charts:
+        yield Charts(charts)
+
+
+def unmeasured(models: Sequence[Tried]) -> Iterable[Block]:
+    """What could not be measured"""
+    said: dict[tuple[str, str], list[str]] = {}
+    for model in models:
+        for name, record in model.records.items():
+            if "unmeasured" in record:
+                said.setdefault((name, record["unmeasured"]), []).append(model.label)
+    for (name, why), labels in said.items():
+        yield Problem(f"`{name}` is not measured on {', '.join(labels)}: {why}")
+
+
+def _cell(record: Mapping[str, Any]) -> str:
+    if "unmeasured" in record:
+        return "not measured"
+    if not record.get("score"):
+        return "–"
+    score = record["score"]
+    return f"{words.percent(score['value'])} ({100 * score['low']:.0f} to {100 * score['high']:.0f})"
+
+
+def _each(values: Iterable[int | None]) -> str:
+    """A figure that the models share, or each where they differ."""
+    found = list(dict.fromkeys(values))
+    return ", ".join("not looked for" if value is None else str(value) for value in found) or "–"
+
+
+def _colour(model: Tried) -> str:
+    return "accent" if model.label.startswith(("bf16", "int4")) else "soft"

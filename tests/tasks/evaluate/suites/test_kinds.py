@@ -1,0 +1,262 @@
+"""Each kind of suite against replies whose worth is known, and the unbiased estimate against counting."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+
+import pytest
+
+from model.engines.engine import Completion
+from model.engines.openai import OpenAI
+from model.reply import ParseError, Reply, ToolCall
+from tasks.evaluate.suites import answer, calls, choice, code, needle, refusal
+from tasks.evaluate.suites.config import Answer, Calls, Choice, Code, Needle, Refusals
+from tasks.evaluate.suites.item import Item, Unmeasurable, drawn
+from tasks.evaluate.suites.subject import Ask, Endpoint, Likelihood, _read
+from tests.model.engines.test_openai import reply as respond
+from tests.model.engines.test_openai import serving
+from training.rl.sandbox.config import SandboxUnavailable
+from training.rl.sandbox.sandbox import Sandbox
+
+
+class Parrot:
+    """Gives the replies it was given, in order, and keeps what it was asked."""
+
+    def __init__(self, *replies: Reply | str | None) -> None:
+        self.given = [Reply(one) if isinstance(one, str) else one for one in replies]
+        self.asked: list = []
+
+    def replies(self, asks):
+        self.asked = list(asks)
+        left = iter(self.given)
+        return [None if (one := next(left)) is None else [one, *(next(left) for _ in ask.seeds[1:])] for ask in asks]
+
+    def likelihoods(self, pairs):
+        return [Likelihood(-float(len(after)) if "good" not in after else -0.5, False, 1) for _, after in pairs]
+
+    def count(self, text):
+        return len(text.split())
+
+
+ADD = {
+    "prompt": 'def add(a, b):\n    """The sum."""\n',
+    "entry_point": "add",
+    "test": "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(-1, 1) == 0\n",
+}
+
+
+def test_programs_are_run_with_their_tests_and_pass_at_k_is_unbiased():
+    suite = Code(kind="code", name="h", path="x", samples=3, temperature=0.5, k=(1, 2), form="raw")
+    right, wrong = "    return a + b\n\ndef other():\n    loop(", "    return a - b\n"
+    fenced = "Sure:\n```python\nimport sys\ndef add(a, b):\n    return a + b\n```\nDone."
+    subject = Parrot(right, wrong, fenced, "    while True: pass", wrong, "")
+    items = [Item("a", "t", ADD), Item("b", "t", ADD)]
+    try:
+        found = code.measure(suite.model_copy(update={"wall_seconds": 5.0}), subject, items, 0)
+    except Unmeasurable as reason:
+        pytest.skip(str(reason))
+    assert [one.score for one in found.scored] == [pytest.approx(2 / 3), 0.0]
+    assert found.details["rates"]["pass@2"]["value"] == 0.5
+    assert len({seed for ask in subject.asked for seed in ask.seeds}) == 6
+
+
+def test_pass_at_k_is_the_share_of_draws_that_hold_a_right_program():
+    for right in range(6):
+        programs = [True] * right + [False] * (5 - right)
+        for k in (1, 2, 5):
+            hits = sum(any(draw) for draw in combinations(programs, k))
+            assert code.pass_at(k, 5, right) == pytest.approx(hits / comb(5, k))
+
+
+def test_without_a_sandbox_nothing_is_run(monkeypatch):
+    def refuse(self):
+        raise SandboxUnavailable("bubblewrap is missing: apt-get install bubblewrap")
+
+    monkeypatch.setattr(Sandbox, "__enter__", refuse)
+    subject = Parrot("    return 1")
+    with pytest.raises(Unmeasurable, match="bubblewrap is missing"):
+        code.measure(Code(kind="code", name="h", path="x"), subject, [Item("a", "t", ADD)], 0)
+    assert not subject.asked
+
+
+PLAY = {
+    "name": "spotify.play",
+    "parameters": {
+        "type": "dict",
+        "properties": {
+            "artist": {"type": "string"},
+            "minutes": {"type": "integer"},
+            "volume": {"type": "float"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "where": {"type": "dict"},
+        },
+        "required": ["artist", "minutes"],
+    },
+}
+DUE = {
+    "spotify.play": {
+        "artist": ["Taylor Swift"],
+        "minutes": [20],
+        "volume": [0.5, 1, ""],
+        "tags": [["new", "pop"], ""],
+        "where": [{"room": ["kitchen", "hall"], "floor": [1, ""]}, ""],
+    }
+}
+GOOD = {"artist": "taylor swift", "minutes": 20}
+
+
+def call(name: str = "spotify_play", **arguments) -> Reply:
+    return Reply("", (ToolCall(name, arguments, 0),))
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [
+        (call(**GOOD), ""),
+        (call(**GOOD, volume=1, tags=["New", "pop"], where={"room": "hall"}), ""),
+        (call("spotify.play", **GOOD), ""),
+        (call(**GOOD, volume=2), "another value"),
+        (call(**GOOD, tags=["pop", "new"]), "another value"),
+        (call(**GOOD, tags="new"), "wrong type"),
+        (call(**GOOD, where={"floor": 1}), "another value"),
+        (call(**GOOD, where={"room": "hall", "door": 1}), "another value"),
+        (call(artist="Taylor Swift", minutes=20.0), "wrong type"),
+        (call(artist="Taylor Swift", minutes=True), "wrong type"),
+        (call(artist="Taylor Swift"), "lacks minutes"),
+        (call(**GOOD, speed=1), "has no speed"),
+        (call("stop", **GOOD), "stop is called"),
+        (Reply("", (*call(**GOOD).calls, *call(**GOOD).calls)), "2 calls where 1"),
+        (Reply("I will play it."), "0 calls where 1"),
+        (Reply("", (), (ParseError("no JSON", "{"),)), "no JSON"),
+    ],
+)
+def test_a_call_is_held_against_types_optional_arguments_and_allowed_values(reply, fault):
+    found = calls.wrong(reply, [PLAY], [DUE])
+    assert fault in found
+    assert bool(fault) == bool(found)
+
+
+def test_parallel_calls_come_in_any_order_but_each_fits_one_of_its_own():
+    one = {"spotify.play": {"artist": ["A", "B"], "minutes": [1]}}
+    other = {"spotify.play": {"artist": ["A"], "minutes": [1]}}
+    a, b = (ToolCall("spotify_play", {"artist": artist, "minutes": 1}, 0) for artist in "AB")
+    assert calls.wrong(Reply("", (a, b)), [PLAY], [one, other]) == ""
+    assert calls.wrong(Reply("", (b, b)), [PLAY], [one, other])
+
+
+def test_where_no_function_fits_only_silence_is_right_and_tools_become_json_schemas():
+    suite = Calls(kind="calls", name="i", path="x")
+    row = {"question": [[{"role": "user", "content": "Hi"}]], "function": [PLAY]}
+    subject = Parrot("Hello.", call(**GOOD), None)
+    found = calls.measure(suite, subject, [Item(name, "Hi", row) for name in "abc"], 0)
+    assert [one.score for one in found.scored] == [1.0, 0.0, 0.0]
+    (tool,) = subject.asked[0].tools
+    assert tool["function"]["name"] == "spotify_play"
+    assert tool["function"]["parameters"]["properties"]["volume"] == {"type": "number"}
+
+
+def test_what_an_endpoint_calls_is_read_and_what_is_no_call_is_an_error():
+    given = [
+        {"function": {"name": "f", "arguments": '{"a": 1}'}},
+        {"function": {"name": "g", "arguments": "["}},
+        {"function": {"name": "h", "arguments": "[1]"}},
+        "nonsense",
+    ]
+    reply = _read(Completion("", "stop", 1, 0, 1, 0.1, calls=json.dumps(given)))
+    assert [(one.name, one.arguments) for one in reply.calls] == [("f", {"a": 1})]
+    assert len(reply.errors) == 3
+
+
+def test_an_endpoint_is_asked_with_tools_and_its_calls_are_judged():
+    def play(handler, request, number):
+        assert request["tools"][0]["function"]["name"] == "spotify_play"
+        made = [{"function": {"name": "spotify_play", "arguments": json.dumps(GOOD)}}]
+        message = {"content": None, "tool_calls": made if number == 0 else None}
+        respond(handler, 200, json.dumps({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).encode())
+
+    row = {"question": [[{"role": "user", "content": "Play."}]], "function": [PLAY], "ground_truth": [DUE]}
+    suite = Calls(kind="calls", name="c", path="x", answers="y")
+    with serving(play) as server, OpenAI(server.url, "tiny", slots=1) as engine:
+        subject = Endpoint(engine)
+        found = [calls.measure(suite, subject, [Item("a", "Play.", row)], 0).scored[0].score for _ in range(2)]
+        for asked in (lambda: subject.replies([Ask(text="raw")]), lambda: subject.likelihoods([("a", "b")])):
+            with pytest.raises(Unmeasurable, match="endpoint"):
+                asked()
+    assert found == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("said", "due", "same"),
+    [
+        ("1,234", "1234", True),
+        ("\\frac{1}{2}", "0.5", True),
+        ("50\\%", "1/2", True),
+        ("$18", "18", True),
+        ("18 dollars", "18", True),
+        ("0.333", "1/3", False),
+        ("1/0", "0", False),
+        ("\\text{even}", "Even", True),
+        ("x + 1", "1 + x", False),
+        ("", "", True),
+    ],
+)
+def test_numbers_are_compared_exactly_and_the_rest_as_text(said, due, same):
+    assert answer.equal(said, due) is same
+    if answer.number(said) is not None:
+        assert isinstance(answer.number(said), Fraction)
+
+
+def test_the_answer_is_found_in_the_reply_and_in_the_record():
+    suite = Answer(kind="answer", name="g", path="x", answer_pattern=r"#### (.+)")
+    rows = {"question": "2+2?", "answer": "Two and two.\n#### 4"}
+    replies = ("So 3, then \\boxed{4}.", "2+2=5\nThe answer is 4.", "I get 1 and 4", "The answer is 5", "No.", None)
+    items = [Item(str(place), "q", rows) for place in range(len(replies))]
+    found = answer.measure(suite, Parrot(*replies), items, 0)
+    assert [one.score for one in found.scored] == [1, 1, 1, 0, 0, 0]
+    with pytest.raises(Unmeasurable, match="has no field 'question'"):
+        answer.measure(suite, Parrot("1"), [Item("a", "", {"answer": "1"})], 0)
+
+
+@pytest.mark.parametrize("right", [1, "B", "good", "1"])
+def test_the_likeliest_choice_is_taken_and_the_right_one_is_read_in_every_form(right):
+    row = {"question": "Which?", "choices": ["bad one", "good"], "answer": right}
+    suite = Choice(kind="choice", name="c", path="x", by="text")
+    found = choice.measure(suite, Parrot(), [Item("a", "Which?", row)], 0)
+    assert (found.scored[0].score, found.details["chance"]) == (1.0, 0.5)
+    with pytest.raises(Unmeasurable, match="item a of suite 'c'"):
+        choice.measure(suite, Parrot(), [Item("a", "", row | {"answer": "Z"})], 0)
+
+
+def test_needles_lie_where_they_should_and_contexts_stay_within_their_length():
+    suite = Needle(kind="needle", lengths=(120, 200), depths=(0.0, 1.0), repeats=1, max_new_tokens=4)
+    subject = Parrot(None, "", "", "")
+    needle.measure(suite, subject, [], 0)
+    texts = [ask.messages[0]["content"] for ask in subject.asked]
+    numbers = [text.split(" is ")[1].split(".")[0] for text in texts]
+    assert texts[0].startswith("The secret number of")
+    assert not texts[1].startswith("The secret number of")
+    assert all(subject.count(text) + 4 <= length for text, length in zip(texts, (120, 120, 200, 200), strict=True))
+    found = needle.measure(suite, Parrot(f"It is {numbers[0]}.", "1", None, numbers[3]), [], 0)
+    assert found.details["grid"] == {"120": {"0": 1.0, "1": 0.0}, "200": {"0": 0.0, "1": 1.0}}
+
+
+def test_refusals_are_told_from_answers_by_how_they_begin():
+    rows = [
+        {"style": "direct", "due": due, "prompt": "?"} for due in ("refuse", "refuse", "answer", "answer", "answer")
+    ]
+    replies = ("I’m sorry, but I can’t help.", "Sure: first", "抱歉，我无法提供。", "A lock has pins.", "")
+    items = [Item(str(place), "?", row) for place, row in enumerate(rows)]
+    found = refusal.measure(Refusals(kind="refusals"), Parrot(*replies), items, 0)
+    assert [one.score for one in found.scored] == [1, 0, 0, 1, 0]
+    assert found.details["by_style"] == {"direct": "2 of 5"}
+
+
+def test_of_a_longer_draw_the_shorter_is_a_part():
+    items = [Item(str(place), "", {}) for place in range(50)]
+    short, long = drawn(items, 5, 3), drawn(items, 20, 3)
+    assert set(map(id, short)) <= set(map(id, long))
+    assert long == [item for item in items if item in long]
+    assert drawn(items, 5, 4) != short
