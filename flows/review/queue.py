@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from model import storage
 from tasks.artifact import MANIFEST, Artifact, Step
-from tasks.draw import draw
+from training.draw import draw
 
 SPLIT = "train"
 """People see what is trained on. The other sides measure, and stay unread."""

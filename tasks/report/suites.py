@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tasks.evaluate.statistics import paired_difference
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Charts, Heat, Problem, Table
 from tasks.report.charts import Line
+from training.intervals import paired_difference
 
 COLOURS = ("accent", "web", "math", "code", "knowledge", "soft")
 LEAST = 2  # points that make a line

@@ -159,7 +159,7 @@ def test_a_refused_dialogue_is_replaced_by_another(tmp_path):
     first = dialogues_artifact(tmp_path, tokenizer, config)
     shown = queue(first, 10)
     kept = [item.id for item in shown if item.id]
-    assert {item.environment for item in shown} == {"copy", "tool_call"}
+    assert {item.environment for item in shown} == {"copy", "tool_call", "no_call"}
     assert shown == queue(first, 10)
     changed = config.model_copy(update={"refused": tuple(kept[:2])})
     # A page that is opened again before the next run still has something to show.

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from tasks.evaluate.statistics import wilson
 from tasks.evaluate.suites.config import Answer
 from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
 from tasks.evaluate.suites.subject import Ask, Subject
+from training.intervals import wilson
 
 SAID = re.compile(r"(?:answer|答案)\s*(?:is|是|为)?\s*[:：]?\s*([^\n]+)", re.IGNORECASE)
 NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.reply import Reply, ToolCall
-from tasks.evaluate.statistics import wilson
 from tasks.evaluate.suites.config import Calls
 from tasks.evaluate.suites.item import Item, Measured, Scored
 from tasks.evaluate.suites.subject import Ask, Subject
+from training.intervals import wilson
 
 TYPES = {"dict": "object", "float": "number", "double": "number", "tuple": "array", "list": "array", "bool": "boolean"}
 """BFCL's names of types that JSON schema has others for; `any` stands for no type at all."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.evaluate.statistics import wilson
 from tasks.evaluate.suites.config import Choice
 from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
 from tasks.evaluate.suites.subject import Subject
+from training.intervals import wilson
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

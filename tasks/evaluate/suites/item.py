@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.evaluate.statistics import Interval
+from training.intervals import Interval
 
 
 @dataclass(frozen=True)

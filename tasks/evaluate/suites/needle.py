@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from tasks.evaluate.statistics import wilson
 from tasks.evaluate.suites.config import Needle
 from tasks.evaluate.suites.item import Item, Measured, Scored
 from tasks.evaluate.suites.subject import Ask, Subject
+from training.intervals import wilson
 from training.rl.sampling import seeded
 
 SUBJECTS = ("The gardener", "A neighbour", "The old clerk", "Her cousin", "The baker", "A visitor", "The captain")

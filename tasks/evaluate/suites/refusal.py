@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tasks.evaluate.statistics import wilson
 from tasks.evaluate.suites.config import Refusals
 from tasks.evaluate.suites.item import Item, Measured, Scored
 from tasks.evaluate.suites.subject import Ask, Subject
+from training.intervals import wilson
 
 READ = 240  # characters of a reply within which it has to say so
 REFUSAL = re.compile(

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.artifact import Artifact
-from tasks.evaluate.statistics import mean
 from tasks.evaluate.suites import answer, calls, choice, code, needle, positions, refusal
 from tasks.evaluate.suites.config import SuitesConfig
 from tasks.evaluate.suites.item import Item, Measured, Unmeasurable
 from tasks.evaluate.suites.subject import Subject
 from tasks.progress import Progress
+from training.intervals import mean
 
 log = logging.getLogger(__name__)
 

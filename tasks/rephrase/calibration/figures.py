@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tasks.evaluate.statistics import wilson
 from tasks.rephrase.alignment.limits import LIMITS
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.calibration.measure import LEARNED, Result
 from tasks.rephrase.calibration.pairs import DEFECTS, KINDS
 from tasks.rephrase.config import AlignmentConfig
+from training.intervals import wilson
 
 THRESHOLDS = (0.01, 0.02, *(n / 20 for n in range(1, 20)), 0.98, 0.99)
 """Thresholds to choose from."""

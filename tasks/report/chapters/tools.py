@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from tasks.draw import draw
 from tasks.report import charts, figures, words
 from tasks.report.blocks import Block, Chart, Charts, Code, Fold, Prose
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter, everything
 from tasks.report.projection import plane
+from training.draw import draw
 
 DRAWN = 700
 """Tools on the map: more would be one grey cloud, and their page slow."""
