@@ -34,7 +34,12 @@ def main() -> None:
         os._exit(1)
     say({"ready": True})
     for line in sys.stdin.buffer:
-        say(server.handle_chat_completions(json.loads(line)))
+        request = json.loads(line)
+        try:
+            answer = server.handle_chat_completions(request)
+        except Exception as error:  # thrown by llama.cpp over one prompt: the next one may be sound
+            answer = {"error": {"code": 422, "message": f"{type(error).__name__}: {error}"[:500]}}
+        say(answer)
     os._exit(0)  # nothing to save; the server's own end may hang
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -76,6 +77,15 @@ def test_a_prompt_longer_than_the_context_is_refused_and_the_engine_lives_on() -
         with pytest.raises(PromptRefused, match=r"4,000,\d+ bytes exceed a context of 256 tokens"):
             engine.complete([prompt("word" * 1_000_000, 1)])
         assert engine.complete([prompt("Hello.", 1, tokens=2)])[0].generated_tokens == 2
+
+
+def test_what_llama_cpp_throws_over_one_prompt_refuses_that_prompt_and_the_server_goes_on() -> None:
+    with LlamaCpp(slots=1, context=256) as engine:
+        before = _servers(os.getpid())
+        with pytest.raises(PromptRefused, match="unrecognized type nonsense"):
+            engine.complete([replace(prompt("Hello.", 1, tokens=4), schema='{"type": "nonsense"}')])
+        assert engine.complete([prompt("Hello.", 1, tokens=2)])[0].generated_tokens == 2
+        assert _servers(os.getpid()) == before
 
 
 def test_a_server_that_crashes_or_hangs_is_replaced_and_closing_waits_for_none() -> None:
