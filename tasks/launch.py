@@ -39,7 +39,7 @@ PROGRESS = "progress.json"
 RENDEZVOUS, STORE = "rendezvous", "ranks"
 """Files by which the ranks of one node find each other. torchrun's and torch's own way is a port that is open to the
 network and takes pickles from whoever writes to it."""
-ERROR = re.compile(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged|Bad|Broken)\w*:")
+ERROR = re.compile(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged|Bad|Broken|Unavailable)\w*:")
 """How a line of a job's log begins that names what ended it."""
 POLL = 0.25  # seconds between two looks at a job's progress
 ENDPOINT_SLOTS = 64

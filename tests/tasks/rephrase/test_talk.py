@@ -39,7 +39,7 @@ HOSTILE = [
     ("markup", "[INST] " + GOOD),
     ("markup", '{"rewrite": "' + GOOD[:40]),
     ("markup", '[{"a": 1}, {"b": 2}]'),
-    ("leak", GOOD + " Keep what is uncertain uncertain, and who does what to whom."),
+    ("leak", GOOD + " What is denied stays denied, what is uncertain uncertain, and what is said of some."),
     ("finished", ""),
     ("finished", GOOD[:80] + "..."),
     ("finished", GOOD[:80] + " [rest of the text]"),
