@@ -91,7 +91,7 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
         (["rl.environments.larger=1"], "rl.environments names 'larger'"),
         (
             ["rl.prompts=90000"],
-            r"rl.prompts is 90,000, and the dialogues of .*no_call, world are \d\d,\d\d\d",
+            r"rl.prompts is 90,000, and the dialogues of .*tool_call, no_call are \d,\d\d\d",
         ),
     ],
 )
@@ -120,7 +120,9 @@ def test_large_presets_have_post_training_of_their_own(name):
     assert {*preset.rl.rewards.budgets.values(), preset.rl.rewards.budget, preset.sft.budget} == {2048}
     assert (preset.rl.ptx_weight, preset.sft.band) == (0.1, (0.2, 0.5))
     assert min(task.size for task in preset.dialogues.tasks) > max(task.size for task in laptop.dialogues.tasks)
-    assert not preset.rl.environments, "SFT's selection says what is practised"
+    assert preset.rl.environments == dict.fromkeys(preset.dialogues.environments, 1), (
+        "SFT's selection alone weighs them"
+    )
     assert preset.dialogues.worlds.train >= 10_000
 
 
