@@ -98,11 +98,11 @@ def _dialogues(s: Mapping[str, Any]) -> Iterator[str]:
     )
     if found := s.get("by_environment"):
         rows = [
-            (name, *(f"{parts.get(part, {}).get('dialogues', 0):,}" for part in ("train", "heldout")))
+            (name, *(f"{parts.get(part, {}).get('dialogues', 0):,}" for part in ("train", "development", "test")))
             for name, parts in sorted(found.items())
         ]
         yield ""
-        yield table(*rows, header=("environment", "to train on", "held out"))
+        yield table(*rows, header=("environment", "to train on", "to steer by", "to measure once"))
 
 
 def _counts(found: Mapping[str, int], what: str, unit: str) -> str:
