@@ -7,10 +7,13 @@ import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model import storage
 from model.storage import is_local, local_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Checked files are state of the process on purpose: it dies with the attempt.
 _VERIFIED: set[tuple[str, str, int]] = set()
@@ -24,6 +27,13 @@ def sha256_file(path: Path) -> str:
     """Hexadecimal sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """A Parquet file with fixed settings: the same rows give the same bytes."""
+    import pyarrow.parquet as pq  # here: as in `rows_in`
+
+    pq.write_table(table, path, compression="zstd", compression_level=3, store_schema=False)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +35,7 @@ from tasks.agentic.rubric import Rubric, broken_criterion
 from tasks.agentic.trajectories import world_dialogue
 from tasks.artifact import Artifact, Part, Step
 from tasks.launch import Execution
+from tasks.part import write_table
 from tasks.progress import Progress
 from training.draw import problem_id
 from training.rl.environments import Problem, environment
@@ -164,11 +164,7 @@ def _task_dialogue(task: TaskConfig, draw: random.Random) -> Dialogue:
 
 def write_part(step: Step, key: str, table: pa.Table, statistics: dict[str, Any] | None = None) -> None:
     """One parquet part with fixed settings."""
-
-    def write(path: Path) -> None:
-        pq.write_table(table, path, compression="zstd", compression_level=3, store_schema=False)
-
-    step.put(key, ".parquet", write, table.num_rows, statistics)
+    step.put(key, ".parquet", lambda path: write_table(path, table), table.num_rows, statistics)
 
 
 def counts(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import random
 
 from tasks.agentic.config import WorldsConfig
 from tasks.agentic.dialogue import Dialogue
-from training.rl.environments import Problem
+from training.rl.environments.world import problem_of
 from training.rl.worlds.filters import judge
 from training.rl.worlds.policies import WRONG, play
 from training.rl.worlds.task import Kind, draw_task
@@ -24,9 +24,9 @@ def world_dialogue(config: WorldsConfig, split: Split, draw: random.Random) -> D
     Raises:
         AssertionError: the filters let a wrong assistant pass, or refuse a right one: their mistake.
     """
-    kind = config.kind
+    kind = Kind(**config.kind)
     seed = str(draw.randrange(2**32))
-    task = draw_task(seed, split, Kind(**kind))
+    task = draw_task(seed, split, kind)
     policy = draw.choice(list(WRONG)) if draw.random() < config.wrong else "right"
     played = play(task, policy, seed)
     if played is None:
@@ -35,10 +35,8 @@ def world_dialogue(config: WorldsConfig, split: Split, draw: random.Random) -> D
     right = played.policy in ("right", "recovering")
     assert right == (verdict.score == 1.0), f"{task.seed}, {played.policy}: {verdict}"
     broken = f"{verdict.rule}: {verdict.reason}" if verdict.rule else None
-    answer = {"family": None, "seed": seed, "split": split, "kind": kind}
     messages = [dict(message) for message in played.messages]
-    opening = messages[: 1 + bool(task.system)]
-    problem = Problem(task.id, "world", "world", tuple(opening), answer, tuple(task.tools))
+    problem = problem_of(task, seed, kind)
     return Dialogue(
         problem, messages, broken, unseen=task.unseen, player=f"script: {played.policy}", topic=task.requests[0].family
     )

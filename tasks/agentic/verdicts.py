@@ -16,7 +16,6 @@ from model.storage import is_local, local_path
 
 Verdict = Literal["accept", "reject", "undo"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)
-ID_MAX = 64
 
 
 class VerdictsError(ValueError):

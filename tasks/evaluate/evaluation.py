@@ -29,6 +29,7 @@ from tasks.evaluate.config import EvaluateConfig
 from tasks.evaluate.measure import DTYPE, Answered, answer, even, heldout_loss, show
 from tasks.evaluate.release import checkpoint_folder
 from tasks.launch import Execution
+from tasks.part import write_table
 from tasks.progress import Progress
 from training.fidelity import fidelity, tool_turns, try_tools
 from training.inputs import load_dialogues, load_model
@@ -125,8 +126,7 @@ def _measure(step: Step, name: str, inputs: Mapping[str, Artifact], threads: int
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
     def write_replies(path: Path) -> None:
-        table = pa.Table.from_pylist([_row(item) for item in answered], SCHEMA)
-        pq.write_table(table, path, compression="zstd", compression_level=3, store_schema=False)
+        write_table(path, pa.Table.from_pylist([_row(item) for item in answered], SCHEMA))
 
     step.put(f"replies/{name}", ".parquet", write_replies, len(answered))
     step.put(f"models/{name}", ".json", write_record)

@@ -134,12 +134,3 @@ class ToolSpec(Config):
     """Those of the entity's fields that it is about, in the order that the operation takes them."""
     target: str = Field(default="", max_length=32)
     """Of `move`: the status that it leads to."""
-
-
-class Proposal(Config):
-    """A domain with tools, as a model gives it."""
-
-    domain: DomainSpec
-    """The state model."""
-    tools: tuple[ToolSpec, ...] = Field(min_length=1, max_length=40)
-    """Tools on it."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +33,7 @@ from tasks.agentic.synthesis.spec import DomainSpec, ToolSpec
 from tasks.artifact import Artifact, Step
 from tasks.corpus.dedup.near import near_duplicates
 from tasks.launch import Execution
+from tasks.part import write_table
 from tasks.progress import Progress
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -225,11 +225,7 @@ def kept_part(step: Step, key: str, make: Any) -> list[Row]:
 def write_part(step: Step, key: str, rows: Sequence[Row], schema: pa.Schema) -> Any:
     """One parquet part with fixed settings."""
     table = pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
-
-    def write(path: Path) -> None:
-        pq.write_table(table, path, compression="zstd", compression_level=3, store_schema=False)
-
-    return step.put(key, ".parquet", write, table.num_rows)
+    return step.put(key, ".parquet", lambda path: write_table(path, table), table.num_rows)
 
 
 def _row(domain: DomainSpec, spec: ToolSpec, origin: str) -> Row:

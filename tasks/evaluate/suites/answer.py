@@ -10,6 +10,7 @@ from tasks.evaluate.suites.config import Answer
 from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
 from tasks.evaluate.suites.subject import Ask, Subject
 from training.intervals import wilson
+from training.rl.environments.final import boxed
 
 SAID = re.compile(r"(?:answer|答案)\s*(?:is|是|为)?\s*[:：]?\s*([^\n]+)", re.IGNORECASE)
 NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
@@ -63,17 +64,6 @@ def said_answer(suite: Answer, reply: str) -> str | None:
         return str(marked[-1]).strip().rstrip(".。")
     numbers = NUMBER.findall(reply)
     return numbers[-1] if numbers else None
-
-
-def boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{...}, braces matched."""
-    start = text.rfind("\\boxed{")
-    depth, first = 1, start + len("\\boxed{")
-    for place in range(first, len(text) if start >= 0 else 0):
-        depth += {"{": 1, "}": -1}.get(text[place], 0)
-        if depth == 0:
-            return text[first:place]
-    return None
 
 
 def equal(said: str, due: str) -> bool:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from model.quantize import as_served
@@ -26,6 +25,7 @@ from tasks.evaluate.suites.sets import chosen
 from tasks.evaluate.suites.subject import Network
 from tasks.evaluate.suites.table import measure
 from tasks.launch import Execution
+from tasks.part import write_table
 from training.inputs import load_chat, load_model
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -101,8 +101,7 @@ def said(record: Mapping[str, Any]) -> str:
 
 
 def _write_rows(rows: list[dict[str, Any]], path: Path) -> None:
-    table = pa.Table.from_pylist(rows, SCHEMA)
-    pq.write_table(table, path, compression="zstd", compression_level=3, store_schema=False)
+    write_table(path, pa.Table.from_pylist(rows, SCHEMA))
 
 
 def _write_records(records: Mapping[str, Any], path: Path) -> None:

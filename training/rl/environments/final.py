@@ -9,9 +9,8 @@ MARKER = re.compile(r"(?:final answer|answer|答案)\s*(?:is|是|为)?\s*[:：]"
 
 def final(text: str) -> str:
     """What stands in the last \\boxed{...}, else behind the last "Answer:" of its line, else in the last line."""
-    boxed = _boxed(text)
-    if boxed is not None:
-        return boxed
+    if (inner := boxed(text)) is not None:
+        return inner.strip()
     marks = list(MARKER.finditer(text))
     rest = text[marks[-1].end() :] if marks else text
     lines = [line.strip() for line in rest.splitlines() if line.strip()]
@@ -21,7 +20,8 @@ def final(text: str) -> str:
     return said.strip("$").removesuffix(".").removesuffix("。").strip().strip("$")
 
 
-def _boxed(text: str) -> str | None:
+def boxed(text: str) -> str | None:
+    """What stands in the last \\boxed{...}, braces matched."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
@@ -29,5 +29,5 @@ def _boxed(text: str) -> str | None:
     for place in range(first, len(text)):
         depth += {"{": 1, "}": -1}.get(text[place], 0)
         if depth == 0:
-            return text[first:place].strip()
+            return text[first:place]
     return None
