@@ -564,9 +564,3 @@ def lacking(uri: str, lost: Sequence[str], total: int) -> ArtifactError:
 @cache
 def _warn_once(message: str) -> None:
     log.warning("%s", message)
-
-
-def iter_manifests(root: str) -> Iterator[Artifact]:
-    """Every published artifact under `root`, in the order of names and fingerprints."""
-    for found in storage.matching(f"{root.rstrip('/')}/*/*/{MANIFEST}"):
-        yield Artifact.load(found.removeprefix("file://").rsplit("/", 1)[0])

@@ -50,18 +50,6 @@ def mla_factors(gamma_H: Tensor, nope: int, rope: int, value: int) -> tuple[Tens
     return q_HD.flatten(), kv_HD.flatten()
 
 
-def gqa_factors(gamma_H: Tensor, keys: int, head_dim: int) -> tuple[Tensor, Tensor]:
-    """The same for plain attention: row factors of the query [H d] and of the key weight [K d], with K = H (MHA) or K
-    dividing H (GQA, ours). Biases take the factors of their weights.
-
-    A key shared by a group takes sqrt(g), g the smallest gamma of its heads, and each query head gamma_h / sqrt(g);
-    with one head per key both are sqrt(gamma_h), as the report has it.
-    """
-    gamma_KJ = gamma_H.view(keys, -1)
-    root_K1 = gamma_KJ.amin(dim=1, keepdim=True).sqrt()
-    return (gamma_KJ / root_K1).flatten().repeat_interleave(head_dim), root_K1.flatten().repeat_interleave(head_dim)
-
-
 def by_row(factor: Tensor, parameter: Tensor) -> Tensor:
     """A factor per row, as a view of the shape of `parameter` [rows, ...]."""
     return factor.to(parameter.device).view(-1, *[1] * (parameter.ndim - 1)).expand_as(parameter)

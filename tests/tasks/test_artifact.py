@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from model.config import Config
 from tasks import artifact
-from tasks.artifact import Artifact, ArtifactError, NotReady, Step, digest, iter_manifests
+from tasks.artifact import Artifact, ArtifactError, NotReady, Step, digest
 
 
 class Literals(Config):
@@ -331,13 +331,6 @@ def test_kill_minus_nine_anywhere_then_the_same_command_gives_the_same_bytes(tmp
     straight, killed = (make(tmp_path / name).require() for name in ("straight", "killed"))
     assert straight.manifest["content"] == killed.manifest["content"]
     assert [file.read_text() for file in killed.files()] == [f"all of {number}" for number in range(6)]
-
-
-def test_every_published_artifact_is_found(tmp_path):
-    for name in ("b", "a"):
-        make(tmp_path, name).publish({})
-    make(tmp_path, "unfinished").put("x", ".txt", lambda path: path.write_text("x"))
-    assert [artifact.name for artifact in iter_manifests(str(tmp_path))] == ["a", "b"]
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text() | st.booleans() | st.none(), max_size=6))

@@ -18,7 +18,7 @@ from training.muonclip import MuonClip, MuonClipError
 from training.newton_schulz import newton_schulz_wide
 from training.parallel import World
 from training.plan import muon_shapes
-from training.qk_clip import Clip, by_row, gqa_factors, mla_factors, qk_gamma
+from training.qk_clip import Clip, by_row, mla_factors, qk_gamma
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -357,29 +357,6 @@ def test_mla_logits_scale_by_gamma_and_nothing_else_does(heads: int, nope: int, 
     clipped, same_values = forward()
     torch.testing.assert_close(clipped, logits * gamma[:, None, None], rtol=1e-4, atol=1e-4)
     assert torch.equal(values, same_values)
-
-
-@pytest.mark.parametrize(("heads", "keys"), [(4, 4), (4, 2), (6, 1)])
-def test_plain_and_grouped_logits_scale_by_gamma(heads: int, keys: int) -> None:
-    head_dim, tokens = 4, 5
-    q, k = random(heads * head_dim, 8), random(keys * head_dim, 8, seed=1)
-    q_bias, k_bias = random(heads * head_dim, seed=2), random(keys * head_dim, seed=3)
-    x = random(tokens, 8, seed=4)
-
-    def forward() -> Tensor:
-        queries = (x @ q.T + q_bias).view(tokens, heads, head_dim)
-        shared = (x @ k.T + k_bias).view(tokens, keys, head_dim).repeat_interleave(heads // keys, dim=1)
-        return torch.einsum("thd,shd->hts", queries, shared)
-
-    logits, before = forward(), q.clone()
-    gamma = torch.linspace(0.3, 1, heads)
-    q_factor, k_factor = gqa_factors(gamma, keys, head_dim)
-    for tensor, factor in ((q, q_factor), (q_bias, q_factor), (k, k_factor), (k_bias, k_factor)):
-        tensor.mul_(by_row(factor, tensor))
-    torch.testing.assert_close(forward(), logits * gamma[:, None, None], rtol=1e-4, atol=1e-4)
-    if heads == keys:  # the report's rule for multi-head attention: the root on either side
-        scale = gamma.sqrt().repeat_interleave(head_dim)[:, None]
-        torch.testing.assert_close(q, before * scale)
 
 
 def heads_of(weight: nn.Parameter) -> Clip:

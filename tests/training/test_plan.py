@@ -6,11 +6,12 @@ from model.config import ModelConfig, flops_per_token
 from model.footprint import K2_MEMORY, MemoryConfig
 from model.sizes import model_preset
 from model.transformer import Transformer
+from tests.training.k2 import k2_stages
 from training.config import MuonClipConfig
 from training.layout import Layout, LayoutError
 from training.muonclip import MuonClip
 from training.plan import Hardware, muon_shapes, plan
-from training.schedule import StagePlan, k2_stages
+from training.schedule import StagePlan
 
 H800 = Hardware(name="H800", peak_flops=989e12, memory_bytes=80e9, mfu=0.3, price_per_hour=2.0)
 K2 = Layout(pipeline=16, expert=16)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.schedule import Rate, Stage, StagePlan, k2_stages
+from tests.training.k2 import k2_stages
+from training.schedule import Rate, Stage, StagePlan
 
 TOKENS = 67_108_864
 

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.training.k2 import k2_stages
 from training.ranges import BLOCK
-from training.schedule import Stage, k2_stages
+from training.schedule import Stage
 from training.token_plan import block_lists, corpus_shards, other_indices, reading, shapes, slices, stage_rows
 
 
