@@ -309,3 +309,12 @@ def _require_weights(mix: dict[str, float] | None) -> None:
 def _cut(stage: Stage) -> tuple[str, int, int]:
     """How a stage cuts the corpus into samples."""
     return stage.samples, stage.sequence_length, stage.document_tokens_min
+
+
+def share(count: int, rank: int, world: int) -> tuple[int, int]:
+    """(offset, size) of rank `rank`'s slice of `count` samples: consecutive slices that differ by at most one, because
+    K2's 16,384 do not divide by every number of data-parallel ranks (RECIPE 7)."""
+    if not 0 <= rank < world:
+        raise ValueError(f"rank {rank} is not one of {world}")
+    low, high = count * rank // world, count * (rank + 1) // world
+    return low, high - low
