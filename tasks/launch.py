@@ -298,6 +298,7 @@ def _publish(step: Step, work: Path, execution: Execution) -> Artifact:
     summary = json.loads((work / "summary.json").read_text())
     files = sorted(path for path in (work / "final").rglob("*") if path.is_file())
     parts = {f"model/{path.relative_to(work / 'final').as_posix()}": path for path in files}
+    parts |= {f"rollouts/{path.stem}": path for path in sorted((work / "rollouts").glob("*.parquet"))}
     parts["metrics"] = work / "metrics.jsonl"
     for key in step.missing(parts):
         step.adopt(key, parts[key])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from model.quantize import QuantizationError, fake_quantize_experts
@@ -15,7 +15,7 @@ from training.job import JobError
 from training.objective import Objective
 from training.rl.config import RewardConfig
 from training.rl.environments import Problem, Services
-from training.rl.rollout import Evaluation, evaluate, first_of_each
+from training.rl.rollout import Evaluation, Group, evaluate, first_of_each
 from training.trainer import Trainer
 
 
@@ -76,13 +76,14 @@ class PostTraining(Objective):
         greedy: bool = True,
         services: Services | None = None,
         problems: Sequence[Problem] | None = None,
+        seen: Callable[[list[Group], list[Group]], None] = lambda sampled, greedy: None,
     ) -> Evaluation:
         """Of a model on problems (all of development that are looked at, where none are given), which the ranks share;
-        the same seed gives the same draws."""
+        the same seed gives the same draws. `seen` hears of the replies, sampled and greedy."""
         trainer = self.trainer
         return evaluate(
             *(model, self.chat, self.problems if problems is None else problems, samples, seed, rewards),
-            *(self.config.dtype, greedy, trainer.world, trainer.watchdog.beat, services),
+            *(self.config.dtype, greedy, trainer.world, trainer.watchdog.beat, services, seen),
         )
 
     def record(self, number: int, values: Mapping[str, Any], tokens: int, length: int) -> None:

@@ -61,6 +61,16 @@ class CriticConfig(Config):
     prompts: the critic's closed loop. Its agreement with the truth is recorded."""
 
 
+class RecordConfig(Config):
+    """Which rollouts are kept with the model, to be looked at (`openk2 inspect rollouts`)."""
+
+    every: int = Field(default=10, ge=0)
+    """Iterations between recorded ones; the first and the last always are, and the replies to held-out prompts before
+    and after. 0 records nothing."""
+    prompts: int = Field(default=16, ge=1)
+    """Most prompts of an environment that are recorded of one iteration, each with all its responses."""
+
+
 class RlRunConfig(TuningRunConfig):
     """How a job of reinforcement learning runs; its steps are iterations."""
 
@@ -146,6 +156,8 @@ class RlConfig(Config):
     """Samples for each of them at temperature 1."""
     evaluate_every: int = Field(default=0, ge=0)
     """Iterations between evaluations of the curve (one sample a prompt); 0 leaves them out."""
+    record: RecordConfig = Field(default_factory=RecordConfig)
+    """Rollouts that are kept to be looked at."""
     run: RlRunConfig = Field(default_factory=RlRunConfig)
     """How it runs."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from model.transformer import Transformer
@@ -12,6 +12,7 @@ from training.posttraining import PostTraining
 from training.rl.config import RlConfig
 from training.rl.environments import SETS, Problem, Services
 from training.rl.judge import Judge
+from training.rl.records import Records
 from training.rl.rollout import Evaluation, Player, first_of_each, interval
 from training.trainer import Trainer
 
@@ -49,6 +50,7 @@ class Measuring(PostTraining):
         self.open = ExitStack()
         self.judge = self.open.enter_context(Judge(config.judge)) if config.judge else None
         support = self.judge.support if self.judge else None
+        self.records = Records(trainer.job.work, self.chat, config.record, config.iterations, trainer.world.rank == 0)
         self.services = self.open.enter_context(Services(support=support, judge=self.judge))
 
     def fill(self, model: Transformer) -> None:
@@ -72,17 +74,23 @@ class Measuring(PostTraining):
             *(version, config.segment, trainer.world, trainer.watchdog.beat),
         )
 
-    def measure(self, samples: int, problems: Sequence[Problem], greedy: bool = True) -> Evaluation:
-        """Pass rates of the present policy: on those of test before and after, in between on those of development."""
+    def measure(self, before_or_after: bool) -> Evaluation:
+        """Pass rates of the present policy: before and after on problems of test, whose replies are recorded; in
+        between on those of development, one sample each, for a point of the curve."""
         config, trainer = self.config, self.trainer
         seed, policy = f"rl/{config.seed}/evaluation", trainer.whole(trainer.model)
-        found = self.pass_rates(policy, samples, seed, config.rewards, greedy, self.services, problems)
+        given = (policy, config.evaluate_samples if before_or_after else 1, seed, config.rewards, before_or_after)
+        if before_or_after:
+            recorded = partial(self.records.measured, trainer.done)
+            found = self.pass_rates(*given, self.services, self.reported, recorded)
+        else:
+            found = self.pass_rates(*given, self.services, self.problems)
         trainer.metrics.write("evaluation", trainer.done, **found.record())
         return found
 
     def measure_first(self) -> bool:
         """The policy before any practice."""
-        self.counts["before"] = vars(self.measure(self.config.evaluate_samples, self.reported))
+        self.counts["before"] = vars(self.measure(before_or_after=True))
         return True
 
     def evaluates(self, number: int) -> bool:
@@ -90,11 +98,10 @@ class Measuring(PostTraining):
         return number == self.steps or bool(every and number % every == 0)
 
     def evaluate(self, number: int) -> None:
-        """A point of the curve (one sample a prompt), and at the end what is held against the beginning."""
+        """A point of the curve, and at the end what is held against the beginning."""
+        found = self.measure(before_or_after=number == self.steps)
         if number == self.steps:
-            self.counts["after"] = vars(self.measure(self.config.evaluate_samples, self.reported))
-        else:
-            self.measure(1, self.problems, greedy=False)
+            self.counts["after"] = vars(found)
 
     def milestone(self, number: int) -> bool:
         return number == self.steps

@@ -67,7 +67,7 @@ class Practice:
         return player.share(groups, lambda group: critiqued(ask, player.chat, group)), left
 
 
-def numbers(groups: Sequence[Group], verdicts: Sequence[Group], paused: int) -> dict[str, float]:
+def numbers(groups: Sequence[Group], verdicts: Sequence[Group], paused: Sequence[dict[str, Any]]) -> dict[str, float]:
     """What is worth recording of an iteration's responses."""
     responses = [response for group in groups for response in group.responses]
     values = {
@@ -78,7 +78,7 @@ def numbers(groups: Sequence[Group], verdicts: Sequence[Group], paused: int) -> 
         "turns": mean(len(response.turns()) for response in responses),
         "informative": mean(float(group.informative) for group in groups),
         "responses": len(responses),
-        "paused": paused,
+        "paused": sum(len(one["episodes"]) for one in paused),
     }
     if verdicts:
         values["critic_right"] = mean(score for group in verdicts for score in group.scores)

@@ -239,11 +239,14 @@ def evaluate(
     world: World | None = None,
     beat: Callable[[str], None] = lambda doing: None,
     services: Services | None = None,
+    seen: Callable[[list[Group], list[Group]], None] = lambda sampled, greedy: None,
 ) -> Evaluation:
-    """Pass@1 on `problems`, sampled at temperature 1 and greedy; the same seed gives the same draws of noise."""
+    """Pass@1 on `problems`, sampled at temperature 1 and greedy; the same seed gives the same draws of noise. `seen`
+    hears of the replies."""
     model.eval()
     drawn = roll_out(model, chat, problems, samples, 1.0, seed, config, dtype, world, beat, services)
     likeliest = roll_out(model, chat, problems, 1, GREEDY, seed, config, dtype, world, beat, services) if greedy else []
+    seen(drawn, likeliest)
     done = [response.finished for group in drawn for response in group.responses]
     return Evaluation(
         [problem.environment for problem in problems],

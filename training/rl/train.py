@@ -27,7 +27,7 @@ from training.rl.update import MEASURES, NUMBERS, Row, batches, practised, pretr
 from training.selection import selected
 from training.trainer import Trainer, main
 
-VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
 
 
 class Reinforcement(Measuring):
@@ -63,6 +63,7 @@ class Reinforcement(Measuring):
             trainer.new_optimizer()
         # every update has a share of the groups; only the first trains the very policy that drew them
         learned = [*groups, *verdicts]
+        self.records.practised(number, learned)
         updates = [
             self._update(learned[part :: config.updates], rate, temperature, done, part)
             for part in range(config.updates)
@@ -70,8 +71,7 @@ class Reinforcement(Measuring):
         tokens = sum(response.drawn(done) for group in learned for response in group.responses)
         self.counts["responses"] += sum(len(group.responses) for group in learned)
         self.counts["tokens"] += tokens
-        values = {"temperature": temperature, "learning_rate": rate}
-        values |= numbers(groups, verdicts, sum(len(one["episodes"]) for one in self.counts["paused"]))
+        values = {"temperature": temperature, "learning_rate": rate, **numbers(groups, verdicts, self.counts["paused"])}
         values |= {name: statistics.fmean(update[name] for update in updates) for name in NUMBERS}
         self.record(number, values, max(1, tokens), max((row.size for row in self._rows(learned)), default=1))
         return f"reward {values['reward']:.2f}, right {values['right']:.0%}"
