@@ -5,7 +5,8 @@ Family by family: pooled, one that is never right and one that nearly always is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from training.cache import read_manifest
@@ -37,12 +38,24 @@ def select(rates: Mapping[str, float], band: tuple[float, float]) -> dict[str, d
     return found
 
 
-def selected(sft: str, shares: Mapping[str, float]) -> dict[str, float]:
+def selected(sft: str, shares: Mapping[str, float], made: Collection[str] = ()) -> dict[str, float]:
     """Shares of prompts by environment for RL: those that its configuration asks for, times the weights in the SFT
-    artifact at `sft`. Empty where neither says anything."""
-    selection = read_manifest(sft)["statistics"].get("selection")
-    if not selection:
-        return dict(shares)
-    weights = {name: entry["weight"] for name, entry in selection.items() if not shares or name in shares}
-    found = {name: weight * (shares[name] if shares else 1.0) for name, weight in weights.items()}
-    return found if any(found.values()) else dict(shares)
+    artifact at `sft`. Empty where neither says anything.
+
+    Args:
+        made: environments that SFT knows nothing of (`rl.sets`). Their shares stand as they are asked for, what is
+            asked for a whole set goes to its environments in equal parts, and where nothing is asked for they have 1.
+    """
+    sets = Counter(name.partition(".")[0] for name in made)
+    new = {name: _share(name, shares, sets) for name in made}
+    asked = {name: share for name, share in shares.items() if name not in new and name not in sets}
+    if selection := read_manifest(sft)["statistics"].get("selection"):
+        weights = {name: entry["weight"] for name, entry in selection.items() if not shares or name in asked}
+        found = {name: weight * asked.get(name, 1.0) for name, weight in weights.items()}
+        asked = found if any(found.values()) else asked
+    return {**asked, **new} if asked or shares else {}
+
+
+def _share(name: str, shares: Mapping[str, float], sets: Mapping[str, int]) -> float:
+    whole = name.partition(".")[0]
+    return shares.get(name, shares.get(whole, 0.0) / sets[whole]) if shares else 1.0

@@ -96,6 +96,11 @@ def test_each_family_is_selected_by_its_own_rate(rates, weights, tmp_path):
     step = Step("sft", Label(name="sft"), str(tmp_path))
     uri = step.publish({"selection": selection}).uri
     assert selected(uri, {}) == weights
+    assert selected(uri, {}, ["math.roots"]) == weights | {"math.roots": 1.0}, "what SFT has not seen is not left out"
+    shared = selected(uri, {"sort": 2.0, "math": 0.5}, ["code", "math.linear", "math.roots"])
+    assert {name: share for name, share in shared.items() if name != "sort"} == {
+        **{"code": 0.0, "math.linear": 0.25, "math.roots": 0.25},
+    }
     assert selected(uri, {"sort": 2.0}) == ({"sort": 2 * weights["sort"]} if weights["sort"] else {"sort": 2.0})
 
 

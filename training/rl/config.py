@@ -132,8 +132,9 @@ class RlConfig(Config):
     prioritised: bool = True
     """Draw prompts in proportion to 1 - success rate (K1.5 2.3.4)."""
     environments: dict[str, float] = Field(default_factory=dict)
-    """Share of prompts by environment, times what SFT's selection gives it; empty gives each the same, and where SFT
-    selected nothing leaves it to the dialogues' own numbers."""
+    """Share of prompts by environment, times what SFT's selection gives it; one of `sets` may be named as a whole
+    (`math`), and SFT has no say in it. Empty gives each the same, and where SFT selected nothing leaves it to the
+    dialogues' own numbers."""
     ptx_weight: float = Field(default=0.1, ge=0)
     """Weight of the next-token loss on pretraining tokens, against forgetting; a K2 write-up gives about 0.1."""
     ptx_samples: int = Field(default=4, ge=0)

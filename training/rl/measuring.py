@@ -44,6 +44,8 @@ class Measuring(PostTraining):
         super().__init__(trainer)
         config = self.config
         train, heldout = made(config)
+        self.made = sorted({problem.environment for problem in train})
+        """Environments of `rl.sets`."""
         self.train = Dialogues(self.train.examples, [*self.train.problems, *train])
         self.problems = first_of_each([*self.development.problems, *heldout], config.evaluate_prompts)
         self.reported = first_of_each([*self.test.problems, *heldout], config.evaluate_prompts)

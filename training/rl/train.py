@@ -40,7 +40,7 @@ class Reinforcement(Measuring):
         super().__init__(trainer)
         config, tokens = self.config, trainer.job.input("tokens")
         self.steps = config.iterations
-        self.selected = selected(trainer.job.input("sft"), config.environments)
+        self.selected = selected(trainer.job.input("sft"), config.environments, self.made)
         wanted = config.ptx_weight and config.ptx_samples
         self.ptx = Loader(tokens, "train", None, config.seed, config.ptx_sequence_length) if wanted else None
 
