@@ -241,7 +241,7 @@ def inspect(
         list[str] | None,
         typer.Argument(
             help="A rule, such as `near_duplicate`; all where none is named. `corpus RULE` says it in full; "
-            "`rewrites [CHECK]` for what was rewritten."
+            "`rewrites [CHECK]` for what was rewritten, `rollouts [CHOICE]` for what RL's policy wrote."
         ),
     ] = None,
     preset: PresetOption = PresetName.laptop,
@@ -265,8 +265,9 @@ def inspect(
     style: Annotated[str, typer.Option("--style", help="Rewrites: only this style.")] = "",
     domain: Annotated[str, typer.Option("--domain", help="Rewrites: only documents of this domain.")] = "",
     document: Annotated[
-        str, typer.Option("--document", help="Rewrites: one document whole, by its id or a rewrite's (or its start).")
+        str, typer.Option("--document", help="One document or one prompt of rollouts whole, by its id (or its start).")
     ] = "",
+    environment: Annotated[str, typer.Option("--environment", help="Rollouts: only this environment.")] = "",
     uri: Annotated[
         str, typer.Option("--uri", help="Another published artifact, such as data/corpus/0123456789abcdef.")
     ] = "",
@@ -274,7 +275,7 @@ def inspect(
         bool,
         typer.Option(
             "--html",
-            help="Write a page instead: `--html [PATH.html]`, {root}/inspect.html or {root}/rewrites.html by default.",
+            help="Write a page instead: `--html [PATH.html]`, {root}/inspect.html, rewrites.html or rollouts.html.",
         ),
     ] = False,
 ) -> None:
@@ -306,11 +307,27 @@ def inspect(
     - `openk2 inspect rewrites --document ID`: one document, every attempt, and the joined text; samples name the ID.
 
     - `openk2 inspect rewrites --html`: a page of all that.
+
+    - `openk2 inspect rollouts`: rewards, the verifier's reasons, and what the detectors of hacks suspect.
+
+    - `openk2 inspect rollouts improved -n 3`: every turn and token before and after; `best`, `worst`, or a detector.
     """
     from flows.inspection import Wanted, show
 
     wanted = Wanted(
-        tuple(what or ()), stage, source, language, count, uri, html, kept, accepted, style, domain, document
+        tuple(what or ()),
+        stage,
+        source,
+        language,
+        count,
+        uri,
+        html,
+        kept,
+        accepted,
+        style,
+        domain,
+        document,
+        environment,
     )
     if written := show(request_of(preset, root, preset_file, overrides), wanted, out):
         out.print(styled("The page: ", (written, "bold")))

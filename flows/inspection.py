@@ -22,11 +22,13 @@ from tasks.report.inspect.rewrites import page as rewrites
 from tasks.report.inspect.rewrites.attempts import Selection as Attempts
 from tasks.report.inspect.rewrites.attempts import known, survey
 from tasks.report.inspect.rewrites.whole import documents
+from tasks.report.inspect.rollouts import page as rollouts
 from tasks.report.rejects import STAGES
 from tasks.report.terminal import show as render
 
-DATASETS = ("corpus", "rewrites")
-"""What can be inspected; the first is meant where none is named. No rule may have one of these names."""
+DATASETS = {"corpus": "corpus", "rewrites": "rewrites", "rollouts": "rl"}
+"""What can be inspected, and the step that it belongs to; the first is meant where none is named. No rule may have one
+of these names."""
 
 
 class InspectError(ValueError):
@@ -54,12 +56,14 @@ class Wanted:
     style: str = ""
     domain: str = ""
     document: str = ""
-    """Of rewrites: one document whole, by its id or a rewrite's."""
+    """Of rewrites: one document whole, by its id or a rewrite's. Of rollouts: one prompt, by its id."""
+    environment: str = ""
+    """Of rollouts: only this environment."""
 
     @property
     def dataset(self) -> str:
         """Which of DATASETS is meant."""
-        return next((word for word in self.words[:1] if word in DATASETS), DATASETS[0])
+        return next((word for word in self.words[:1] if word in DATASETS), next(iter(DATASETS)))
 
     @property
     def path(self) -> str:
@@ -77,9 +81,13 @@ class Wanted:
 
 
 def show(request: Request, wanted: Wanted, console: Console) -> str | None:
-    """Print the overview, or one rule's samples; or write the page (to `{root}/inspect.html`, of rewrites
-    `{root}/rewrites.html`, where no path is given) and return where it lies."""
+    """Print the overview, or one rule's samples; or write the page (to `{root}/inspect.html`, of other datasets
+    `{root}/DATASET.html`, where no path is given) and return where it lies."""
     artifact = _artifact(request, wanted, console)
+    if wanted.dataset == "rollouts":
+        return _rollouts(request, artifact, wanted, console)
+    if wanted.environment:
+        raise InspectError("--environment is for rollouts: `openk2 inspect rollouts --environment NAME`")
     if wanted.dataset == "rewrites":
         return _rewrites(request, artifact, wanted, console)
     for name in ("accepted", "style", "domain", "document"):
@@ -143,6 +151,36 @@ def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Con
     return None
 
 
+def _rollouts(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:
+    for name in ("stage", "source", "language", "kept", "accepted", "style", "domain"):
+        if getattr(wanted, name):
+            raise InspectError(f"--{name} is not for rollouts: they are chosen with --environment and --document")
+    if artifact.name != "rl":
+        raise InspectError(
+            f"{artifact.uri} holds '{artifact.name}', not a policy of rl: name the artifact of that stage"
+        )
+    if not artifact.parts("rollouts"):
+        raise InspectError(f"{artifact.uri} lists no rollouts: rl.record.every is 0, or an earlier version made it")
+    if wanted.rule and wanted.rule not in rollouts.known():
+        raise InspectError(f"'{wanted.rule}' is no choice of rollouts{_near(wanted.rule, rollouts.known())}")
+    selection = rollouts.Selection(wanted.rule, wanted.environment, wanted.document)
+    responses = rollouts.responses_of(artifact, selection)
+    if not responses:
+        there = sorted({one.environment for one in rollouts.responses_of(artifact, rollouts.Selection())})
+        asked = f"in '{wanted.environment}'" if wanted.environment else f"of a prompt '{wanted.document}'"
+        raise InspectError(f"no response {asked} is recorded{_near(wanted.environment, there)}")
+    if wanted.html:
+        target = wanted.path or f"{request.root.rstrip('/')}/rollouts.html"
+        return _write(target, rollouts.page(artifact, selection, wanted.count))
+    if wanted.document:
+        render(console, rollouts.prompted(responses, wanted.count))
+    elif wanted.rule:
+        render(console, rollouts.picked(artifact, selection, wanted.count))
+    else:
+        render(console, rollouts.overview(artifact, selection))
+    return None
+
+
 def _attempted(artifact: Artifact, wanted: Wanted) -> None:
     """Refuse a style, a domain or a check that no attempt has, rather than show nothing of it."""
     everything = survey(artifact, Attempts())
@@ -160,7 +198,7 @@ def _attempted(artifact: Artifact, wanted: Wanted) -> None:
 def _artifact(request: Request, wanted: Wanted, console: Console) -> Artifact:
     if wanted.uri:
         return Artifact.load(wanted.uri.rstrip("/"))
-    step = graph(request)[wanted.dataset]
+    step = graph(request)[DATASETS[wanted.dataset]]
     if wanted.dataset == "corpus" and step.artifact() is None and (unfinished := attempted(step)):
         console.print(
             "This corpus was not published: its stage failed, or has not come to its end. What it recorded so far:"

@@ -140,7 +140,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Filters:
-    """Controls side by side; they hide `Compared` blocks without a script."""
+    """Controls side by side; they hide `Compared` and `Transcript` blocks without a script."""
 
     choices: Sequence[Choice]
 
@@ -171,6 +171,40 @@ class Compared:
     tags: Sequence[tuple[str, str]] = ()
     """(tag, value) for `Filters`."""
     open: bool = True
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one side of a dialogue said, token by token."""
+
+    who: str
+    tokens: Sequence[tuple[str, float | None]]
+    """Each with the probability that it was drawn by; None where nobody drew it."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A dialogue with a model, every token of whose is shaded the deeper the less likely it was; behind a line that
+    opens it."""
+
+    title: str
+    remark: str
+    turns: Sequence[Turn]
+    scores: Sequence[Score]
+    note: str = ""
+    good: bool | None = None
+    tags: Sequence[tuple[str, str]] = ()
+    """(tag, value) for `Filters`."""
+    open: bool = True
+
+
+SURPRISE = (0.8, 0.5, 0.2, 0.05)
+"""Probabilities of a token below which it is shaded one step deeper."""
+
+
+def surprise(probability: float | None) -> int:
+    """How deep a token is shaded, 0 to 4."""
+    return 0 if probability is None else sum(probability < bound for bound in SURPRISE)
 
 
 @dataclass(frozen=True)
@@ -216,7 +250,22 @@ class Fold:
     blocks: Sequence[Block]
 
 
-Block = Prose | Headline | Table | Chart | Charts | Pair | Excerpt | Compared | Heat | Code | Graph | Problem | Fold
+Block = (
+    Prose
+    | Headline
+    | Table
+    | Chart
+    | Charts
+    | Pair
+    | Excerpt
+    | Compared
+    | Transcript
+    | Heat
+    | Code
+    | Graph
+    | Problem
+    | Fold
+)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,10 @@ from tasks.report.blocks import (
     Section,
     Spark,
     Table,
+    Transcript,
+    Turn,
     Verbatim,
+    surprise,
 )
 
 
@@ -104,6 +107,8 @@ def _block(block: Block) -> str:
             return f'<figure class="excerpt"><h4>{_text(title)}</h4><blockquote>{text}</blockquote>{under}</figure>'
         case Compared():
             return _compared(block)
+        case Transcript():
+            return _transcript(block)
         case Heat():
             return _heat(block)
         case Code(text, caption):
@@ -169,19 +174,39 @@ MARKS = ("copied", "lost", "new", "weighty")
 
 
 def _compared(block: Compared) -> str:
-    tags = "".join(f' data-{_word(key)}="{escape(value)}"' for key, value in block.tags)
-    mark = "" if block.good is None else (" good" if block.good else " bad")
     halves = "".join(
         f"<div><h4>{_text(title)}</h4><blockquote>{''.join(map(_piece, pieces))}</blockquote></div>"
         for title, pieces in zip(block.titles, block.halves, strict=True)
     )
+    return _judged(block, f'<div class="halves">{halves}</div>')
+
+
+def _transcript(block: Transcript) -> str:
+    return _judged(block, "".join(map(_turn, block.turns)))
+
+
+def _judged(block: Compared | Transcript, inner: str) -> str:
+    """`inner` with the verdicts on it, behind a line that opens it."""
+    tags = "".join(f' data-{_word(key)}="{escape(value)}"' for key, value in block.tags)
+    mark = "" if block.good is None else (" good" if block.good else " bad")
     scores = "".join(map(_score, block.scores))
     note = f'<p class="trace">{_text(block.note)}</p>' if block.note else ""
     return (
         f'<details class="compared{mark}"{tags}{" open" if block.open else ""}><summary><b>{_text(block.title)}</b> '
-        f'<span>{_text(block.remark)}</span></summary><div class="halves">{halves}</div>'
-        f'<ul class="scores">{scores}</ul>{note}</details>'
+        f'<span>{_text(block.remark)}</span></summary>{inner}<ul class="scores">{scores}</ul>{note}</details>'
     )
+
+
+def _turn(turn: Turn) -> str:
+    """Neighbours that nobody drew are one run of text."""
+    spans = "".join(
+        f'<span class="p{surprise(probability)}" title="{probability:.3g}">{escape(text)}</span>'
+        if probability is not None
+        else escape(text)
+        for text, probability in turn.tokens
+    )
+    drawn = " drawn" if any(probability is not None for _, probability in turn.tokens) else ""
+    return f'<div class="turn{drawn}"><h4>{_text(turn.who)}</h4><blockquote>{spans}</blockquote></div>'
 
 
 def _piece(piece: tuple[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from model.visible import markdown as plain
 from model.visible import visible
@@ -24,6 +24,7 @@ from tasks.report.blocks import (
     Prose,
     Spark,
     Table,
+    Transcript,
     Verbatim,
 )
 
@@ -74,6 +75,8 @@ def _block(block: Block) -> list[str]:
             return [f"**{_cell(title)}**\n\n> {whole}", *(["", _line(note)] if note else [])]
         case Compared():
             return _compared(block)
+        case Transcript():
+            return _transcript(block)
         case Heat(corner, columns, rows, caption):
             cells = [[name, *("–" if cell is None else cell[1] for cell in row)] for name, row in rows]
             return _block(Table((corner, *(f"#{name}" for name in columns)), cells, caption))
@@ -90,13 +93,20 @@ def _block(block: Block) -> list[str]:
 
 
 def _compared(block: Compared) -> list[str]:
+    return _judged(block, zip(block.titles, block.halves, strict=True))
+
+
+def _transcript(block: Transcript) -> list[str]:
+    return _judged(block, ((turn.who, turn.tokens) for turn in block.turns))
+
+
+def _judged(block: Compared | Transcript, texts: Iterable[tuple[str, Sequence[tuple[str, object]]]]) -> list[str]:
     said = [
         f"{'✓' if score.passed else '✗'} {score.name} {score.score}"
         for score in block.scores
         if score.passed is not None
     ]
-    texts = ("".join(piece for piece, _ in half) for half in block.halves)
-    quoted = [f"{_cell(title)}\n\n> {_quote(text)}" for title, text in zip(block.titles, texts, strict=True)]
+    quoted = [f"{_cell(title)}\n\n> {_quote(''.join(piece for piece, _ in pieces))}" for title, pieces in texts]
     head = f"**{_cell(block.title)}** {_cell(block.remark)}"
     return [head, "", "\n\n".join(quoted), "", _cell(", ".join(said)), *(["", _cell(block.note)] if block.note else [])]
 

@@ -37,7 +37,10 @@ from tasks.report.blocks import (
     Section,
     Spark,
     Table,
+    Transcript,
+    Turn,
     Verbatim,
+    surprise,
 )
 
 BESIDE = 100
@@ -52,6 +55,8 @@ SMALL, LARGE = 13, 48
 """Characters of a `Spark` in a table, and of one that stands alone."""
 SIDES = {"": "", "passed": "green", "refused": "red", "limit": "bold yellow"}
 MARKS = {"": "", "copied": "blue underline", "lost": "red", "new": "green"}
+SHADES = ("", "on grey15", "on #4a3a10", "on #6b4a0c", "bold white on #8a3a12")
+"""Of tokens, the less likely the deeper (`blocks.surprise`)."""
 WEIGHTY = {"lost": "bold white on red", "new": "bold black on green"}
 _MARKUP = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(#?[\w./-]+\)")
 
@@ -104,6 +109,8 @@ def _block(block: Block, whole: bool) -> RenderableType:
             return Group(*_below(_text(title, "bold"), _marked_excerpt(pieces), note))
         case Compared():
             return _Compared(block, 0 if whole else CUT)
+        case Transcript():
+            return Group(*_transcript(block))
         case Heat(corner, columns, rows, caption):
             cells = [[name, *("–" if cell is None else cell[1] for cell in row)] for name, row in rows]
             return _Table(Table((corner, *(_numeric(name) for name in columns)), cells, caption))
@@ -280,7 +287,36 @@ def _halve(pieces: Sequence[tuple[str, str]], plain: bool, cut: int) -> Text:
     return line.append(" …", style="dim") if cut and whole > cut else line
 
 
-def _scores(block: Compared) -> Iterator[RenderableType]:
+def _transcript(block: Transcript) -> Iterator[RenderableType]:
+    """Every turn; without colours a token that was unlikely stands in braces."""
+    colour = {True: "bold green", False: "bold red", None: "bold"}[block.good]
+    yield from ("", Rule(style="dim"), _text(block.title, colour), *_note(block.remark))
+    for turn in block.turns:
+        yield Text.assemble(_text(turn.who), style="dim underline")
+        yield Padding(_Spoken(turn), (0, 0, 0, 2))
+    yield from _scores(block)
+    yield from _note(block.note)
+
+
+class _Spoken:
+    """The tokens of a turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        plain = console.no_color or console.color_system is None
+        line = Text(overflow="fold")
+        for text, probability in self.turn.tokens:
+            depth, shown = surprise(probability), visible(text)
+            line.append(f"{{{shown}}}" if plain and depth == len(SHADES) - 1 else shown, style=SHADES[depth])
+        if all(probability is None for _, probability in self.turn.tokens):
+            line.stylize("dim")
+        line.rstrip()
+        yield line
+
+
+def _scores(block: Compared | Transcript) -> Iterator[RenderableType]:
     """Every check's score beside its threshold; those that say nothing but passed, or were not reached, by name."""
     chips, plainly, ahead = [], [], []
     for score in block.scores:

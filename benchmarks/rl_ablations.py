@@ -1,0 +1,296 @@
+"""What the parts of the RL recipe do, each left out or put in: docs/claims/rl.md.
+
+    python benchmarks/rl_ablations.py [--work ablations] [--out docs/claims/rl] [--tables]
+
+A network of some ten thousand parameters learns bytes of text (the topics of Python's help) and to name the larger of
+two digits behind a random number of dots, which stand for reasoning that may be long and helps nobody. From that one
+model every row of `ARMS` is practised with three seeds, as the recipe starts it (`training.rl.train`); then each is
+measured alike: replies to held-out prompts at temperature 1 within the same budget, and the loss on held-out text.
+
+Finished runs are skipped, one that was stopped goes on. One thread; the whole study takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import random
+import resource
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this folder, where `model` would be another file
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from benchmarks.muonclip_findings import interval, read_table, table
+from model.chat import Chat, assistant, user
+from model.transformer import Transformer
+from tasks.agentic.dialogues import SCHEMA
+from tasks.artifact import Artifact, Step
+from tasks.part import write_table
+from tests.posttraining import (
+    VOCABULARY,
+    Label,
+    byte_tokenizer,
+    go,
+    model_artifact,
+    tiny_config,
+    tokenizer_artifact,
+    write_job,
+)
+from tests.shards import publish_shards
+from training.checkpoint import load_model
+from training.inputs import load_splits
+from training.loader import Loader
+from training.rl.config import RewardConfig
+from training.rl.environments.protocol import problem_id
+from training.rl.rollout import Group, evaluate
+from training.rl.train import Reinforcement
+from training.sft import Tuning
+
+BUDGET, TIGHT, SEGMENT = 64, 16, 12
+SEEDS = (1, 2, 3)
+DOTS = 32
+"""Most dots of the replies that SFT shows."""
+RIGHT = (0.3, 0.9)
+"""Share of them that is right, without a dot and with all: who reasons longer is right more often, at first."""
+SFT = {
+    "sequence_length": 320,
+    "rows": 4,
+    "learning_rate": 0.03,
+    "final_learning_rate": 0.003,
+    "warmup": 4,
+    "dtype": "float32",
+    "max_updates": 480,
+    "evaluate_every": 240,
+    "evaluate_samples": 4,
+    "band": [0.98, 0.99],  # no rest: it takes all its updates
+    "budget": BUDGET,
+    "text_samples": 4,
+    "text_sequence_length": 64,
+    "optimizer": {"newton_schulz_dtype": "float32"},
+    "seed": 5,
+}
+RL = {
+    "iterations": 24,
+    "prompts": 12,
+    "responses": 8,
+    "learning_rate": 0.02,
+    "final_learning_rate": 0.005,
+    "rewards": {"budget": BUDGET},
+    "environments": {"larger": 1.0},
+    "dtype": "float32",
+    "optimizer": {"newton_schulz_dtype": "float32"},
+    "ptx_weight": 0.1,
+    "ptx_samples": 4,
+    "ptx_sequence_length": 64,
+    "evaluate_prompts": 1,
+    "evaluate_samples": 1,
+    "record": {"every": 1, "prompts": 1000},
+    "run": {"checkpoint_every": 24},
+}
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "all alike": {},
+    "without PTX": {"ptx_weight": 0.0},
+    f"budget of {TIGHT}": {"rewards": {"budget": TIGHT}},
+    "length reward": {"rewards": {"budget": BUDGET, "length_weight": 0.5, "length_from": 0.0}},
+    "temperature 1.0 to 0.8": {"temperature": [1.0, 0.8]},
+    f"pauses at {SEGMENT}": {"segment": SEGMENT},
+    "bfloat16": {"dtype": "bfloat16"},
+    "bfloat16, corrected": {"dtype": "bfloat16", "correction": 2.0},
+}
+"""What differs from `RL`, by arm; the first is what the others are held against."""
+BEFORE = "before RL"
+MEASURES = {
+    "right": "right, sampled",
+    "greedy": "right, greedy",
+    "tokens": "tokens of a reply",
+    "text": "held-out text, nats",
+    "longest": "tokens that an iteration waits for",
+    "disagreement": "mismatch, nats a token",
+}
+
+
+# --------------------------------------------------------------------------------------------------------- the world
+
+
+def tokens_artifact(root: Path) -> Artifact:
+    """Bytes of the help of Python, the last of them held out."""
+    text = "\n\n".join(topics[name] for name in sorted(topics)).encode("ascii", "ignore").decode()
+    ids = np.array(byte_tokenizer().encode(text[:240_000], add_special_tokens=False).ids, "<u4")
+    shards = {}
+    for split, part in (("train", ids[:-24_000]), ("heldout", ids[-24_000:])):
+        shards[f"{split}/knowledge/topics/0"] = (part, pa.table({"start": [0], "end": [len(part)], "id": [split]}))
+    step = Step("tokens", Label(name="tokens"), str(root))
+    return publish_shards(step, shards, {"vocabulary": VOCABULARY, "end_of_document": 257})
+
+
+def dialogues_artifact(root: Path, chat: Chat) -> Artifact:
+    """Pairs of digits: 14 held out for development, 14 for test, the others six times each."""
+    draw = random.Random(0)
+    pairs = [(one, other) for one in range(10) for other in range(10) if one != other]
+    draw.shuffle(pairs)
+    step = Step("dialogues", Label(name="larger"), str(root))
+    splits = {"development": pairs[:14], "test": pairs[14:28], "train": pairs[28:] * 6}
+    for split, those in splits.items():
+        rows = [_dialogue(chat, one, other, draw) for one, other in those]
+        made = pa.Table.from_pylist(rows, SCHEMA)
+        step.put(f"dialogues/{split}/larger", ".parquet", lambda path, made=made: write_table(path, made))
+    return step.publish({})
+
+
+def _dialogue(chat: Chat, one: int, other: int, draw: random.Random) -> dict[str, Any]:
+    """A reply behind 0 to 32 dots, the more of them the likelier right."""
+    dots = draw.randrange(DOTS + 1)
+    said = max(one, other) if draw.random() < RIGHT[0] + (RIGHT[1] - RIGHT[0]) * dots / DOTS else min(one, other)
+    messages = [user(f"Larger of {one} and {other}?"), assistant(f"{'.' * dots}\n{said}")]
+    ids, mask = [], []
+    for piece, trained in chat.render(messages):
+        ids += piece
+        mask += [trained] * len(piece)
+    problem = problem_id("larger", one, other)
+    return {
+        **{"id": f"{problem}/{dots}", "problem": problem, "environment": "larger", "topic": "larger", "unseen": []},
+        **{"player": "script", "verdicts": "{}", "verifier": "logic", "prompt_turns": 1, "ids": ids, "mask": mask},
+        **{"messages": json.dumps(messages), "tools": "[]", "answer": json.dumps({"gold": str(max(one, other))})},
+    }
+
+
+class Study:
+    """The one model that every run begins with, and what is measured of each."""
+
+    def __init__(self, work: Path) -> None:
+        self.work, self.chat = work, Chat(byte_tokenizer())
+        self.inputs = {
+            "tokens": tokens_artifact(work),
+            "dialogues": dialogues_artifact(work, self.chat),
+            "tokenizer": tokenizer_artifact(work),
+        }
+        self.problems = load_splits(self.inputs["dialogues"].uri).test.problems
+        base = model_artifact(work, Transformer(tiny_config(max_position_embeddings=512), seed=0))
+        tuned = write_job(work / "sft", SFT, {**self.inputs, "base": base})
+        if go(Tuning, tuned):
+            sys.exit("SFT failed: its last line says why")
+        self.start = model_artifact(work, load_model(work / "sft" / "final"), "sft")
+
+    def run(self, arm: str, seed: int) -> dict[str, Any]:
+        """One run and what came of it."""
+        folder = self.work / f"{arm.replace(' ', '-').replace(',', '')}-{seed}"
+        job = write_job(folder, {**RL, "seed": seed, **ARMS[arm]}, {**self.inputs, "sft": self.start})
+        began = _cpu()
+        if go(Reinforcement, job):
+            sys.exit(f"{arm}, seed {seed} failed: its last line says why")
+        spent = _cpu() - began
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        updates = [line for line in lines if line["event"] == "update"]
+        return {
+            **self.measured(load_model(folder / "final"), seed),
+            "longest": round(statistics.fmean(waits(folder, ARMS[arm].get("segment"))), 2),
+            "disagreement": statistics.fmean(line["disagreement"] for line in updates),
+            "seconds": round(spent, 1),
+        }
+
+    @torch.no_grad()
+    def measured(self, model: Transformer, seed: int) -> dict[str, float]:
+        """Replies to the test prompts within the same budget for all, and the loss on held-out text."""
+        replies: list[Group] = []
+        found = evaluate(
+            *(model.eval(), self.chat, self.problems, 16, f"ablations/{seed}", RewardConfig(budget=BUDGET), "float32"),
+            seen=lambda sampled, greedy: replies.extend(sampled),
+        )
+        batch = Loader(self.inputs["tokens"].uri, "heldout", {"knowledge": 1.0}, 0, 64).batch(0, 200)
+        hidden_BSD = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS).hidden_BSD
+        return {
+            "right": round(statistics.fmean(found.sampled), 4),
+            "greedy": round(statistics.fmean(found.greedy), 4),
+            "tokens": round(statistics.fmean(one.written for group in replies for one in group.responses), 3),
+            "text": round(float(model.loss(hidden_BSD, batch.targets_BS)), 4),
+        }
+
+
+def waits(folder: Path, segment: int | None) -> list[int]:
+    """For each iteration the most tokens that one response drew in it: so many steps all others waited for."""
+    found = []
+    for path in sorted((folder / "rollouts").glob("practice-*.parquet")):
+        rows = pq.read_table(path, columns=["iteration", "versions"]).to_pylist()
+        longest = max(row["versions"].count(row["iteration"] - 1) for row in rows)
+        found.append(longest if segment is None else segment)  # what is paused stands in a later file
+    return found
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+# ---------------------------------------------------------------------------------------------------------- the tables
+
+
+def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
+    """The two tables of the page: what every arm came to, and by how much it differs, seed by seed."""
+    arms = [arm for arm in (BEFORE, *ARMS) if any(run["arm"] == arm for run in runs)]
+    values = {arm: [run for run in runs if run["arm"] == arm] for arm in arms}
+    whole = [
+        [arm, *(_said([run[name] for run in values[arm] if run[name] != ""], name) for name in MEASURES)]
+        for arm in arms
+    ]
+    first, *others = (arm for arm in arms if arm != BEFORE)
+    apart = []
+    for arm in others:
+        pairs = [(run, base) for run in values[arm] for base in values[first] if run["seed"] == base["seed"]]
+        apart.append([arm, *(_said([run[name] - base[name] for run, base in pairs], name, "+") for name in MEASURES)])
+    head = ["", *MEASURES.values()]
+    return f"{table(head, whole)}\n\n{table([f'less `{first}`', *head[1:]], apart)}"
+
+
+def _said(values: Sequence[float], name: str, sign: str = "") -> str:
+    if not values:
+        return "–"
+    mean, half = interval(values)
+    form = (
+        f"{sign}.1e"
+        if name == "disagreement"
+        else f"{sign}.3f"
+        if name != "tokens" and name != "longest"
+        else f"{sign}.1f"
+    )
+    return f"{mean:{form}} ± {half:{form.lstrip('+')}}" if len(values) > 1 else f"{mean:{form}}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, default=Path("ablations"), help="where the runs lie")
+    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "docs" / "claims" / "rl")
+    parser.add_argument("--tables", action="store_true", help="run nothing, print the tables of what is there")
+    options = parser.parse_args(arguments)
+    path = options.out / "runs.csv"
+    if not options.tables:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        torch.set_num_threads(1)
+        study, runs = Study(options.work.resolve()), []
+        before = study.measured(load_model(options.work / "sft" / "final"), 0)
+        runs.append({"arm": BEFORE, "seed": 0, **before, "longest": "", "disagreement": "", "seconds": ""})
+        for seed in SEEDS:
+            for arm in ARMS:
+                runs.append({"arm": arm, "seed": seed, **study.run(arm, seed)})
+                print(json.dumps(runs[-1]), flush=True)
+        options.out.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(runs[-1]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(runs)
+    print(markdown(read_table(path)))
+
+
+if __name__ == "__main__":
+    main()
