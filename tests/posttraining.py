@@ -181,7 +181,8 @@ def summary(folder: Path) -> dict[str, Any]:
 
 def finals(work: Path) -> dict[str, bytes]:
     """What is published of a job, clocks apart."""
-    files = {path.name: path.read_bytes() for path in sorted((work / "final").iterdir())}
+    published = [*sorted((work / "final").iterdir()), *sorted((work / "rollouts").glob("*"))]
+    files = {path.name: path.read_bytes() for path in published}
     summary = json.loads((work / "summary.json").read_text())
     summary.pop("seconds")
     files["summary"] = json.dumps(summary).encode()

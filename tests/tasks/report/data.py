@@ -12,6 +12,7 @@ from pydantic import Field
 from model.config import Config
 from tasks.accounts import Balance
 from tasks.artifact import Step
+from tests.tasks.report import rollouts
 from tests.tasks.report.training import (
     DOMAINS,
     base_metrics,
@@ -458,7 +459,7 @@ PARTS = {
     "base": lambda: {"metrics": (".jsonl", base_metrics())},
     "dialogues": dialogues_parts,
     "sft": lambda: {"metrics": (".jsonl", sft_metrics())},
-    "rl": lambda: {"metrics": (".jsonl", rl_metrics())},
+    "rl": lambda: {"metrics": (".jsonl", rl_metrics()), **rollouts.parts()},
     "release": lambda: {"int4/model": (".safetensors", "weights")},
     "base-suites": lambda: answers("base"),
     "release-suites": lambda: answers("bf16", "int4"),
