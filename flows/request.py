@@ -12,11 +12,12 @@ from tasks.address import Address, Keyless
 
 class PresetName(StrEnum):
     """The presets that come with openk2 (`flows/presets/*.yaml`): `test` is the smallest whole recipe, `laptop` the one
-    for two cores, `library` is laptop's with a corpus of over 150 MB, `gpu` and `node` are drafts for one GPU and for
-    eight, `k2` is the report's own."""
+    for two cores, `evening` is laptop's for two to three hours, `library` laptop's with a corpus of over 150 MB, `gpu`
+    and `node` are drafts for one GPU and for eight, `k2` is the report's own."""
 
     test = "test"
     laptop = "laptop"
+    evening = "evening"
     library = "library"
     gpu = "gpu"
     node = "node"
@@ -27,8 +28,8 @@ class Request(Config):
     """Which recipe to run, and where its artifacts lie."""
 
     preset: PresetName = PresetName.laptop
-    """The recipe's size: `laptop` takes minutes on two cores, `library` curates a corpus of over 150 MB, `k2` is the
-    report's own."""
+    """The recipe's size: `laptop` takes minutes on two cores, `evening` hours, `library` curates a corpus of over 150
+    MB, `k2` is the report's own."""
     root: Address = "data"
     """Where artifacts are kept: a folder, or any fsspec URL such as s3://bucket/openk2."""
     preset_file: Address | None = None

@@ -37,8 +37,11 @@ class RewardConfig(Config):
     """Share of the run after which the length reward counts: K1.5 begins without it."""
 
     def budget_of(self, environment: str) -> int:
-        """Tokens a reply may take in `environment`: what is said of `tool_call` holds for `tool_call_tool` as well."""
-        names = [name for name in self.budgets if environment == name or environment.startswith(f"{name}_")]
+        """Tokens a reply may take in `environment`: what is said of `tool_call` holds for `tool_call_tool` as well, and
+        what is said of `math` for `math.roots`."""
+        names = [
+            name for name in self.budgets if environment == name or environment.startswith((f"{name}_", f"{name}."))
+        ]
         return self.budgets[max(names, key=len)] if names else self.budget
 
 

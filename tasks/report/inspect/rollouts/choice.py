@@ -40,14 +40,20 @@ class Detector:
 
 def best(responses: Sequence[Response], count: int) -> list[Response]:
     """Of the last recorded iteration and each environment in turn: the best paid, those first whose siblings did
-    worst."""
+    worst; none that was paid nothing."""
     last = ends(responses)[1]
-    return _in_turn(last, lambda one: (-one.reward, _siblings(last, one), one.tokens), count)
+    return _in_turn(
+        [one for one in last if one.reward > 0], lambda one: (-one.reward, _siblings(last, one), one.tokens), count
+    )
 
 
 def worst(responses: Sequence[Response], count: int) -> list[Response]:
-    """The worst paid, those first that the policy was surest of."""
-    return _in_turn(ends(responses)[1], lambda one: (one.reward, -one.confidence, one.tokens), count)
+    """The worst paid of those that are not right, those first that the policy was surest of."""
+    return _in_turn(
+        [one for one in ends(responses)[1] if not one.right],
+        lambda one: (one.reward, -one.confidence, one.tokens),
+        count,
+    )
 
 
 def improved(responses: Sequence[Response], count: int) -> list[tuple[Response, Response]]:

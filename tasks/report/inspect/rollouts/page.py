@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from model.reply import END
 from model.visible import flat
 from tasks.artifact import Artifact
 from tasks.report import words
@@ -111,7 +112,7 @@ def section(responses: Sequence[Response], name: str, count: int) -> Section:
         return _section(name, PICKS[name], blocks, "No held-out prompt was rewarded more after practice than before.")
     if name in PICKS:
         found = (choice.best if name == "best" else choice.worst)(responses, count)
-        return _section(name, PICKS[name], [transcript(one) for one in found], "No practice is recorded.")
+        return _section(name, PICKS[name], [transcript(one) for one in found], "Nothing of the kind is recorded.")
     detector = next(each for each in DETECTORS if each.name == name)
     found = suspects(responses, detector)
     said = f"{detector.sentence} **{words.count(len(found))}** of the recorded responses."
@@ -149,7 +150,7 @@ def transcript(one: Response, before: str = "", prompt: bool = True, opened: boo
         remark=Verbatim(f"{where}, {words.count(one.tokens)} tokens{drawn}"),
         turns=[*asked, *said],
         scores=_scores(one),
-        note=Verbatim(f"expected {flat(one.answer, 300)} · prompt {one.problem[:12]}"),
+        note=Verbatim(f"expected {flat(one.answer, 200)} · prompt {one.problem[:12]}"),
         good=one.right,
         tags=(("environment", one.environment), ("verdict", "right" if one.right else "wrong")),
         open=opened,
@@ -164,7 +165,8 @@ def _scores(one: Response) -> list[Score]:
 
 
 def _shortened(text: str) -> str:
-    """The end of a long text: what is asked stands there."""
+    """A line for every turn; of a long text its end, where it is said what is asked."""
+    text = text.replace(END, f"{END}\n").strip()
     return text if len(text) <= LONG else f"[{words.count(len(text) - TAIL)} characters before] …{text[-TAIL:]}"
 
 
@@ -199,11 +201,11 @@ def _overview(responses: Sequence[Response]) -> Section:
 
 
 def rewards(responses: Sequence[Response]) -> Iterable[Block]:
-    """First and last recorded iteration by environment."""
-    early, late = ends(responses)
+    """Practice in the first and in the last iteration that recorded an environment."""
+    practice = of(responses, kind=PRACTICE)
     rows = []
-    for name in environments(early + late):
-        pair = of(early, environment=name), of(late, environment=name)
+    for name in environments(practice):
+        pair = ends(of(practice, environment=name))
         rows.append(
             [
                 Verbatim(words.name(name)),
@@ -211,14 +213,11 @@ def rewards(responses: Sequence[Response]) -> Iterable[Block]:
             ]
         )
     if rows:
-        numbers = f"{early[0].iteration} to {late[0].iteration}"
-        caption = f"Practice in iterations {numbers}, means over the recorded responses."
+        caption = "Means over the responses of the first and the last iteration that recorded any of the environment."
         yield Table(("environment", "#reward", "#right", "#tokens", "#cut"), rows, caption)
 
 
 def _mean(responses: Sequence[Response], key: str) -> str:
-    if not responses:
-        return "–"
     if key in ("right", "cut"):
         return words.percent(round(mean(one.right if key == "right" else not one.finished for one in responses), 2))
     return f"{mean(getattr(one, key) for one in responses):.{2 if key == 'reward' else 0}f}"
