@@ -70,8 +70,9 @@ class RecordConfig(Config):
     every: int = Field(default=10, ge=0)
     """Iterations between recorded ones; the first and the last always are, and the replies to held-out prompts before
     and after. 0 records nothing."""
-    prompts: int = Field(default=16, ge=1)
-    """Most prompts of an environment that are recorded of one iteration, each with all its responses."""
+    prompts: int = Field(default=8, ge=1)
+    """Most prompts of an environment that are recorded of one iteration, each with all its responses: a token takes
+    about ten bytes, and whoever looks reads them all."""
 
 
 class RlRunConfig(TuningRunConfig):

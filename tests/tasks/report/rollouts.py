@@ -79,7 +79,7 @@ def practice(number: int) -> list[Group]:
 
 def write(folder: Path, chat: Chat = CHAT) -> None:
     """The records of a run of two iterations, all of them."""
-    records = Records(folder, chat, RecordConfig(), 2, True)
+    records = Records(folder, chat, RecordConfig(prompts=16), 2, True)
     records.measured(0, [group(SUMS[3], [episode("6", 0.0), episode("7")])], [group(SUMS[3], [episode("6", 0.0)])])
     for number in (1, 2):
         records.practised(number, practice(number))

@@ -1,0 +1,29 @@
+"""The study of RL's parts: its page says what its runs came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import rl_ablations as study
+from benchmarks.muonclip_findings import read_table
+from tests.tasks.report import rollouts
+
+CLAIMS = Path(__file__).resolve().parents[3] / "docs" / "claims"
+
+
+def test_the_page_has_the_tables_of_the_runs():
+    runs = read_table(CLAIMS / "rl" / "runs.csv")
+    assert {run["arm"] for run in runs} == {study.BEFORE, *study.ARMS}
+    page = (CLAIMS / "rl.md").read_text(encoding="utf-8")
+    for table in study.markdown(runs).split("\n\n"):
+        assert table in page, "python benchmarks/rl_ablations.py --tables prints them"
+
+
+def test_an_iteration_waits_for_its_longest_response(tmp_path):
+    rollouts.write(tmp_path)
+    longest = [
+        max(one.drawn(number - 1) for group in rollouts.practice(number) for one in group.responses)
+        for number in (1, 2)
+    ]
+    assert study.waits(tmp_path, None) == longest
+    assert study.waits(tmp_path, 12) == [12, 12]
