@@ -4,7 +4,7 @@
 
 A network of some ten thousand parameters learns bytes of text (the topics of Python's help) and to name the larger of
 two digits behind a random number of dots, which stand for reasoning that may be long and helps nobody. From that one
-model every row of `ARMS` is practised with five seeds, as the recipe starts it (`training.rl.train`); then each is
+model every row of `ARMS` is practised with three seeds, as the recipe starts it (`training.rl.train`); then each is
 measured alike: replies to held-out prompts at temperature 1 within the same budget, and the loss on held-out text.
 
 Finished runs are skipped, one that was stopped goes on. One thread; the whole study takes minutes.
@@ -59,7 +59,7 @@ from training.rl.train import Reinforcement
 from training.sft import Tuning
 
 BUDGET, TIGHT, SEGMENT = 64, 16, 12
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = (1, 2, 3)
 DOTS = 32
 """Most dots of the replies that SFT shows."""
 RIGHT = (0.3, 0.9)
@@ -110,8 +110,10 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "bfloat16": {"dtype": "bfloat16"},
     "bfloat16, corrected": {"dtype": "bfloat16", "correction": 2.0},
 }
-"""What differs from `RL`, by arm; the first is what the others are held against."""
-BEFORE = "before RL"
+"""What differs from `RL`, by arm."""
+ALIKE, BEFORE = "all alike", "before RL"
+AGAINST = {arm: ALIKE for arm in ARMS if arm != ALIKE} | {"bfloat16, corrected": "bfloat16"}
+"""What each arm is held against."""
 MEASURES = {
     "right": "right, sampled",
     "greedy": "right, greedy",
@@ -120,6 +122,7 @@ MEASURES = {
     "longest": "tokens that an iteration waits for",
     "disagreement": "mismatch, nats a token",
 }
+FORMS = {"right": ".2f", "greedy": ".2f", "tokens": ".1f", "text": ".2f", "longest": ".1f", "disagreement": ".0e"}
 
 
 # --------------------------------------------------------------------------------------------------------- the world
@@ -239,33 +242,25 @@ def _cpu() -> float:
 
 def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
     """The two tables of the page: what every arm came to, and by how much it differs, seed by seed."""
-    arms = [arm for arm in (BEFORE, *ARMS) if any(run["arm"] == arm for run in runs)]
-    values = {arm: [run for run in runs if run["arm"] == arm] for arm in arms}
-    whole = [
-        [arm, *(_said([run[name] for run in values[arm] if run[name] != ""], name) for name in MEASURES)]
-        for arm in arms
-    ]
-    first, *others = (arm for arm in arms if arm != BEFORE)
-    apart = []
-    for arm in others:
-        pairs = [(run, base) for run in values[arm] for base in values[first] if run["seed"] == base["seed"]]
-        apart.append([arm, *(_said([run[name] - base[name] for run, base in pairs], name, "+") for name in MEASURES)])
-    head = ["", *MEASURES.values()]
-    return f"{table(head, whole)}\n\n{table([f'less `{first}`', *head[1:]], apart)}"
+    by_arm = {arm: {run["seed"]: run for run in runs if run["arm"] == arm} for arm in (BEFORE, *ARMS)}
+    head = ["mean, 95 % interval", *MEASURES.values()]
+    whole = []
+    for arm, own in by_arm.items():
+        values = {name: [run[name] for run in own.values() if run[name] != ""] for name in MEASURES}
+        whole.append([arm, *(_said(values[name], FORMS[name]) for name in MEASURES)])
+    apart, compared = [], [name for name in MEASURES if name != "disagreement"]
+    for arm, other in AGAINST.items():
+        pairs = [(by_arm[arm][seed], by_arm[other][seed]) for seed in by_arm[arm]]
+        rises = {name: [run[name] - base[name] for run, base in pairs] for name in compared}
+        apart.append([f"{arm}, less {other}", *(_said(rises[name], FORMS[name], "+") for name in compared)])
+    return f"{table(head, whole)}\n\n{table(['seed by seed', *(MEASURES[name] for name in compared)], apart)}"
 
 
-def _said(values: Sequence[float], name: str, sign: str = "") -> str:
+def _said(values: Sequence[float], form: str, sign: str = "") -> str:
     if not values:
         return "–"
     mean, half = interval(values)
-    form = (
-        f"{sign}.1e"
-        if name == "disagreement"
-        else f"{sign}.3f"
-        if name != "tokens" and name != "longest"
-        else f"{sign}.1f"
-    )
-    return f"{mean:{form}} ± {half:{form.lstrip('+')}}" if len(values) > 1 else f"{mean:{form}}"
+    return f"{mean:{sign}{form}} ± {half:{form}}" if len(values) > 1 else f"{mean:{form}}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
