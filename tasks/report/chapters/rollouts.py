@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tasks.report import words
-from tasks.report.blocks import Block, Fold, Prose
+from tasks.report.blocks import Block, Fold, Prose, Transcript
 from tasks.report.book import Absent, Book
 from tasks.report.chapter import Chapter
 from tasks.report.inspect.rollouts import page
@@ -31,31 +31,21 @@ def _summary(book: Book) -> str:
     )
 
 
-def _figures(book: Book) -> Iterable[Block]:
-    """Rewards and reasons"""
+def _looked_at(book: Book) -> Iterable[Block]:
+    """Rewards, responses and suspected hacks"""
     responses = _responses(book)
     yield from page.rewards(responses)
     yield from page.reasons(responses)
-
-
-def _picks(book: Book) -> Iterable[Block]:
-    """The best, the worst and the most improved"""
-    responses = _responses(book)
     yield Prose(page.LEGEND)
     for name in ("improved", "best", "worst"):
         found = page.section(responses, name, SHOWN)
         yield Fold(f"{found.title}: {found.summary}", found.blocks)
-
-
-def _suspected(book: Book) -> Iterable[Block]:
-    """Suspected hacks"""
-    responses = _responses(book)
     yield from page.detected(responses)
     for detector in DETECTORS:
-        if page.suspects(responses, detector):
-            found = page.section(responses, detector.name, SHOWN)
+        found = page.section(responses, detector.name, SHOWN)
+        if any(isinstance(block, Transcript) for block in found.blocks):
             yield Fold(f"Suspected, {found.title.lower()}: {found.summary}", found.blocks)
     yield Prose("`openk2 inspect rollouts --html` writes a page with more of each, `--document ID` shows one prompt.")
 
 
-CHAPTER = Chapter("rollouts", "Rollouts", ("rl",), _summary, (_figures, _picks, _suspected))
+CHAPTER = Chapter("rollouts", "Rollouts", ("rl",), _summary, (_looked_at,))
