@@ -12,7 +12,7 @@
 #include <string.h>
 
 typedef uint16_t bf16;
-enum { HEADS = 4, KEYS = 4, ROWS = 8 }; /* of a block, whose sums fill 16 registers */
+enum { HEADS = 4, KEYS = 4, ROWS = 8, TILE = 16 }; /* of a block, whose sums fill 16 registers; of AMX */
 
 static inline __mmask32 first(long count) { return count >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << count) - 1; }
 static inline __m512i load(const bf16 *from, __mmask32 some) { return _mm512_maskz_loadu_epi16(some, from); }
@@ -137,6 +137,113 @@ void attend(long rows, long heads, long rank, long width, long places, const int
             column whole = {keys, width, width}, none = {keys, 0, 0}, values = {keys, width, rank};
             four(until, from, whole, none, values, to, z, p, places + 32);
         }
+}
+
+/* Rows of 16 numbers of 32 bits become columns. */
+static inline void transpose(__m512i *r) {
+    __m512i s[TILE];
+    for (int i = 0; i < TILE; i += 2) {
+        s[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        s[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < TILE; i += 4)
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm512_unpacklo_epi64(s[i + j], s[i + 2 + j]);
+            r[i + 2 * j + 1] = _mm512_unpackhi_epi64(s[i + j], s[i + 2 + j]);
+        }
+    for (int j = 0; j < 4; j++) {
+        __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88), b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
+        __m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd), d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
+        s[j] = _mm512_shuffle_i32x4(a, b, 0x88), s[8 + j] = _mm512_shuffle_i32x4(a, b, 0xdd);
+        s[4 + j] = _mm512_shuffle_i32x4(c, d, 0x88), s[12 + j] = _mm512_shuffle_i32x4(c, d, 0xdd);
+    }
+    memcpy(r, s, sizeof s);
+}
+
+/* Tiles, which compilers want by literal number. */
+#define SUM 0
+#define SUM2 1
+#define KEY 2
+#define KEY2 3
+#define QUERY 4
+#define WEIGHT 5
+#define OUT 6
+#define OUT2 7
+
+/* `attend` by AMX's tiles of 16 rows, 16 heads at a time: keys and values are read once for all of them. C, K and T are
+ * multiples of 32. Scratch of 16 x (T + 32) bf16, and of as many floats with 8 x K behind them. */
+void attend_tiles(long rows, long heads, long rank, long width, long places, const int64_t *seen, const bf16 *q,
+                  const bf16 *keys, bf16 *y, float *z, bf16 *p) {
+    const __m512i front = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i back = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    long wide = places + 32, most = heads < TILE ? heads : TILE;
+    struct { uint8_t palette, other[15]; uint16_t bytes[16]; uint8_t rows[16]; } shapes = {.palette = 1};
+    for (int tile = SUM; tile <= OUT2; tile++) shapes.bytes[tile] = 64, shapes.rows[tile] = TILE;
+    shapes.rows[WEIGHT] = shapes.rows[OUT] = shapes.rows[OUT2] = (uint8_t)most;
+    _tile_loadconfig(&shapes);
+    bf16 *queries = (bf16 *)(z + TILE * wide); /* turned: pairs of their numbers by heads */
+    __m512i left[TILE], right[TILE];
+    for (long n = 0; n < rows; n++, keys += places * width)
+        for (long h = 0; h < heads; h += TILE) { /* a last block of fewer repeats a head, and forgets it */
+            long real = heads - h < most ? heads - h : most, filled = (seen[n] + 15) / 16 * 16;
+            const bf16 *from = q + (n * heads + h) * width;
+            bf16 *to = y + (n * heads + h) * rank;
+            for (long k = 0; k < width; k += 32) {
+                for (int i = 0; i < TILE; i++) left[i] = _mm512_loadu_si512(from + (i < real ? i : 0) * width + k);
+                transpose(left);
+                memcpy(queries + k * TILE, left, sizeof left);
+            }
+            for (long t = 0; t < seen[n]; t += 32) {
+                _tile_zero(SUM);
+                _tile_zero(SUM2);
+                for (long k = 0; k < width; k += 32) {
+                    _tile_loadd(QUERY, queries + k * TILE, 64);
+                    _tile_loadd(KEY, keys + t * width + k, width * 2);
+                    _tile_loadd(KEY2, keys + (t + TILE) * width + k, width * 2);
+                    _tile_dpbf16ps(SUM, KEY, QUERY);
+                    _tile_dpbf16ps(SUM2, KEY2, QUERY);
+                }
+                _tile_stored(SUM, left, 64);
+                _tile_stored(SUM2, right, 64);
+                transpose(left);
+                transpose(right);
+                for (int i = 0; i < real; i++) {
+                    _mm512_storeu_si512(z + i * wide + t, left[i]);
+                    _mm512_storeu_si512(z + i * wide + t + TILE, right[i]);
+                }
+            }
+            float share[TILE];
+            for (int i = 0; i < real; i++) {
+                share[i] = 1.0f / softmax(z + i * wide, p + i * wide, seen[n]);
+                memset(p + i * wide + filled, 0, TILE * sizeof *p);
+            }
+            for (long c = 0; c < rank; c += 32) {
+                _tile_zero(OUT);
+                _tile_zero(OUT2);
+                for (long t = 0; t < seen[n]; t += 32) {
+                    for (int i = 0; i < TILE; i++) { /* neighbouring places side by side */
+                        long place = t + 2 * i, last = seen[n] - 1;
+                        __m512i one = _mm512_loadu_si512(keys + (place < last ? place : last) * width + c);
+                        __m512i two = _mm512_loadu_si512(keys + (place + 1 < last ? place + 1 : last) * width + c);
+                        left[i] = _mm512_unpacklo_epi16(one, two), right[i] = _mm512_unpackhi_epi16(one, two);
+                    }
+                    _tile_loadd(WEIGHT, p + t, wide * 2);
+                    _tile_loadd(KEY, left, 64);
+                    _tile_loadd(KEY2, right, 64);
+                    _tile_dpbf16ps(OUT, WEIGHT, KEY);
+                    _tile_dpbf16ps(OUT2, WEIGHT, KEY2);
+                }
+                _tile_stored(OUT, left, 64);
+                _tile_stored(OUT2, right, 64);
+                for (int i = 0; i < real; i++) { /* the columns back in their order */
+                    __m512 low = (__m512)left[i], high = (__m512)right[i], whole = _mm512_set1_ps(share[i]);
+                    __m512 a = _mm512_mul_ps(_mm512_permutex2var_ps(low, front, high), whole);
+                    __m512 b = _mm512_mul_ps(_mm512_permutex2var_ps(low, back, high), whole);
+                    _mm512_storeu_si512(to + i * rank + c, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+                }
+            }
+        }
+    _tile_release();
 }
 
 /* Causal attention of whole prompts; the scale lies in q. q (P, S, H, X + R), up (P, S, H, X + V) the keys' parts and

@@ -22,8 +22,8 @@ from torch import Tensor
 from model.kernels.threads import share
 
 SOURCE = Path(__file__).with_name("decode_kernels.c")
-HEADS, ROWS, LANES = 4, 8, 16  # of the blocks in decode_kernels.c
-_FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16")
+HEADS, ROWS, LANES, TILE = 4, 8, 16, 16  # of the blocks in decode_kernels.c
+_FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mamx-tile", "-mamx-bf16")
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,9 @@ class Kernels:
         number, pointer = ctypes.c_long, ctypes.c_void_p
         self._attend, self._mix = library.attend, library.mix
         self._attend.argtypes, self._attend.restype = [number] * 5 + [pointer] * 6, None
+        # the system lets a process use tiles where it asks
+        self._tiled = library.attend_tiles if torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx() else None
+        library.attend_tiles.argtypes, library.attend_tiles.restype = self._attend.argtypes, None
         self._prompts = library.prompts
         self._prompts.argtypes, self._prompts.restype = [number] * 7 + [pointer] * 7, None
         self._mix.argtypes, self._mix.restype = [number] * 5 + [pointer] * 8, None
@@ -66,14 +69,16 @@ class Kernels:
         rows, heads, width = q_NHK.shape
         places = keys_NTK.shape[1]
         y_NHC = q_NHK.new_empty(rows, heads, rank)
-        room = HEADS * (places + 2 * LANES)
+        tiled = self._tiled is not None and not (rank % 32 or width % 32 or places % 32)
+        attend, block = (self._tiled, TILE) if tiled else (self._attend, HEADS)
+        room = block * (places + 2 * LANES)
 
         def some(first: int, end: int) -> None:
             part = slice(first, end)
-            z, p = torch.empty(room), torch.empty(room, dtype=torch.bfloat16)
+            z, p = torch.empty(room + tiled * 8 * width), torch.empty(room, dtype=torch.bfloat16)
             tensors = (*(tensor[part] for tensor in (seen_N, q_NHK, keys_NTK, y_NHC)), z, p)
             pointers = (tensor.data_ptr() for tensor in tensors)
-            self._attend(part.stop - part.start, heads, rank, width, places, *pointers)
+            attend(part.stop - part.start, heads, rank, width, places, *pointers)
 
         share(rows, rows, some)
         return y_NHC

@@ -34,13 +34,15 @@ def drawn(seed: int, *shape: int) -> torch.Tensor:
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(0, 5),
-    heads=st.sampled_from([4, 8]),
-    rank=st.integers(1, 80),
-    rotated=st.integers(2, 20),
-    places=st.integers(1, 70),
+    heads=st.sampled_from([4, 8, 20]),
+    sizes=st.one_of(  # AMX takes multiples of 32
+        st.tuples(st.integers(1, 80), st.integers(2, 20), st.integers(1, 70)),
+        st.tuples(st.sampled_from([32, 96]), st.sampled_from([32, 64]), st.sampled_from([32, 64, 128])),
+    ),
     seed=st.integers(0, 1000),
 )
-def test_attention_is_softmax_over_each_rows_own_places(rows, heads, rank, rotated, places, seed):
+def test_attention_is_softmax_over_each_rows_own_places(rows, heads, sizes, seed):
+    rank, rotated, places = sizes
     seen_N = torch.randint(1, places + 1, (rows,), generator=torch.Generator().manual_seed(seed))
     q_NHK, keys_NTK = drawn(seed, rows, heads, rank + rotated), drawn(seed + 1, rows, places, rank + rotated)
     found = kernels().attend(q_NHK, keys_NTK, seen_N, rank)
