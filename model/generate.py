@@ -337,11 +337,11 @@ def _drawn(rows: list[Row], logits_NV: Tensor, log_p_NV: Tensor, choice_NV: Tens
     plain = all(heat in (0, 1) for heat in heats)
     tempered_NV = log_p_NV if plain else tempered(logits_NV)
     if not any(heats):
-        drawn_N1 = choice_NV.argmax(-1, keepdim=True)
+        drawn_N1 = choice_NV.max(-1, keepdim=True).indices
     else:
         drawn_N1 = _draw(rows, tempered_NV if choice_NV is logits_NV else tempered(choice_NV))
         if 0 in heats:
-            drawn_N1 = drawn_N1.where(heat_N1 > 0, choice_NV.argmax(-1, keepdim=True))
+            drawn_N1 = drawn_N1.where(heat_N1 > 0, choice_NV.max(-1, keepdim=True).indices)
     tempered_N1 = tempered_NV.gather(1, drawn_N1).where(heat_N1 > 0, 0.0)
     return drawn_N1[:, 0], log_p_NV.gather(1, drawn_N1)[:, 0], tempered_N1[:, 0]
 

@@ -246,6 +246,67 @@ void attend_tiles(long rows, long heads, long rank, long width, long places, con
     _tile_release();
 }
 
+#define ROW 0
+#define ROW2 1
+#define REST 2
+#define REST2 3
+#define COLUMN 4
+#define COLUMN_REST 5
+
+/* y = x w^T by AMX's tiles, for each of `batch` weights w (O, I), which lie as (O / 16, I / 2, 16, 2): O is a multiple of
+ * 16, I of 2. `by`: how far batches and rows of x lie apart, and those of y, which is bfloat16 or, where `wide`,
+ * float32. */
+void multiply(long batch, long rows, long outs, long ins, int wide, const int64_t *by, const bf16 *x, const bf16 *w,
+              void *y) {
+    long rest = ins % 32, whole = ins - rest;
+    float sum[2 * TILE][TILE];
+    for (long n = 0; n < rows; n += 2 * TILE) {
+        long some = rows - n < 2 * TILE ? rows - n : 2 * TILE, top = some < TILE ? some : TILE, low = some - top;
+        struct { uint8_t palette, other[15]; uint16_t bytes[16]; uint8_t rows[16]; } shapes = {
+            .palette = 1,
+            .bytes = {64, 64, 2 * rest, 2 * rest, 64, 64, 64, 64},
+            .rows = {top, low, top, low, TILE, rest / 2, top, low},
+        };
+        for (int tile = 0; tile < 8; tile++)
+            if (!shapes.bytes[tile] || !shapes.rows[tile]) shapes.bytes[tile] = shapes.rows[tile] = 0;
+        _tile_loadconfig(&shapes);
+        for (long b = 0; b < batch; b++) {
+            const bf16 *at = x + b * by[0] + n * by[1], *weights = w + b * outs * ins;
+            for (long o = 0; o < outs; o += TILE) {
+                _tile_zero(OUT);
+                if (low) _tile_zero(OUT2);
+                for (long k = 0; k < whole; k += 32, weights += 32 * TILE) {
+                    _tile_loadd(COLUMN, weights, 64);
+                    _tile_loadd(ROW, at + k, by[1] * 2);
+                    _tile_dpbf16ps(OUT, ROW, COLUMN);
+                    if (!low) continue;
+                    _tile_loadd(ROW2, at + TILE * by[1] + k, by[1] * 2);
+                    _tile_dpbf16ps(OUT2, ROW2, COLUMN);
+                }
+                if (rest) {
+                    _tile_loadd(COLUMN_REST, weights, 64);
+                    _tile_loadd(REST, at + whole, by[1] * 2);
+                    _tile_dpbf16ps(OUT, REST, COLUMN_REST);
+                    if (low) {
+                        _tile_loadd(REST2, at + TILE * by[1] + whole, by[1] * 2);
+                        _tile_dpbf16ps(OUT2, REST2, COLUMN_REST);
+                    }
+                    weights += rest * TILE;
+                }
+                _tile_stored(OUT, sum[0], 64);
+                if (low) _tile_stored(OUT2, sum[TILE], 64);
+                for (long i = 0; i < some; i++) {
+                    long place = b * by[2] + (n + i) * by[3] + o;
+                    __m512 found = _mm512_loadu_ps(sum[i]);
+                    if (wide) _mm512_storeu_ps((float *)y + place, found);
+                    else store16((bf16 *)y + place, found);
+                }
+            }
+        }
+    }
+    _tile_release();
+}
+
 /* Causal attention of whole prompts; the scale lies in q. q (P, S, H, X + R), up (P, S, H, X + V) the keys' parts and
  * the values, rotated (P, S, R) with its vectors `by` apart, y (P, S, H, V); scratch as for S places, room for V. */
 void prompts(long count, long length, long heads, long nope, long rope, long value, long by, const bf16 *q,

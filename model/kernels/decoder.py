@@ -23,6 +23,7 @@ from model.kernels import native
 from model.moe import MixtureOfExperts, SwiGLU
 from model.transformer import DecoderLayer, Transformer
 
+FEW = 64  # rows that tiles multiply; oneDNN is as fast with more
 NEAR = 1 << 19  # numbers of an expert that a core's second cache holds: our kernel reads them for every 8 rows
 
 
@@ -38,10 +39,11 @@ class NativeDecoder:
         self._embed, self._rotation = model.embed_tokens.weight, model.rotation
         self._turn_TP = torch.empty(0, 0)
         self._head_dtype = torch.float32 if model.float32_head else torch.bfloat16
-        self._final_norm, self._head_VD = model.norm, model.lm_head.weight.to(self._head_dtype)
+        self._final_norm = model.norm
         kernels = native.kernels()
         assert kernels is not None  # the table asked
         with torch.autocast("cpu", enabled=False):
+            self._head = _Weights(model.lm_head.weight[None], kernels, self._head_dtype)
             self._layers = [_Layer(layer, kernels) for layer in model.blocks()]
 
     def step(self, tokens_N: Tensor, cache: LatentCache) -> Tensor:
@@ -79,7 +81,7 @@ class NativeDecoder:
     def logits(self, x_ND: Tensor) -> Tensor:
         """As `Decoder.logits`."""
         with torch.autocast("cpu", enabled=False):
-            return F.linear(self._final_norm(x_ND, self._head_dtype), self._head_VD).float()
+            return self._head.rows(self._final_norm(x_ND, self._head_dtype), torch.float32)
 
 
 class _At(NamedTuple):
@@ -96,7 +98,7 @@ class _Layer:
             _Norm(norm, kernels) for norm in (layer.input_layernorm, layer.post_attention_layernorm)
         )
         self._attend = _Attention(layer.self_attn, kernels)
-        self._mlp = _Dense(layer.mlp) if isinstance(layer.mlp, SwiGLU) else _Experts(layer.mlp, kernels)
+        self._mlp = _Dense(layer.mlp, kernels) if isinstance(layer.mlp, SwiGLU) else _Experts(layer.mlp, kernels)
         self._layer = layer
 
     def prompts(self, x_PSD: Tensor, turn_SP: Tensor, keys_only: bool) -> tuple[Tensor, Tensor]:
@@ -119,6 +121,31 @@ class _Layer:
         return x_ND + self._mlp(self._mlp_norm(x_ND))
 
 
+class _Weights:
+    """B weights (O, I) that rows are multiplied with: few of them by tiles, where the machine has such."""
+
+    def __init__(self, weight_BOI: Tensor, kernels: native.Kernels, dtype: torch.dtype = torch.bfloat16) -> None:
+        self._weight_BOI, self._kernels = weight_BOI.to(dtype).contiguous(), kernels
+        outs, ins = weight_BOI.shape[1:]
+        fits = kernels.tiles and dtype == torch.bfloat16 and not (outs % native.TILE or ins % 2)
+        self._packed = native.packed(self._weight_BOI) if fits else None
+
+    def rows(self, x_NI: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        """The products with the only weight (N, O)."""
+        weight_OI = self._weight_BOI[0]
+        if self._packed is None or len(x_NI) > FEW:
+            return F.linear(x_NI, weight_OI).to(dtype)
+        y_NO = torch.empty(len(x_NI), len(weight_OI), dtype=dtype)
+        self._kernels.multiply(x_NI[:, None], self._packed, y_NO[:, None])
+        return y_NO
+
+    def each(self, x_NBI: Tensor, y_NBO: Tensor) -> Tensor:
+        """The products of each weight with its own part of a row, written to y."""
+        if self._packed is None or len(x_NBI) > FEW:
+            return y_NBO.copy_(torch.bmm(x_NBI.transpose(0, 1), self._weight_BOI.mT).transpose(0, 1))
+        return self._kernels.multiply(x_NBI, self._packed, y_NBO)
+
+
 class _Norm:
     """RMSNorm of bfloat16 or float32 numbers, in bfloat16."""
 
@@ -134,20 +161,22 @@ class _Attention:
 
     def __init__(self, attention: MultiHeadLatentAttention, kernels: native.Kernels) -> None:
         a = attention
-        self._heads, self._nope, self._rope, self._kernels = a.heads, a.nope, a.rope, kernels
+        self._heads, self._nope, self._rope, self._value_size = a.heads, a.nope, a.rope, a.value
+        self._kernels = kernels
         self._query_rank, self._rank = a.q_a_layernorm.weight.numel(), a.kv_a_layernorm.weight.numel()
         # the softmax's scale lies in the norm, which multiplies in float32 anyway
         self._norm_q, self._norm_kv = _Norm(a.q_a_layernorm, kernels, a.scale), _Norm(a.kv_a_layernorm, kernels)
-        self._down_OD = torch.cat([a.q_a_proj.weight, a.kv_a_proj_with_mqa.weight]).bfloat16()
-        self._query_OQ, self._up_OC, self._out_DO = (
-            layer.weight.bfloat16() for layer in (a.q_b_proj, a.kv_b_proj, a.o_proj)
+        down_OD = torch.cat([a.q_a_proj.weight, a.kv_a_proj_with_mqa.weight])
+        self._down, self._query, self._out = (
+            _Weights(weight[None], kernels) for weight in (down_OD, a.q_b_proj.weight, a.o_proj.weight)
         )
+        self._up_OC = a.kv_b_proj.weight.bfloat16()
         key_HXC, value_HVC = self._up_OC.unflatten(0, (a.heads, -1)).split([a.nope, a.value], dim=1)
-        self._key_HXC, self._value_HCV = key_HXC.contiguous(), value_HVC.mT.contiguous()
+        self._key, self._value = _Weights(key_HXC.mT, kernels), _Weights(value_HVC, kernels)
 
     def _read(self, x_ND: Tensor, turn_NP: Tensor) -> tuple[Tensor, Tensor]:
         """The queries' latents, not normed, and what the cache keeps: the keys' latents and rotated keys."""
-        down_NO = F.linear(x_ND, self._down_OD)
+        down_NO = self._down.rows(x_ND)
         latent_NC, rope_NR = down_NO[:, self._query_rank :].split([self._rank, self._rope], dim=1)
         latent_NC.copy_(self._norm_kv(latent_NC))
         self._kernels.turn(rope_NR[:, None], turn_NP)
@@ -162,23 +191,25 @@ class _Attention:
         latent_TQ, keys_TK = self._read(x_TD, turn_TP)
         if keys_only:
             return keys_TK, None
-        q_THQ = F.linear(self._norm_q(latent_TQ), self._query_OQ).unflatten(-1, (self._heads, -1))
+        q_THQ = self._query.rows(self._norm_q(latent_TQ)).unflatten(-1, (self._heads, -1))
         self._kernels.turn(q_THQ[..., self._nope :], turn_TP)
         up_THO = F.linear(keys_TK[:, : self._rank], self._up_OC).unflatten(-1, (self._heads, -1))
         q, up, rotated = (t.unflatten(0, (count, -1)) for t in (q_THQ, up_THO, keys_TK[:, self._rank :]))
         y_THV = self._kernels.prompts(q, up, rotated).flatten(0, 1)
-        return keys_TK, F.linear(y_THV.flatten(1), self._out_DO)
+        return keys_TK, self._out.rows(y_THV.flatten(1))
 
     def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
         latent_NQ, new_NK = self._read(x_ND, at.turn_NP)
         keys_NTK.view(-1, keys_NTK.shape[2]).index_copy_(0, at.place_N, new_NK)
-        q_NHO = F.linear(self._norm_q(latent_NQ), self._query_OQ).unflatten(-1, (self._heads, -1))
+        q_NHO = self._query.rows(self._norm_q(latent_NQ)).unflatten(-1, (self._heads, -1))
         nope_NHX, rope_NHR = q_NHO.split([self._nope, self._rope], dim=-1)
         self._kernels.turn(rope_NHR, at.turn_NP)
-        q_NHC = torch.bmm(nope_NHX.transpose(0, 1), self._key_HXC).transpose(0, 1)
-        y_NHC = self._kernels.attend(torch.cat([q_NHC, rope_NHR], dim=-1), keys_NTK, at.seen_N, self._rank)
-        y_NHV = torch.bmm(y_NHC.transpose(0, 1), self._value_HCV).transpose(0, 1)
-        return F.linear(y_NHV.flatten(1), self._out_DO)
+        q_NHK = torch.empty(len(x_ND), self._heads, self._rank + self._rope, dtype=torch.bfloat16)
+        self._key.each(nope_NHX, q_NHK[..., : self._rank])
+        q_NHK[..., self._rank :] = rope_NHR
+        y_NHC = self._kernels.attend(q_NHK, keys_NTK, at.seen_N, self._rank)
+        y_NHV = self._value.each(y_NHC, y_NHC.new_empty(len(x_ND), self._heads, self._value_size))
+        return self._out.rows(y_NHV.flatten(1))
 
 
 def _matrices(mlp: SwiGLU) -> tuple[Tensor, Tensor, Tensor]:
@@ -191,12 +222,12 @@ class _Dense:
 
     near = False
 
-    def __init__(self, mlp: SwiGLU) -> None:
-        self._gate_FD, self._up_FD, self._down_DF = _matrices(mlp)
+    def __init__(self, mlp: SwiGLU, kernels: native.Kernels) -> None:
+        self._gate, self._up, self._down = (_Weights(weight[None], kernels) for weight in _matrices(mlp))
 
     def __call__(self, x_ND: Tensor) -> Tensor:
-        h_NF = F.silu(F.linear(x_ND, self._gate_FD), inplace=True).mul_(F.linear(x_ND, self._up_FD))
-        return F.linear(h_NF, self._down_DF)
+        h_NF = F.silu(self._gate.rows(x_ND), inplace=True).mul_(self._up.rows(x_ND))
+        return self._down.rows(h_NF)
 
 
 class _Experts:

@@ -48,9 +48,11 @@ class Kernels:
         number, pointer = ctypes.c_long, ctypes.c_void_p
         self._attend, self._mix = library.attend, library.mix
         self._attend.argtypes, self._attend.restype = [number] * 5 + [pointer] * 6, None
-        # the system lets a process use tiles where it asks
-        self._tiled = library.attend_tiles if torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx() else None
-        library.attend_tiles.argtypes, library.attend_tiles.restype = self._attend.argtypes, None
+        self._attend_tiles, self._multiply = library.attend_tiles, library.multiply
+        self._attend_tiles.argtypes, self._attend_tiles.restype = self._attend.argtypes, None
+        # the system lets a process use AMX's tiles where it asks
+        self.tiles: bool = torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
+        self._multiply.argtypes, self._multiply.restype = [number] * 4 + [ctypes.c_int] + [pointer] * 4, None
         self._prompts = library.prompts
         self._prompts.argtypes, self._prompts.restype = [number] * 7 + [pointer] * 7, None
         self._mix.argtypes, self._mix.restype = [number] * 5 + [pointer] * 8, None
@@ -69,8 +71,8 @@ class Kernels:
         rows, heads, width = q_NHK.shape
         places = keys_NTK.shape[1]
         y_NHC = q_NHK.new_empty(rows, heads, rank)
-        tiled = self._tiled is not None and not (rank % 32 or width % 32 or places % 32)
-        attend, block = (self._tiled, TILE) if tiled else (self._attend, HEADS)
+        tiled = self.tiles and not (rank % 32 or width % 32 or places % 32)
+        attend, block = (self._attend_tiles, TILE) if tiled else (self._attend, HEADS)
         room = block * (places + 2 * LANES)
 
         def some(first: int, end: int) -> None:
@@ -82,6 +84,22 @@ class Kernels:
 
         share(rows, rows, some)
         return y_NHC
+
+    def multiply(self, x_NBI: Tensor, weights: Tensor, y_NBO: Tensor) -> Tensor:
+        """y = x w^T for each of B weights of `packed`; where the machine has `tiles`.
+
+        x is bfloat16, y bfloat16 or float32: their last dimensions lie in one piece, the others as they like.
+        """
+        rows, batch, ins = x_NBI.shape
+        by = (ctypes.c_int64 * 4)(x_NBI.stride(1), x_NBI.stride(0), y_NBO.stride(1), y_NBO.stride(0))
+
+        def some(first: int, end: int) -> None:
+            pointers = (x_NBI[first:end].data_ptr(), weights.data_ptr(), y_NBO[first:end].data_ptr())
+            wide = y_NBO.dtype == torch.float32
+            self._multiply(batch, end - first, y_NBO.shape[2], ins, wide, ctypes.addressof(by), *pointers)
+
+        share(rows, -(-rows // TILE), some)
+        return y_NBO
 
     def prompts(self, q_PSHQ: Tensor, up_PSHO: Tensor, rotated_PSR: Tensor) -> Tensor:
         """Causal attention of P prompts of S tokens: softmax(q k^T) v in bfloat16, (P, S, H, V).

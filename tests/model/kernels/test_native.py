@@ -55,6 +55,28 @@ def test_attention_is_softmax_over_each_rows_own_places(rows, heads, sizes, seed
 
 
 @needed
+@pytest.mark.skipif(native.kernels() is not None and not kernels().tiles, reason="no AMX")
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(0, 70),
+    batch=st.integers(1, 3),
+    outs=st.sampled_from([16, 48]),
+    ins=st.sampled_from([2, 30, 32, 64, 112]),
+    wide=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_rows_are_multiplied_with_their_part_of_the_weights(rows, batch, outs, ins, wide, seed):
+    """x and y are parts of wider rows, whose other numbers are neither read nor written."""
+    x, w = drawn(seed, rows, batch, ins + 8), drawn(seed + 1, batch, outs, ins)
+    x[..., ins:] = math.nan
+    y = torch.zeros(rows, batch, outs + 8, dtype=torch.float32 if wide else torch.bfloat16)
+    kernels().multiply(x[..., :ins], native.packed(w), y[..., :outs])
+    wanted = torch.einsum("nbi,boi->nbo", x[..., :ins].double(), w.double())
+    torch.testing.assert_close(y[..., :outs].double(), wanted, atol=1e-4 if wide else 0.05, rtol=1e-5 if wide else 0.01)
+    assert not y[..., outs:].any()
+
+
+@needed
 @settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(1, 40),
