@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,12 +20,11 @@ from flows.options import FileOption, PresetOption, RequestError, RootOption, Se
 from flows.plan_commands import plan as plans
 from flows.recipe import FLOWS
 from flows.request import PresetName, Request
-from flows.serve_commands import chat, serve
+from flows.serve_commands import chat, generate, serve
 from flows.tables import styled
 from flows.terminal import Terminal
 from flows.token_commands import tokens
 from flows.tool_commands import tools
-from model.visible import visible
 from tasks.logs import plain_logs
 from tasks.progress import clock
 
@@ -46,6 +44,7 @@ app.add_typer(network)
 app.add_typer(tokens)
 app.add_typer(plans)
 app.add_typer(tools)
+app.command()(generate)
 app.command()(serve)
 app.command()(chat)
 app.command()(evaluate)
@@ -395,63 +394,21 @@ def review(
     Example: `openk2 review --count 40`, then open the address that it prints; `?` shows the keys.
     """
     from flows.review.queue import queue, reviewable
-    from flows.review.server import Review, listener, server
+    from flows.review.server import Review
     from flows.steps import graph
+    from model.serve.server import listen, server
     from tasks.agentic.verdicts import verdicts_file
 
     dialogues = reviewable(graph(request_of(preset, root, preset_file, overrides))["dialogues"])
     found = Review(queue(dialogues, count), verdicts_file(root))
-    with listener(port) as opened:
+    with listen("127.0.0.1", port) as opened:
         address = f"http://127.0.0.1:{opened.getsockname()[1]}/#{found.key}"
         out.print(styled("Ready: ", (address, "bold")), soft_wrap=True)
         out.print(f"{len(found.items)} dialogues; verdicts go to {found.file}. Ctrl-C ends it.", soft_wrap=True)
         with suppress(KeyboardInterrupt):
-            server(found).run(sockets=[opened])
+            server(found.app()).run(sockets=[opened])
     said = list(found.verdicts.values())
     out.print(f"{said.count('accept')} accepted, {said.count('reject')} rejected. `openk2 run` takes them in.")
-
-
-@app.command()
-def generate(
-    prompt: Annotated[str, typer.Argument(help="What to say to the model, or the text to go on with (--raw).")],
-    preset: PresetOption = PresetName.laptop,
-    root: RootOption = "data",
-    preset_file: FileOption = None,
-    overrides: SetOption = None,
-    int4: Annotated[bool, typer.Option("--int4", help="Use the INT4 checkpoint instead of bf16.")] = False,
-    folder: Annotated[
-        Path | None, typer.Option("--folder", help="A released folder, whoever made it, instead of this preset's.")
-    ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat format.")] = False,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most this many new tokens.")] = 128,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the sampling.")] = 0,
-) -> None:
-    """Generate with the released model. A terminal shows control characters instead of obeying them; a file or a pipe
-    gets the text as it is.
-
-    Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`,
-    `openk2 generate --folder FOLDER "What is 27 + 45?"`.
-    """
-    from flows.steps import graph
-    from tasks.evaluate.generation import generate_text
-    from tasks.evaluate.release import checkpoint_folder
-
-    if folder is None:
-        release = graph(request_of(preset, root, preset_file, overrides))["release"].require()
-        folder = checkpoint_folder(release, "int4" if int4 else "bf16")
-    for piece in generate_text(
-        folder,
-        prompt,
-        chat=not raw,
-        max_new_tokens=tokens,
-        temperature=temperature,
-        seed=seed,
-    ):
-        # a terminal would obey what the model writes; a file or another program gets its bytes
-        sys.stdout.write(visible(piece) if sys.stdout.isatty() else piece)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
 
 
 @app.command()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from flows.options import FileOption, PresetOption, RequestError, RootOption, SetOption, request_of
 from flows.request import PresetName, Request
@@ -68,6 +67,7 @@ def evaluate(
 
 def _measure(request: Request, target: str, names: list[str], served: str, label: str, record: str) -> None:
     import torch
+    from rich.table import Table
 
     from flows.preset import load_preset
     from flows.steps import graph, known

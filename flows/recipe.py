@@ -7,8 +7,11 @@ from this text. A new stage is a line here, and a module with a VERSION and a fu
 
 from __future__ import annotations
 
-from flows.graph import Stages
-from flows.preset import Preset
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the command line reads the names of the flows, and `openk2 --help` nothing of the presets
+    from flows.graph import Stages
+    from flows.preset import Preset
 
 FLOWS = {
     "corpus": "Sources, extraction, quality rules, deduplication, gate; then every document's quality scored.",

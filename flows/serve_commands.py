@@ -1,9 +1,10 @@
-"""`openk2 serve` and `openk2 chat`: the released model for whoever has the key, and in the terminal."""
+"""The released model: for whoever has the key (`openk2 serve`), in a dialogue (`chat`), for one prompt (`generate`)."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import sys
 from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,6 +17,7 @@ from flows.request import PresetName, Request
 from flows.tables import styled
 from flows.terminal import Terminal
 from model.engines.reply import KEY_VARIABLE as ENGINE_KEY
+from model.visible import visible
 
 if TYPE_CHECKING:
     from tasks.evaluate.generation import Released
@@ -35,6 +37,37 @@ PrecisionOption = Annotated[
     Precision, typer.Option("--precision", help="Of the products; auto takes what this machine multiplies fast.")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="Where the model lies: cpu or cuda.")]
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="What to say to the model, or the text to go on with (--raw).")],
+    preset: PresetOption = PresetName.laptop,
+    root: RootOption = "data",
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    int4: Int4Option = False,
+    folder: FolderOption = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat format.")] = False,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most this many new tokens.")] = 128,
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the sampling.")] = 0,
+) -> None:
+    """Generate with the released model. A terminal shows control characters instead of obeying them; a file or a pipe
+    gets the text as it is.
+
+    Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`,
+    `openk2 generate --folder FOLDER "What is 27 + 45?"`.
+    """
+    from tasks.evaluate.generation import generate_text
+
+    made_by = _folder(request_of(preset, root, preset_file, overrides), folder, int4)
+    for piece in generate_text(
+        made_by, prompt, chat=not raw, max_new_tokens=tokens, temperature=temperature, seed=seed
+    ):
+        # a terminal would obey what the model writes; a file or another program gets its bytes
+        sys.stdout.write(visible(piece) if sys.stdout.isatty() else piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
 
 
 def serve(
@@ -149,17 +182,23 @@ def load(request: Request, folder: Path | None, int4: bool, precision: Precision
     """The released model as it is served."""
     import torch
 
-    from flows.steps import graph
     from model.precision import dtype_of
     from tasks.evaluate.generation import Released
-    from tasks.evaluate.release import checkpoint_folder
 
-    if folder is None:
-        folder = checkpoint_folder(graph(request)["release"].require(), "int4" if int4 else "bf16")
     place = torch.device(device)
-    released = Released.load(folder)
+    released = Released.load(_folder(request, folder, int4))
     released.model.to(place, dtype_of(precision, place))
     return released
+
+
+def _folder(request: Request, folder: Path | None, int4: bool) -> Path:
+    """The released folder that is named, or this recipe's."""
+    if folder is not None:
+        return folder
+    from flows.steps import graph
+    from tasks.evaluate.release import checkpoint_folder
+
+    return checkpoint_folder(graph(request)["release"].require(), "int4" if int4 else "bf16")
 
 
 def _key(path: Path | None, host: str) -> tuple[str, bool]:

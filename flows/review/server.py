@@ -9,10 +9,8 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-import socket
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -38,10 +36,6 @@ FILES = {
     "page.js": ("page.js", "text/javascript"),
     "page.css": ("page.css", "text/css"),
 }
-
-
-class ReviewError(RuntimeError):
-    """The page cannot be served; the message says why."""
 
 
 class Review:
@@ -113,17 +107,3 @@ class Review:
         if hmac.compare_digest(given, f"Bearer {self.key}".encode()):
             return None
         return PlainTextResponse("Open the address that `openk2 review` printed: it holds the key.", 403, HEADERS)
-
-
-def listener(port: int) -> socket.socket:
-    """A socket on loopback. Raises ReviewError where the port is taken."""
-    try:
-        return socket.create_server(("127.0.0.1", port))
-    except OSError as error:
-        raise ReviewError(f"port {port} of 127.0.0.1 can't be opened ({error.strerror}): choose another") from None
-
-
-def server(review: Review) -> uvicorn.Server:
-    """What serves the page: `run(sockets=[...])` until it is told to end."""
-    config = uvicorn.Config(review.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-    return uvicorn.Server(config)

@@ -23,7 +23,8 @@ from model.kernels.threads import share
 
 SOURCE = Path(__file__).with_name("decode_kernels.c")
 HEADS, ROWS, LANES, TILE = 4, 8, 16, 16  # of the blocks in decode_kernels.c
-_FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mamx-tile", "-mamx-bf16")
+_SETS = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512bf16", "amx-tile", "amx-bf16")  # the last two if there
+_FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", *(f"-m{one}" for one in _SETS))
 
 log = logging.getLogger(__name__)
 

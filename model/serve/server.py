@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from model.serve.guard import Impatient
 
@@ -32,7 +32,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise ServeError(f"port {port} of {host} can't be opened ({why}): choose another") from None
 
 
-def server(app: Starlette) -> uvicorn.Server:
+def server(app: ASGIApp) -> uvicorn.Server:
     """What `run(sockets=[...])` serves with until SIGINT or SIGTERM."""
     return uvicorn.Server(
         uvicorn.Config(
@@ -50,7 +50,7 @@ def server(app: Starlette) -> uvicorn.Server:
 
 
 @contextmanager
-def in_background(app: Starlette) -> Iterator[str]:
+def in_background(app: ASGIApp) -> Iterator[str]:
     """The app on a port of this machine's own while the block runs, in a thread; its address."""
     listener = listen("127.0.0.1", 0)
     made = server(app)

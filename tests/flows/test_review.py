@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +14,9 @@ import pytest
 from flows.preset import load_preset
 from flows.request import PresetName, Request
 from flows.review.queue import Item, queue, reviewable
-from flows.review.server import HERE, Review, ReviewError, listener, server
+from flows.review.server import HERE, Review
 from flows.steps import graph, reviewed
+from model.serve.server import ServeError, in_background, listen
 from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
 from tasks.agentic.verdicts import VerdictsError, append_verdict, read_verdicts, verdicts_file
 from tasks.artifact import NotReady, Step
@@ -40,17 +39,8 @@ def review(tmp_path: Path) -> Iterator[tuple[Review, str]]:
     found = Review(
         [*items, Item("", "copy", TURNS, [], [("rules", "refused: too long")])], verdicts_file(str(tmp_path))
     )
-    with listener(0) as opened:
-        running = server(found)
-        thread = threading.Thread(target=running.run, kwargs={"sockets": [opened]}, daemon=True)
-        thread.start()
-        while not running.started:
-            time.sleep(0.01)
-        try:
-            yield found, f"http://127.0.0.1:{opened.getsockname()[1]}"
-        finally:
-            running.should_exit = True
-            thread.join(timeout=30)
+    with in_background(found.app()) as address:
+        yield found, address
 
 
 def client(review: tuple[Review, str], **headers: str) -> httpx.Client:
@@ -133,8 +123,8 @@ def test_the_page_makes_no_markup_of_text_and_loads_nothing_from_elsewhere():
 
 
 def test_a_taken_port_is_told():
-    with listener(0) as taken, pytest.raises(ReviewError, match="can't be opened"):
-        listener(taken.getsockname()[1])
+    with listen("127.0.0.1", 0) as taken, pytest.raises(ServeError, match="can't be opened"):
+        listen("127.0.0.1", taken.getsockname()[1])
 
 
 def test_what_people_refuse_is_another_recipe_from_the_dialogues_on(tmp_path):
