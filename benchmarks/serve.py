@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,22 +106,32 @@ class Round:
 
 
 def compare(folder: Path, vocabulary: int, dtype: str, arguments: argparse.Namespace) -> None:
-    """Every side in turn, and its medians."""
+    """Every side in turn, and its medians. The servers all run and wait: a turn of one is seconds from that of another,
+    and whatever else the machine does meets both."""
     found: dict[str, list[Round]] = {}
-    for number in range(arguments.rounds):
-        for name, command in sides(folder, dtype, arguments).items():
-            if name == "transformers":
-                if number:
-                    continue  # its figure is far off and slow to come: once is enough
-                out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(arguments))
-                told = json.loads(out.stdout.splitlines()[-1])
-                latencies = [told["seconds"]] * arguments.batch
-                found.setdefault(name, []).append(Round(told["tokens"], told["seconds"], told["cpu"], latencies))
-                continue
-            with server(command, arguments) as (client, process):
+    commands = sides(folder, dtype, arguments)
+    with ExitStack() as running:
+        servers = {
+            name: running.enter_context(server(command, arguments))
+            for name, command in commands.items()
+            if name != "transformers"
+        }
+        for number in range(arguments.rounds):
+            for name, (client, process) in servers.items():
                 done = asyncio.run(load(client, process, number, vocabulary, arguments))
-            found.setdefault(name, []).append(done)
-            print(f"round {number}, {name}: {done.tokens:,} tokens in {done.seconds:.1f} s", flush=True)
+                found.setdefault(name, []).append(done)
+                busy = os.getloadavg()[0]
+                print(
+                    f"round {number}, {name}: {done.tokens:,} tokens in {done.seconds:.1f} s, load {busy:.1f}",
+                    flush=True,
+                )
+    if "transformers" in commands:  # its figure is far off and slow to come: once is enough
+        out = subprocess.run(
+            commands["transformers"], check=True, capture_output=True, text=True, env=environment(arguments)
+        )
+        told = json.loads(out.stdout.splitlines()[-1])
+        latencies = [told["seconds"]] * arguments.batch
+        found["transformers"] = [Round(told["tokens"], told["seconds"], told["cpu"], latencies)]
     for name, rounds in found.items():
         rate = statistics.median(one.tokens / one.seconds for one in rounds)
         per_cpu = statistics.median(one.tokens / one.cpu for one in rounds)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
 
 from model.config import Config
 from model.dialogue import Message, shown
@@ -32,6 +32,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Fields that are taken only with a value that asks for nothing (or null)."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 MOST_TOOLS, MOST_STOPS, LONGEST_STOP, MOST_CHOICES, MOST_LIKELIEST = 128, 16, 256, 128, 20
+MOST_FIELDS = 64
+T = TypeVar("T")
+# A megabyte may hold half a million things that are wrong: one is told, and the others cost seconds of the event loop.
+Several = Annotated[tuple[T, ...], FailFast()]
 
 
 class ApiError(Exception):
@@ -128,7 +132,7 @@ class Sampled(Config):
     """vLLM's and ours: samples among so many of the likeliest tokens, 0 among all."""
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    stop: tuple[str, ...] = Field(default=(), max_length=MOST_STOPS)
+    stop: Several[str] = Field(default=(), max_length=MOST_STOPS)
     stream: bool = False
     stream_options: StreamOptions | None = None
 
@@ -137,6 +141,8 @@ class Sampled(Config):
     def _known(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             raise ValueError("the request is a JSON object")
+        if len(given) > MOST_FIELDS:
+            raise ValueError(f"a request has at most {MOST_FIELDS} fields")
         taken = {}
         for name, value in given.items():
             if name in NEUTRAL and name not in cls.model_fields:
@@ -168,8 +174,8 @@ class ChatRequest(Sampled):
 
     renamed: ClassVar[dict[str, str]] = {"max_completion_tokens": "max_tokens"}
 
-    messages: tuple[dict[str, Any], ...] = Field(min_length=1)
-    tools: tuple[dict[str, Any], ...] = Field(default=(), max_length=MOST_TOOLS)
+    messages: Several[dict[str, Any]] = Field(min_length=1)
+    tools: Several[dict[str, Any]] = Field(default=(), max_length=MOST_TOOLS)
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     logprobs: bool = False
@@ -229,11 +235,23 @@ class CompletionRequest(Sampled):
     max_tokens: int | None = Field(default=16, ge=1)
     logprobs: int | None = Field(default=None, ge=0, le=MOST_LIKELIEST)
 
-    @field_validator("prompt")
+    @field_validator("prompt", mode="before")
     @classmethod
     def _says_something(cls, prompt: Any) -> Any:
-        if prompt == () or (isinstance(prompt, tuple) and () in prompt):
+        """Lists are looked through here: pydantic would tell of every item that it is none of each kind."""
+        if not isinstance(prompt, list):
+            return prompt
+        kinds = {type(one) for one in prompt}
+        tokens = prompt if kinds == {int} else [token for one in prompt if isinstance(one, list) for token in one]
+        if (
+            len(kinds) != 1
+            or not kinds <= {str, int, list}
+            or {type(token) for token in tokens} - {int}
+            or [] in prompt
+        ):
             raise ValueError("a prompt is a text, or a list of texts or tokens with something in it")
+        if kinds != {int} and len(prompt) > MOST_CHOICES:
+            raise ValueError(f"{len(prompt)} prompts at once: ask for at most {MOST_CHOICES}")
         return prompt
 
     @property

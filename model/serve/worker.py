@@ -19,6 +19,7 @@ from model.transformer import Transformer
 
 log = logging.getLogger(__name__)
 
+STOPPED = "the model has stopped: start the server again"
 RETRY_SECONDS = 1
 """What a client that came at a busy time is told to wait."""
 
@@ -63,6 +64,7 @@ class Worker:
         self._next = 0
         self._inbox: queue.SimpleQueue[tuple[int, Request | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._lost = False  # it ended, and nobody had told it to
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -76,7 +78,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return self._thread.is_alive() and not self._lost
 
     @property
     def open(self) -> int:
@@ -87,7 +89,7 @@ class Worker:
         """Raises ApiError 429 where there is no room, 503 where the thread has ended."""
         most = self.rows + self.waiting
         if not self.alive:
-            raise ApiError(503, "the model has stopped: start the server again")
+            raise ApiError(503, STOPPED)
         if len(requests) > most:
             raise ApiError(400, f"{len(requests)} choices at once, and this server takes {most}: ask for fewer", "n")
         if self.open + len(requests) > most:
@@ -116,8 +118,19 @@ class Worker:
     def _fail(self, numbers: Iterable[int], error: Exception) -> None:
         self._deliver([(number, Event(fault=error)) for number in numbers])
 
+    def _lose(self) -> None:
+        self._lost = True
+        self._fail(tuple(self._open), ApiError(503, STOPPED))
+
     def _run(self) -> None:
-        """What the thread does."""
+        """What the thread does. Whoever waits is told where it ends by a fault of the program: none may hang."""
+        try:
+            self._serve()
+        except Exception:
+            log.exception("the model's thread has ended")
+            self._loop.call_soon_threadsafe(self._lose)
+
+    def _serve(self) -> None:
         line: dict[int, Request] = {}  # in the order in which they came
         batch = Batch(self.model, self.rows)
         while self._take(batch, line):

@@ -10,9 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
-from model.serve.app import ServeConfig, application
+from model.serve.app import BODY_BYTES, ServeConfig, application
+from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, read
 from model.serve.server import in_background
+from model.transformer import Transformer
 from tests.model.serve.conftest import KEY, ROWS, WAITING, Running, together
 from tests.model.serve.test_api import CHAT, HELLO, PLACE, TEXT, TOOLS
 
@@ -168,6 +171,45 @@ def test_a_body_that_is_too_long_or_too_slow_is_not_waited_for(running, client):
     with socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow:
         slow.sendall(head.encode())
         assert slow.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": ["a", 1] * 170_000},
+        {"prompt": [{}] * 340_000},
+        {"prompt": [[1]] * 250_000},
+        {"prompt": "a", "stop": [1] * 500_000},
+        {"prompt": "a", **{f"field{number}": 1 for number in range(60_000)}},
+        {"messages": [3] * 500_000},
+    ],
+    ids=lambda body: ", ".join(list(body)[:2]),
+)
+def test_a_body_of_nothing_but_faults_is_refused_by_the_first(body):
+    """Every fault that is written down costs the event loop, and so everybody, 10 microseconds and 2 KiB."""
+    kind = ChatRequest if "messages" in body else CompletionRequest
+    content = json.dumps(body, separators=(",", ":")).encode()
+    assert len(content) > BODY_BYTES // 2
+    with pytest.raises(ApiError) as refusal:
+        read(kind, content)
+    found = refusal.value.__context__
+    assert isinstance(found, ValidationError)
+    assert found.error_count() <= 4  # of a prompt's four kinds at most one each
+
+
+def test_a_model_that_breaks_is_told_to_all_who_wait(running: Running):
+    """Its thread ends by a fault of the program; nobody hangs, and /health says so."""
+    broken = Transformer(running.model.config, seed=5).eval()
+    app = application(broken, running.chat, "tiny", KEY, ["127.0.0.1"], ServeConfig(rows=2, waiting=9))
+    with in_background(app) as url:
+        other = Running(broken, running.chat, url)
+        with other.client() as client:
+            assert client.post(TEXT, json={"prompt": "a", "max_tokens": 1}).status_code == 200
+            del broken.norm
+            for answer in asyncio.run(together(other, [LONG] * 5, TEXT)):
+                refused(answer, 503, "the model has stopped")
+            assert client.get("/health").status_code == 503
+            refused(client.post(TEXT, json=LONG), 503, "start the server again")
 
 
 def test_a_head_that_never_ends_is_cut_off(running):
