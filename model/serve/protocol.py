@@ -243,12 +243,8 @@ class CompletionRequest(Sampled):
             return prompt
         kinds = {type(one) for one in prompt}
         tokens = prompt if kinds == {int} else [token for one in prompt if isinstance(one, list) for token in one]
-        if (
-            len(kinds) != 1
-            or not kinds <= {str, int, list}
-            or {type(token) for token in tokens} - {int}
-            or [] in prompt
-        ):
+        alike = len(kinds) == 1 and kinds <= {str, int, list} and {type(token) for token in tokens} <= {int}
+        if not alike or [] in prompt:
             raise ValueError("a prompt is a text, or a list of texts or tokens with something in it")
         if kinds != {int} and len(prompt) > MOST_CHOICES:
             raise ValueError(f"{len(prompt)} prompts at once: ask for at most {MOST_CHOICES}")
