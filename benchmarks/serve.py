@@ -46,6 +46,12 @@ from model.vocabulary import SPECIAL_TOKENS
 
 HOUSE = Path(__file__).resolve().parents[1]
 PROMPT, NEW = 64, 128
+AVX2 = """import torch
+
+for name in ("_is_avx512_supported", "_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+    setattr(torch.cpu, name, lambda: False)
+"""
+"""vLLM chooses its kernels by what the CPU can do, whatever torch and oneDNN are told."""
 
 
 def main() -> None:
@@ -152,6 +158,9 @@ def sides(folder: Path, dtype: str, arguments: argparse.Namespace) -> dict[str, 
         import vllm_cpu
 
         found["vLLM"] = [arguments.vllm, *vllm_cpu.server(folder, "openk2", "127.0.0.1", "PORT", dtype)]
+        if os.environ.get("ATEN_CPU_CAPABILITY") == "avx2":
+            (folder.parent / "sitecustomize.py").write_text(AVX2)
+            found["vLLM"] = ["env", f"PYTHONPATH={folder.parent}", *found["vLLM"]]
     if arguments.no_transformers:
         return found
     batch = ["--batch", str(arguments.batch), "--dtype", dtype, "--threads", str(arguments.threads)]
