@@ -7,8 +7,7 @@
 A network of random weights, `10m` with latents of 512 + 64 as vLLM's CPU kernel wants them, is written to a folder that
 every side reads. Clients stream completions of 64 random tokens by 128, greedily, over HTTP, each asking anew when it
 is answered; the sides take turns. Figures: new tokens per second and per CPU-second of the server's process, seconds of
-a whole request. transformers has no server that batches on a CPU: it
-continues as many rows as one batch, without HTTP.
+a whole request. transformers has no server that batches on a CPU: it continues as many rows as one batch, without HTTP.
 """
 
 from __future__ import annotations
