@@ -135,6 +135,12 @@ def sentence_at(text: str, place: int) -> str:
     return next((text[begin:end] for begin, end in reversed(sentence_spans(text)) if begin <= place), "")
 
 
+def sentence_with(text: str, words: str) -> str:
+    """The first sentence of `text` that has these words; nothing where none has."""
+    place = text.find(words)
+    return sentence_at(text, place) if words and place >= 0 else ""
+
+
 def _cuts(text: str, found: Structure) -> dict[int, int]:
     """Where the text may be cut between sentences and above, each place with the strength of the cut."""
     free = outside(found.protected)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
-from tasks.rephrase.alignment.tex import LOWERED, RAISED
+from tasks.rephrase.alignment.expressions import LOWERED, RAISED, tables
+from tasks.rephrase.alignment.formulas import found
 from tasks.rephrase.alignment.units import unit_at
 from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.segments import sentence_with
 
 FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 IDENTIFIER = re.compile(
@@ -36,13 +38,26 @@ SCRIPTS = LOWERED | RAISED
 
 def code(pair: Pair, config: AlignmentConfig) -> Verdict:
     """Code spans, URLs and identifiers: every one kept, none invented. A word may lose its backticks, a call its
-    parentheses, a chemical formula may become a name; nothing may change a letter."""
+    parentheses, a chemical formula may become a name; nothing may change a letter. Symbols are for `formulas`: `a_n`
+    and `-x` may be said in words."""
     source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
     before, after = _literals(source), _literals(rewrite)
+    if found(pair.source) or found(pair.rewrite):
+        before, after = ([each for each in side if not _symbol().fullmatch(each)] for side in (before, after))
     lost = [literal for literal in before if not (_stands(literal, rewrite) or _said(literal, rewrite))]
     invented = [literal for literal in after if not (_stands(literal, source) or _recased(literal, source))]
-    score = 1 - (len(lost) + len(invented)) / max(len({*before, *after}), 1)
-    return Verdict("code", score, not lost and not invented, changes(lost, invented, _alike, 0.3))
+    if not lost and not invented:
+        return Verdict("code", 1.0, True)
+    score = 1 - (len(lost) + len(invented)) / len({*before, *after})
+    sentences = sentence_with(source, "".join(lost[:1])), sentence_with(rewrite, "".join(invented[:1]))
+    return Verdict("code", score, False, changes(lost, invented, _alike, 0.3), *sentences)
+
+
+@cache
+def _symbol() -> re.Pattern[str]:
+    """Up to three names of mathematics with their indices: a_n, -x, sin120, 2P, m_1m_2."""
+    names = "|".join(sorted(tables()["functions"]))
+    return re.compile(rf"-?\d*(?:(?:{names}|[A-Za-z])(?:_?\d+(?:\.\d+)?|_[A-Za-z](?![A-Za-z]))?){{1,3}}")
 
 
 def _said(literal: str, text: str) -> bool:
@@ -62,11 +77,11 @@ def _recased(literal: str, text: str) -> bool:
 @lru_cache(maxsize=512)
 def _literals(text: str) -> tuple[str, ...]:
     """What must stand as it is, each once, in order."""
-    found = [line.strip() for match in FENCED.finditer(text) for line in match.group(2).split("\n") if line.strip()]
+    kept = [line.strip() for match in FENCED.finditer(text) for line in match.group(2).split("\n") if line.strip()]
     bare = FENCED.sub("\n", text)
-    found += [match.group(2).strip() for match in CODE.finditer(bare)]
+    kept += [match.group(2).strip() for match in CODE.finditer(bare)]
     bare = FORMULA.sub("\ufffc", CODE.sub(" \ufffc ", bare))
-    found += [_bare_url(match.group()) for match in URL.finditer(bare)]
+    kept += [_bare_url(match.group()) for match in URL.finditer(bare)]
     bare = URL.sub(" ", bare)
     for match in IDENTIFIER.finditer(bare):
         literal = match.group().rstrip(".")
@@ -77,8 +92,8 @@ def _literals(text: str) -> tuple[str, ...]:
             and not SENTENCE.match(literal)
             and not _measured(bare, match)
         ):
-            found.append(literal)
-    return tuple(dict.fromkeys(literal for literal in found if literal))
+            kept.append(literal)
+    return tuple(dict.fromkeys(literal for literal in kept if literal))
 
 
 def _cut(text: str, start: int, literal: str) -> bool:
@@ -98,8 +113,8 @@ def _measured(text: str, match: re.Match[str]) -> bool:
     digits = re.match(r"\d+(?:\.\d+)?", match.group())
     if digits is None or digits.end() == len(match.group()):
         return False
-    found = unit_at(text, match.start() + digits.end())
-    return found is not None and found[1] == match.end()
+    unit = unit_at(text, match.start() + digits.end())
+    return unit is not None and unit[1] == match.end()
 
 
 def _stands(literal: str, text: str) -> bool:
