@@ -1,10 +1,24 @@
-"""What the vectors say of two texts as a whole."""
+"""Whether a rewrite speaks of what its source speaks of, and says the same: nothing lost, added or changed.
+
+A small language model reads the two texts both ways and judges every sentence of each by the other
+(model/engines/support.py). `alignment.fidelity` is the chance of being faithful that a pair must have.
+"""
 
 from __future__ import annotations
 
-from tasks.rephrase.alignment.pair import HAN, WORD, Verdict
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from model.engines.engine import PromptRefused
+from tasks.rephrase.alignment.pair import HAN, Verdict, verdict, words
 from tasks.rephrase.alignment.words import Match
 from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.segments import sentence_spans
+
+if TYPE_CHECKING:
+    from model.engines.support import Sentence
+
 
 CHINESE = 0.3
 """Share of a text's words and characters that are Chinese, from which on it is a Chinese text."""
@@ -15,12 +29,38 @@ def cosine(match: Match, config: AlignmentConfig) -> Verdict | None:
     if chinese(match.pair.source) or chinese(match.pair.rewrite):
         return None
     whole = float(match.source.vector_D @ match.rewrite.vector_D)
-    passed = whole >= config.cosine
-    return Verdict(
-        "cosine", whole, passed, "" if passed else f"cosine {whole:.2f} to its source; {config.cosine:g} is wanted"
-    )
+    why = f"cosine {whole:.2f} to its source; {config.cosine:g} is wanted"
+    return verdict("cosine", whole, whole >= config.cosine, why)
 
 
 def chinese(text: str) -> bool:
-    found = WORD.findall(text)
+    found = words(text)
     return sum(bool(HAN.match(word)) for word in found) > CHINESE * max(len(found), 1)
+
+
+def fidelity(match: Match, config: AlignmentConfig) -> Verdict | None:
+    """The score is the chance that nothing is lost, added or changed. None where `fidelity_model` names none."""
+    if not config.fidelity_model:
+        return None
+    source, rewrite = match.pair.source, match.pair.rewrite
+    try:
+        reading = match.networks.read(source, sentence_spans(source), rewrite, sentence_spans(rewrite))
+    except PromptRefused as error:
+        return Verdict("fidelity", 0.0, False, str(error))
+    score = 1 / (1 + math.exp(min(reading.wrong, 700.0)))
+    if score >= config.fidelity:
+        return Verdict("fidelity", score, True)
+    lost, lost_by = _worst(source, reading.lost)
+    said, said_by = _worst(rewrite, reading.unsupported)
+    if said_by > 0 >= lost_by:
+        return Verdict("fidelity", score, False, f"the source does not say '{said}'", rewrite_sentence=said)
+    if lost_by > 0 >= said_by:
+        return Verdict("fidelity", score, False, f"the rewrite does not say '{lost}'", source_sentence=lost)
+    why = f"'{said}' is not what the source says: '{lost}'"
+    return Verdict("fidelity", score, False, why, source_sentence=lost, rewrite_sentence=said)
+
+
+def _worst(text: str, sentences: Sequence[Sentence]) -> tuple[str, float]:
+    """(the sentence that the other text supports least, its logit)."""
+    sentence = max(sentences, key=lambda found: found.unsupported, default=None)
+    return (text[sentence.start : sentence.end], sentence.unsupported) if sentence else ("", -math.inf)

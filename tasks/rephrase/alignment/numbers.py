@@ -1,63 +1,95 @@
-"""No number that contradicts the source: each is there, or follows from what is there."""
+"""No number that contradicts the source: each is there, in any notation, or one step of arithmetic from what is there.
+
+A rewrite may say `a week` for seven days, `three of five stayed` where two of five left, and `for 120 years` for the
+time between two years. What follows is no invention.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import re
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, product
 
-from tasks.rephrase.alignment.derived import Known, sizes
+from tasks.rephrase.alignment import chinese
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
-from tasks.rephrase.alignment.quantities import quantities
+from tasks.rephrase.alignment.quantities import MARKER, quantities
 from tasks.rephrase.alignment.quantity import Quantity
+from tasks.rephrase.alignment.units import Unit, mentions
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
+
+ANYWHERE = re.compile(rf"10\^\{{?(?P<power>\d{{1,2}})\b|\d+(?:[.,]\d+)*|{chinese.NUMERAL.pattern}")
+BREAK = re.compile(r"[.!?](?=\s)|[。！？\n]")
+CONVERTED = 0.07
+"""How far a number in another unit may be off: half a month is two weeks, a third 33 or 32 percent."""
+EXACT = 1e-9
+LARGEST = 1e30
+SMALL = 100
+"""Below it two bare numbers make others by chance, and are only combined within a sentence."""
+ROUND = 1000
+"""From here on a number of one digit and noughts may be a rounded one: over a thousand years."""
+MOST = 24
+"""Numbers of a text that are combined with each other."""
+SIGNED = ("Celsius", "Fahrenheit")
+"""Elsewhere a verb may say the minus: `fell by 15 percent`."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The numbers of both texts that do not agree."""
+
+    invented: tuple[Quantity, ...] = ()
+    """Numbers of the rewrite that the source neither has nor leads to."""
+    gone: tuple[Quantity, ...] = ()
+    """Numbers of the source that the rewrite neither has nor leads to."""
+    lost: tuple[Quantity, ...] = ()
+    """Numbers of the source that the rewrite does not have, though they may follow from it."""
 
 
 def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
     """No number is invented, none is gone: each is one of the other text's in some notation, or one step of arithmetic
-    from them.
+    from them."""
+    found = compare(pair.source, pair.rewrite, adds=pair.adds)
+    if not found.invented and not found.gone:
+        return Verdict("numbers", 1.0, True)
+    total = len({one.value for one in (*quantities(pair.source), *quantities(pair.rewrite))})
+    score = max(0.0, 1 - (len(found.invented) + len(found.gone)) / total)
+    if not found.invented:
+        why = difference([_shown(pair.source, one) for one in found.gone], [])
+        return Verdict("numbers", score, False, why, sentence_at(pair.source, found.gone[0].start))
+    first = found.invented[0]
+    rival = next((other for other in found.lost if _measured(other) == _measured(first)), None)
+    source = sentence_at(pair.source, rival.start) if rival else ""
+    return Verdict("numbers", score, False, _why(pair, found), source, sentence_at(pair.rewrite, first.start))
 
-    A count such as `two of them` may come or go, but not in another's place; a style that adds steps may add numbers
-    without a unit.
-    """
-    before, after = quantities(pair.source), quantities(pair.rewrite)
-    old, new = Known(pair.source, before), Known(pair.rewrite, after)
-    lost = [one for one in before if one.kind != "month" and not new.states(one)]
-    fewer = Counter(one.value for one in before) - Counter(one.value for one in after)
-    rarer = [one for one in before if one.value in fewer]
-    invented: list[Quantity] = []
+
+def compare(source: str, rewrite: str, adds: bool = False) -> Found:
+    """The numbers that were invented and lost. A count such as `two of them` may come or go, but not in another's
+    place; a style that `adds` steps may add numbers without a unit."""
+    before, after = quantities(source), quantities(rewrite)
+    if not before and not after:
+        return Found()
+    old, new = Known(source, before), Known(rewrite, after)
+    lost = [one for one in before if not new.states(one)]
+    invented = []
     for one in after:
-        if one.kind == "month":
-            continue
         # 5 km that became 5 m: that the source has a 5 elsewhere does not help.
         rivals = [other for other in lost if _measured(one) and _measured(one) == _measured(other)]
-        rivals = rivals or [other for other in rarer if _slip(other, one)]
         if old.states(one, measured=bool(one.unit and rivals)):
             continue
         if one.kind == "said":
             wrong = one.unit is not None and bool(rivals)
-        elif one.fact:
-            wrong = not old.gives(one, rivals)
         else:
-            wrong = one.value != 1 and bool(rivals) and not old.gives(one, rivals)
-        if wrong:
+            wrong = (one.fact or (one.value != 1 and bool(rivals))) and not old.gives(one, rivals)
+        if wrong and (not adds or one.unit or any(_measured(one) == _measured(other) for other in lost)):
             invented.append(one)
-    if pair.adds:
-        invented = [one for one in invented if one.unit or any(_measured(one) == _measured(other) for other in lost)]
     # In free wording a number may hide in words that no rule knows: only what nothing of the rewrite leads to is gone.
     spans = any(one.kind == "said" and one.unit for one in after)  # `the following decade` of a year
     gone = [one for one in lost if one.fact and not new.gives(one) and not (one.kind == "year" and spans)]
-    if not invented and not gone:
-        return Verdict("numbers", 1.0, True)
-    total = len({one.value for one in (*before, *after)})
-    score = max(0.0, 1 - (len(invented) + len(gone)) / total)
-    if not invented:
-        why = difference([_shown(one) for one in gone], [])
-        return Verdict("numbers", score, False, why, sentence_at(pair.source, gone[0].start))
-    first = invented[0]
-    rival = next((other for other in lost if _measured(other) == _measured(first)), None)
-    source = sentence_at(pair.source, rival.start) if rival else ""
-    return Verdict("numbers", score, False, _why(lost, invented), source, sentence_at(pair.rewrite, first.start))
+    return Found(tuple(invented), tuple(gone), tuple(lost))
 
 
 def _measured(one: Quantity) -> str:
@@ -66,35 +98,194 @@ def _measured(one: Quantity) -> str:
         return one.unit.dimension
     if one.kind == "said":
         return ""
-    value = one.value
-    year = one.kind == "year" or (one.digits and not isinstance(value, str) and 1000 <= value <= 2100)
+    year = one.kind == "year" or (one.digits and not isinstance(one.value, str) and 1000 <= one.value <= 2100)
     return "year" if year else one.kind
 
 
-def _slip(one: Quantity, other: Quantity) -> bool:
-    """Whether one digit makes the difference, or two that changed places: 1958 and 1985."""
-    written = [f"{size.written:.15g}" for quantity in (one, other) for size in list(sizes(quantity))[:1]]
-    if len(written) < 2 or _measured(one) != _measured(other):
-        return False
-    mine, theirs = written
-    if len(mine) != len(theirs) or len(mine) < 2:
-        return False
-    apart = [place for place, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b]
-    return len(apart) == 1 or (len(apart) == 2 and sorted(mine) == sorted(theirs))
-
-
-def _why(lost: Sequence[Quantity], invented: Sequence[Quantity]) -> str:
+def _why(pair: Pair, found: Found) -> str:
     """`1958 became 1985` where one may have taken another's place, then what else was invented."""
-    left, rest, became = list(lost), [], []
-    for one in invented:
+    left, rest, became = list(found.lost), [], []
+    for one in found.invented:
         rival = next((other for other in left if _measured(other) == _measured(one)), None)
         if rival is None:
-            rest.append(_shown(one))
+            rest.append(_shown(pair.rewrite, one))
             continue
         left.remove(rival)
-        became.append(f"{_shown(rival)} became {_shown(one)}")
+        became.append(f"{_shown(pair.source, rival)} became {_shown(pair.rewrite, one)}")
     return "; ".join(part for part in (*became[:3], difference([], rest)) if part)
 
 
-def _shown(quantity: Quantity) -> str:
-    return " ".join(quantity.text.split())
+def _shown(text: str, quantity: Quantity) -> str:
+    return " ".join(text[quantity.start : quantity.end].split())
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A number as it is written, and in the base unit of what it measures."""
+
+    written: float
+    number: float
+    dimension: str = ""
+    """Nothing where it has no unit."""
+    unit: Unit | None = None
+    not_of: tuple[str, ...] = ()
+    """Of a product of two units: dimensions that it cannot have. All others it may."""
+
+
+class Known:
+    """The numbers of a text, to ask whether another follows from them."""
+
+    def __init__(self, text: str, found: Sequence[Quantity]) -> None:
+        breaks = [match.start() for match in BREAK.finditer(text)]
+        elsewhere = list(_elsewhere(text, [(one.start, one.end) for one in found]))
+        self.names = {name for one in found for name in _names(one)}
+        self.names |= {value for value, _ in elsewhere if isinstance(value, str)}
+        told = [(size, one.start, one.kind) for one in found for size in sizes(one)]
+        told += [(Size(value, value), start, "cardinal") for value, start in elsewhere if isinstance(value, float)]
+        placed = dict.fromkeys((size, bisect(breaks, start), kind) for size, start, kind in told)
+        self.counted = [(size, sentence) for size, sentence, kind in placed if kind != "said"][:MOST]
+        self.said = [(size, sentence) for size, sentence, kind in placed if kind == "said" and not size.unit]
+        # A unit without a number is one of it; per cent are of a hundred.
+        self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
+        self.sizes.add(Size(100.0, 1.0, "ratio"))
+
+    def states(self, quantity: Quantity, measured: bool = False) -> bool:
+        """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
+        if not self.names.isdisjoint(_names(quantity)):
+            return True
+        return any(
+            _same(one, other)
+            for one in sizes(quantity)
+            for other in self.sizes
+            if other.unit or not (measured and one.unit)
+        )
+
+    def gives(self, quantity: Quantity, instead: Sequence[Quantity] = ()) -> bool:
+        """Whether one step of arithmetic leads to it. What stands `instead` of other numbers, which are lost, must
+        come of one of them."""
+        wanted = list(sizes(quantity))
+        lost = {size for one in instead for size in sizes(one)}
+        return any(
+            _reaches(result, size)
+            for result, operands in self._steps(within=bool(lost))
+            if not lost or not lost.isdisjoint(operands)
+            for size in wanted
+        )
+
+    def _steps(self, within: bool) -> Iterator[tuple[Size, tuple[Size, ...]]]:
+        """What one step of arithmetic makes of the numbers, and of which."""
+        for size, _ in self.counted:
+            if 0 < size.number < 1 and size.dimension in ("", "ratio"):
+                for share in (1 - size.number, 1 + size.number):
+                    yield Size(share, share, "ratio"), (size,)
+        for (one, here), (other, there) in combinations(self.counted, 2):
+            bare = not one.unit and not other.unit and max(one.written, other.written) < SMALL
+            if here != there and (within or bare):
+                continue
+            if one.dimension == other.dimension or not ((one.unit and other.unit) or 1 in (one.written, other.written)):
+                for result in _sums(one, other):
+                    yield result, (one, other)
+            for result in _products(one, other):
+                yield result, (one, other)
+        for (one, here), (other, there) in product(self.counted, self.said):
+            if here == there and not within:
+                for result in _products(one, other):
+                    yield result, (one, other)
+
+
+def _sums(one: Size, other: Size) -> Iterator[Size]:
+    unit = one.unit or other.unit
+    if one.unit and other.unit:
+        numbers = one.number + other.number, abs(one.number - other.number)
+    else:  # 14 May and three days: what has no unit has that of the other
+        numbers = (one.written + other.written) * _factor(unit), abs(one.written - other.written) * _factor(unit)
+    for number in numbers:
+        yield Size(number / _factor(unit), number, unit.dimension if unit else "", unit)
+
+
+def _products(one: Size, other: Size) -> Iterator[Size]:
+    unit = None if one.unit and other.unit else one.unit or other.unit
+    neither = (one.dimension, other.dimension) if one.unit and other.unit else ()  # a length times a length is none
+    numbers = [one.number * other.number]
+    if one.number and other.number:
+        numbers += [one.number / other.number, other.number / one.number]
+    for number in numbers:
+        yield Size(number / _factor(unit), number, unit.dimension if unit else "", unit, neither)
+
+
+def _factor(unit: Unit | None) -> float:
+    return float(unit.factor) if unit else 1.0
+
+
+def _names(quantity: Quantity) -> set[str]:
+    """What it is compared by where it is no number to reckon with: a time of day, a version, 10^999."""
+    return {str(value) for value, _ in quantity.meanings if isinstance(value, str) or abs(value) >= LARGEST}
+
+
+def sizes(quantity: Quantity) -> Iterator[Size]:
+    """The sizes that a quantity may mean."""
+    for value, unit in quantity.meanings:
+        if quantity.kind == "said" and quantity.unit and not unit:
+            continue  # `an hour` is no 1
+        if not isinstance(value, str) and abs(value) < LARGEST:
+            yield _size(float(value), unit)
+
+
+def _size(value: float, unit: Unit | None) -> Size:
+    if unit is None:
+        return Size(abs(value), abs(value))
+    value = value if unit.dimension in SIGNED else abs(value)
+    return Size(value, value * float(unit.factor), unit.dimension, unit)
+
+
+def _same(one: Size, other: Size) -> bool:
+    if one.unit and other.unit:
+        if one.dimension == other.dimension:
+            # 64 KB are not about 64 KiB: the same number in another unit is a slip.
+            converted = one.unit.factor != other.unit.factor and not _near(one.written, other.written)
+            return _near(one.number, other.number, CONVERTED if converted else EXACT)
+        wholes = {(one.unit.above or one.unit).size, (other.unit.above or other.unit).size}
+        return len(wholes) == 1 and _near(one.written, other.written)  # `5 percent` of what was `5 percent a year`
+    if "ratio" in (one.dimension, other.dimension) and _near(one.number, other.number, CONVERTED):
+        return True
+    # What has no unit may stand for what has one; a hundred of the per cent has a dimension, and may not.
+    bare = not (one.dimension and other.dimension)
+    return bare and _near(abs(one.written), abs(other.written))
+
+
+def _reaches(step: Size, size: Size) -> bool:
+    """Whether the result of a step is the number, as it was rounded."""
+    if step.not_of:
+        return size.dimension not in step.not_of and _rounded(step.number / _factor(size.unit), size.written)
+    if step.dimension == size.dimension:
+        return _rounded(step.number / _factor(size.unit), size.written)
+    if not size.dimension or (not step.dimension and size.dimension == "time"):  # from ten to seven: three hours
+        return _rounded(step.written, size.written)
+    return not step.dimension and size.dimension == "ratio" and _rounded(step.written, size.number)
+
+
+def _rounded(exact: float, written: float) -> bool:
+    if _near(exact, written):
+        return True
+    digits = len(f"{written:.9g}".replace(".", "").strip("0"))
+    return (digits >= 2 or written >= ROUND) and f"{exact:.{digits}g}" == f"{written:.{digits}g}"
+
+
+def _near(one: float, other: float, share: float = EXACT) -> bool:
+    return abs(one - other) <= share * max(abs(one), abs(other))
+
+
+def _elsewhere(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[float | str, int]]:
+    """Numbers in formulas, code, names and words."""
+    numbered = {place for match in MARKER.finditer(text) for place in range(*match.span())}
+    for match in ANYWHERE.finditer(text):
+        known = any(start <= match.start() < end for start, end in spans)
+        if known or match.start() in numbered or len(match.group()) > 20:
+            continue
+        if match["power"]:
+            yield 10.0 ** int(match["power"]), match.start()
+        elif match.group()[0].isdigit():
+            plain = re.sub(r",(?=\d{3})", "", match.group()).replace(",", ".")
+            yield float(plain) if plain.count(".") < 2 else plain, match.start()
+        elif number := chinese.value(match.group()):
+            yield float(number), match.start()

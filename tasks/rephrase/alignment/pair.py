@@ -119,6 +119,19 @@ def changes(lost: list[str], invented: list[str], likeness: Callable[[str, str],
 
 @cache
 def lists() -> dict[str, Any]:
+    """The lists of words.yaml."""
     lists = yaml.safe_load(WORDS.read_text(encoding="utf-8"))
     lists["capitals"] = frozenset(lists["capitals"])
+    for row in lists["talk"]:
+        row["pattern"] = _any_of(row["patterns"])
     return lists
+
+
+@cache
+def patterns(name: str) -> re.Pattern[str]:
+    """Those that words.yaml lists under a name, as one."""
+    return _any_of(lists()[name])
+
+
+def _any_of(lines: str) -> re.Pattern[str]:
+    return re.compile("|".join(lines.splitlines()), re.I | re.M)

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
-from tasks.rephrase.alignment.chinese import in_hanzi
-from tasks.rephrase.alignment.digits import in_digits
+from tasks.rephrase.alignment.chinese import in_chinese
+from tasks.rephrase.alignment.english import in_english
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL
-from tasks.rephrase.alignment.quantity import Quantity
-from tasks.rephrase.alignment.ranges import joined
-from tasks.rephrase.alignment.units import named
-from tasks.rephrase.alignment.wording import in_words
+from tasks.rephrase.alignment.quantity import Quantity, in_digits
 
 MARKER = re.compile(
     r"^[-*+•>#|_ \t]{0,40}(?:(?:step|part|question|q|point|stage|note|case)[ \t]*|第)?"
     r"(?:\(?\d{1,2}(?:[.):、：．）](?=[\s*_㐀-鿿]|$)|步)|(?:one|two|three|four|five|six|seven|eight|nine|ten)[:.]"
-    r"|[一二三四五六七八九十]{1,2}[、.．）)])",
+    r"|[一二三四五六七八九十]{1,2}[、.．）)])"
+    r"|\b(?:steps?|items?|points?|parts?|examples?|exercise|cases?) \d{1,2}\b(?!\.\d)"
+    r"|(?<![\w)\]\ufffc*])[(（]\d[)）](?=\s|[㐀-鿿])|[①-⑳]",
     re.M | re.I,
 )
-ENUMERATED = re.compile(
+"""The number of a step or a point, which numbers and measures nothing."""
+CONNECTOR = re.compile(
     r"""
-    \b (?i:steps?|items?|points?|parts?|examples?|exercise|cases?) [ ] \d{1,2}\b (?!\.\d)
-  | (?<![\w)\]\ufffc*]) [(（]\d[)）] (?=\s|[㐀-鿿])
-  | [①-⑳]
+    \s? (?: [-–—~～至到或×x/、,] | (?:,[ ])?(?:and|or|to) | and[ ](?:about|some) | by | versus | vs\.?
+          | (?:,?[ ])?(?:then|but) | through | (?:up|down)[ ]to | rather[ ]than | instead[ ]of | as[ ]against
+          | to[ ]every ) \s?
+    (?:about[ ]|roughly[ ]|nearly[ ]|约|的)?
     """,
     re.X,
-)
-RULER = re.compile(r"(?<=[a-zé] )(?P<roman>X{0,3}(?:IX|IV|V?I{0,3}))(?![\w-]|\.\w)")
-ROMAN = {"I": 1, "V": 5, "X": 10}
-NEXT_YEAR = re.compile(
-    r"(?i)\b(?:next|following|previous|preceding) year\b|\byear (?:later|after|before|earlier|previously)\b"
-    r"|\b(?:decade|century)\b"
-    r"|次年|翌年|第二年|来年|前一年|上一年|一年[前后之以]"
 )
 
 
@@ -42,54 +38,46 @@ NEXT_YEAR = re.compile(
 def quantities(text: str) -> tuple[Quantity, ...]:
     """The quantities of `text` in their order; code, URLs and formulas that are more than a number are left out."""
     bare = prose(text)
-    found = sorted(_all(bare), key=lambda quantity: (quantity.start, -quantity.end))
+    found = [*in_digits(bare), *in_english(bare), *in_chinese(bare)]
     kept: list[Quantity] = []
-    for quantity in found:
+    for quantity in sorted(found, key=lambda quantity: (quantity.start, -quantity.end)):
         if not kept or quantity.start >= kept[-1].end:
             kept.append(quantity)
-    return tuple(joined(bare, kept))
+    return tuple(_joined(bare, kept))
 
 
 def prose(text: str) -> str:
     """The text without what other checks hold it to, every character in its place."""
     text = FORMULA.sub(_number_or_blanks, CODE.sub(lambda match: "\ufffc" * len(match.group()), text))
-    for pattern in (URL, MARKER, ENUMERATED):
-        text = pattern.sub(_blanks, text)
+    for pattern in (URL, MARKER):
+        text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     return text
-
-
-def _blanks(match: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", match.group())
 
 
 def _number_or_blanks(match: re.Match[str]) -> str:
     inside = next((group for group in match.groups() if group is not None), "")
     plain = re.sub(r"\\[,;:! ]|\{,\}|(?<=\d),(?=\d{3})|\\(?=%)", "", inside).strip()
-    if re.fullmatch(r"[-−]?\d+(?:\.\d+)?%?", plain):
-        return plain.rjust(len(match.group()) - 1) + " "
-    return " " * len(match.group())
+    number = re.fullmatch(r"[-−]?\d+(?:\.\d+)?%?", plain)
+    return (plain.rjust(len(match.group()) - 1) + " ") if number else " " * len(match.group())
 
 
-def _all(text: str) -> Iterator[Quantity]:
-    yield from in_digits(text)
-    for match in NEXT_YEAR.finditer(text):
-        unit = named(next((name for name in ("decade", "century") if match.group().endswith(name)), "year"))
-        back = re.search(r"(?i)previous|preceding|before|earlier|[前上]", match.group())
-        yield Quantity(
-            Fraction(-1 if back else 1), unit, "said", False, *match.span(), ((Fraction(1), unit),), match.group()
-        )
-    yield from in_words(text)
-    yield from in_hanzi(text)
-    for match in RULER.finditer(text):
-        if match["roman"] and (len(match["roman"]) > 1 or match["roman"] in "VX") and _named(text, match.start()):
-            number = sum(
-                -ROMAN[sign]
-                if ROMAN[sign] < max((ROMAN[later] for later in match["roman"][place:]), default=0)
-                else ROMAN[sign]
-                for place, sign in enumerate(match["roman"])
-            )
-            yield Quantity(Fraction(number), None, "ordinal", number > 2, *match.span(), text=match["roman"])
-
-
-def _named(text: str, place: int) -> bool:
-    return re.search(r"(?:^|[^\w])[A-ZÀ-Þ][\w’'-]+ $", text[max(0, place - 24) : place]) is not None
+def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
+    """In `10 to 20 kg` and `2 or 3 million` the first number has the unit and the scale of the second too, in `a year
+    or two` the second has the first's; `nine out of ten` is a share."""
+    for place in range(len(found) - 2, -1, -1):
+        one, other = found[place], found[place + 1]
+        if not CONNECTOR.fullmatch(text[one.end : other.start]) or "cardinal" not in (one.kind, other.kind):
+            continue
+        if isinstance(one.value, str) or isinstance(other.value, str):
+            continue
+        if one.kind == "cardinal" and one.unit is None and other.kind in ("cardinal", "part", "ordinal"):
+            meanings = [(one.value * size, unit) for _, unit in other.meanings for size in (1, other.scale)]
+            found[place] = replace(one, other=(*one.other, *dict.fromkeys(meanings)))
+        elif one.unit and other.unit is None and other.kind == "cardinal":
+            found[place + 1] = replace(other, other=(*other.other, (other.value, one.unit)))
+    for place, (one, other) in enumerate(pairwise(tuple(found))):  # nine out of ten
+        if isinstance(one.value, Fraction) and isinstance(other.value, Fraction) and other.value:
+            share = (one.value / other.value, None)
+            if share in other.other:
+                found[place] = replace(one, other=(*one.other, share))
+    yield from found

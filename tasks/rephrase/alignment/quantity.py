@@ -1,34 +1,56 @@
-"""One number of a text: its value, its unit, and what the words around it make of it."""
+"""One number of a text: its value, its unit, and what the words around it make of it; and those written in digits."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Literal
 
-from tasks.rephrase.alignment.units import Unit, lists, unit_at, unit_before
+from tasks.rephrase.alignment.units import SUPERSCRIPTS, Unit, lists, named, scale_at, unit_at, unit_before
 
 Value = Fraction | str
-"""A number, or the text itself of what is too long to be one."""
+"""A number, or the text itself of what is none to reckon with: a time of day, a version, 10^999."""
+Meaning = tuple[Value, Unit | None]
+Kind = Literal["cardinal", "ordinal", "part", "year", "said"]
 
-BLANK = r"[ \u00a0\u2009\u202f]"
-HALF_DAY = re.compile(rf"{BLANK}?(?P<half>[ap])\.?m\b\.?", re.I)
-CENTURIES = (Fraction(1700), Fraction(1800), Fraction(1900), Fraction(2000))
-"""What a year or decade of two digits may belong to."""
-HALF = re.compile(r"[ -]and[ -]a[ -]half\b")
-SHORT = re.compile(r" ?(k|mn?|bn|tn)\b", re.I)
+DIGITS = re.compile(
+    r"""
+    (?<![A-Za-z_0-9]) (?<![A-Za-z)\]]\^) (?<![A-Za-z)\]]\^[{(-]) (?<![A-Za-z][/]) (?<![0-9][.])
+    (?P<digits>
+        \d{1,3}(?:,\d{2,3})*,\d{3}(?!\d)(?:\.\d+)?                     # 12,345.6 and 12,34,567
+      | [1-9]\d{0,2}(?:[ \u00a0\u2009\u202f']\d{3})+(?!\d)(?:[.]\d+)?  # 12 345
+      | \d+(?:\.\d+)+                                                  # 2.5, 12.345.678, 1.2.3
+      | \d+,\d+(?!\d|,)                                                # 2,5
+      | \d+
+    )
+    (?: (?P<ordinal>(?:st|nd|rd|th)\b) | (?P<decade>['’]?s\b) )?
+    """,
+    re.X,
+)
+SCIENTIFIC = re.compile(
+    r"(?:[ \u00a0\u2009\u202f]?[×x*·][ \u00a0\u2009\u202f]?10|(?<=(?<!\d)10))(?:\^\{?|\*\*)?"
+    r"(?P<power>[-−]?\d{1,3}|[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)\}?(?!\d)|[eE](?P<e>[-+]?\d{1,3})\b"
+)
+OVER = re.compile(r"[/⁄](\d{1,3})(?![\d/])")
+NEGATIVE = re.compile(r"(?:(?<![\w)\]])[-−–]|\b(?:minus|negative) |零下|负)$")
 BELOW_ZERO = re.compile(r"(?: degrees?)? below (?:zero|freezing)\b")
+CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-4])(?:[:：]|\.(?=\d\d ?[ap]\.?m\b))(?P<minute>[0-5]\d)(?![\d:])")
+HALF_DAY = re.compile(r"[ \u00a0\u2009\u202f]?(?P<half>[ap])\.?m\b\.?", re.I)
+GLYPHS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅛": (1, 8), "⅕": (1, 5), "⅖": (2, 5)}
+NAME = re.compile(r"(?:(?:\b\w*[A-Z]\w*|\b[a-z])[-‐‑]|[A-Za-z]\.|\\)$")
+"""Before the digits of a name: UTF-8, B-52, 802.11ac."""
+HALF = re.compile(r"[ -]and[ -]a[ -]half\b")
 RATE = re.compile(
     r"\b(?P<part>\d{1,3}|one|two|three|four|five|six|seven|eight|nine)(?: [a-z]+)?"
     r" (?:in|out of|of|per) (?:every )?(?:a )?$",
     re.I,
 )
-
-Kind = Literal["cardinal", "ordinal", "part", "year", "said", "month"]
-
-
+CENTURIES = (Fraction(1700), Fraction(1800), Fraction(1900), Fraction(2000))
+"""What a year or decade of two digits may belong to."""
+LONGEST = 24
+"""Digits of a number that is computed with; a longer one is compared as text."""
 SMALL = 12
 """Greatest number in words without a unit that counts rather than measures."""
 
@@ -45,14 +67,15 @@ class Quantity:
     """Written in digits, not in words."""
     start: int
     end: int
-    other: tuple[tuple[Value, Unit | None], ...] = ()
+    other: tuple[Meaning, ...] = ()
     """What it may mean besides: in `2 to 3 million` the 2 is 2,000,000."""
-    text: str = ""
+    scale: int = 1
+    """The last scale behind it: that million."""
 
     @property
     def fact(self) -> bool:
         """Whether it must be kept; a small number or a word such as `both` may come and go."""
-        if self.kind in ("said", "month"):
+        if self.kind == "said":
             return False
         if self.value == 1:
             return self.digits and any(unit and unit.dimension not in ("time", "years") for _, unit in self.meanings)
@@ -63,7 +86,7 @@ class Quantity:
         return self.unit is not None or isinstance(self.value, str) or self.value > SMALL
 
     @property
-    def meanings(self) -> tuple[tuple[Value, Unit | None], ...]:
+    def meanings(self) -> tuple[Meaning, ...]:
         return ((self.value, self.unit), *self.other)
 
 
@@ -74,86 +97,133 @@ def finished(
     digits: bool,
     start: int,
     end: int,
-    written: str = "",
-    other: list[tuple[Value, Unit | None]] | None = None,
+    other: Sequence[Meaning] = (),
 ) -> Quantity | None:
     """The number that stands at [start, end) with the scale and the unit that follow it, or the currency before it;
     None where it is part of a name such as 3D."""
-    meanings = other or []
-    money = unit_before(text, start)
-    if money:
-        start -= 1
+    meanings, written, scale = list(other), text[start:end], 1
+    unit = unit_before(text, start)
     if isinstance(value, Fraction) and kind in ("cardinal", "part"):
-        value, end = _scaled(text, value, end, money is not None)
-    unit: Unit | None = money
-    found = None if money or kind == "year" else _unit_after(text, end, value, digits, written)
-    if found:
+        value, end, scale = _scaled(text, value, end, money=unit is not None)
+    if unit is not None:
+        start -= 1
+    elif kind != "year" and isinstance(value, Fraction) and (found := unit_at(text, end, written)):
         unit, end = found
-        if isinstance(value, Fraction) and (half := HALF.match(text, end)):
+        if half := HALF.match(text, end):
             value, end = value + Fraction(1, 2), half.end()
     if isinstance(value, Fraction) and unit is None and (rate := RATE.search(text[max(0, start - 24) : start])):
         part = int(rate["part"]) if rate["part"].isdigit() else lists()["cardinals"][rate["part"].lower()]
         if part < value:
-            meanings = [*meanings, (part / value, None)]
-    if kind == "cardinal" and (below_zero := BELOW_ZERO.match(text, end)):
-        value, end = (-value if isinstance(value, Fraction) else value), below_zero.end()
-    half_day = HALF_DAY.match(text, end) if kind == "cardinal" else None
-    if half_day and isinstance(value, Fraction) and 0 < value <= 12:
-        meanings = [*meanings, (value % 12 + 12 * (half_day["half"].lower() == "p"), None)]
-        end = half_day.end()
-    elif digits and re.match(r"(?!x\b)[A-Za-z_]", text[end:]):
-        return None  # 3D, 5G
+            meanings.append((part / value, None))
+    if kind == "cardinal" and isinstance(value, Fraction):
+        if below_zero := BELOW_ZERO.match(text, end):
+            value, end = -value, below_zero.end()
+            if unit is None and (found := unit_at(text, end, written)):
+                unit, end = found
+        half_day = HALF_DAY.match(text, end)
+        if half_day and 0 < value <= 12:
+            meanings.append((value % 12 + 12 * (half_day["half"].lower() == "p"), None))
+            end = half_day.end()
+        elif digits and re.match(r"(?!x\b)[A-Za-z_]", text[end:]):
+            return None  # 3D, 5G
     if unit and unit.name == "year" and kind == "ordinal":
         unit = None
-    return Quantity(value, unit, kind, digits, start, end, tuple(meanings), text[start:end].strip())
+    return Quantity(value, unit, kind, digits, start, end, tuple(meanings), scale)
 
 
-def clock(hour: int, minute: int, start: int, end: int, text: str, told: bool = False) -> Quantity:
-    """A time of day; by a clock of twelve hours too, unless the half of the day is `told`."""
-    other: list[tuple[Value, Unit | None]] = [] if told else [(f"{(hour + 12) % 24}:{minute:02}", None)]
+def _scaled(text: str, value: Fraction, end: int, money: bool) -> tuple[Fraction, int, int]:
+    """`value` times the hundreds and millions that follow at `end`, where they end, and the last of them."""
+    size = 1
+    while True:
+        if scale := scale_at(text, end, money):
+            size, end = scale
+            value *= size
+        elif value >= 1 and (half := HALF.match(text, end)):  # two and a half million, a million and a half
+            value, end = value + Fraction(size, 2), half.end()
+        else:
+            return value, end, size
+
+
+def in_digits(text: str) -> Iterator[Quantity]:
+    end = 0
+    for match in DIGITS.finditer(text):
+        if match.start() < end or NAME.search(text[max(0, match.start() - 12) : match.start()]):
+            continue
+        clock = CLOCK.match(text, match.start())
+        quantity = _clock(text, clock) if clock else _digits(text, match)
+        if quantity is not None:
+            end = quantity.end
+            yield quantity
+    for match in re.finditer(rf"(?<![\d ])[{''.join(GLYPHS)}]|(?<!\d)(?<= )[{''.join(GLYPHS)}]", text):
+        if found := finished(text, Fraction(*GLYPHS[match.group()]), "part", False, *match.span()):
+            yield found
+
+
+def _clock(text: str, match: re.Match[str]) -> Quantity:
+    """A time of day; by a clock of twelve hours too, where the half of the day is not told."""
+    hour, minute, end = int(match["hour"]), int(match["minute"]), match.end()
+    half = HALF_DAY.match(text, end)
+    other: list[Meaning] = []
+    if half:
+        hour, end = hour % 12 + 12 * (half["half"].lower() == "p"), half.end()
+    else:
+        other.append((f"{(hour + 12) % 24}:{minute:02}", None))
     if not minute:
         other += [(Fraction(hour), None), (Fraction(hour % 12 or 12), None)]
-    return Quantity(f"{hour % 24}:{minute:02}", None, "cardinal", True, start, end, tuple(other), text)
+    return Quantity(f"{hour % 24}:{minute:02}", None, "cardinal", True, match.start(), end, tuple(other))
 
 
-def _scaled(text: str, value: Fraction, end: int, money: bool) -> tuple[Fraction, int]:
-    """`value` times the hundreds and millions that follow at `end`, and where they end."""
-    while scale := _scale().match(text, end):
-        value, end = value * scales()[scale[1].lower()], scale.end()
-    if money and (short := SHORT.match(text, end)):
-        value, end = value * lists()["short_scales"][short[1].lower()], short.end()
-    if value >= 1 and (half := HALF.match(text, end)):
-        value, end = value + Fraction(1, 2), half.end()
-        while (scale := _scale().match(text, end)) and scale[1].isalpha():
-            value, end = value * scales()[scale[1].lower()], scale.end()
-    return value, end
+def _number(written: str) -> Value:
+    """The number that is written in digits; `2,5` is 2.5 and `2,500` is 2500."""
+    if len(written) > LONGEST:
+        return re.sub(r"\D", "", written)
+    plain = re.sub(r"[ \u00a0\u2009\u202f']", "", written)
+    if re.fullmatch(r"\d+(?:,\d{2,3})*,\d{3}(?:\.\d+)?", plain) or plain != written:
+        plain = plain.replace(",", "")
+    elif plain.count(".") > 1:  # grouped by dots, or a version or an address
+        if not re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+", plain):
+            return plain
+        plain = plain.replace(".", "")
+    return Fraction(plain.replace(",", "."))
 
 
-def _unit_after(text: str, end: int, value: Value, digits: bool, written: str) -> tuple[Unit, int] | None:
-    found = unit_at(text, end)
-    if found is None or isinstance(value, str):
+def _digits(text: str, match: re.Match[str]) -> Quantity | None:
+    start, end = match.start(), match.end()
+    value, kind, other = _number(match["digits"]), "cardinal", list[Meaning]()
+    if text[end : end + 1] == "月":
         return None
-    stop = found[1]
-    name = text[end:stop].strip(" -\u2011\u00a0\u2009\u202f\n")
-    if name == "年" and digits and len(written) in (3, 4) and "," not in written:
-        return None  # a year
-    if name in ("位", "节") or (
-        name == "日" and re.search(r"月[\d一二三四五六七八九十]*$", text[max(0, end - 5) : end])
-    ):
-        return None  # 三位, 第三节, 10月1日
-    if not digits and len(name) == 1 and name.isascii() and name.isalpha():
-        return None  # `a`, `m`: symbols go with digits
-    if not digits and text[end : end + 1] == "-" and name in ("second", "seconds"):
-        return None
-    return found
+    if not isinstance(value, Fraction):
+        return finished(text, value, "cardinal", True, start, end)
+    power = SCIENTIFIC.match(text, match.end("digits"))
+    if power:
+        bare = match["digits"] == "10" and power.group()[0] in "^*{⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
+        scaled, end = _scientific(Fraction(1) if bare else value, power["power"] or power["e"]), power.end()
+        return finished(text, scaled, "cardinal", True, start, end)
+    if match["ordinal"]:
+        kind = "ordinal"
+    elif match["decade"] and match["digits"].endswith("0") and len(match["digits"]) <= 4:
+        kind = "year"
+        if match["digits"].endswith("00"):
+            other = [(value / 100 + 1, named("century"))]
+        elif len(match["digits"]) == 2:
+            other = [(century + value, None) for century in CENTURIES]
+            return finished(text, f"{match['digits']}s", kind, True, start, end, other)
+    elif match["decade"] == "s":
+        other, end = [(value, None)], end - 1  # seconds, or the under-16s
+    elif glyph := GLYPHS.get(text[end : end + 1]):
+        value, end = value + Fraction(*glyph), end + 1
+    elif value.denominator == 1 and (over := OVER.match(text, end)) and value < int(over[1]):
+        other = [(value, None), (Fraction(int(over[1])), None)]
+        value, end = value / int(over[1]), over.end()
+    if kind == "cardinal" and text[start - 1 : start] in ("'", "’") and len(match["digits"]) == 2:
+        kind, other = "year", [(century + value, None) for century in CENTURIES]
+    elif kind == "cardinal" and (sign := NEGATIVE.search(text[max(0, start - 10) : start])):
+        value, start = -value, start - len(sign.group())
+    return finished(text, value, kind, True, start, end, other)
 
 
-@cache
-def scales() -> dict[str, int]:
-    return lists()["scales"] | {"十": 10, "百": 100, "千": 1000, "万": 10**4, "亿": 10**8}
-
-
-@cache
-def _scale() -> re.Pattern[str]:
-    names = "|".join(lists()["scales"])
-    return re.compile(rf"(?:{BLANK}|-)?((?:{names})\b|[百千](?![瓦赫米克帕焦卡伏])|[万亿])", re.I)
+def _scientific(value: Fraction, power: str) -> Value:
+    written = power.translate(SUPERSCRIPTS).replace("−", "-")
+    if not re.fullmatch(r"[-+]?\d{1,2}", written):
+        return f"{value}e{written}"
+    return value * Fraction(10) ** int(written)

@@ -44,20 +44,48 @@ def lists() -> dict[str, Any]:
     return found
 
 
-def unit_at(text: str, place: int) -> tuple[Unit, int] | None:
-    """The unit that is written at `place` (a blank or a hyphen before it), and where it ends."""
+def unit_at(text: str, place: int, number: str = "1") -> tuple[Unit, int] | None:
+    """The unit that is written at `place` (a blank or a hyphen before it) behind `number`, and where it ends; None
+    where it is something else there: the year of 1958年, a month's day, an ordinal's letter."""
     match = _pattern().match(text, place)
-    if match is None:
-        return None
-    unit = _one(match)
-    if unit is None:
+    unit = _one(match) if match else None
+    if match is None or unit is None:
         return None
     end = match.end()
+    name = text[place:end].strip(" -\u2011\u00a0\u2009\u202f\n")
+    digits = number[-1:].isdigit()
+    if (
+        (name == "年" and re.fullmatch(r"\d{3,4}", number))
+        or name in ("位", "节")
+        or (name == "日" and re.search(r"月[\d一二三四五六七八九十]*$", text[max(0, place - 5) : place]))
+        or (not digits and len(name) == 1 and name.isascii() and name.isalpha())  # `a m`
+        or (not digits and text[place : place + 1] == "-" and name in ("second", "seconds"))
+    ):
+        return None
     below = _below().match(text, end)
     if below is not None and (other := _one(below)) is not None:
         name = f"{unit.name}/{other.name}"
         return Unit(f"{unit.dimension}/{other.dimension}", unit.factor / other.factor, name, unit), below.end()
     return unit, end
+
+
+def scale_at(text: str, place: int, money: bool = False) -> tuple[int, int] | None:
+    """The hundred or million, of `money` also the k or bn, that follows a number at `place`, and where it ends."""
+    match = _scale().match(text, place) or (_short().match(text, place) if money else None)
+    if match is None:
+        return None
+    return lists()["scales"].get(match[1].lower()) or lists()["short_scales"][match[1].lower()], match.end()
+
+
+@cache
+def _scale() -> re.Pattern[str]:
+    words = "|".join(name for name in lists()["scales"] if name.isascii())
+    return re.compile(rf"(?:[ \u00a0\u2009\u202f]|-)?((?:{words})\b|[百千](?![瓦赫米克帕焦卡伏])|[万亿])", re.I)
+
+
+@cache
+def _short() -> re.Pattern[str]:
+    return re.compile(rf" ?({'|'.join(lists()['short_scales'])})\b", re.I)
 
 
 def unit_before(text: str, place: int) -> Unit | None:
