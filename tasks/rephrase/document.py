@@ -16,14 +16,14 @@ from typing import Any, Literal
 import xxhash
 
 from model.engines.engine import Completion, Engine, Prompt, PromptRefused
-from tasks.rephrase.alignment import whole
+from tasks.rephrase.alignment import joints
+from tasks.rephrase.alignment.answer import clean
 from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.question import SCHEMA, answered, reply
+from tasks.rephrase.alignment.reading import CachedReaders, Readers
 from tasks.rephrase.alignment.solution import essential
 from tasks.rephrase.alignment.stack import RECORDED, align, consult
-from tasks.rephrase.alignment.talk import clean
-from tasks.rephrase.alignment.words import CachedReaders, Readers
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
 from tasks.rephrase.plan import NO_PLAN, Plan, plan_of
@@ -118,7 +118,7 @@ def rewrite_document(
             else:
                 turns.append(Turn(part.text, reply(writer.asked[-1]) if job.style.asks else said))
                 pieces.append(_Piece(part, _framed(part.text, said), "rewritten"))
-    scores: dict[str, float | None] = dict.fromkeys(whole.NAMES)
+    scores: dict[str, float | None] = dict.fromkeys(joints.NAMES)
     reason, why = "", ""
     if not prose:
         reason, why = "prose", "the document has no prose to rewrite"
@@ -204,7 +204,7 @@ class _Writer:
         """The accepted rewriting of `part`, or None; every candidate becomes a row."""
         refused, longest = Refusal(), self.config.alignment.length[1]
         source = essential(part.text) if self.job.style.notes else part.text
-        self.reader.keep(source, *(known.text for known in (before and before.segment, following) if known))
+        self.reader.keep(source)
         for attempt in range(self.config.attempts):
             strict = attempt > 0
             chat = messages(
@@ -332,14 +332,14 @@ class _Writer:
             "scores": alignment.scores(),
         }
 
-    def read_whole(self, pieces: list[_Piece]) -> tuple[int, list[whole.Finding]]:
+    def read_whole(self, pieces: list[_Piece]) -> tuple[int, list[joints.Finding]]:
         """(segments that went back to their originals, what the checks of the whole document say after that)."""
         language = self.job.document["language"] if self.job.style.translates else ""
         taken_back = 0
         while True:
-            joined = [whole.Piece(piece.segment.text, piece.text, piece.action == "rewritten") for piece in pieces]
+            joined = [joints.Piece(piece.segment.text, piece.text, piece.action == "rewritten") for piece in pieces]
             with self.outcome.ledger.checking(self.reader):
-                findings = whole.examine(joined, self.config.alignment, language)
+                findings = joints.examine(joined, self.config.alignment, language)
             refused = next((finding for finding in findings if not finding.passed and finding.piece >= 0), None)
             if refused is None:
                 return taken_back, findings

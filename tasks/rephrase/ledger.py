@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model.engines.engine import Completion, Price
-from tasks.rephrase.alignment.words import CachedReaders
+from tasks.rephrase.alignment.reading import CachedReaders
 
 ATTEMPTS = ("segments", "accepted", "asked", "accepted_first", "retried", "accepted_retry", "failed", "fallbacks")
 DOCUMENTS = ("documents", "documents_tried", "documents_dropped")

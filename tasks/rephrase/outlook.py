@@ -102,7 +102,7 @@ class _Asked(Exception):
 class _Nothing:
     """Reads nothing: no text is compared before the first answer."""
 
-    def states(self, text: str) -> Any:
+    def vector(self, text: str) -> Any:
         raise AssertionError("a text was compared before anything was answered")
 
     def read(self, *texts: Any) -> Any:

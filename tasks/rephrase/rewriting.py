@@ -29,10 +29,10 @@ from tasks.accounts import Balance, rows_of
 from tasks.artifact import Artifact, Step
 from tasks.launch import Execution
 from tasks.progress import Progress
-from tasks.rephrase.alignment import whole
+from tasks.rephrase.alignment import joints
 from tasks.rephrase.alignment.limits import thresholds
+from tasks.rephrase.alignment.reading import Readers
 from tasks.rephrase.alignment.stack import RECORDED
-from tasks.rephrase.alignment.words import Readers
 from tasks.rephrase.choice import DocumentBatch, choose, drawable, read
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, Outcome, rewrite_document
@@ -99,7 +99,7 @@ OUTCOMES = pa.schema(
     [(name, pa.string()) for name in ("source_id", "style", "perspective", "detail", "domain", "language")]
     + [("segments", pa.int32()), ("rewritten", pa.int32()), ("accepted", pa.bool_())]
     + [("reason", pa.string()), ("why", pa.string())]
-    + [("scores", pa.struct([(name, pa.float64()) for name in whole.NAMES]))]
+    + [("scores", pa.struct([(name, pa.float64()) for name in joints.NAMES]))]
 )
 """What became of every document that was tried, accepted or not: none is lost."""
 

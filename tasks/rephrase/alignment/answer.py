@@ -1,6 +1,6 @@
 """Is the answer a rewriting at all: whole, of a fair length, no talk, no loop, no copy, in the right language?
 
-What an answer says instead of rewriting is a table (words.yaml). `clean` takes off what models put around a good answer.
+What an answer says instead of rewriting is a table (words.yaml). `clean` takes off what models put around a good one.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def copied(pair: Pair, config: AlignmentConfig) -> Verdict:
 def language(pair: Pair, config: AlignmentConfig) -> Verdict:
     """Source and rewrite are written in the same script and, where long enough to tell, in the same language; a
     translation is in English."""
-    before, after = _scripts(pair.source), _scripts(pair.rewrite)
+    before, after = scripts(pair.source), scripts(pair.rewrite)
     told, found = _english(pair.source), _english(pair.rewrite)
     strange = found is not None and found < 0.08
     why = ""
@@ -201,7 +201,7 @@ def _repeated(found: list[str]) -> float:
     return (total - len(grams)) / total if total else 0.0
 
 
-def _scripts(text: str) -> dict[str, float]:
+def scripts(text: str) -> dict[str, float]:
     """The share of each script among the letters that belong to a language: Greek ones are taken for signs."""
     counts = {name: len(pattern.findall(text)) for name, pattern in SCRIPTS.items()}
     total = sum(counts.values())

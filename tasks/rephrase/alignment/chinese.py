@@ -20,9 +20,7 @@ BEHIND = re.compile(r"(?<=[米元块度岁])(?P<digit>[一二三四五六七八�
 HALF_BEHIND = re.compile("多?半(?![载数以是])")
 HALF_MORE = re.compile(r"个?半(?=年|天|小时|钟头|个?月|公里|斤|公斤|米|吨)")
 NO_NUMBER = re.compile(r"万一|千万|零|一一|(.)\1+|[两俩][零一二三四五六七八九]|.+[俩两]")
-NO_COUNT = re.compile(
-    r"十分|百姓|百般|千米|四周|四处|三角|万分|百科|五金|八卦|.*[十百]来|.*[几月]"
-)
+NO_COUNT = re.compile(r"十分|百姓|百般|千米|四周|四处|三角|万分|百科|五金|八卦|.*[十百]来|.*[几月]")
 """A numeral with the sign behind it that is a word, about so many, or a month."""
 
 
@@ -193,6 +191,9 @@ READERS: tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], Quantity | 
         _tenths,
     ),
     (re.compile(r"[一大]?半(?=[数的以是左]|[，。；])|一半|[双倍只单仅]"), _said),
-    (re.compile(r"(?<![个大一年小])半(?=个?(?:世纪|小时|钟头|月|年|天|日|公里|米|斤|公斤|吨))|每\s?(?=[㐀-鿿])"), _of_unit),
+    (
+        re.compile(r"(?<![个大一年小])半(?=个?(?:世纪|小时|钟头|月|年|天|日|公里|米|斤|公斤|吨))|每\s?(?=[㐀-鿿])"),
+        _of_unit,
+    ),
     (NUMERAL, _numeral),
 )

@@ -175,7 +175,7 @@ def _numbers(text: str, match: re.Match[str]) -> list[tuple[int, int, int]]:
 def _with_part(text: str, match: re.Match[str], number: int, start: int) -> Quantity | None:
     """Two thirds, twenty-first, one fourth; None where nothing of the kind follows."""
     word = (match["part"] or "").lower()
-    if not word or word == "second" and not match["ordinal"]:
+    if not word or (word == "second" and not match["ordinal"]):
         return None
     below = PARTS.get(word) or lists()["ordinals"].get(word) or lists()["ordinals"][word.rstrip("s")]
     if not match["ordinal"]:

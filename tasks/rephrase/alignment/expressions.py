@@ -1,5 +1,5 @@
-"""Formulas by what they are worth: notations become the same signs, and two expressions with the same value where nobody
-chose the point are the same, however they are written.
+"""Formulas by what they are worth: notations become the same signs, and two expressions with the same value where
+nobody chose the point are the same, however they are written.
 
 Every name has a value by a hash of how it is written, and so has a function of a value: nothing is known of `f` or
 `sin` but that equal arguments give equal values. What is no expression is compared sign by sign. The text is a
@@ -124,8 +124,7 @@ class Reading:
         if not self.marks:
             return (_written(self.sides[0]),)
         return tuple(
-            _related(one, mark, other)
-            for one, mark, other in zip(self.sides, self.marks, self.sides[1:], strict=False)
+            _related(one, mark, other) for one, mark, other in zip(self.sides, self.marks, self.sides[1:], strict=False)
         )
 
     def told(self) -> set[str]:

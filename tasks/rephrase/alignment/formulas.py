@@ -60,9 +60,7 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
     why = changes(ones, others, _likeness, 0)
     one, other = became[0]
     score = max(0.0, 1 - len(wrong) / total)
-    return Verdict(
-        "formulas", score, False, why, sentence_with(pair.source, one), sentence_with(pair.rewrite, other)
-    )
+    return Verdict("formulas", score, False, why, sentence_with(pair.source, one), sentence_with(pair.rewrite, other))
 
 
 @lru_cache(maxsize=512)
@@ -207,9 +205,9 @@ def _run(chunks: list[str]) -> Iterator[str]:
         chunks = chunks[:-1]
     text = _balanced(" ".join(chunks))
     letter = re.search(rf"[{ALPHABET}]", text)
-    if MATHS.search(text) and (letter or (RELATION.search(text) and re.search(r"\d", text))):
-        if not NO_FORMULA.fullmatch(text):
-            yield text
+    says = letter or (RELATION.search(text) and re.search(r"\d", text))
+    if MATHS.search(text) and says and not NO_FORMULA.fullmatch(text):
+        yield text
 
 
 def _balanced(text: str) -> str:

@@ -1,25 +1,55 @@
-"""Where two segments meet: nothing is said twice and nothing belongs to the neighbour.
+"""Where segments meet, and the document that is joined of them: nothing is said twice, nothing stays in Chinese.
 
-`seam` compares words, `ahead` the network's states of them: a paraphrase of the neighbour's sentence shares no
-runs with it. Both ask only for what the source's own segments do not share.
+Each segment may be faithful, and the whole still stammer. What the source's own segments share may be shared. A finding
+of the whole names the piece that is to blame, so that it can be taken back to its original.
 """
 
 from __future__ import annotations
 
-from tasks.rephrase.alignment.answer import RUN, taken_words
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tasks.rephrase.alignment.answer import scripts, taken_words, wording
 from tasks.rephrase.alignment.pair import Pair, Verdict, verdict, words
-from tasks.rephrase.alignment.words import Match, Side, cosines, read
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentences
 
-FEWEST = 6
-"""Words (CJK: characters) of a sentence that can be told from its neighbours'."""
-SAID = 0.8
-"""Share of a sentence's words that another has too, above which it is that sentence again."""
-NEAR = 0.5
-"""How near, word by word, a sentence must be to a neighbouring segment to be taken for one of its own."""
+FEWEST = 7
+"""Words (CJK: characters) of a sentence that is not said twice by chance."""
+SAID = 0.85
+"""Share of two sentences' words in common, above which they are one."""
 REACH = 3
 """Sentences of a neighbour, from the joint, that are compared."""
+SHINGLE = 3
+"""Words in a row by which sentences of a document that may be the same are found."""
+CROWD = 8
+"""Sentences with a shingle beyond which it tells nothing."""
+
+NAMES = ("echoes", "foreign")
+"""The checks of a whole document."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One segment of the joined document."""
+
+    source: str
+    text: str
+    rewritten: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check says of the whole."""
+
+    check: str
+    score: float
+    """0 is best."""
+    passed: bool
+    why: str = ""
+    piece: int = -1
+    """The rewritten piece to blame, -1 where there is none."""
 
 
 def seam(pair: Pair, config: AlignmentConfig) -> Verdict:
@@ -30,62 +60,67 @@ def seam(pair: Pair, config: AlignmentConfig) -> Verdict:
     share = sum(one and not other for one, other in zip(taken, own, strict=True)) / max(len(taken), 1)
     if share > config.seam:
         return Verdict("seam", share, False, f"{share:.0%} of its words repeat the segment before")
-    found = sentences(pair.rewrite)
-    for neighbour, told, does in (
-        (pair.before, found[:REACH], "says again"),
-        (pair.before_source, found[:REACH], "says again"),
-        (pair.after_source, found[-REACH:], "runs ahead:"),
+    told = sentences(pair.rewrite)
+    for known, near in (
+        (sentences(pair.before)[-REACH:], told[:REACH]),
+        (sentences(pair.before_source)[-REACH:], told[:REACH]),
+        (sentences(pair.after_source)[:REACH], told[-REACH:]),
     ):
-        known = [_bag(sentence) for sentence in (sentences(neighbour) if neighbour else [])]
-        known = known[:REACH] if neighbour == pair.after_source else known[-REACH:]
-        source = [_bag(sentence) for sentence in sentences(pair.source)] if known else []
-        for sentence in told:
-            bag = _bag(sentence)
-            if len(bag) < FEWEST or not any(_same(bag, other) for other in known):
-                continue
-            if not any(_same(bag, other) for other in source):
-                return Verdict("seam", max(share, _longest(sentence, neighbour)), False, f"{does} '{sentence[:80]}'")
+        for sentence in near if known else ():
+            if _stands(sentence, known) and not _stands(sentence, sentences(pair.source)):
+                why = f"its neighbour says '{sentence[:80]}', and its source does not"
+                return Verdict("seam", 1.0, False, why, rewrite_sentence=sentence)
     return verdict("seam", share, True, "")
 
 
-def ahead(match: Match, config: AlignmentConfig) -> Verdict:
-    """How much nearer any sentence of the rewrite is to a neighbouring segment of the source than to its own (0 is
-    best): told too early, or a second time."""
-    pair = match.pair
-    worst, why = 0.0, ""
-    at_home: list[float] | None = None
-    for neighbour, does in ((pair.before_source, "says again"), (pair.after_source, "runs ahead:")):
-        if not neighbour.strip() or not match.rewrite.words:
-            continue
-        at_home = at_home or _nearness(match.rewrite, match.source)
-        near = _nearness(match.rewrite, read(neighbour, match.networks))
-        for index, (there, home) in enumerate(zip(near, at_home, strict=True)):
-            if there >= NEAR and there - home > worst:
-                worst, why = there - home, f"{does} '{match.rewrite.sentence(index)[:80]}'"
-    return verdict("ahead", worst, worst <= config.ahead, why)
+def examine(pieces: Sequence[Piece], config: AlignmentConfig, translated: str = "") -> list[Finding]:
+    """Every check of the joined document."""
+    return [echoes(pieces, config), foreign(pieces, config, translated)]
 
 
-def _nearness(side: Side, other: Side) -> list[float]:
-    """For each sentence of `side` the mean cosine of its longer words to their nearest in `other`."""
-    if not other.words:
-        return [0.0] * len(side.sentences)
-    near = cosines(side.words_WD, other.words_WD).max(axis=1)
-    return [_mean(near, side, index) for index in range(len(side.sentences))]
+def echoes(pieces: Sequence[Piece], config: AlignmentConfig) -> Finding:
+    """Share of the document's sentences that say again what it has said, beyond those with which its source does."""
+    told = [(number, sentence) for number, piece in enumerate(pieces) for sentence in sentences(piece.text)]
+    own = len(list(_repeats([sentence for piece in pieces for sentence in sentences(piece.source)])))
+    again = [told[place] for place in _repeats([sentence for _, sentence in told])]
+    score = max(0, len(again) - own) / max(len(told), 1)
+    if score <= config.echoes:
+        return Finding("echoes", score, True)
+    guilty = [(number, sentence) for number, sentence in again if pieces[number].rewritten]
+    number, sentence = guilty[-1] if guilty else (-1, again[-1][1])
+    return Finding("echoes", score, False, f"the document says '{sentence[:80]}' again", number)
 
 
-def _mean(near, side: Side, index: int) -> float:  # type: ignore[no-untyped-def]
-    places = [place for place in side.among(index) if len(side.words[place].text) > 3]
-    return float(near[places].mean()) if len(places) >= FEWEST // 2 else 0.0
+def foreign(pieces: Sequence[Piece], config: AlignmentConfig, translated: str) -> Finding:
+    """Share of a translated document's letters that are not those of English; code and tables that were kept count."""
+    found = scripts("\n".join(wording(piece.text) for piece in pieces)) if translated else {}
+    score = 1 - found.get("Latin", 0.0) if found else 0.0
+    why = f"{score:.0%} of the translated document's letters are not those of English"
+    return Finding("foreign", score, score <= config.foreign, "" if score <= config.foreign else why)
 
 
-def _bag(sentence: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in words(sentence))
+def _repeats(found: Sequence[str]) -> Iterator[int]:
+    """Which sentences say what one before them said; linear, but for what many sentences begin alike."""
+    seen: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    bags = [_bag(sentence) for sentence in found]
+    for place, sentence in enumerate(found):
+        said = [word.lower() for word in words(sentence)]
+        shingles = {tuple(said[start : start + SHINGLE]) for start in range(len(said) - SHINGLE + 1)}
+        if any(_same(bags[place], bags[other]) for shingle in shingles for other in seen[shingle]):
+            yield place
+        for shingle in shingles:
+            if len(seen[shingle]) < CROWD:
+                seen[shingle].append(place)
 
 
-def _same(one: frozenset[str], other: frozenset[str]) -> bool:
-    return len(other) >= FEWEST and len(one & other) >= SAID * max(len(one), len(other))
+def _stands(sentence: str, known: Sequence[str]) -> bool:
+    return any(_same(_bag(sentence), _bag(other)) for other in known)
 
 
-def _longest(sentence: str, neighbour: str) -> float:
-    taken = taken_words(neighbour, sentence, min(RUN, 3))
-    return sum(taken) / max(len(taken), 1)
+def _bag(sentence: str) -> Counter[str]:
+    return Counter(word.lower() for word in words(sentence))
+
+
+def _same(one: Counter[str], other: Counter[str]) -> bool:
+    longer = max(one.total(), other.total())
+    return min(one.total(), other.total()) >= FEWEST and (one & other).total() >= SAID * longer

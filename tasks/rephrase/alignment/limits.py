@@ -30,7 +30,6 @@ LIMITS: dict[str, Limit] = {
     "copied": Limit("copied", "most"),
     "seam": Limit("seam", "most"),
     "sentencewise": Limit("sentencewise", "most"),
-    "ahead": Limit("ahead", "most"),
     "answerable": Limit("answerable", "least"),
     "cosine": Limit("cosine", "least"),
     "fidelity": Limit("fidelity", "least"),

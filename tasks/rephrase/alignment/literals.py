@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
 from tasks.rephrase.alignment.expressions import LOWERED, RAISED, tables
 from tasks.rephrase.alignment.formulas import found
+from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
 from tasks.rephrase.alignment.units import unit_at
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_with
@@ -43,7 +43,7 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
     source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
     before, after = _literals(source), _literals(rewrite)
     if found(pair.source) or found(pair.rewrite):
-        before, after = ([each for each in side if not _symbol().fullmatch(each)] for side in (before, after))
+        before, after = (tuple(each for each in side if not _symbol().fullmatch(each)) for side in (before, after))
     lost = [literal for literal in before if not (_stands(literal, rewrite) or _said(literal, rewrite))]
     invented = [literal for literal in after if not (_stands(literal, source) or _recased(literal, source))]
     if not lost and not invented:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from model.engines.engine import PromptRefused
 from tasks.rephrase.alignment.pair import HAN, Verdict, verdict, words
-from tasks.rephrase.alignment.words import Match
+from tasks.rephrase.alignment.reading import Match
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_spans
 
@@ -28,7 +28,7 @@ def cosine(match: Match, config: AlignmentConfig) -> Verdict | None:
     """The two texts speak of the same. None where one of them is Chinese: the network reads English only."""
     if chinese(match.pair.source) or chinese(match.pair.rewrite):
         return None
-    whole = float(match.source.vector_D @ match.rewrite.vector_D)
+    whole = match.cosine(match.pair.source, match.pair.rewrite)
     why = f"cosine {whole:.2f} to its source; {config.cosine:g} is wanted"
     return verdict("cosine", whole, whole >= config.cosine, why)
 

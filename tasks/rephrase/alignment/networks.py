@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from model.engines.embedding import MiniLM, States
+from model.engines.embedding import MiniLM, Vector
 from model.engines.support import Reading, Support
 from tasks.rephrase.config import fidelity_weights
 
@@ -23,9 +23,9 @@ class Networks:
             base, taught = fidelity_weights(fidelity_model).find(), sorted(TAUGHT.glob("*.safetensors"))
             self._pairs = Support(base, taught, self._texts.threads)
 
-    def states(self, text: str) -> States:
-        """The states of every token; the same for the same text, whatever was read before."""
-        return self._texts.states(text)
+    def vector(self, text: str) -> Vector:
+        """The text's vector; the same for the same text, whatever was read before."""
+        return self._texts.vector(text)
 
     def read(
         self, source: str, lost: Sequence[tuple[int, int]], rewrite: str, unsupported: Sequence[tuple[int, int]]

@@ -189,7 +189,8 @@ def _number(written: str) -> Value:
 
 def _digits(text: str, match: re.Match[str]) -> Quantity | None:
     start, end = match.start(), match.end()
-    value, kind, other = _number(match["digits"]), "cardinal", list[Meaning]()
+    value, other = _number(match["digits"]), list[Meaning]()
+    kind: Kind = "cardinal"
     if text[end : end + 1] == "月":
         return None
     if not isinstance(value, Fraction):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 
 from tasks.rephrase.alignment.pair import HEADING, Pair, Verdict, words
-from tasks.rephrase.alignment.words import Match, read
+from tasks.rephrase.alignment.reading import Match
 from tasks.rephrase.config import AlignmentConfig
 
 ASKING = "What|Who|Which|How|When|Where|Why"
@@ -91,7 +91,7 @@ def answerable(match: Match, config: AlignmentConfig) -> Verdict:
     pair = match.pair
     if not pair.question or (DEFINITION.fullmatch(pair.question) and _defined(pair)):
         return Verdict("answerable", 1.0, True)
-    near = float(read(pair.question, match.networks).vector_D @ match.source.vector_D)
+    near = match.cosine(pair.question, pair.source)
     passed = near >= config.answerable
     why = f"cosine {near:.2f} to the part that should answer it; {config.answerable:g} is wanted"
     return Verdict("answerable", near, passed, "" if passed else why, rewrite_sentence="" if passed else pair.question)

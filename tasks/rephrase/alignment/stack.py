@@ -11,31 +11,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tasks.rephrase.alignment.answer import copied, finished, language, length, repetition
-from tasks.rephrase.alignment.fidelity import fidelity
+from tasks.rephrase.alignment.answer import copied, finished, language, length, repetition, talk
 from tasks.rephrase.alignment.formulas import formulas
-from tasks.rephrase.alignment.joints import ahead, seam
+from tasks.rephrase.alignment.joints import seam
+from tasks.rephrase.alignment.limits import margin
 from tasks.rephrase.alignment.literals import code
-from tasks.rephrase.alignment.margin import margin
-from tasks.rephrase.alignment.meaning import cosine
+from tasks.rephrase.alignment.meaning import cosine, fidelity
 from tasks.rephrase.alignment.numbers import numbers
-from tasks.rephrase.alignment.pair import Check, Pair, Verdict
+from tasks.rephrase.alignment.pair import Check, Pair, Verdict, words
 from tasks.rephrase.alignment.question import answerable, question
+from tasks.rephrase.alignment.reading import Match, NetworkCheck, Readers
 from tasks.rephrase.alignment.solution import answer
-from tasks.rephrase.alignment.talk import chatter, leak, markup, refusal
 from tasks.rephrase.alignment.translation import sentencewise
-from tasks.rephrase.alignment.words import Match, NetworkCheck, Readers
 from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.segments import sentences
 
 if TYPE_CHECKING:
     from tasks.rephrase.alignment.judge import Judge
 
 CHECKS: tuple[Check, ...] = (
     finished,
-    refusal,
-    chatter,
-    markup,
-    leak,
+    talk,
     question,
     length,
     repetition,
@@ -49,10 +45,10 @@ CHECKS: tuple[Check, ...] = (
     sentencewise,
 )
 
-NETWORK_CHECKS: tuple[NetworkCheck, ...] = (answerable, cosine, ahead, fidelity)
+NETWORK_CHECKS: tuple[NetworkCheck, ...] = (answerable, cosine, fidelity)
 """Those that a network reads for, after all others."""
 
-MONOLINGUAL = frozenset(("copied", "cosine", "ahead", "fidelity"))
+MONOLINGUAL = frozenset(("copied", "cosine", "fidelity"))
 """Checks that compare words, or ask a network that never saw a text beside its translation."""
 
 NAMES = tuple(check.__name__ for check in (*CHECKS, *NETWORK_CHECKS))
@@ -98,7 +94,7 @@ def align(pair: Pair, config: AlignmentConfig, networks: Readers, *, every: bool
     """Hold `pair` against the checks, in order, until one fails; against `every` one where its score is wanted."""
     verdicts: list[Verdict] = []
     for verdict in _verdicts(pair, config, networks):
-        verdicts.append(verdict)
+        verdicts.append(_located(verdict, pair))
         if not (verdict.passed or every):
             break
     return Alignment(tuple(verdicts), margin(pair, verdicts, config))
@@ -108,7 +104,29 @@ def consult(judge: Judge, pair: Pair, alignment: Alignment) -> Alignment:
     """Ask `judge` about an accepted pair of its grey zone; any other stays as it is."""
     if not (alignment.accepted and judge.wants(alignment.margin)):
         return alignment
-    return replace(alignment, verdicts=(*alignment.verdicts, judge.check(pair)))
+    return replace(alignment, verdicts=(*alignment.verdicts, _located(judge.check(pair), pair)))
+
+
+def _located(verdict: Verdict, pair: Pair) -> Verdict:
+    """A refusal with the two sentences that it is about. Where the check knows none of them, it is the one that is
+    told least in the other text; where it knows one, the other is the one that has most of its words."""
+    source, rewrite = verdict.source_sentence, verdict.rewrite_sentence
+    if verdict.passed:
+        return verdict
+    if not source and not rewrite:
+        if len(pair.rewrite) < len(pair.source):
+            source = min(sentences(pair.source), key=lambda one: _told(one, pair.rewrite), default="")
+        else:
+            rewrite = min(sentences(pair.rewrite), key=lambda one: _told(one, pair.source), default="")
+    source = source or max(sentences(pair.source), key=lambda one: _told(rewrite, one), default="")
+    rewrite = rewrite or max(sentences(pair.rewrite), key=lambda one: _told(source, one), default="")
+    return replace(verdict, source_sentence=source, rewrite_sentence=rewrite)
+
+
+def _told(sentence: str, text: str) -> float:
+    """Share of a sentence's words that a text has; of two texts with as many the shorter has more."""
+    mine, theirs = ({word.lower() for word in words(each)} for each in (sentence, text))
+    return len(mine & theirs) / max(len(mine), 1) - len(theirs - mine) / 1000
 
 
 def _verdicts(pair: Pair, config: AlignmentConfig, networks: Readers) -> Iterator[Verdict]:

@@ -19,7 +19,7 @@ from tasks.rephrase.calibration.pairs import Row
 from tasks.rephrase.config import AlignmentConfig, fidelity_weights
 
 if TYPE_CHECKING:
-    from tasks.rephrase.alignment.words import Readers
+    from tasks.rephrase.alignment.reading import Readers
 
 BATCH = 16
 """Rows that a worker takes at once."""

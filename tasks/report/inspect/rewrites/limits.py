@@ -15,10 +15,7 @@ ENGINE = "engine"
 
 SENTENCES = {
     "finished": "Empty answers, answers that the engine cut at their longest length, and those that break off.",
-    "refusal": "Refusals that the source does not have itself.",
-    "chatter": "Talk about the task, and to the reader who set it.",
-    "markup": "Tags of the prompt, roles of a chat, special tokens; JSON or a fence around the answer.",
-    "leak": "Words in runs of eight or more from the prompt's instructions.",
+    "talk": "Refusals, talk about the task, markup of a chat, JSON or a fence, words of the instructions.",
     "question": "A question that its part does not answer: in words that it lacks, or after what it does not define.",
     "answerable": "A question after more than a term, too far from its part.",
     "length": "Characters of the rewrite over its source's, outside the band.",
@@ -33,9 +30,7 @@ SENTENCES = {
     "sentencewise": "A sentence of a translation that is far from the usual length of one: left out, or added.",
     "cosine": "The two texts' embeddings lie too far apart.",
     "fidelity": "Something lost, added or changed; the score is the chance of none, by the network that reads both.",
-    "ahead": "A sentence that belongs to a neighbouring segment: told too early, or a second time.",
     "echoes": "Taken back: the whole document says a thing again that it has said.",
-    "displaced": "Taken back: numbers or headings stand in another segment than in the source.",
     "best_of": "Passed every check, but another candidate of its attempt passed by a better margin.",
     "judge": "A language model that was asked says that the rewrite is not faithful.",
     ENGINE: "The engine refused the prompt: too long for it, or against its rules.",

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.rephrase.alignment.expressions import form
 from tasks.rephrase.alignment.formulas import formulas, found
 from tasks.rephrase.alignment.pair import Pair
-from tasks.rephrase.alignment.expressions import form
 from tasks.rephrase.config import AlignmentConfig
 
 CONFIG = AlignmentConfig()
