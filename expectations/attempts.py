@@ -28,19 +28,14 @@ COLUMNS = (
     *("source_text", "rewrite_text", "accepted", "reason", "scores"),
 )
 TRACED = ("prompt_hash", "engine", "model")
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-LIST_MARKER = re.compile(r"^\s*\d{1,2}[.)]\s", re.MULTILINE)
 SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 SAID = 30
 """Characters from which a sentence that stands twice is no chance; of Chinese a third of that."""
 TRANSLATION = "translation"
-"""The style whose numbers are written another way (2100万 is 21 million) and whose lengths are another language's: the
-alignment check alone judges these."""
+"""The style whose lengths are another language's: the alignment check alone judges these."""
 ROUNDED = 1e-4
 """Scores are kept to four decimals."""
 FACTS = {
-    "lost": pl.Boolean,
-    "invented": pl.Boolean,
     "copy": pl.Boolean,
     "ratio": pl.Float64,
     "empty": pl.Boolean,
@@ -50,8 +45,8 @@ FACTS = {
 
 def facts(rewrites: Dataset) -> pl.DataFrame:
     """One row an attempt: whose it is, its verdict, and what was found of its texts and scores. `untraced`: something
-    of its origin is missing; `failing`: a score lies outside of the threshold that the artifact records; `unscored`:
-    checks that gave it no score."""
+    of its origin is missing; `failing`: a score lies outside of the threshold that the artifact records;
+    `misnumbered`: it was accepted with other numbers; `unscored`: checks that gave it no score."""
     seam = _Seam()
     limits = rewrites.statistics.get("thresholds") or {}
     found = [
@@ -69,12 +64,6 @@ _SCHEMA: dict[str, Any] = {
     "accepted": pl.Boolean,
     "scores": pl.Struct({"length": pl.Float64}),
 }
-
-
-def numbers(text: str) -> set[str]:
-    """The numbers in `text`, thousands' separators and the markers of numbered lists left out."""
-    found = NUMBER.findall(LIST_MARKER.sub(" ", text))
-    return {re.sub(r",(?=\d{3}(?!\d))", "", number) for number in found}
 
 
 class _Seam:
@@ -101,17 +90,13 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.DataFrame:
-    """Numbers, copies and seams are judged on accepted ones only."""
+    """Copies and seams are judged on accepted ones only."""
     rows = []
     columns = ("source_id", "style", "source_text", "rewrite_text", "accepted")
     for name, style, source, rewrite, accepted in frame.select(columns).iter_rows():
         source, rewrite = source or "", rewrite or ""
-        compared = accepted and style != TRANSLATION
-        before, after = (numbers(source), numbers(rewrite)) if compared else (set(), set())
         rows.append(
             {
-                "lost": bool(before - after),
-                "invented": bool(after - before),
                 "copy": bool(accepted) and " ".join(source.split()) == " ".join(rewrite.split()),
                 "ratio": 1.0 if style == TRANSLATION else len(rewrite) / max(len(source), 1),
                 "empty": bool(accepted) and not rewrite.strip(),
@@ -127,6 +112,7 @@ def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.Da
         "reason",
         untraced=pl.any_horizontal(*blank, pl.col("seed").is_null(), pl.col("attempt").is_null()),
         failing=_failing(frame, limits),
+        misnumbered=_misnumbered(frame),
         # a network that reads English alone is not asked about a translation
         unscored=pl.when(pl.col("style") == TRANSLATION)
         .then(0)
@@ -138,6 +124,13 @@ def _facts(frame: pl.DataFrame, limits: Mapping[str, Any], seam: _Seam) -> pl.Da
     return pl.concat([kept, pl.DataFrame(rows, schema=FACTS)], how="horizontal").with_columns(
         pl.col("accepted").fill_null(False), reason=pl.col("reason").fill_null("").str.strip_chars()
     )
+
+
+def _misnumbered(frame: pl.DataFrame) -> pl.Expr:
+    """Whether it was accepted though the check of numbers, whose only rule is the alignment's, refused it."""
+    if "numbers" not in frame["scores"].struct.fields:
+        return pl.lit(False)
+    return (pl.col("accepted") & (pl.col("scores").struct.field("numbers") < 1 - ROUNDED)).fill_null(False)
 
 
 def _failing(frame: pl.DataFrame, limits: Mapping[str, Any]) -> pl.Expr:

@@ -124,12 +124,9 @@ class RewritesGate(Gate):
     apart from the check."""
     other_language: Share = 0.01
     """Greatest share of rewrites that are not in the script of the language that their row names: recomputed here."""
-    invented_numbers: Share = 0.0
-    """Greatest share of accepted segments with a number that their source segment has not: recomputed here, apart from
-    the alignment check, since a swapped number is what embeddings cannot see."""
-    lost_numbers: Share = 0.25
-    """Greatest share of accepted segments without a number, in digits, that their source segment has. Numbers may be
-    written out in words, which counts as lost here: the alignment check knows the difference, this floor does not."""
+    other_numbers: Share = 0.0
+    """Greatest share of accepted segments of which the alignment check found a number lost or invented: it has the one
+    rule of what is the same number (`numbers` in the recorded scores)."""
     length_ratio: Band = (0.3, 3.0)
     """Characters of an accepted rewrite over those of its source segment."""
     copies: Share = 0.1

@@ -64,6 +64,8 @@ class AlignmentConfig(Config):
     seam: Share = 0.3
     """Greatest share of the rewrite's words that stand in runs of six or more taken from the segment before it: above
     it the text was said twice."""
+    fluency: Share = 0.6
+    """How well the rewrite's words must follow one another, as a share of how well its source's do."""
     echoes: Share = 0.02
     """Greatest share of a whole document's sentences that say again what it has said, beyond the source's own."""
     foreign: Share = 0.05

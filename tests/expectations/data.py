@@ -31,9 +31,7 @@ CORPUS_GATE = CorpusGate(
     median_characters=(40, 1_000),
     rejected=(0.05, 0.5),
 )
-REWRITES_GATE = RewritesGate(
-    documents=4, segments=10, acceptance_rate=(0.2, 0.95), lost_numbers=0.05, copies=0.0, group=12
-)
+REWRITES_GATE = RewritesGate(documents=4, segments=10, acceptance_rate=(0.2, 0.95), copies=0.0, group=12)
 TOKENS_GATE = TokensGate(
     tokens=500, heldout_tokens=20, heldout_share=(0.01, 0.5), bytes_per_token=dict.fromkeys(DOMAINS, (1.8, 7.0))
 )
@@ -173,7 +171,7 @@ def segments() -> pl.DataFrame:
                     "rewrite_text": "Something else." if refused else f"In other words: {source}",
                     "accepted": not refused,
                     "reason": "numbers" if refused else "",
-                    "scores": {"length": 1.1, "cosine": None if refused else 0.9, "judge": None},
+                    "scores": {"length": 1.1, "numbers": 1.0, "cosine": None if refused else 0.9, "judge": None},
                 }
             )
     return pl.DataFrame(rows)

@@ -29,6 +29,7 @@ LIMITS: dict[str, Limit] = {
     "repetition": Limit("repeated", "most"),
     "copied": Limit("copied", "most"),
     "seam": Limit("seam", "most"),
+    "fluency": Limit("fluency", "least"),
     "sentencewise": Limit("sentencewise", "most"),
     "answerable": Limit("answerable", "least"),
     "cosine": Limit("cosine", "least"),

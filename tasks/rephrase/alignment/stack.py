@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tasks.rephrase.alignment.answer import copied, finished, language, length, repetition, talk
+from tasks.rephrase.alignment.fluency import fluency
 from tasks.rephrase.alignment.formulas import formulas
 from tasks.rephrase.alignment.joints import seam
 from tasks.rephrase.alignment.limits import margin
@@ -38,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     copied,
     seam,
     language,
+    fluency,
     numbers,
     formulas,
     code,

@@ -79,7 +79,7 @@ class Figures:
     kinds: dict[str, Share]
     """Kind -> the share on which the check is right: accepted of the faithful ones, refused of the others."""
     areas: dict[str, float | None]
-    """Kind of defect -> AUC of the learned check's score against every faithful rewrite."""
+    """Kind of defect -> AUC of the learned check's score against every faithful rewrite; None where none was asked."""
     auc: float | None
     """The same of all defects."""
 
@@ -93,7 +93,8 @@ def figures(results: Sequence[Result]) -> Figures:
     """The figures over all of `results`."""
     faithful, defects = sides(results)
     kinds = {kind: [result for result in results if result.row.kind == kind] for kind in KINDS}
-    scores = [result.score for result in faithful]
+    asked = any(verdict.check == LEARNED for result in results for verdict in result.verdicts)
+    scores = [result.score for result in faithful] if asked else []
     return Figures(
         share(faithful, lambda result: result.accepted),
         share(defects, lambda result: not result.accepted),

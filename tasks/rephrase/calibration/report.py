@@ -27,7 +27,7 @@ def overview(found: Outcome) -> Document:
         (_value(whole.faithful), "faithful rewrites accepted", _interval(whole.faithful)),
         (_value(whole.defects), "defects refused", _interval(whole.defects)),
         (_area(whole.balanced), "balanced accuracy", "the mean of the two"),
-        (_area(whole.auc), f"AUC of `{LEARNED}`", "0.5 tells nothing, 1 everything"),
+        *([(_area(whole.auc), f"AUC of `{LEARNED}`", "0.5 tells nothing, 1 everything")] if whole.auc else []),
         (f"{found.milliseconds:.0f}", "CPU-milliseconds a pair", "every check asked"),
     ]
     return Document(
@@ -66,10 +66,16 @@ def failures(results: Sequence[Result], kind: str, count: int) -> Section:
 def _kinds(found: Outcome) -> Section:
     whole, languages = found.whole, list(found.by("language").items())[:LANGUAGES]
     groups = [whole, *(some for _, some in languages)] if len(languages) > 1 else [whole]
+    learned = whole.auc is not None
 
     def row(name: str, of: Callable[[Figures], Share | None], area: float | None = None) -> list[str]:
         shares = [of(some) for some in groups]
-        return [name, str(shares[0].of) if shares[0] else "–", *map(_brief, shares), _area(area)]
+        return [
+            name,
+            str(shares[0].of) if shares[0] else "–",
+            *map(_brief, shares),
+            *([_area(area)] if learned else []),
+        ]
 
     def of_kind(kind: str) -> list[str]:
         return row(kind, lambda some: some.kinds.get(kind), whole.areas.get(kind))
@@ -82,7 +88,7 @@ def _kinds(found: Outcome) -> Section:
         row("**all defects**", lambda some: some.defects, whole.auc),
         *(of_kind(kind) for kind in whole.kinds if kind in DEFECTS),
         ["mean of the two"],
-        ["balanced accuracy", "", *(_area(some.balanced) for some in groups), ""],
+        ["balanced accuracy", "", *(_area(some.balanced) for some in groups), *([""] if learned else [])],
     ]
     spans = [
         (kind, low, some.value or 0.0, high, _value(some), "warm" if kind in DEFECTS else "accent")
@@ -92,10 +98,12 @@ def _kinds(found: Outcome) -> Section:
     drawn = figures.spans(spans, "Accepted of what is faithful, refused of each kind of defect.")
     names = [f"#{flat(name, 20)}" for name, _ in languages] if len(groups) > 1 else []
     table = Table(
-        ("", "#rewrites", "#all", *names, "#AUC"),
+        ("", "#rewrites", "#all", *names, *(["#AUC"] if learned else [])),
         rows,
         f"With 95 % intervals. AUC is the chance that a faithful rewrite has a higher `{LEARNED}` than one with the "
-        "defect.",
+        "defect."
+        if learned
+        else "With 95 % intervals.",
     )
     return Section("kinds", "By kind", "", [drawn, table])
 
@@ -151,13 +159,13 @@ def _checks(found: Outcome) -> Section:
 
 
 def _domains(found: Outcome) -> Section:
-    groups = list(found.by("domain").items())
+    groups, learned = list(found.by("domain").items()), found.whole.auc is not None
     rows = [
-        [Verbatim(flat(name, 40)), _told(some.faithful), _told(some.defects), _area(some.auc)]
+        [Verbatim(flat(name, 40)), _told(some.faithful), _told(some.defects), *([_area(some.auc)] if learned else [])]
         for name, some in groups[:MOST]
     ]
     left = f" {len(groups) - MOST} smaller domains are left out." if len(groups) > MOST else ""
-    columns = ("domain", "#faithful accepted", "#defects refused", "#AUC")
+    columns = ("domain", "#faithful accepted", "#defects refused", *(["#AUC"] if learned else []))
     return Section("domains", "By domain", "", [Table(columns, rows, f"The largest first.{left}")])
 
 
@@ -178,7 +186,8 @@ def _sample(result: Result) -> Block:
     row = result.row
     refusals = "; ".join(f"{verdict.check}: {verdict.why}" for verdict in result.verdicts if not verdict.passed)
     title = "faithful rewrite" if row.kind == FAITHFUL else f"rewrite, {row.kind}"
-    told = [row.id, row.domain, f"{LEARNED} {result.score:.2f}", row.wrong, refusals]
+    scored = next((f"{LEARNED} {verdict.score:.2f}" for verdict in result.verdicts if verdict.check == LEARNED), "")
+    told = [row.id, row.domain, scored, row.wrong, refusals]
     note = " · ".join(flat(part, 300) for part in told if part)
     return Pair((Verbatim("source"), Verbatim(title)), (visible(row.source), visible(row.rewrite)), Verbatim(note))
 

@@ -10,9 +10,9 @@ import pytest
 import xxhash
 
 from model.config import Config
-from model.engines.embedding import MiniLM, States
+from model.engines.embedding import MiniLM, Vector
 from tasks.artifact import Artifact, Step
-from tasks.rephrase.alignment.words import Readers
+from tasks.rephrase.alignment.reading import Readers
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
 CODE = "```\n" + "x = 1\n" * 60 + "```\n"
@@ -32,11 +32,11 @@ class Remembering:
 
     def __init__(self, embedder: Readers) -> None:
         self._embedder = embedder
-        self._known: dict[str, States] = {}
+        self._known: dict[str, Vector] = {}
 
-    def states(self, text: str) -> States:
+    def vector(self, text: str) -> Vector:
         if text not in self._known:
-            self._known[text] = self._embedder.states(text)
+            self._known[text] = self._embedder.vector(text)
         return self._known[text]
 
     def read(self, *texts: Any) -> Any:

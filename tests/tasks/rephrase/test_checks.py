@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rephrase.alignment import answer, joints, stack, talk
+from tasks.rephrase.alignment import answer, joints, stack
+from tasks.rephrase.alignment.answer import clean
 from tasks.rephrase.alignment.pair import Pair
-from tasks.rephrase.alignment.talk import clean
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import CORRUPTIONS, PARAPHRASES
 
@@ -56,12 +56,12 @@ def test_copies_count_whatever_the_case_and_the_line_breaks() -> None:
     ],
 )
 def test_refusals_and_talk_about_the_task(answer: str) -> None:
-    assert {"refusal", "chatter", "markup"} & set(failed(Pair(PARAPHRASES[0][0], answer)))
+    assert "talk" in failed(Pair(PARAPHRASES[0][0], answer))
 
 
 def test_a_source_that_speaks_of_refusals_may_be_rewritten() -> None:
     source = "The chatbot answers: I'm sorry, I cannot help. As an AI it has limits."
-    assert talk.refusal(Pair(source, source), CONFIG).passed
+    assert answer.talk(Pair(source, source), CONFIG).passed
 
 
 @pytest.mark.parametrize(
@@ -131,5 +131,5 @@ def test_announcements_and_quotes_come_off(answer: str, text: str) -> None:
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_no_text_breaks_a_check(source: str, rewrite: str) -> None:
     for check in stack.CHECKS:
-        verdict = check(Pair(source, talk.clean(rewrite)), CONFIG)
+        verdict = check(Pair(source, clean(rewrite)), CONFIG)
         assert verdict.passed == (verdict.why == "")

@@ -103,8 +103,8 @@ def test_another_attempt_is_told_which_check_refused_and_why(embedder: MiniLM) -
     [
         ("word " * 3_000_000, "finished"),
         ("", "finished"),
-        ("I'm sorry, but I cannot rewrite this.", "refusal"),
-        ('{"rewrite": ', "markup"),
+        ("I'm sorry, but I cannot rewrite this.", "talk"),
+        ('{"rewrite": ', "talk"),
         ("It runs to the end of the block. " * 6, "length"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_bad_answer_is_counted_under_its_check_and_loses_no_document(
 def test_a_segment_that_makes_the_whole_stammer_goes_back_to_its_original(embedder: MiniLM) -> None:
     """The first and the last segment say the same sentence, which the source has nowhere."""
     said = PARTS[2][1].split(". ")[0] + "."
-    lenient = AlignmentConfig(ahead=1, length=(0.1, 9))
+    lenient = AlignmentConfig(length=(0.1, 9))
     config = CONFIG.model_copy(update={"alignment": lenient, "rewritten": 0.3})
 
     def stammer(text: str, prompt: Prompt) -> str:

@@ -118,7 +118,7 @@ def test_what_hangs_is_cut_off_and_asked_again(run, way: str) -> None:
 
 @pytest.mark.parametrize(
     ("way", "reason"),
-    [("null", "finished"), ("cut", "finished"), ("refusal", "refusal"), ("loop", "finished"), ("filtered", "finished")],
+    [("null", "finished"), ("cut", "finished"), ("refusal", "talk"), ("loop", "finished"), ("filtered", "finished")],
 )
 def test_answers_that_are_none_are_refused_and_their_documents_dropped(run, way: str, reason: str) -> None:
     rows = documents()

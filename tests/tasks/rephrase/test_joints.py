@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from model.engines.embedding import MiniLM
-from tasks.rephrase.alignment.joints import ahead, seam
+from tasks.rephrase.alignment.joints import Piece, echoes, foreign, seam
 from tasks.rephrase.alignment.pair import Pair
-from tasks.rephrase.alignment.whole import Piece, displaced, echoes, foreign
-from tasks.rephrase.alignment.words import Match
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
 CONFIG = AlignmentConfig()
 (ONE, SAID_ONE), (TWO, SAID_TWO) = PARAPHRASES[1], PARAPHRASES[3]
-LAST = "The planet is moonless, and by day its surface may heat up to 430 °C."
 
 
-def test_a_good_joint_passes(embedder: MiniLM) -> None:
+def test_a_good_joint_passes() -> None:
     pair = Pair(TWO, SAID_TWO, before=SAID_ONE, before_source=ONE, after_source=PARAPHRASES[5][0])
     assert seam(pair, CONFIG).passed
-    assert ahead(Match(pair, embedder), CONFIG).passed
 
 
 @pytest.mark.parametrize("before", [SAID_ONE, ONE], ids=["rewritten", "kept"])
@@ -28,18 +23,7 @@ def test_a_sentence_said_again_at_the_joint_is_refused(before: str) -> None:
     last = before.split(". ")[-1]
     verdict = seam(Pair(TWO, f"{last} {SAID_TWO}", before=before, before_source=ONE), CONFIG)
     assert not verdict.passed
-    assert "again" in verdict.why or "repeat" in verdict.why
-
-
-def test_telling_the_next_segment_or_the_one_before_in_other_words_is_refused(embedder: MiniLM) -> None:
-    said = "Marie Curie, born in Warsaw in 1867, won the Nobel Prize in Physics and the one in Chemistry."
-    early = ahead(Match(Pair(ONE, f"{SAID_ONE} {said}", after_source=TWO), embedder), CONFIG)
-    assert not early.passed
-    assert "runs ahead" in early.why
-    assert "Warsaw" in early.why
-    late = ahead(Match(Pair(TWO, f"{LAST} {SAID_TWO}", before="Kept.", before_source=ONE), embedder), CONFIG)
-    assert not late.passed
-    assert "again" in late.why
+    assert "its neighbour says" in verdict.why or "repeat" in verdict.why
 
 
 def test_what_the_sources_own_segments_share_may_be_shared() -> None:
@@ -61,13 +45,6 @@ def test_an_echo_across_the_document_blames_the_later_rewriting() -> None:
     assert (found.passed, found.piece) == (False, 2)
     assert "88 days" in found.why
     assert echoes(pieces((sentence, sentence), (TWO, SAID_TWO), (again, again)), CONFIG).passed
-
-
-def test_a_number_or_heading_in_another_segment_than_its_own() -> None:
-    one, two = "# Mercury\n\nIt was 1958.", "# Venus\n\nIt was 1969."
-    assert displaced(pieces((one, "# Mercury\n\nIn 1958."), (two, "# Venus\n\nIn 1969.")), CONFIG).passed
-    found = displaced(pieces((one, "# Mercury\n\nIn 1969."), (two, "# Venus\n\nIn 1958.")), CONFIG)
-    assert (found.passed, found.piece) == (False, 1)
 
 
 def test_a_translated_document_with_chinese_left_in_it() -> None:

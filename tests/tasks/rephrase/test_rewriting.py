@@ -130,7 +130,7 @@ def test_a_refused_segment_is_tried_again_with_another_seed_and_a_stricter_promp
     pairs = segments.group_by("source_id", "index").agg(pl.col("seed").n_unique(), pl.col("prompt_hash").n_unique())
     assert set(pairs["seed"]) == set(pairs["prompt_hash"]) == {2}
     assert done.statistics["acceptance_rate"] == 0.5
-    assert done.statistics["rejected_by_check"] == {"refusal": 12}
+    assert done.statistics["rejected_by_check"] == {"talk": 12}
     assert done.statistics["fallbacks"] == 0
 
 

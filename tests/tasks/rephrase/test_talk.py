@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rephrase.alignment.answer import finished, language, repetition
+from tasks.rephrase.alignment.answer import clean, finished, language, repetition, talk
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.stack import CHECKS
-from tasks.rephrase.alignment.talk import chatter, clean, leak, markup, refusal
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.prompts import instructions, styles
 from tests.tasks.rephrase.pairs import PARAPHRASES
@@ -18,28 +17,28 @@ CONFIG = AlignmentConfig()
 SOURCE, GOOD = PARAPHRASES[0]
 PROMPT = instructions(styles()["academic"], "full")
 HOSTILE = [
-    ("refusal", "I'm sorry, but I can't help with that."),
-    ("refusal", "I apologize, this is beyond me."),
-    ("refusal", "I cannot rewrite copyrighted material."),
-    ("refusal", "I won't be able to rephrase this part."),
-    ("refusal", "As an AI language model, I have no view."),
-    ("refusal", "Please provide the text you would like to have rewritten."),
-    ("refusal", "It violates the content policy."),
-    ("refusal", "很抱歉，我不能改写这段文字。"),
-    ("refusal", "我无法提供该内容。"),
-    ("refusal", "作为一个人工智能语言模型，我没有看法。"),
-    ("chatter", GOOD + " Let me know if you need anything else."),
-    ("chatter", "I've rewritten it more clearly. " + GOOD),
-    ("chatter", GOOD + " Hope this helps!"),
-    ("chatter", "以下是改写的内容，" + GOOD),
-    ("chatter", GOOD + "希望对您有所帮助。"),
-    ("markup", "<part>" + GOOD + "</part>"),
-    ("markup", GOOD + "<|im_end|>"),
-    ("markup", "Assistant: " + GOOD),
-    ("markup", "[INST] " + GOOD),
-    ("markup", '{"rewrite": "' + GOOD[:40]),
-    ("markup", '[{"a": 1}, {"b": 2}]'),
-    ("leak", GOOD + " What is denied stays denied, what is uncertain uncertain, and what is said of some."),
+    ("talk", "I'm sorry, but I can't help with that."),
+    ("talk", "I apologize, this is beyond me."),
+    ("talk", "I cannot rewrite copyrighted material."),
+    ("talk", "I won't be able to rephrase this part."),
+    ("talk", "As an AI language model, I have no view."),
+    ("talk", "Please provide the text you would like to have rewritten."),
+    ("talk", "It violates the content policy."),
+    ("talk", "很抱歉，我不能改写这段文字。"),
+    ("talk", "我无法提供该内容。"),
+    ("talk", "作为一个人工智能语言模型，我没有看法。"),
+    ("talk", GOOD + " Let me know if you need anything else."),
+    ("talk", "I've rewritten it more clearly. " + GOOD),
+    ("talk", GOOD + " Hope this helps!"),
+    ("talk", "以下是改写的内容，" + GOOD),
+    ("talk", GOOD + "希望对您有所帮助。"),
+    ("talk", "<part>" + GOOD + "</part>"),
+    ("talk", GOOD + "<|im_end|>"),
+    ("talk", "Assistant: " + GOOD),
+    ("talk", "[INST] " + GOOD),
+    ("talk", '{"rewrite": "' + GOOD[:40]),
+    ("talk", '[{"a": 1}, {"b": 2}]'),
+    ("talk", GOOD + " What is denied stays denied, what is uncertain uncertain, and what is said of some."),
     ("finished", ""),
     ("finished", GOOD[:80] + "..."),
     ("finished", GOOD[:80] + " [rest of the text]"),
@@ -54,9 +53,7 @@ HOSTILE = [
 @pytest.mark.parametrize(("check", "answer"), HOSTILE)
 def test_each_is_refused_by_its_check(check: str, answer: str) -> None:
     pair = Pair(SOURCE, clean(answer), prompt=PROMPT)
-    verdicts = {
-        one.__name__: one(pair, CONFIG) for one in (finished, refusal, chatter, markup, leak, repetition, language)
-    }
+    verdicts = {one.__name__: one(pair, CONFIG) for one in (finished, talk, repetition, language)}
     assert not verdicts[check].passed
     assert verdicts[check].why
 
@@ -64,7 +61,7 @@ def test_each_is_refused_by_its_check(check: str, answer: str) -> None:
 def test_a_good_answer_passes_them_all() -> None:
     for source, good in PARAPHRASES:
         pair = Pair(source, good, prompt=PROMPT)
-        for check in (finished, refusal, chatter, markup, leak, repetition, language):
+        for check in (finished, talk, repetition, language):
             assert check(pair, CONFIG).passed, check.__name__
 
 
@@ -77,7 +74,7 @@ def test_a_good_answer_passes_them_all() -> None:
     ],
 )
 def test_what_the_source_says_itself_may_be_said(text: str) -> None:
-    for check in (finished, refusal, chatter, markup):
+    for check in (finished, talk):
         assert check(Pair(text, text), CONFIG).passed, check.__name__
 
 

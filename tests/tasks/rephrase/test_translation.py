@@ -38,7 +38,7 @@ PAIRS = [
 class Nobody:
     """A network that reads English alone is not asked about Chinese."""
 
-    def states(self, text: str) -> None:
+    def vector(self, text: str) -> None:
         raise AssertionError("asked")
 
 

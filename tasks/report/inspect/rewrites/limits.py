@@ -23,6 +23,7 @@ SENTENCES = {
     "copied": "Words in runs of six or more from the source: a copy is one more epoch and no rewrite.",
     "seam": "Words that say again what the segment before said.",
     "language": "Another script or language than the source's; of a translation, what is not English.",
+    "fluency": "Heaps of words: they do not follow one another as words of its source do.",
     "numbers": "A number lost, invented, moved, or with another unit; 1 is all kept and none invented.",
     "formulas": "A formula lost, or invented where the style adds none; 1 is all kept.",
     "code": "A code span, URL or identifier lost or invented; 1 is all kept.",

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.engines.embedding import MiniLM, States
+from model.engines.embedding import MiniLM, Vector
 from model.engines.engine import PromptRefused
 from model.engines.support import Reading, Sentence
-from tasks.rephrase.alignment.fidelity import fidelity
+from tasks.rephrase.alignment.meaning import fidelity
 from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.reading import CachedReaders, Match
 from tasks.rephrase.alignment.stack import align
-from tasks.rephrase.alignment.words import CachedReaders, Match
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
@@ -27,9 +27,9 @@ class Told:
     def __init__(self, wrong: float, lost: list[float], unsupported: list[float], texts: MiniLM | None = None) -> None:
         self.wrong, self.lost, self.unsupported, self.texts = wrong, lost, unsupported, texts
 
-    def states(self, text: str) -> States:
+    def vector(self, text: str) -> Vector:
         assert self.texts is not None
-        return self.texts.states(text)
+        return self.texts.vector(text)
 
     def read(self, source: str, lost: Any, rewrite: str, unsupported: Any) -> Reading:
         def judged(spans: Any, logits: list[float]) -> tuple[Sentence, ...]:

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.engines.embedding import MiniLM, States
-from tasks.rephrase.alignment.joints import ahead
-from tasks.rephrase.alignment.limits import LIMITS
-from tasks.rephrase.alignment.margin import distance, margin
+from model.engines.embedding import MiniLM, Vector
+from tasks.rephrase.alignment.limits import LIMITS, distance, margin
 from tasks.rephrase.alignment.meaning import chinese, cosine
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.words import CachedReaders, Match, cosines, read
+from tasks.rephrase.alignment.reading import CachedReaders, Match
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
@@ -31,22 +29,18 @@ FOREIGN = [
 
 def test_a_text_is_read_the_same_whatever_was_read_before_and_however_long_it_is(embedder: MiniLM) -> None:
     long = " ".join(source for source, _ in ENGLISH) * 3
-    alone_, _, again = embedder.states(long), embedder.states("Something else."), embedder.states(long)
-    assert (alone_.words_SD == again.words_SD).all()
-    assert len(alone_.spans_S2) > 512
-    assert len(alone_.spans_S2) == len(alone_.words_SD)
+    alone_, _, again = embedder.vector(long), embedder.vector("Something else."), embedder.vector(long)
+    assert (alone_.vector_D == again.vector_D).all()
     assert np.isclose(np.linalg.norm(alone_.vector_D), 1, atol=1e-5)
+    assert not np.allclose(alone_.vector_D, embedder.vector(long[: len(long) // 3]).vector_D)
     short = ENGLISH[0][0]
-    assert np.allclose(embedder.states(short).vector_D, embedder.embed([short])[0], atol=1e-6)
+    assert np.allclose(embedder.vector(short).vector_D, embedder.embed([short])[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "...", "\u0301", "🙂"])
 def test_a_text_without_words_is_compared_with_anything(embedder: MiniLM, text: str) -> None:
     for pair in (Pair(text, ENGLISH[0][0]), Pair(ENGLISH[0][0], text), Pair(text, text)):
-        match = Match(pair, embedder)
-        assert len(match.source.words_WD) == len(match.source.words)
-        assert ahead(match, CONFIG).passed
-        verdict = cosine(match, CONFIG)
+        verdict = cosine(Match(pair, embedder), CONFIG)
         assert verdict is not None
         assert -1 <= verdict.score <= 1 + 1e-6
 
@@ -73,9 +67,9 @@ def test_the_margin_is_that_of_the_nearest_threshold() -> None:
 
 def test_texts_read_at_once_are_read_the_same(embedder: MiniLM) -> None:
     texts = [source for source, _ in ENGLISH] * 2
-    expected = [embedder.states(text).words_SD for text in texts]
+    expected = [embedder.vector(text).vector_D for text in texts]
     with ThreadPoolExecutor(4) as pool:
-        found = [states.words_SD for states in pool.map(embedder.states, texts)]
+        found = [read.vector_D for read in pool.map(embedder.vector, texts)]
     assert all((one == other).all() for one, other in zip(expected, found, strict=True))
 
 
@@ -85,40 +79,23 @@ class Counting:
     def __init__(self, embedder: MiniLM) -> None:
         self.embedder, self.texts, self.seconds = embedder, [], 0.0  # type: ignore[var-annotated]
 
-    def states(self, text: str) -> States:
+    def vector(self, text: str) -> Vector:
         self.texts.append(text)
-        states = self.embedder.states(text)
-        self.seconds += states.seconds
-        return states
+        found = self.embedder.vector(text)
+        self.seconds += found.seconds
+        return found
 
 
-def test_a_source_is_read_once_for_all_attempts_and_as_a_neighbour(embedder: MiniLM) -> None:
+def test_a_source_is_read_once_for_all_attempts(embedder: MiniLM) -> None:
     counting = Counting(embedder)
     reader = CachedReaders(counting)
-    (one, said_one), (two, said_two) = ENGLISH[:2]
-    first, plain = Pair(one, said_one, after_source=two), Pair(two, said_two, before_source=one)
-    reader.keep(one, two)
-    for some in (first, Pair(one, FOREIGN[0], after_source=two)):
-        cosine(Match(some, reader), CONFIG)
-        ahead(Match(some, reader), CONFIG)
-    reader.keep(two, one)
-    found, expected = ([check(Match(plain, by), CONFIG) for check in (cosine, ahead)] for by in (reader, embedder))
-    assert found == expected
-    assert counting.texts.count(one) == counting.texts.count(two) == 1
-    assert counting.texts.count(said_one) > 1
+    source, said = ENGLISH[0]
+    reader.keep(source)
+    for rewrite in (said, FOREIGN[0]):
+        found, expected = (cosine(Match(Pair(source, rewrite), by), CONFIG) for by in (reader, embedder))
+        assert found == expected
+    assert counting.texts == [source, said, FOREIGN[0]]
     assert reader.seconds == counting.seconds > 0
     reader.keep(FOREIGN[0])
-    read(one, reader)
-    assert counting.texts.count(one) == 2
-
-
-@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 2**32 - 1))
-def test_a_cosine_depends_on_its_two_rows_alone(rows: int, others: int, seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    one, other = (draw.standard_normal((count, 384)).astype(np.float32) for count in (rows, others))
-    near = cosines(one, other)
-    assert near.shape == (rows, others)
-    assert np.allclose(near, one.astype(float) @ other.T, atol=1e-4)
-    for row in range(rows):
-        for column in range(others):
-            assert cosines(one[[row]], other[[column]])[0, 0] == near[row, column]
+    reader.vector(source)
+    assert counting.texts.count(source) == 2

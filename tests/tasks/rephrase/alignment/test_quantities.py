@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rephrase.alignment import hanzi
-from tasks.rephrase.alignment.derived import Known
-from tasks.rephrase.alignment.numbers import numbers
+from tasks.rephrase.alignment import chinese
+from tasks.rephrase.alignment.numbers import Known, numbers
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.quantities import quantities
 from tasks.rephrase.config import AlignmentConfig
@@ -36,7 +35,6 @@ SAME = [
     ("three quarters of it", "75 % of it"),
     ("2 September 1666", "September 2, 1666"),
     ("an hour and a half", "90 minutes"),
-    ("3 hours 10 minutes", "190 minutes"),
     ("two and a half years", "30 months"),
     ("20 years", "two decades"),
     ("at 2:30 pm", "at 14:30"),
@@ -47,7 +45,6 @@ SAME = [
     ("68,000 km²", "68,000 square kilometres"),
     ("−40 °C", "40 degrees below zero Celsius"),
     ("£1.2 million", "1.2 million pounds"),
-    ("Louis the Fourteenth", "Louis XIV"),
     ("1.5 × 10^8 km", "150,000,000 km"),
     ("2014, and two years later", "2014, and in 2016"),
     ("a year or two", "one to two years"),
@@ -78,7 +75,6 @@ SAME = [
     ("for the past year", "for the past twelve months"),
     ("about 65 days", "about nine weeks"),
     ("minus seven degrees", "−7 degrees"),
-    ("at half past two", "at 2:30"),
     ("by a third", "by 33 percent"),
     ("七日内", "一星期内"),
     ("两个半小时", "一百五十分钟"),
@@ -86,7 +82,6 @@ SAME = [
     ("万分之五", "0.05%"),
     ("四成八的青年", "48%的青年"),
     ("1960年代", "上世纪六十年代"),
-    ("末班八点半", "20:30"),
     ("一米二以下", "120厘米以下"),
     ("二三十公里", "20至30公里"),
     ("three months' notice", "3 months' notice"),
@@ -111,7 +106,6 @@ OTHER = [
     ("百分之五", "15%"),
     ("−40 °C", "40 °C"),
     ("three quarters of it", "two thirds of it"),
-    ("Louis XIV", "Louis XVI"),
     ("3.5 seconds", "3.6 seconds"),
     ("in the 1870s", "in the sixties"),
     ("90 days", "four months"),
@@ -139,7 +133,7 @@ def test_another_number_or_unit_is_refused(one: str, other: str) -> None:
 
 @given(st.integers(0, 10**8 - 1))
 def test_chinese_numerals_are_read_as_written(number: int) -> None:
-    assert hanzi.value(_han(number)) == number
+    assert chinese.value(_han(number)) == number
 
 
 def _han(number: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from model.engines.embedding import MiniLM, States
+from model.engines.embedding import MiniLM, Vector
 from model.engines.engine import EngineError
 from model.engines.support import Reading, Sentence
 from tasks.rephrase.alignment.pair import Verdict
@@ -49,8 +49,8 @@ class MadeUp:
     def __init__(self) -> None:
         self._texts = MiniLM()
 
-    def states(self, text: str) -> States:
-        return self._texts.states(text)
+    def vector(self, text: str) -> Vector:
+        return self._texts.vector(text)
 
     def read(
         self, source: str, lost: Sequence[tuple[int, int]], rewrite: str, unsupported: Sequence[tuple[int, int]]
