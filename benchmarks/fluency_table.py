@@ -1,7 +1,7 @@
 """Make the table that the check of fluency reads: how much likelier each kind of word is behind each other one than
 anywhere. Learned from the texts of `train` (tasks/rephrase/calibration/pairs), sources and faithful rewrites.
 
-    python benchmarks/fluency_table.py            # writes tasks/rephrase/alignment/fluency.safetensors, the same each time
+    python benchmarks/fluency_table.py     # writes tasks/rephrase/alignment/fluency.safetensors, the same each time
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
     before, after = found(pair.source), found(pair.rewrite)
     if not before or not after:
         return Verdict("formulas", 1.0, True)
-    old, new = _Text(pair.source, before), _Text(pair.rewrite, after)
+    old, new = TextFormulas(pair.source), TextFormulas(pair.rewrite)
     # A learning note may say a formula once more: there one that is said once less was lost, too.
     fewer = Counter(map(form, before)) - Counter(map(form, after)) if pair.adds else Counter[str]()
     lost = [formula for formula in before if not new.holds(formula)]
@@ -76,10 +76,11 @@ def _inside(match: re.Match[str]) -> str:
     return (groups[5] if groups[4] else next((group for group in groups[:4] if group is not None), "")).strip()
 
 
-class _Text:
+class TextFormulas:
     """The formulas of a text, to ask whether one is among them."""
 
-    def __init__(self, text: str, formulas: tuple[str, ...]) -> None:
+    def __init__(self, text: str) -> None:
+        formulas = found(text)
         self.text = text
         self.forms = {form(formula) for formula in formulas}
         self.told = {key for formula in formulas if (read := reading(formula)) for key in read.told()}

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from model import storage
+from tasks.artifact import Artifact
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Charts, Fold, Prose, Table, Verbatim
 from tasks.report.book import Absent, Book
 from tasks.report.chapter import Chapter, everything
 from tasks.report.inspect.rewrites import blocks
 from tasks.report.inspect.rewrites.attempts import Cell, Selection, Survey, survey
+from tasks.report.inspect.rewrites.diversity import diversity
 from tasks.report.inspect.rewrites.limits import Limits, sentence
 
 SHOWN = 2
@@ -57,6 +59,7 @@ def _attempts(book: Book) -> Iterable[Block]:
         return
     yield from _outcomes(found)
     yield from _checks(found, Limits.of(artifact))
+    yield from _diversity(artifact)
     yield from _samples(book, found, Limits.of(artifact))
 
 
@@ -102,6 +105,23 @@ def _checks(found: Survey, limits: Limits) -> Iterable[Block]:
     ]
     if drawn:
         yield Fold("How the scores lie about their thresholds", [Charts(drawn)])
+
+
+def _diversity(artifact: Artifact) -> Iterable[Block]:
+    """How different the accepted rewrites are."""
+    found = diversity(artifact)
+    rows = [
+        ("runs of four words that the source does not have", found.new, words.share),
+        ("cosine of rewrite and source, on the mean", found.cosine, "{:.2f}".format),
+        (
+            f"runs of four words that no other of its source's rewrites has ({found.documents} sources)",
+            found.own,
+            words.share,
+        ),
+    ]
+    known = [[name, shown(value)] for name, value, shown in rows if value is not None]
+    if known:
+        yield Table(("how different the accepted rewrites are", "#mean"), known)
 
 
 def _samples(book: Book, found: Survey, limits: Limits) -> Iterable[Block]:

@@ -112,7 +112,7 @@ def test_older_rewrites_without_domain_and_thresholds(tmp_path):
     artifact = data.publish(tmp_path, change=lambda table: table.drop_columns(["domain"]), stated=False)
     text = printed(artifact)
     assert "academic" in text
-    assert "≥ 0.75" in text, "from the configuration"
+    assert "≥ 0.55" in text, "from the configuration"
     with pytest.raises(InspectError, match="does not record the domain"):
         printed(artifact, domain="math")
 
