@@ -119,13 +119,13 @@ class Reading:
     sides: tuple[Value, ...]
     marks: tuple[str, ...]
 
-    def keys(self) -> tuple[str, ...]:
-        """What it says: an expression's value, or each relation of a side with the next."""
+    def keys(self, scaled: bool = True) -> tuple[str, ...]:
+        """What it says: an expression's value, or each relation of a side with the next; `scaled`, `2x = 8` is the same
+        as `x = 4`."""
         if not self.marks:
             return (_written(self.sides[0]),)
-        return tuple(
-            _related(one, mark, other) for one, mark, other in zip(self.sides, self.marks, self.sides[1:], strict=False)
-        )
+        following = zip(self.sides, self.marks, self.sides[1:], strict=False)
+        return tuple(_related(one, mark, other, scaled) for one, mark, other in following)
 
     def told(self) -> set[str]:
         """All that it says: with `a = b < c` also `a < c`, and every side by itself."""
@@ -135,7 +135,8 @@ class Reading:
                 marks = set(self.marks[first : last + 1])
                 if len(marks - {"="}) <= 1:
                     mark = next(iter(marks - {"="}), "=")
-                    found.add(_related(self.sides[first], mark, self.sides[last + 1]))
+                    sides = self.sides[first], mark, self.sides[last + 1]
+                    found |= {_related(*sides, scaled=True), _related(*sides, scaled=False)}
         return found
 
 
@@ -159,11 +160,11 @@ def form(formula: str) -> str:
     return " ; ".join(read.keys()) if read else " ".join(tokens(formula))
 
 
-def _related(one: Value, mark: str, other: Value) -> str:
+def _related(one: Value, mark: str, other: Value, scaled: bool) -> str:
     if mark in TURNED:
         one, mark, other = other, TURNED[mark], one
     apart = [a - b for a, b in zip(one, other, strict=True)]
-    if mark in ("=", "!=", "<", "<=") and all(abs(each) > 1e-9 for each in apart):
+    if scaled and mark in ("=", "!=", "<", "<=") and all(abs(each) > 1e-9 for each in apart):
         sign = "" if mark in MUTUAL else str(apart[0].real > 0)
         return f"{mark}{sign} {_number(apart[0] / apart[1])}"  # 2x = 2 and x = 1
     sides = [_written(one), _written(other)]

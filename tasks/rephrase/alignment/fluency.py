@@ -62,7 +62,7 @@ def fluency(pair: Pair, config: AlignmentConfig) -> Verdict:
     new = tokens(pair.rewrite)
     if len(new) < FEWEST:
         return Verdict("fluency", 1.0, True)
-    wanted = USUAL if pair.translated else min(table().gain(tokens(pair.source)), USUAL)
+    wanted = min(table().gain(tokens(pair.source)), USUAL)
     share = min(1.0, math.exp(table().gain(new) - wanted))
     why = f"its words follow one another {share:.0%} as well as its source's; {config.fluency:.0%} is wanted"
     return verdict("fluency", share, share >= config.fluency, why)

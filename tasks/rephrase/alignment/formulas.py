@@ -47,7 +47,8 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
     old, new = TextFormulas(pair.source), TextFormulas(pair.rewrite)
     # A learning note may say a formula once more: there one that is said once less was lost, too.
     fewer = Counter(map(form, before)) - Counter(map(form, after)) if pair.adds else Counter[str]()
-    lost = [formula for formula in before if not new.holds(formula)]
+    # `2x = 8` is lost where only `x = 4` is left, and `9x = 36` is not invented where that stood.
+    lost = [formula for formula in before if not new.holds(formula, scaled=False)]
     rarer = [formula for formula in before if form(formula) in fewer and len(tokens(formula)) > 1]
     invented = [formula for formula in after if not old.holds(formula) and not old.equates(formula)]
     became = [(one, other) for other in invented for one in lost if _took_place(one, other)]
@@ -92,10 +93,10 @@ class TextFormulas:
         lines = re.split(r"\n|(?<=[.!?]) ", WORD.sub(_no_function, self.text))
         return _joined(tuple(sign for line in lines for sign in (*tokens(line[:4000]), "\n")))
 
-    def holds(self, formula: str) -> bool:
-        """Whether the text says it, in some notation."""
+    def holds(self, formula: str, scaled: bool = True) -> bool:
+        """Whether the text says it, in some notation; `scaled`, also where a multiple of it stands."""
         read = reading(formula)
-        if form(formula) in self.forms or (read and self.told.issuperset(read.keys())):
+        if self.told.issuperset(read.keys(scaled)) if read else form(formula) in self.forms:
             return True
         if self._has(tokens(formula)) or self._has(_interval(formula)):
             return True

@@ -96,6 +96,8 @@ def test_another_formula(one: str, other: str) -> None:
         ("Blocks of 8 × 8 pixels.", "Blocks of eight pixels by eight.", True),
         ("Then i^2 = k^2 = ijk holds.", "So i^2 = k^2 < ijk.", False),
         ("Is P = NP?", "Is P < NP?", False),
+        ("From $2x = 8$ we get $x = 4$.", "From $2y = 8$ we get $x = 4$.", False),
+        ("From $2x = 8$ we get $x = 4$.", "We get $x = 4$ from $8 = 2x$.", True),
         (r"It holds for $-2 \le x \le 4$.", "On $[-2, 4]$ it holds.", True),
         (r"It holds for $-2 \le x \le 4$.", "On $(-2, 4]$ it holds.", False),
         ("The train goes at 90 km/h and/or stops.", "The train stops, or goes at 90 km/h.", True),

@@ -30,7 +30,6 @@ CONFIG = AlignmentConfig()
         ("Both of them left; two stayed.", "Two left, a pair; two stayed.", True),
         ("Use $12$ of them.", "Use twelve of them.", True),
         ("It shrank to a tenth.", "It shrank by nine tenths.", True),
-        ("It ran into the 1970s.", "It ran into the following decade.", True),
         ("It was the capital from 794 to 1868.", "From 794 to 1868, over a thousand years, it was the capital.", True),
         ("It was the capital from 794 to 1868.", "From 794 to 1868, over two thousand years, it was capital.", False),
         (
