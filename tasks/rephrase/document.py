@@ -348,6 +348,7 @@ class _Writer:
             taken_back += 1
             row = next(row for row in self.outcome.rows if row["accepted"] and row["index"] == guilty.segment.index)
             self._take_back(row, refused.check, refused.why)
+            row["rewrite_sentence"] = refused.sentence
 
     def _take_back(self, row: dict[str, Any], reason: str, why: str) -> None:
         """What the check of the segment accepted is not taken after all."""

@@ -50,6 +50,8 @@ class Finding:
     why: str = ""
     piece: int = -1
     """The rewritten piece to blame, -1 where there is none."""
+    sentence: str = ""
+    """That of the piece which is wrong."""
 
 
 def seam(pair: Pair, config: AlignmentConfig) -> Verdict:
@@ -88,7 +90,7 @@ def echoes(pieces: Sequence[Piece], config: AlignmentConfig) -> Finding:
         return Finding("echoes", score, True)
     guilty = [(number, sentence) for number, sentence in again if pieces[number].rewritten]
     number, sentence = guilty[-1] if guilty else (-1, again[-1][1])
-    return Finding("echoes", score, False, f"the document says '{sentence[:80]}' again", number)
+    return Finding("echoes", score, False, f"the document says '{sentence[:80]}' again", number, sentence)
 
 
 def foreign(pieces: Sequence[Piece], config: AlignmentConfig, translated: str) -> Finding:

@@ -66,7 +66,7 @@ class Alignment:
 
     verdicts: tuple[Verdict, ...]
     margin: float | None = None
-    """How near the pair came to a refusal (margin.py)."""
+    """How near the pair came to a refusal (limits.py)."""
 
     @property
     def accepted(self) -> bool:

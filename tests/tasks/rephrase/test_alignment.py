@@ -45,6 +45,12 @@ def test_corruptions_are_refused_before_an_embedding_is_made(
     assert not alignment.accepted
     assert alignment.reason == check
     assert alignment.why
+    failed = alignment.failed
+    assert failed is not None
+    assert failed.source_sentence
+    assert failed.source_sentence in source
+    assert failed.rewrite_sentence
+    assert failed.rewrite_sentence in paraphrase.replace(old, new)
     assert alignment.scores()["cosine"] is None
 
 
