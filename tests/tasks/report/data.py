@@ -300,7 +300,7 @@ def rewrites_parts() -> dict[str, Any]:
     made = {"id": "b" * 32, "source_id": rows[0]["source_id"], "style": "academic", "domain": "knowledge"}
     return {
         "segments/0": (".parquet", pl.DataFrame(rows)),
-        "rewrites/0": (".parquet", pl.DataFrame([made | {"segments": segments}])),
+        "rewrites/0": (".parquet", pl.DataFrame([made | {"text": rows[0]["rewrite_text"], "segments": segments}])),
     }
 
 
