@@ -120,9 +120,14 @@ def _located(verdict: Verdict, pair: Pair) -> Verdict:
             source = min(sentences(pair.source), key=lambda one: _told(one, pair.rewrite), default="")
         else:
             rewrite = min(sentences(pair.rewrite), key=lambda one: _told(one, pair.source), default="")
-    source = source or max(sentences(pair.source), key=lambda one: _told(rewrite, one), default="")
-    rewrite = rewrite or max(sentences(pair.rewrite), key=lambda one: _told(source, one), default="")
+    source, rewrite = source or _nearest(rewrite, pair.source), rewrite or _nearest(source, pair.rewrite)
     return replace(verdict, source_sentence=source, rewrite_sentence=rewrite)
+
+
+def _nearest(sentence: str, text: str) -> str:
+    """The sentence of a text that has most of another's words; nothing where none has any."""
+    found = max(sentences(text), key=lambda one: _told(sentence, one), default="")
+    return found if _told(sentence, found) > 0 else ""
 
 
 def _told(sentence: str, text: str) -> float:
