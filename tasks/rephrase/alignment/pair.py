@@ -23,9 +23,6 @@ HAN = re.compile(r"[㐀-鿿豈-﫿]")
 
 WORD = re.compile(r"[㐀-鿿豈-﫿぀-ヿ]|[^\W\d_]+(?:['’][^\W\d_]+)?|\d+(?:[.,]\d+)*")
 
-LETTERS = re.compile(r"[^\W\d_㐀-鿿]+(?:['’][^\W\d_]+)?")
-"""A word that is not Chinese, and no number."""
-
 FORMULA = re.compile(
     r"\$\$(.+?)\$\$|(?<![\\$])\$(?!\s)((?:\\.|[^$\n\\])+?)(?<!\s)\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]"
     r"|\\begin\{([A-Za-z]+\*?)\}(.*?)\\end\{\5\}",
