@@ -21,6 +21,7 @@ from model.decode import LatentCache, decoder
 from model.transformer import Transformer
 
 COLDEST = 1e-6  # the least temperature but 0: logits over much less overflow
+WHOLE = 1 << 52  # a probability of 1 where tokens are drawn: sums of such whole numbers are exact in float64 as well
 PREFILL_TOKENS = 16_384  # prompt tokens, padding included, that run through the model at once
 
 
@@ -348,14 +349,15 @@ def _drawn(rows: list[Row], logits_NV: Tensor, log_p_NV: Tensor, choice_NV: Tens
 
 def _draw(rows: list[Row], log_p_NV: Tensor) -> Tensor:
     """A token of every row by its own random number and its top_p, (N, 1)."""
-    p_NV = log_p_NV.double().exp_()
+    # whole numbers have the same sums in any order: on a GPU torch refuses to promise that of others
+    p_NV = log_p_NV.double().exp_().mul_(WHOLE).long()
     for place, row in enumerate(rows):
         if row.request.top_p < 1 or row.request.top_k:
             p_NV[place] = _nucleus(p_NV[place], row.request.top_p, row.request.top_k)
     uniforms = [[row.uniforms[len(row.tokens)]] for row in rows]
     uniform_N1 = torch.tensor(uniforms, device=p_NV.device, dtype=torch.float64)
     cumulated_NV = p_NV.cumsum_(-1)
-    drawn_N1 = torch.searchsorted(cumulated_NV, uniform_N1 * cumulated_NV[:, -1:], right=True)
+    drawn_N1 = torch.searchsorted(cumulated_NV, (uniform_N1 * cumulated_NV[:, -1:]).long(), right=True)
     return drawn_N1.clamp_(max=p_NV.shape[-1] - 1)
 
 
@@ -373,9 +375,10 @@ def _groups(rows: list[Row]) -> list[list[Row]]:
 
 
 def _nucleus(p_V: Tensor, top_p: float, top_k: int) -> Tensor:
-    """The likeliest tokens that together hold `top_p`, at most `top_k`, the others at 0; at least one stays."""
+    """The likeliest tokens that together hold `top_p`, at most `top_k`, the others at 0; at least one stays. `p_V` are
+    probabilities times WHOLE."""
     sorted_V, order_V = p_V.sort(descending=True, stable=True)
-    kept_V = sorted_V.cumsum(0) - sorted_V < top_p
+    kept_V = sorted_V.cumsum(0) - sorted_V < top_p * WHOLE
     if top_k:
         kept_V[top_k:] = False
     return torch.zeros_like(p_V).index_put_((order_V[kept_V],), sorted_V[kept_V])

@@ -7,7 +7,7 @@ by expert, B sequences, S their length.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -113,6 +113,25 @@ def swiglu(gate: Tensor, up: Tensor, keep: Keep = PLAIN) -> Tensor:
     return keep.recomputed("swiglu", silu_times, gate, up)
 
 
+class _Permuted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order_N: Tensor, place_N: Tensor) -> Tensor:
+        ctx.save_for_backward(place_N)
+        return x.index_select(0, order_N)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (place_N,) = ctx.saved_tensors
+        return grads[0].index_select(0, place_N), None, None
+
+
+def permuted(x: Tensor, order_N: Tensor, place_N: Tensor) -> Tensor:
+    """The N rows of x in the order `order_N`, whose inverse is `place_N`: the backward adds nothing up, for which a GPU
+    that has to repeat itself would sort."""
+    rows: Tensor = _Permuted.apply(x, order_N, place_N)
+    return rows
+
+
 class Experts(nn.Module):
     """The routed experts of a layer, stacked: each slice [e] is one linear layer of the Hugging Face layout."""
 
@@ -183,8 +202,9 @@ class MixtureOfExperts(nn.Module):
         top_k = self.gate.top_k
         balance = sequence_balance_loss(routing.scores_TE, top_k, len(x_BSD), real_BS)
         if real_BS is not None:
-            chosen = routing.experts_TK[real_BS.flatten()].flatten()
-            counts_E = chosen.bincount(minlength=len(counts_E))
+            # not `bincount`, which on a GPU waits for all that was begun before
+            counted_N = real_BS.flatten().repeat_interleave(top_k).long()
+            counts_E = torch.zeros_like(counts_E).scatter_add_(0, routing.experts_TK.flatten(), counted_N)
         return y_BSD, balance, counts_E
 
     def mix(self, x_BSD: Tensor, keep: Keep = PLAIN) -> tuple[Tensor, Routing, Tensor]:
@@ -192,17 +212,17 @@ class MixtureOfExperts(nn.Module):
         x_TD, top_k = x_BSD.flatten(0, 1), self.gate.top_k
         routing = self.gate(x_TD)
         chosen_N = routing.experts_TK.flatten()
-        order_N = chosen_N.argsort(stable=True)
+        sorted_N, order_N = chosen_N.sort(stable=True)
         rank_N = torch.empty_like(order_N)
         rank_N[order_N] = torch.arange(len(order_N), device=order_N.device)
-        counts_E = chosen_N.bincount(minlength=len(self.gate.weight))
+        each_E = torch.arange(len(self.gate.weight), device=sorted_N.device)
+        counts_E = torch.searchsorted(sorted_N, each_E, right=True).diff(prepend=each_E.new_zeros(1))
 
         def dispatch(x_TD: Tensor) -> Tensor:
-            # copies first, then a permutation: its backward meets no row twice, so that a GPU repeats itself
-            x_TKD = x_TD[:, None].expand(-1, top_k, -1)
-            return x_TKD.flatten(0, 1).index_select(0, order_N)
+            # copies first, so that the rest is a permutation
+            return permuted(x_TD[:, None].expand(-1, top_k, -1).flatten(0, 1), order_N, rank_N)
 
         x_ND = keep.recomputed("dispatch", dispatch, x_TD)
-        y_ND = self.experts(x_ND, routing.weights_TK.flatten()[order_N], counts_E, keep)
-        y_TD = y_ND.index_select(0, rank_N).unflatten(0, (-1, top_k)).sum(1)
+        y_ND = self.experts(x_ND, permuted(routing.weights_TK.flatten(), order_N, rank_N), counts_E, keep)
+        y_TD = permuted(y_ND, rank_N, order_N).unflatten(0, (-1, top_k)).sum(1)
         return self.shared_experts(x_BSD, keep) + y_TD.view_as(x_BSD), routing, counts_E

@@ -278,7 +278,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     _sync(path)
 
 

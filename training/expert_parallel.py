@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from model.config import ModelConfig
 from model.memory import PLAIN, Keep
-from model.moe import Experts, MixtureOfExperts
+from model.moe import Experts, MixtureOfExperts, permuted
 from model.precision import compute_dtype
 from model.transformer import Transformer
 from training.parallel import World
@@ -35,20 +35,6 @@ class _Exchanged(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         return ctx.ranks.all_to_all(grads[0], ctx.arrivals_R, ctx.sends_R), None, None, None
-
-
-class _Permuted(torch.autograd.Function):
-    """x[order]; `place` is the inverse, so that backward adds nothing up."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, place: Tensor) -> Tensor:
-        ctx.save_for_backward(place)
-        return x.index_select(0, order)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (place,) = ctx.saved_tensors
-        return grads[0].index_select(0, place), None, None
 
 
 class ParallelExperts(Experts):
@@ -72,12 +58,12 @@ class ParallelExperts(Experts):
         place_M[order_M] = torch.arange(len(order_M), device=order_M.device)
 
         def arrive(rows: Tensor) -> Tensor:
-            return _Permuted.apply(_Exchanged.apply(rows, sends_R, arrivals_R, self.ranks), order_M, place_M)
+            return permuted(_Exchanged.apply(rows, sends_R, arrivals_R, self.ranks), order_M, place_M)
 
         # recomputed, rows travel once more in the backward, on all ranks at the same place
         x_MD = keep.recomputed("dispatch", lambda x: arrive(x.to(dtype)), x_ND)
         y_MD = super().forward(x_MD, arrive(weights_N), arriving_RE.sum(0), keep)
-        return _Exchanged.apply(_Permuted.apply(y_MD, place_M, order_M), arrivals_R, sends_R, self.ranks)
+        return _Exchanged.apply(permuted(y_MD, place_M, order_M), arrivals_R, sends_R, self.ranks)
 
 
 def outline(config: ModelConfig, ranks: World, layers: Sequence[int] | None = None) -> Transformer:

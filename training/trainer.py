@@ -435,7 +435,7 @@ def main(kind: type[Objective], name: str, arguments: Sequence[str] | None = Non
         job = Job.read(options.config)
         config: Any = _validated(kind.settings, job, options.config)
         run: RunConfig = config.run
-        _be_deterministic(job.threads)
+        be_deterministic(job.threads)
         cuda = job.device == "cuda" or (job.device == "auto" and torch.cuda.is_available())
         with (
             Preemption().listen() as preemption,
@@ -464,7 +464,7 @@ def _validated(settings: type[Config], job: Job, path: Path) -> Config:
         raise JobError(f"{path}: {where}: {first['msg']}") from None
 
 
-def _be_deterministic(threads: int | None) -> None:
+def be_deterministic(threads: int | None) -> None:
     """The same bits on every start: fixed algorithms and a fixed number of threads."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)

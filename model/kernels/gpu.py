@@ -105,7 +105,10 @@ def _from_blocks(part_BNN: Tensor, whole_BNN: Tensor, visible: Callable[..., Ten
 
 @cache
 def _compiled() -> Any:
-    return torch.compile(flex_attention)  # uncompiled it would hold all logits
+    # Uncompiled it would hold all logits, and torch runs uncompiled what it had to compile more often than its limit of
+    # 8: there are three kinds of mask, with and without gradients and maxima, in any number of shapes.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+    return torch.compile(flex_attention)
 
 
 def blockwise_attention(
