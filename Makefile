@@ -3,6 +3,7 @@
 PYTHON ?= python3
 PRESET ?= laptop
 ROOT ?= data
+DEVICE ?= cuda
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --python $(BIN)/python --quiet --compile-bytecode
@@ -10,7 +11,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export UV_HTTP_TIMEOUT ?= 300
 export UV_LINK_MODE ?= copy
 
-.PHONY: run test check install fetch ui clean
+.PHONY: run test check install fetch ui gpu clean
 
 run: install fetch ## the whole recipe, from raw documents to the report
 	$(BIN)/openk2 run --preset $(PRESET) --root $(ROOT)
@@ -29,6 +30,9 @@ fetch: install ## fetch the corpus sources, so that a run needs no network
 
 ui: install ## a Prefect server for you alone with every flow deployed and a worker; prints the address to open
 	$(BIN)/python -m flows.ui --root $(ROOT)
+
+gpu: ## what is asked of a GPU, or ONLY=3 of it (docs/gpu.md); installs nothing, for such machines often have no network
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu --only "$(ONLY)" --device $(DEVICE) --out build/gpu
 
 install: $(VENV)/installed
 

@@ -18,7 +18,7 @@
 Every side is a process of its own with the same environment (`ENVIRONMENT`), holds its model for the whole run, and
 takes its turn in rounds, so that a busy machine hits all alike; medians are printed, and the median of the rounds'
 ratios. The first `--warm` rounds of steps do not count: expert loads are new in every step, and oneDNN prepares a
-kernel for every shape it has not seen. The GPU's part is benchmarks/model_gpu.py.
+kernel for every shape it has not seen. The GPU's part is benchmarks/gpu/updates.py.
 """
 
 from __future__ import annotations

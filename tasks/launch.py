@@ -165,17 +165,17 @@ def run_job(step: Step, execution: Execution) -> Artifact:
 
 def command(module: str, job: Path, execution: Execution, node: int = 0) -> list[str]:
     """The launcher's command line for one node; node 0 is where the flow runs."""
-    meeting = os.environ.get("OPENK2_RENDEZVOUS")
-    if execution.nodes > 1 and not meeting:
+    address = os.environ.get("OPENK2_RENDEZVOUS")
+    if execution.nodes > 1 and not address:
         raise JobFailed(
             f"execution.nodes is {execution.nodes} but OPENK2_RENDEZVOUS is not set: give it host:port of this "
             "node, as the others reach it"
         )
-    host, _, port = (meeting or f"127.0.0.1:{_free_port()}").partition(":")
+    host, _, port = (address or f"127.0.0.1:{_free_port()}").partition(":")
     if execution.launcher == "torchrun":
         where = (
-            ["--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}", f"--node-rank={node}"]
-            if meeting
+            ["--rdzv-backend=c10d", f"--rdzv-endpoint={address}", f"--node-rank={node}"]
+            if address
             else ["--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={job.parent / RENDEZVOUS}"]
         )
         ranks = [f"--nnodes={execution.nodes}", f"--nproc-per-node={execution.processes}"]
@@ -209,6 +209,17 @@ def progress_of(step: Step) -> dict[str, Any] | None:
     return _read(step.work / PROGRESS)
 
 
+def meeting(work: Path) -> dict[str, str]:
+    """The environment by which the ranks of one node find each other, by a file in `work`."""
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    return {
+        "OPENK2_STORE": str(work / STORE),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+    }
+
+
 def _supervise(module: str, job: Path, label: str, execution: Execution, lock: int) -> None:
     work = job.parent
     journal = work / "log.txt"
@@ -227,13 +238,7 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     if execution.nodes == 1:
         for name in (RENDEZVOUS, STORE):
             (work / name).unlink(missing_ok=True)
-        loopback = "lo0" if sys.platform == "darwin" else "lo"
-        environment |= {
-            "OPENK2_STORE": str(work / STORE),
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-            "GLOO_SOCKET_IFNAME": loopback,
-            "NCCL_SOCKET_IFNAME": loopback,
-        }
+        environment |= meeting(work)
     for node in range(1, execution.nodes):
         line = shlex.join(["python", *command(module, job, execution, node)[1:]])
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
