@@ -105,6 +105,9 @@ class RlConfig(Config):
     correction: float = Field(default=0.0, ge=0)
     """Most that a response may weigh for being likelier in the trainer than in the generator that drew it (truncated
     importance sampling); 0 weighs all alike. The difference is recorded in any case."""
+    replay_routing: bool = False
+    """Route each token in the trainer to the experts that the generator chose for it, weighed by the trainer's own
+    scores: the two round differently, and near a tie they choose different experts."""
     learning_rate: float = Field(default=3e-4, gt=0)
     """At the beginning of the run."""
     final_learning_rate: float = Field(default=3e-5, gt=0)

@@ -15,11 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from model.chat import Chat, ChatError, Reply
 from model.generate import Batch, Request
@@ -70,6 +71,9 @@ class Episode:
     """The environment's: 1.0 for right. What was cut is never right."""
     reason: str = ""
     """Why it is not right."""
+    experts: Tensor | None = field(default=None, compare=False, repr=False)
+    """The experts that the generator chose, int16 (prompt and ids but for the last, mixture layers, experts of a
+    token), where the trainer is to choose the same."""
 
     def turns(self) -> list[list[int]]:
         """The turns of the policy so far, the last of them perhaps not whole."""
@@ -91,8 +95,8 @@ class Episode:
         return self.versions.count(version)
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
-        return asdict(self)
+        """It as JSON has it, without `experts`: whoever goes on with it runs its tokens through the network anew."""
+        return asdict(replace(self, experts=None))
 
 
 @dataclass(frozen=True)
@@ -175,10 +179,21 @@ class Stage:
             return False
         return loops([*episode.ids[len(episode.ids) - before :], *tokens], times)
 
-    def hear(self, place: int, tokens: Sequence[int], log_probs: Sequence[float], repeats: bool = False) -> None:
-        """A segment was sampled."""
+    def hear(
+        self,
+        place: int,
+        tokens: Sequence[int],
+        log_probs: Sequence[float],
+        repeats: bool = False,
+        experts: Tensor | None = None,
+    ) -> None:
+        """A segment was sampled; `experts` are of all that the network has seen of the episode in doing so."""
         self.sampling -= 1
         episode = self.episodes[place]
+        if experts is not None:
+            # what this policy drew before stays with the experts it was drawn by, which a prefill may choose otherwise
+            drawn = episode.experts if episode.drawn(self.version) else None
+            episode.experts = experts if drawn is None else torch.cat([drawn, experts[len(drawn) :]])
         episode.ids += tokens
         episode.log_probs += log_probs
         episode.versions += [self.version] * len(tokens)
@@ -279,6 +294,7 @@ def play(
     dtype: str,
     services: Services,
     beat: Callable[[str], None] = lambda doing: None,
+    routes: bool = False,
 ) -> None:
     """Let `model` play each episode of the problem beside it to its end, or until it is paused.
 
@@ -287,12 +303,13 @@ def play(
         version: of the policy, from 0.
         dtype: precision of the forward, "bfloat16" or "float32".
         beat: hears of every token.
+        routes: keep the experts that each token is routed to.
     """
     device = model.embed_tokens.weight.device.type
     stage = Stage(chat, problems, episodes, temperature, limits, version, services, beat)
     try:
         with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
-            batch = Batch(model, MAX_ROWS)
+            batch = Batch(model, MAX_ROWS, routes)
             while True:
                 while batch.room and (place := stage.next()) is not None:
                     batch.add(place, stage.request(place))
@@ -306,6 +323,6 @@ def play(
                     if repeats:
                         batch.drop(row.index)
                     if row.finish or repeats:
-                        stage.hear(row.index, row.tokens, row.tempered, repeats)
+                        stage.hear(row.index, row.tokens, row.tempered, repeats, row.experts_TLA)
     finally:
         stage.close()

@@ -73,7 +73,7 @@ class Measuring(PostTraining):
         policy = trainer.whole(trainer.model).eval()
         return Player(
             *(policy, self.chat, temperature, rewards, config.dtype, self.services),
-            *(version, config.segment, trainer.world, trainer.watchdog.beat),
+            *(version, config.segment, trainer.world, trainer.watchdog.beat, config.replay_routing),
         )
 
     def measure(self, before_or_after: bool) -> Evaluation:

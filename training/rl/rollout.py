@@ -102,6 +102,8 @@ class Player:
     """The ranks that share the problems, each with the whole model; this one alone by default."""
     beat: Callable[[str], None] = lambda doing: None
     """Hears of every token."""
+    routes: bool = False
+    """Whether episodes keep the experts that each token is routed to."""
 
     def roll_out(self, work: Sequence[Open]) -> tuple[list[Group], list[Open]]:
         """What has ended of each problem, and what is paused, in their order: the same on every rank."""
@@ -120,6 +122,7 @@ class Player:
             self.dtype,
             self.services,
             self.beat,
+            self.routes,
         )
         self.beat("the other ranks' replies")
         ordered = self.share(work, lambda one: one)
