@@ -16,6 +16,7 @@ from model.chat import Chat
 from model.transformer import Transformer
 from training.parallel import World
 from training.rl.config import RewardConfig
+from training.rl.endpoint import Endpoint
 from training.rl.environments import Problem, Services
 from training.rl.episodes import Episode, Limits, play
 from training.rl.rewards import group_rewards
@@ -104,6 +105,8 @@ class Player:
     """Hears of every token."""
     routes: bool = False
     """Whether episodes keep the experts that each token is routed to."""
+    endpoint: Endpoint | None = None
+    """Servers that sample in place of the model, whose weights they have."""
 
     def roll_out(self, work: Sequence[Open]) -> tuple[list[Group], list[Open]]:
         """What has ended of each problem, and what is paused, in their order: the same on every rank."""
@@ -123,6 +126,7 @@ class Player:
             self.services,
             self.beat,
             self.routes,
+            self.endpoint,
         )
         self.beat("the other ranks' replies")
         ordered = self.share(work, lambda one: one)

@@ -267,10 +267,12 @@ def test_an_environment_that_waits_does_not_hold_back_the_others(model, chat):
     assert all(one.score == 1.0 or one.reason for one in judged)
 
 
-def compared(model: Transformer, groups: Sequence[Group], dtype: str, version: int = 0):
+def compared(
+    model: Transformer, groups: Sequence[Group], dtype: str, version: int = 0, temperature: float = TEMPERATURE
+):
     """The log-probabilities that the trainer has of what was drawn, and how far they are from the generator's."""
     rows = [row for group in groups for row in rows_of(group, 4096)]
-    part = practised(rows, len(rows), TEMPERATURE, RlConfig(), version, first=True)
+    part = practised(rows, len(rows), temperature, RlConfig(), version, first=True)
     mask = document_mask(part.document_ids_BS, shared_prompt=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
         hidden_BSD = model(
