@@ -122,3 +122,56 @@ def ranks(
             out.print(piece)
     if found.problems:
         raise typer.Exit(1)
+
+
+@plan.command()
+def sync(
+    preset: PresetOption = PresetName.k2,
+    preset_file: FileOption = None,
+    overrides: SetOption = None,
+    network: Annotated[float, typer.Option("--network", min=0.1, help="Of a node, one direction, in GB/s.")] = 400.0,
+    nvlink: Annotated[float, typer.Option("--nvlink", min=0.1, help="Of an accelerator, one direction, GB/s.")] = 200.0,
+    host: Annotated[float, typer.Option("--host", min=0.1, help="Host to one accelerator, in GB/s.")] = 50.0,
+    achieved: Annotated[
+        float, typer.Option("--achieved", min=0.01, max=1, help="Share of the narrower of the two in a broadcast.")
+    ] = 0.33,
+    bucket: Annotated[float, typer.Option("--bucket", min=0.001, help="Bytes that pass at once, in GB.")] = 4.0,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """How long new weights take from RL's ranks to the engines that sample with them, as a checkpoint engine does it.
+
+    Every rank copies its part to its host; then all weights pass in buckets, by broadcast to every rank, two buckets
+    under way, so that copies hide behind the broadcast. The defaults are an H800 node's links, and what
+    checkpoint-engine's own measurements of K2 achieved of them (16 s, in FP8).
+
+    Examples:
+
+    - `openk2 plan sync`: Kimi K2 in bfloat16, in FP8 and in INT4, by pipeline 16 x expert 16.
+
+    - `openk2 plan sync --network 100 --json | jq .fp8.seconds`: on slower nodes.
+    """
+    import dataclasses
+    import json
+
+    from flows.precision import settle
+    from flows.preset import load_preset
+    from flows.tables import table
+    from training.sync_plan import BYTES, SECONDS, Links, sync_plan
+
+    work = load_preset(settle(request_of(preset, "data", preset_file, overrides)).request).training()[-1]
+    links = Links(network=network * 1e9, nvlink=nvlink * 1e9, host=host * 1e9, achieved=achieved)
+    found = {form: sync_plan(work.model, work.layout, form, bucket * 1e9, links) for form in BYTES}
+    if as_json:
+        rows = {form: dataclasses.asdict(one) | {"seconds": one.seconds} for form, one in found.items()}
+        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+        return
+    shown = table(
+        "weights", "GB", "a rank's, GB", "buckets", "to host, s", "broadcast, s", "seconds", f"{SECONDS:g} s?"
+    )
+    for form, one in found.items():
+        sizes = (f"{one.weights / 1e9:,.2f}", f"{one.rank / 1e9:,.2f}", f"{one.buckets:,}")
+        times = (f"{one.to_host:,.2f}", f"{one.broadcast:,.1f}", f"{one.seconds:,.1f}")
+        shown.add_row(form, *sizes, *times, "within" if one.seconds < SECONDS else "over")
+    out.print(shown)
+    rate = min(links.network, links.nvlink) / 1e9
+    out.print(f"All ranks receive all weights at {rate:,.0f} GB/s x {achieved:g} = {links.broadcast / 1e9:,.0f} GB/s.")

@@ -1,8 +1,8 @@
 """Prompts into a cache of latents, and decoding steps over it.
 
 Shape suffixes: N rows under way, T places of the cache, D hidden, H heads, C latent rank, R rotated dimensions, K = C +
-R: all that the cache keeps of a token and layer (DeepSeek-V2 report 2.1.2); X = qk_nope_head_dim, V = v_head_dim; P
-different prompts, S their length.
+R: all that attention reads of a token and layer (DeepSeek-V2 report 2.1.2); X = qk_nope_head_dim, V = v_head_dim; P
+different prompts, S their length; A experts of a token.
 
 The keys' and values' up-projections are absorbed into the query and the output: a step reads the latents alone.
 """
@@ -32,9 +32,11 @@ class LatentCache:
         lengths: tokens of each row.
         keys_LNTK: a tensor per layer, in one piece up to any number of rows: torch copies strided factors of a product.
         bias_N1T: 0 where a row has a token, -inf elsewhere.
+        experts_LNTA: the experts that each mixture layer chose, int16, -1 where it was not asked: of a prompt the last
+            layer takes the last token alone. None for dense layers, and where nobody wants to know.
     """
 
-    def __init__(self, model: Transformer, max_rows: int) -> None:
+    def __init__(self, model: Transformer, max_rows: int, routes: bool = False) -> None:
         config = model.config
         weight = model.embed_tokens.weight
         width = config.kv_lora_rank + config.qk_rope_head_dim
@@ -42,6 +44,11 @@ class LatentCache:
         # zeros: what a row has not written yet is multiplied by a weight of 0, and 0 times garbage may be NaN
         none_NTK = weight.new_zeros(max_rows, 0, width, dtype=compute_dtype(weight))
         self.keys_LNTK = [none_NTK] * config.num_hidden_layers
+        none_NTA = weight.new_zeros(max_rows, 0, config.num_experts_per_tok, dtype=torch.int16)
+        self.experts_LNTA = [
+            none_NTA if routes and depth >= config.first_k_dense_replace else None
+            for depth in range(config.num_hidden_layers)
+        ]
         self._fit()
 
     def _fit(self) -> None:
@@ -51,11 +58,15 @@ class LatentCache:
         if have // 2 <= need <= have:
             return
         kept, rows = min(have, need), len(self.lengths)
-        for depth, old_NTK in enumerate(self.keys_LNTK):
-            new_NTK = old_NTK.new_zeros(len(old_NTK), need, old_NTK.shape[2])
-            new_NTK[:rows, :kept] = old_NTK[:rows, :kept]
-            self.keys_LNTK[depth] = new_NTK
-        self.bias_N1T = new_NTK.new_full((len(new_NTK), 1, need), -torch.inf)
+
+        def fitted(old: Tensor, value: int) -> Tensor:
+            new = old.new_full((len(old), need, old.shape[2]), value)
+            new[:rows, :kept] = old[:rows, :kept]
+            return new
+
+        self.keys_LNTK = [fitted(keys_NTK, 0) for keys_NTK in self.keys_LNTK]
+        self.experts_LNTA = [None if one is None else fitted(one, -1) for one in self.experts_LNTA]
+        self.bias_N1T = self.keys_LNTK[0].new_full((len(self.keys_LNTK[0]), 1, need), -torch.inf)
         for place, length in enumerate(self.lengths):
             self.bias_N1T[place, :, :length] = 0
 
@@ -67,11 +78,31 @@ class LatentCache:
         for place, length in zip(range(new.start, new.stop), lengths, strict=True):
             self.bias_N1T[place] = -torch.inf
             self.bias_N1T[place, :, :length] = 0
+        for experts_NTA in self.experts_LNTA:
+            if experts_NTA is not None:
+                experts_NTA[new] = -1
         return new
 
     def fill(self, depth: int, new: slice, keys_NSK: Tensor) -> None:
         """Writes a layer's latents and rotated keys of new rows."""
         self.keys_LNTK[depth][new, : keys_NSK.shape[1]] = keys_NSK
+
+    def route(self, depth: int, new: slice, experts_NSA: Tensor | None) -> None:
+        """Writes the experts of new rows, where they are wanted."""
+        experts_NTA = self.experts_LNTA[depth]
+        if experts_NTA is not None and experts_NSA is not None:
+            experts_NTA[new, : experts_NSA.shape[1]] = experts_NSA.short()
+
+    def route_step(self, depth: int, rows: slice, place_N: Tensor, experts_NA: Tensor | None) -> None:
+        """Writes the experts of one token of each row, at its place among the rows' N x T, where they are wanted."""
+        experts_NTA = self.experts_LNTA[depth]
+        if experts_NTA is not None and experts_NA is not None:
+            experts_NTA[rows].view(-1, experts_NA.shape[1]).index_copy_(0, place_N, experts_NA.short())
+
+    def routes(self, place: int) -> Tensor | None:
+        """The experts of a row's tokens (T, L, A) on the CPU, of the mixture layers; None unless wanted."""
+        kept = [one[place, : self.lengths[place]] for one in self.experts_LNTA if one is not None]
+        return torch.stack(kept, dim=1).cpu() if kept else None
 
     def extend(self) -> tuple[Tensor, Tensor]:
         """Room for one more token in every row: its position, and its place among the cache's N x T."""
@@ -93,8 +124,9 @@ class LatentCache:
         """Ends a row; the last one moves into its place."""
         last = len(self.lengths) - 1
         if place < last:
-            for tensor in (*self.keys_LNTK, self.bias_N1T):
-                tensor[place] = tensor[last]
+            for tensor in (*self.keys_LNTK, *self.experts_LNTA, self.bias_N1T):
+                if tensor is not None:
+                    tensor[place] = tensor[last]
             self.lengths[place] = self.lengths[last]
         self.lengths.pop()
 
@@ -140,19 +172,19 @@ class PlainDecoder:
     def step(self, tokens_N: Tensor, cache: LatentCache) -> Tensor:
         """As `Decoder.step`."""
         position_N, place_N = cache.extend()
-        bias_N1T = cache.bias_N1T[: len(tokens_N)]
+        rows = slice(0, len(tokens_N))
         with torch.autocast(tokens_N.device.type, enabled=False):
             by = self.model.rotation(position_N[:, None])
             x_N1D = F.embedding(tokens_N[:, None], self.model.embed_tokens.weight)
-            for layer, keys_NTK in zip(self.model.blocks(), cache.keys_LNTK, strict=True):
-                x_N1D = _step(layer, x_N1D, by, keys_NTK[: len(tokens_N)], place_N, bias_N1T)
+            for depth, layer in enumerate(self.model.blocks()):
+                x_N1D = _step(layer, x_N1D, by, cache, depth, rows, place_N)
         return x_N1D[:, 0]
 
     def prompts(self, tokens_PS: Tensor, own_N: Tensor, cache: LatentCache, new: slice) -> Tensor:
         """As `Decoder.prompts`. The last layer has one query a row to answer: a step of the prompts' last tokens."""
         device, blocks = tokens_PS.device, self.model.blocks()
-        last_N, keys_NTK = torch.tensor(cache.lengths[new], device=device) - 1, cache.keys_LNTK[-1][new]
-        place_N = last_N + torch.arange(len(own_N), device=device) * keys_NTK.shape[1]
+        last_N = torch.tensor(cache.lengths[new], device=device) - 1
+        place_N = last_N + torch.arange(len(own_N), device=device) * cache.bias_N1T.shape[2]
         with torch.autocast(device.type, enabled=False):
             by = self.model.rotation(torch.arange(tokens_PS.shape[1], device=device)[None])
             x_PSD = F.embedding(tokens_PS, self.model.embed_tokens.weight)
@@ -162,9 +194,11 @@ class PlainDecoder:
                 cache.fill(depth, new, torch.cat(latent, dim=-1)[own_N])
                 if depth < len(blocks) - 1:
                     x_PSD = x_PSD + attention.attend(attention.query_latent(normed), latent, by, None)[0]
-                    x_PSD = x_PSD + _feed_forward(layer, x_PSD)
+                    y_PSD, experts_PSA = _feed_forward(layer, x_PSD)
+                    x_PSD = x_PSD + y_PSD
+                    cache.route(depth, new, None if experts_PSA is None else experts_PSA[own_N])
             by, x_N1D = self.model.rotation(last_N[:, None]), x_PSD[own_N, last_N][:, None]
-            return _step(blocks[-1], x_N1D, by, keys_NTK, place_N, cache.bias_N1T[new])[:, 0]
+            return _step(blocks[-1], x_N1D, by, cache, len(blocks) - 1, new, place_N)[:, 0]
 
     def logits(self, x_ND: Tensor) -> Tensor:
         """As `Decoder.logits`."""
@@ -173,23 +207,33 @@ class PlainDecoder:
 
 
 def _step(
-    layer: DecoderLayer, x_N1D: Tensor, by: Rotation, keys_NTK: Tensor, place_N: Tensor, bias_N1T: Tensor
+    layer: DecoderLayer, x_N1D: Tensor, by: Rotation, cache: LatentCache, depth: int, rows: slice, place_N: Tensor
 ) -> Tensor:
-    """A layer for one new token per row, whose latent goes to its place among the N x T of the cache."""
+    """A layer for one new token per row, whose latent goes to its place among the N x T of the cache's `rows`."""
     a, normed = layer.self_attn, layer.input_layernorm(x_N1D)
+    keys_NTK = cache.keys_LNTK[depth][rows]
     new_N1K = torch.cat(a.latent(normed, by), dim=-1)
     keys_NTK.view(-1, keys_NTK.shape[2]).index_copy_(0, place_N, new_N1K[:, 0])
     # the latents serve as keys and as values
     key_HXC, value_HVC = a.kv_b_proj.weight.unflatten(0, (a.heads, -1)).split([a.nope, a.value], dim=1)
     nope_N1HX, rope_N1HR = a.queries(a.query_latent(normed), by)
     q_NHK = torch.cat([torch.einsum("nshx,hxc->nhc", nope_N1HX, key_HXC), rope_N1HR[:, 0]], dim=-1)
-    p_NHT = (q_NHK @ keys_NTK.mT * a.scale + bias_N1T).softmax(-1)
+    p_NHT = (q_NHK @ keys_NTK.mT * a.scale + cache.bias_N1T[rows]).softmax(-1)
     y_NHC = p_NHT @ keys_NTK[..., : key_HXC.shape[-1]]
     y_NHV = torch.einsum("nhc,hvc->nhv", y_NHC, value_HVC)
     x_N1D = x_N1D + a.o_proj(y_NHV.flatten(1))[:, None]
-    return x_N1D + _feed_forward(layer, x_N1D)
+    y_N1D, experts_N1A = _feed_forward(layer, x_N1D)
+    cache.route_step(depth, rows, place_N, None if experts_N1A is None else experts_N1A[:, 0])
+    return x_N1D + y_N1D
 
 
-def _feed_forward(layer: DecoderLayer, x: Tensor) -> Tensor:
+def _feed_forward(layer: DecoderLayer, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Its output, and the experts that were chosen (..., A)."""
     normed = layer.post_attention_layernorm(x)
-    return layer.mlp.mix(normed)[0] if isinstance(layer.mlp, MixtureOfExperts) else layer.mlp(normed)
+    return mixed(layer.mlp, normed) if isinstance(layer.mlp, MixtureOfExperts) else (layer.mlp(normed), None)
+
+
+def mixed(mlp: MixtureOfExperts, x_BSD: Tensor) -> tuple[Tensor, Tensor]:
+    """A mixture's output, and the experts that its router chose (B, S, A)."""
+    y_BSD, routing, _ = mlp.mix(x_BSD)
+    return y_BSD, routing.experts_TK.unflatten(0, x_BSD.shape[:2])

@@ -1,6 +1,7 @@
 """Text out of a model: batched sampling over a cache of latents, rows coming and going.
 
-Shape suffixes: N rows under way, P different prompts, S prompt length, D hidden, V vocabulary.
+Shape suffixes: N rows under way, P different prompts, S prompt length, D hidden, V vocabulary; T tokens of a row, L
+mixture layers, A experts of a token.
 
 `model/decode.py` runs the prompts, then takes a token of every row at once.
 """
@@ -103,6 +104,9 @@ class Row:
     """Beside the newest token: the likeliest ones with their log-probabilities, as many as were asked for."""
     finish: Finish | None = None
     """None while it goes on."""
+    experts_TLA: Tensor | None = None
+    """Of a row that has left a batch with `routes`: what `LatentCache.routes` kept of all tokens but the newest, which
+    no layer has seen yet."""
     fault: ValueError | None = None
     """Why it cannot go on, as a constraint or logits that are not finite say; its newest token means nothing then."""
 
@@ -188,11 +192,12 @@ class Batch:
     change meanwhile."""
 
     @torch.inference_mode()
-    def __init__(self, model: Transformer, max_rows: int) -> None:
+    def __init__(self, model: Transformer, max_rows: int, routes: bool = False) -> None:
+        """`routes`: keep the experts that every token was routed to, for the rows that leave."""
         self.model, self.max_rows = model, max_rows
         self._rows: list[Row] = []  # in the order of the cache
         self._fresh: list[Row] = []  # their prompts have not run yet
-        self._cache = LatentCache(model, max_rows)
+        self._cache = LatentCache(model, max_rows, routes)
         self._decoder = decoder(model)
 
     def __len__(self) -> int:
@@ -248,6 +253,7 @@ class Batch:
     def _remove(self, place: int) -> None:
         if self._rows[place].fault:
             self._cache.clear(place)
+        self._rows[place].experts_TLA = self._cache.routes(place)
         self._rows[place] = self._rows[-1]  # the last row moves into the gap
         self._rows.pop()
         self._cache.drop(place)

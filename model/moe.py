@@ -60,10 +60,12 @@ class Router(nn.Module):
             self.e_score_correction_bias = bias.to(self.e_score_correction_bias.device)
         return self
 
-    def forward(self, x_TD: Tensor) -> Routing:
-        """Chooses each token's experts."""
+    def forward(self, x_TD: Tensor, given_TK: Tensor | None = None) -> Routing:
+        """Chooses each token's experts; where they are given and not below 0, it scores those."""
         scores_TE = router_scores(x_TD, self.weight)
         experts_TK = (scores_TE.detach() + self.e_score_correction_bias).topk(self.top_k, dim=-1).indices
+        if given_TK is not None:
+            experts_TK = given_TK.to(experts_TK.dtype).where(given_TK >= 0, experts_TK)
         weights_TK = scores_TE.gather(1, experts_TK)
         weights_TK = weights_TK / (weights_TK.sum(-1, keepdim=True) + 1e-20) * self.scaling
         return Routing(experts_TK, weights_TK, scores_TE)
@@ -192,13 +194,14 @@ class MixtureOfExperts(nn.Module):
         self.shared_experts = SwiGLU(config.hidden_size, config.n_shared_experts * config.moe_intermediate_size)
 
     def forward(
-        self, x_BSD: Tensor, real_BS: Tensor | None = None, keep: Keep = PLAIN
+        self, x_BSD: Tensor, real_BS: Tensor | None = None, keep: Keep = PLAIN, given_BSK: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the output (B, S, D), the balance loss without alpha, and the tokens per expert (E,), int64.
 
         The counts are returned, not stored: a recomputed forward cannot count twice. Padding is not counted.
+        `given_BSK`: as in `Router.forward`.
         """
-        y_BSD, routing, counts_E = self.mix(x_BSD, keep)
+        y_BSD, routing, counts_E = self.mix(x_BSD, keep, given_BSK)
         top_k = self.gate.top_k
         balance = sequence_balance_loss(routing.scores_TE, top_k, len(x_BSD), real_BS)
         if real_BS is not None:
@@ -207,10 +210,10 @@ class MixtureOfExperts(nn.Module):
             counts_E = torch.zeros_like(counts_E).scatter_add_(0, routing.experts_TK.flatten(), counted_N)
         return y_BSD, balance, counts_E
 
-    def mix(self, x_BSD: Tensor, keep: Keep = PLAIN) -> tuple[Tensor, Routing, Tensor]:
+    def mix(self, x_BSD: Tensor, keep: Keep = PLAIN, given_BSK: Tensor | None = None) -> tuple[Tensor, Routing, Tensor]:
         """The output (B, S, D), the routing behind it, and how many tokens each expert took."""
         x_TD, top_k = x_BSD.flatten(0, 1), self.gate.top_k
-        routing = self.gate(x_TD)
+        routing = self.gate(x_TD, None if given_BSK is None else given_BSK.flatten(0, 1))
         chosen_N = routing.experts_TK.flatten()
         sorted_N, order_N = chosen_N.sort(stable=True)
         rank_N = torch.empty_like(order_N)

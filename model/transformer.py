@@ -1,6 +1,7 @@
 """The network of Kimi K2: a DeepSeek-V3 decoder of latent attention and experts (K2 report 2.3).
 
-Shape suffixes: B batch, S sequence, T = B * S tokens, D hidden, V vocabulary, L layers, H heads, E routed experts.
+Shape suffixes: B batch, S sequence, T = B * S tokens, D hidden, V vocabulary, L layers, H heads, E routed experts, K
+experts per token.
 
 Parameter names, by which a trainer tells them apart (a Hugging Face name without its leading `model.`):
     embed_tokens.weight, lm_head.weight                       embeddings
@@ -69,7 +70,13 @@ class DecoderLayer(nn.Module):
         )
 
     def forward(
-        self, x_BSD: Tensor, by: Rotation, mask: Mask | None, max_logits: bool, keep: Keep = PLAIN
+        self,
+        x_BSD: Tensor,
+        by: Rotation,
+        mask: Mask | None,
+        max_logits: bool,
+        keep: Keep = PLAIN,
+        experts_BSK: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """The new residual stream, the heads' maxima, the balance loss and the expert counts (None where dense)."""
         normed = keep.recomputed("norms", self.input_layernorm, x_BSD)
@@ -78,7 +85,7 @@ class DecoderLayer(nn.Module):
         normed = keep.recomputed("norms", self.post_attention_layernorm, x_BSD)
         if isinstance(self.mlp, SwiGLU):
             return x_BSD + self.mlp(normed, keep), maxima_H, None, None
-        y_BSD, balance, counts_E = self.mlp(normed, mask.real_BS if mask else None, keep)
+        y_BSD, balance, counts_E = self.mlp(normed, mask.real_BS if mask else None, keep, experts_BSK)
         return x_BSD + y_BSD, maxima_H, balance, counts_E
 
 
@@ -165,6 +172,7 @@ class Transformer(nn.Module):
         max_logits: bool = False,
         layers: Sequence[int] | None = None,
         x_BSD: Tensor | None = None,
+        experts_BSLK: Tensor | None = None,
     ) -> Output:
         """One causal pass.
 
@@ -177,6 +185,8 @@ class Transformer(nn.Module):
             max_logits: also return each head's largest attention logit.
             layers: pass through these alone; all that it holds by default.
             x_BSD: the residual stream that the layer before them left; the tokens' embeddings by default.
+            experts_BSLK: experts of each token in the mixture layers of the whole network, which the routers take in
+                place of their own choice, and give their own weights; below 0 they choose.
 
         Raises:
             ValueError: the rows are longer than max_position_embeddings.
@@ -200,13 +210,17 @@ class Transformer(nn.Module):
         counts: list[Tensor] = []
         whole = "layers" in self.memory.recompute and torch.is_grad_enabled()
         with Keep(self.memory, self) as keep:
-            for layer in self.blocks(layers):
+            for index, layer in zip(layers, self.blocks(layers), strict=True):
+                mixture = index - self.config.first_k_dense_replace
+                given = None if experts_BSLK is None or mixture < 0 else experts_BSLK[:, :, mixture]
                 if whole:
                     x_BSD, *extra = checkpoint(
-                        layer, x_BSD, by, mask, max_logits, use_reentrant=False, preserve_rng_state=False
+                        *(layer, x_BSD, by, mask, max_logits, PLAIN, given),
+                        use_reentrant=False,
+                        preserve_rng_state=False,
                     )
                 else:
-                    x_BSD, *extra = layer(x_BSD, by, mask, max_logits, keep)
+                    x_BSD, *extra = layer(x_BSD, by, mask, max_logits, keep, given)
                 for kept, value in zip((maxima, balance, counts), extra, strict=True):
                     if value is not None:
                         kept.append(value)

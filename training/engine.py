@@ -1,7 +1,8 @@
 """The forwards and backwards of one update on this rank: all between an objective's micro-batches and the reduction of
 gradients.
 
-Shape suffixes: B rows, S tokens of a row, D hidden, L layers that this rank holds, H heads, E experts.
+Shape suffixes: B rows, S tokens of a row, D hidden, L layers that this rank holds (in `experts_BSLK` all mixture
+layers), H heads, E experts, K of them for a token.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class MicroBatch:
     """0, 1, ... along each row where there are none."""
     shared_prompt: bool = False
     """Ids are those of a prompt's responses, and 0 is the prompt, which all of them see (`training.rl.tree`)."""
+    experts_BSLK: Tensor | None = None
+    """Experts that the routers are to take, below 0 their own choice (`Transformer.forward`)."""
     aux_weight: float = 0.0
     """Weight of the mean balance loss of these rows: their share of the global batch's, as a rule."""
 
@@ -125,9 +128,11 @@ class Engine:
             return self.model(part.tokens_BS.to(self.device), **self.places(part), max_logits=max_logits)
 
     def places(self, part: MicroBatch) -> dict[str, object]:
-        """Positions and attention of a micro-batch, as `Transformer.forward` takes them."""
-        positions_BS, ids_BS = part.positions_BS, part.document_ids_BS
-        places: dict[str, object] = {"positions_BS": None if positions_BS is None else positions_BS.to(self.device)}
+        """Positions, routes and attention of a micro-batch, as `Transformer.forward` takes them."""
+        ids_BS, given = part.document_ids_BS, {"positions_BS": part.positions_BS, "experts_BSLK": part.experts_BSLK}
+        places: dict[str, object] = {
+            name: None if value is None else value.to(self.device) for name, value in given.items()
+        }
         if ids_BS is None:
             return places
         ids_BS = ids_BS.to(self.device)

@@ -230,12 +230,15 @@ def _of_shape(part: MicroBatch, rows: int, length: int) -> MicroBatch:
     def filled(values_BS: Tensor, value: int) -> Tensor:
         return F.pad(values_BS, (0, length - width, 0, rows - have), value=value)
 
-    ids_BS, positions_BS = part.document_ids_BS, part.positions_BS
+    ids_BS, positions_BS, experts_BSLK = part.document_ids_BS, part.positions_BS, part.experts_BSLK
     ids_BS = torch.zeros_like(part.tokens_BS, dtype=torch.int32) if ids_BS is None else ids_BS
     return replace(
         part,
         tokens_BS=filled(part.tokens_BS, 0),
         document_ids_BS=filled(ids_BS, PADDING),
         positions_BS=None if positions_BS is None else filled(positions_BS, 0),
+        experts_BSLK=None
+        if experts_BSLK is None
+        else F.pad(experts_BSLK, (0, 0, 0, 0, 0, length - width, 0, rows - have), value=-1),
         aux_weight=part.aux_weight * rows / have,  # a row of padding has a balance loss of 0, and the mean is over all
     )

@@ -3,7 +3,7 @@
 Shape suffixes: N rows under way, T places of the cache, D hidden, H heads, C latent rank, R rotated dimensions, K = C +
 R: all that the cache keeps of a token and layer (DeepSeek-V2 report 2.1.2); Q query rank, X = qk_nope_head_dim, V =
 v_head_dim; P different prompts, S their length, and where whole prompts lie one behind the other T = P * S tokens; E
-routed experts, F expert width.
+routed experts, A of them for a token, F expert width.
 
 A step of a small model is many small operations, whose calls cost as much as their products: so there are few of them.
 In the cache pairs of rotated dimensions lie side by side.
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.attention import MultiHeadLatentAttention, RMSNorm
-from model.decode import LatentCache
+from model.decode import LatentCache, mixed
 from model.kernels import native
 from model.moe import MixtureOfExperts, SwiGLU
 from model.transformer import DecoderLayer, Transformer
@@ -52,8 +52,9 @@ class NativeDecoder:
         at = _At(place_N, position_N + 1, self._turns(cache)[position_N])
         with torch.autocast("cpu", enabled=False):
             x_ND = F.embedding(tokens_N, self._embed)
-            for layer, keys_NTK in zip(self._layers, cache.keys_LNTK, strict=True):
-                x_ND = layer(x_ND, keys_NTK, at)
+            for depth, layer in enumerate(self._layers):
+                x_ND, experts_NA = layer(x_ND, cache.keys_LNTK[depth], at)
+                cache.route_step(depth, slice(0, len(tokens_N)), place_N, experts_NA)
         return x_ND
 
     def prompts(self, tokens_PS: Tensor, own_N: Tensor, cache: LatentCache, new: slice) -> Tensor:
@@ -62,13 +63,16 @@ class NativeDecoder:
         turn_SP = self._turns(cache)[:length]
         x_PSD = F.embedding(tokens_PS, self._embed)
         for depth, layer in enumerate(self._layers):
-            keys_PSK, x_PSD = layer.prompts(x_PSD, turn_SP, depth == len(self._layers) - 1)
+            keys_PSK, x_PSD, experts_PSA = layer.prompts(x_PSD, turn_SP, depth == len(self._layers) - 1)
             cache.fill(depth, new, keys_PSK if count == len(own_N) else keys_PSK[own_N])
+            cache.route(depth, new, None if experts_PSA is None else experts_PSA[own_N])
         last_N, keys_NTK = torch.tensor(cache.lengths[new]) - 1, cache.keys_LNTK[-1][new]
         place_N = last_N + torch.arange(len(own_N)) * keys_NTK.shape[1]
         at = _At(place_N, last_N + 1, self._turns(cache)[last_N])
         with torch.autocast("cpu", enabled=False):
-            return self._layers[-1](x_PSD[own_N, last_N], keys_NTK, at)
+            x_ND, experts_NA = self._layers[-1](x_PSD[own_N, last_N], keys_NTK, at)
+        cache.route_step(len(self._layers) - 1, new, place_N, experts_NA)
+        return x_ND
 
     def _turns(self, cache: LatentCache) -> Tensor:
         """cos + i sin of the angles of every place that the cache has, complex64 (T, P)."""
@@ -101,24 +105,29 @@ class _Layer:
         self._mlp = _Dense(layer.mlp, kernels) if isinstance(layer.mlp, SwiGLU) else _Experts(layer.mlp, kernels)
         self._layer = layer
 
-    def prompts(self, x_PSD: Tensor, turn_SP: Tensor, keys_only: bool) -> tuple[Tensor, Tensor]:
-        """What the cache keeps of whole prompts (P, S, K), and the residual stream, untouched if only keys count."""
+    def prompts(self, x_PSD: Tensor, turn_SP: Tensor, keys_only: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What the cache keeps of whole prompts (P, S, K), the residual stream, untouched if only keys count, and the
+        experts (P, S, A) that were chosen."""
         layer = self._layer
         with torch.autocast("cpu", enabled=False):
             keys_TK, y_TD = self._attend.prompts(self._norm(x_PSD.flatten(0, 1)), turn_SP, keys_only)
         keys_PSK = keys_TK.unflatten(0, x_PSD.shape[:2])
         if y_TD is None:
-            return keys_PSK, x_PSD
+            return keys_PSK, x_PSD, None
         x_PSD = x_PSD + y_TD.view_as(x_PSD)
         if self._mlp.near:
-            return keys_PSK, x_PSD + self._mlp(self._mlp_norm(x_PSD.flatten(0, 1))).view_as(x_PSD)
+            y_TD, experts_TA = self._mlp(self._mlp_norm(x_PSD.flatten(0, 1)))
+            experts_PSA = None if experts_TA is None else experts_TA.unflatten(0, x_PSD.shape[:2])
+            return keys_PSK, x_PSD + y_TD.view_as(x_PSD), experts_PSA
         normed = layer.post_attention_layernorm(x_PSD)
-        y_PSD = layer.mlp.mix(normed)[0] if isinstance(layer.mlp, MixtureOfExperts) else layer.mlp(normed)
-        return keys_PSK, x_PSD + y_PSD
+        mlp = layer.mlp
+        y_PSD, experts_PSA = mixed(mlp, normed) if isinstance(mlp, MixtureOfExperts) else (mlp(normed), None)
+        return keys_PSK, x_PSD + y_PSD, experts_PSA
 
-    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> Tensor:
+    def __call__(self, x_ND: Tensor, keys_NTK: Tensor, at: _At) -> tuple[Tensor, Tensor | None]:
         x_ND = x_ND + self._attend(self._norm(x_ND), keys_NTK, at)
-        return x_ND + self._mlp(self._mlp_norm(x_ND))
+        y_ND, experts_NA = self._mlp(self._mlp_norm(x_ND))
+        return x_ND + y_ND, experts_NA
 
 
 class _Weights:
@@ -225,9 +234,9 @@ class _Dense:
     def __init__(self, mlp: SwiGLU, kernels: native.Kernels) -> None:
         self._gate, self._up, self._down = (_Weights(weight[None], kernels) for weight in _matrices(mlp))
 
-    def __call__(self, x_ND: Tensor) -> Tensor:
+    def __call__(self, x_ND: Tensor) -> tuple[Tensor, None]:
         h_NF = F.silu(self._gate.rows(x_ND), inplace=True).mul_(self._up.rows(x_ND))
-        return self._down.rows(h_NF)
+        return self._down.rows(h_NF), None
 
 
 class _Experts:
@@ -246,7 +255,9 @@ class _Experts:
         self._router_ED = mlp.gate.weight.float().contiguous()
         self.near = 3 * gate_EFD[0].numel() <= NEAR
 
-    def __call__(self, x_ND: Tensor) -> Tensor:
+    def __call__(self, x_ND: Tensor) -> tuple[Tensor, Tensor]:
         gate = self._router
         found = (self._router_ED, gate.e_score_correction_bias, gate.top_k, gate.scaling, self._shared)
-        return self._kernels.mix(x_ND, *self._kernels.route(x_ND, *found), *self._weights).to(x_ND.dtype)
+        chosen_NA, weights_NA = self._kernels.route(x_ND, *found)
+        y_ND = self._kernels.mix(x_ND, chosen_NA, weights_NA, *self._weights).to(x_ND.dtype)
+        return y_ND, chosen_NA[:, : gate.top_k]

@@ -30,6 +30,10 @@ class Asked:
     calls_before: int = 0
     """Calls in the dialogue so far: K2 numbers them through."""
     log_probs: bool = False
+    token_ids: bool = False
+    """Tell the tokens themselves, with the one that ends a choice."""
+    ends: Sequence[int] = ()
+    """Tokens that end a choice and are no part of its text."""
     first: Callable[[], None] = lambda: None
     """Called when the first token is there."""
 
@@ -44,6 +48,7 @@ class Delta:
     """The token with its log-probability, where they are asked for."""
     finish: str | None = None
     errors: tuple[ParseError, ...] = ()
+    token: int = -1
 
 
 @dataclass
@@ -65,8 +70,6 @@ class Answer:
     format: Chat
     job: Job
     bytes_of: Callable[[int], bytes]
-    hidden: Sequence[int]
-    """Tokens that end a choice and are no part of its text."""
     usage: Usage = field(init=False)
     id: str = field(init=False)
     created: int = field(init=False)
@@ -90,12 +93,12 @@ class Answer:
                 self.asked.first()
             self.usage.new += 1
             turn = turns[place]
-            ended, shown = event.token in self.hidden, event.token not in self.hidden
+            ended, shown = event.token in self.asked.ends, event.token not in self.asked.ends
             # the reader of a turn is told of the token that ends it, and of no other such
             pieces = turn.add(event.token) if shown or (self.asked.chat and event.token == self.format.stop) else []
-            entry = self._entry(event) if self.asked.log_probs and shown else None
+            entry = self._entry(event) if self.asked.log_probs and (shown or self.asked.token_ids) else None
             if not (event.finish or turn.stopped):
-                yield Delta(place, pieces, entry)
+                yield Delta(place, pieces, entry, token=event.token)
                 continue
             if turn.stopped:
                 self.job.end(place)
@@ -104,7 +107,7 @@ class Answer:
             finish = "stop" if ended or turn.stopped else "length"
             if turn.called and finish == "stop":
                 finish = "tool_calls"
-            yield Delta(place, [*pieces, *rest], entry, finish, errors)
+            yield Delta(place, [*pieces, *rest], entry, finish, errors, event.token)
 
     async def whole(self) -> dict[str, Any]:
         """The answer in one piece."""
@@ -154,6 +157,7 @@ class _Choice:
         self._text = ""
         self._calls: list[dict[str, Any]] = []
         self._entries: list[dict[str, Any]] = []
+        self._tokens: list[int] = []
         self._offset = 0  # of the next token in a completion's text
         self._finish: str | None = None
         self._errors: list[dict[str, str]] = []
@@ -163,6 +167,7 @@ class _Choice:
             self._take(piece)
         if delta.entry:
             self._entries.append(delta.entry)
+        self._tokens.append(delta.token)
         self._finish = delta.finish
         self._errors = [{"reason": error.reason, "text": error.text} for error in delta.errors]
 
@@ -202,7 +207,8 @@ class _Choice:
     def body(self) -> dict[str, Any]:
         """The whole choice."""
         if not self._asked.chat:
-            return self.chunk({"content": self._text})
+            told = {"token_ids": self._tokens} if self._asked.token_ids else {}
+            return self.chunk({"content": self._text}) | told
         message: dict[str, Any] = {"role": "assistant", "content": self._text or (None if self._calls else "")}
         if self._calls:
             message["tool_calls"] = self._calls

@@ -140,8 +140,8 @@ class Service:
         elif asked.response_format.type != "text":
             form = asked.response_format.json_schema
             matching = self.grammars.json(form.schema_ if form else {"type": "object"}, "response_format")
-        told = Asked(True, self.name, len(prompt), asked.n, asked.stop, before, asked.logprobs)
-        return self._continuations([prompt], asked, asked.max_tokens, asked.likeliest, matching), told
+        told = Asked(True, self.name, len(prompt), asked.n, asked.stop, before, asked.logprobs, ends=self.hidden)
+        return self._continuations([prompt], asked, asked.max_tokens, asked.likeliest, told.ends, matching), told
 
     def _of_text(self, asked: CompletionRequest) -> tuple[list[Continuation], Asked]:
         bos = self.worker.model.config.bos_token_id
@@ -149,11 +149,12 @@ class Service:
             prompts = [(self.chat.encode(one) or [bos]) if isinstance(one, str) else one for one in asked.prompts]
         except ChatError as error:
             raise ApiError(400, str(error), "prompt") from None
-        wanted = asked.logprobs is not None
+        wanted, own = asked.logprobs is not None, () if asked.ignore_eos else self.hidden
         told = Asked(
-            False, self.name, sum(map(len, prompts)), len(prompts) * asked.n, asked.stop, log_probs=wanted
+            False, self.name, sum(map(len, prompts)), len(prompts) * asked.n, asked.stop,
+            log_probs=wanted, token_ids=asked.return_token_ids, ends=(*asked.stop_token_ids, *own),
         )  # fmt: skip
-        return self._continuations(prompts, asked, asked.max_tokens, asked.likeliest), told
+        return self._continuations(prompts, asked, asked.max_tokens, asked.likeliest, ends=told.ends), told
 
     def _continuations(
         self,
@@ -161,6 +162,7 @@ class Service:
         asked: Sampled,
         max_tokens: int | None,
         likeliest: int,
+        ends: Sequence[int],
         matching: Matching | None = None,
     ) -> list[Continuation]:
         made: list[Continuation] = []
@@ -179,7 +181,7 @@ class Service:
                 max_new_tokens=max_tokens or left,
                 temperature=asked.temperature,
                 top_p=asked.top_p,
-                stop_ids=self.hidden,
+                stop_ids=ends,
                 seed=seed,
             )
         constraints: list[Constraint | None] = [matching.copy() if matching else None for _ in made]
@@ -203,7 +205,7 @@ class Service:
         began = time.monotonic()
         told = replace(told, first=lambda: self.metrics.first.observe(time.monotonic() - began))
         job = self.worker.submit(continuations)
-        answer = Answer(told, self.chat, job, self.grammars.bytes_of, self.hidden)
+        answer = Answer(told, self.chat, job, self.grammars.bytes_of)
         if asked.stream:
             return _Stream(job, self._events(answer, asked.usage_in_stream, began))
         with job, self._counted(answer, began):

@@ -234,6 +234,18 @@ class CompletionRequest(Sampled):
     prompt: str | tuple[str, ...] | tuple[int, ...] | tuple[tuple[int, ...], ...]
     max_tokens: int | None = Field(default=16, ge=1)
     logprobs: int | None = Field(default=None, ge=0, le=MOST_LIKELIEST)
+    stop_token_ids: tuple[int, ...] = Field(default=(), max_length=MOST_STOPS)
+    """vLLM's and ours, as the next two: tokens that end the text, beside the model's own."""
+    ignore_eos: bool = False
+    """Let the tokens by which the model ends its texts pass."""
+    return_token_ids: bool = False
+    """Tell each choice's `token_ids`, and log-probabilities, with the token that ended it."""
+
+    @model_validator(mode="after")
+    def _ids_of_whole_answers(self) -> Self:
+        if self.return_token_ids and self.stream:
+            raise ValueError("`return_token_ids` is of whole answers: leave `stream` out")
+        return self
 
     @field_validator("prompt", mode="before")
     @classmethod

@@ -244,3 +244,20 @@ def test_ranks_that_hold_no_whole_copy_are_refused() -> None:
 def test_a_layout_that_cannot_be_is_refused_with_its_field(change: str, message: str) -> None:
     with pytest.raises(PresetError, match=message):
         said("ranks", "--set", change)
+
+
+def test_k2s_weights_reach_the_engines_in_the_time_of_the_report() -> None:
+    """RECIPE: under 30 s, and checkpoint-engine's 14 to 16 s for FP8."""
+    found = json.loads(said("sync", "--json"))
+    assert found["bfloat16"]["weights"] == pytest.approx(2 * 1.0264e12, rel=1e-3)
+    assert found["fp8"]["seconds"] == pytest.approx(found["fp8"]["weights"] / (0.33 * 200e9), rel=0.02)
+    assert 14 < found["fp8"]["seconds"] < 16
+    assert found["int4"]["seconds"] < found["fp8"]["seconds"] < 30 < found["bfloat16"]["seconds"]
+    # a rank's part: 1/256 of the experts, 1/16 of all else
+    assert found["bfloat16"]["rank"] / found["bfloat16"]["weights"] == pytest.approx(1 / 219, rel=0.01)
+    assert json.loads(said("sync", "--json", "--network", "100"))["fp8"]["broadcast"] == pytest.approx(
+        2 * found["fp8"]["broadcast"]
+    )
+    shown = said("sync", columns=100)
+    assert "within" in shown
+    assert "66 GB/s" in shown

@@ -52,6 +52,19 @@ def test_the_bias_steers_the_choice_and_never_the_weight():
     assert (few.gate(x[0]).experts_TK == 3).any(-1).all()
 
 
+def test_given_experts_are_taken_and_weighed_by_the_routers_own_scores():
+    router = mixture().gate
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(3))
+    own, forced = router(x), torch.tensor([[5, 1], [-1, -1], [0, 7]], dtype=torch.int16)
+    found = router(x, forced)
+    assert found.experts_TK.tolist() == [[5, 1], own.experts_TK[1].tolist(), [0, 7]]
+    scores = (x @ router.weight.T).sigmoid().gather(1, found.experts_TK)
+    torch.testing.assert_close(found.weights_TK, scores / scores.sum(-1, keepdim=True) * router.scaling)
+    found.weights_TK[:, 0].sum().backward()
+    assert router.weight.grad is not None
+    assert router.weight.grad[[0, 1, 5, 7]].abs().sum(1).gt(0).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     counts=st.lists(st.integers(0, 150), min_size=1, max_size=6),

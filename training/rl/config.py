@@ -54,6 +54,24 @@ class JudgeConfig(Config):
     """The model's name there."""
 
 
+class RolloutsConfig(Config):
+    """A server that samples in the generator's place: vLLM, or `openk2 serve`; its key comes from the environment."""
+
+    url: str
+    """Base URL, such as http://host:8000/v1; several servers separated by commas."""
+    model: str
+    """The model's name there."""
+    folder: str | None = None
+    """Where the server reads its weights: they are written there in each iteration, and vLLM is told to read them
+    again (VLLM_SERVER_DEV_MODE=1). null: the server has the policy's weights already, which is checked all the same."""
+    slots: int = Field(default=64, ge=1)
+    """Requests in flight of each rank."""
+    answer_seconds: float = Field(default=600.0, gt=0)
+    """In which one answer, or a reading of the weights, has to be there."""
+    attempts: int = Field(default=5, ge=1)
+    """Times that a request is sent before the run ends; the same seed gives the same answer."""
+
+
 class CriticConfig(Config):
     """Self-critique: replies to prompts without a verifiable answer are compared in pairs (K2 report 3.2.2)."""
 
@@ -105,6 +123,9 @@ class RlConfig(Config):
     correction: float = Field(default=0.0, ge=0)
     """Most that a response may weigh for being likelier in the trainer than in the generator that drew it (truncated
     importance sampling); 0 weighs all alike. The difference is recorded in any case."""
+    replay_routing: bool = False
+    """Route each token in the trainer to the experts that the generator chose for it, weighed by the trainer's own
+    scores: the two round differently, and near a tie they choose different experts."""
     learning_rate: float = Field(default=3e-4, gt=0)
     """At the beginning of the run."""
     final_learning_rate: float = Field(default=3e-5, gt=0)
@@ -127,6 +148,9 @@ class RlConfig(Config):
     safety, critique): so many to practise on, and a fifth as many held out."""
     judge: JudgeConfig | None = None
     """What judges faithfulness, and safety beside its rule."""
+    rollouts: RolloutsConfig | None = None
+    """Servers that sample the responses that are practised; null: the generator, in this process. Pass rates, and what
+    the critic says, are the generator's."""
     critic: CriticConfig | None = None
     """Self-critique; null leaves it out, and problems with the verifier `critique` with it."""
     temperature: tuple[float, float] = (1.0, 1.0)
@@ -182,6 +206,8 @@ class RlConfig(Config):
                 "segment and rewards.length_weight: the lengths of a prompt's responses are compared when all have "
                 "ended, and paused ones have not; leave one of them out"
             )
+        if self.rollouts is not None and self.replay_routing:
+            raise ValueError("rollouts and replay_routing: a server does not tell its experts; leave one of them out")
         if self.critic is not None and self.segment is not None:
             raise ValueError(
                 "segment and critic: replies are compared when all of a prompt's have ended, and paused ones have not; "

@@ -19,9 +19,9 @@ import torch
 
 from model.chat import Chat, user
 from model.transformer import Transformer
+from training.draw import problem_id
 from training.rl.environments import Problem
 from training.rl.environments.open_ended import rubrics
-from training.rl.environments.protocol import problem_id
 from training.rl.episodes import Episode
 from training.rl.judge import Judge
 from training.rl.rollout import Group

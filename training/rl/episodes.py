@@ -15,16 +15,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from model.chat import Chat, ChatError, Reply
 from model.generate import Batch, Request
 from model.transformer import Transformer
 from training.rl.config import MAX_ROWS, RewardConfig
+from training.rl.endpoint import Endpoint, EndpointBatch
 from training.rl.environments import Environment, EnvironmentUnavailable, Outcome, Problem, Services, environment
 from training.rl.sampling import seeded
 
@@ -70,6 +72,9 @@ class Episode:
     """The environment's: 1.0 for right. What was cut is never right."""
     reason: str = ""
     """Why it is not right."""
+    experts: Tensor | None = field(default=None, compare=False, repr=False)
+    """The experts that the generator chose, int16 (prompt and ids but for the last, mixture layers, experts of a
+    token), where the trainer is to choose the same."""
 
     def turns(self) -> list[list[int]]:
         """The turns of the policy so far, the last of them perhaps not whole."""
@@ -91,8 +96,8 @@ class Episode:
         return self.versions.count(version)
 
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
-        return asdict(self)
+        """It as JSON has it, without `experts`: whoever goes on with it runs its tokens through the network anew."""
+        return asdict(replace(self, experts=None))
 
 
 @dataclass(frozen=True)
@@ -175,10 +180,21 @@ class Stage:
             return False
         return loops([*episode.ids[len(episode.ids) - before :], *tokens], times)
 
-    def hear(self, place: int, tokens: Sequence[int], log_probs: Sequence[float], repeats: bool = False) -> None:
-        """A segment was sampled."""
+    def hear(
+        self,
+        place: int,
+        tokens: Sequence[int],
+        log_probs: Sequence[float],
+        repeats: bool = False,
+        experts: Tensor | None = None,
+    ) -> None:
+        """A segment was sampled; `experts` are of all that the network has seen of the episode in doing so."""
         self.sampling -= 1
         episode = self.episodes[place]
+        if experts is not None:
+            # what this policy drew before stays with the experts it was drawn by, which a prefill may choose otherwise
+            drawn = episode.experts if episode.drawn(self.version) else None
+            episode.experts = experts if drawn is None else torch.cat([drawn, experts[len(drawn) :]])
         episode.ids += tokens
         episode.log_probs += log_probs
         episode.versions += [self.version] * len(tokens)
@@ -279,6 +295,8 @@ def play(
     dtype: str,
     services: Services,
     beat: Callable[[str], None] = lambda doing: None,
+    routes: bool = False,
+    endpoint: Endpoint | None = None,
 ) -> None:
     """Let `model` play each episode of the problem beside it to its end, or until it is paused.
 
@@ -287,12 +305,16 @@ def play(
         version: of the policy, from 0.
         dtype: precision of the forward, "bfloat16" or "float32".
         beat: hears of every token.
+        routes: keep the experts that each token is routed to.
+        endpoint: servers that sample in place of `model`, whose weights they have.
     """
     device = model.embed_tokens.weight.device.type
     stage = Stage(chat, problems, episodes, temperature, limits, version, services, beat)
     try:
         with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
-            batch = Batch(model, MAX_ROWS)
+            batch: Batch | EndpointBatch = Batch(model, MAX_ROWS, routes)
+            if endpoint is not None:
+                batch = EndpointBatch(endpoint, model.config.vocab_size)
             while True:
                 while batch.room and (place := stage.next()) is not None:
                     batch.add(place, stage.request(place))
@@ -302,10 +324,14 @@ def play(
                     beat("a token of a reply")
                     if row.fault:
                         raise ValueError(f"problem {problems[row.index].id}: {row.fault}")
-                    repeats = row.finish is None and stage.repeats(row.index, row.tokens)
-                    if repeats:
+                    # a row that comes back whole is looked at as it would have been on its way
+                    end = len(row.tokens)
+                    ways = range(1, end) if endpoint else range(end, end + (row.finish is None))
+                    loop = next((n for n in ways if stage.repeats(row.index, row.tokens[:n])), None)
+                    if loop and isinstance(batch, Batch):
                         batch.drop(row.index)
-                    if row.finish or repeats:
-                        stage.hear(row.index, row.tokens, row.tempered, repeats)
+                    if row.finish or loop:
+                        kept = slice(loop)
+                        stage.hear(row.index, row.tokens[kept], row.tempered[kept], bool(loop), row.experts_TLA)
     finally:
         stage.close()

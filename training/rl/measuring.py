@@ -10,6 +10,7 @@ from model.transformer import Transformer
 from training.inputs import Dialogues
 from training.posttraining import PostTraining
 from training.rl.config import RlConfig
+from training.rl.endpoint import Endpoint
 from training.rl.environments import SETS, Problem, Services
 from training.rl.judge import Judge
 from training.rl.records import Records
@@ -53,6 +54,7 @@ class Measuring(PostTraining):
         self.judge = self.open.enter_context(Judge(config.judge)) if config.judge else None
         support = self.judge.support if self.judge else None
         self.records = Records(trainer.job.work, self.chat, config.record, config.iterations, trainer.world.rank == 0)
+        self.endpoint = self.open.enter_context(Endpoint(config.rollouts)) if config.rollouts else None
         self.services = self.open.enter_context(Services(support=support, judge=self.judge))
 
     def fill(self, model: Transformer) -> None:
@@ -71,9 +73,15 @@ class Measuring(PostTraining):
         if progress < rewards.length_from:
             rewards = rewards.model_copy(update={"length_weight": 0.0})
         policy = trainer.whole(trainer.model).eval()
+        if self.endpoint is not None:
+            trainer.watchdog.beat("the rollouts' servers")
+            if trainer.world.rank == 0:
+                self.endpoint.sync(policy, config.dtype, config.agreement)
+            trainer.world.barrier()
         return Player(
             *(policy, self.chat, temperature, rewards, config.dtype, self.services),
-            *(version, config.segment, trainer.world, trainer.watchdog.beat),
+            *(version, config.segment, trainer.world, trainer.watchdog.beat, config.replay_routing),
+            endpoint=self.endpoint,
         )
 
     def measure(self, before_or_after: bool) -> Evaluation:

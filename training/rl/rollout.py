@@ -16,6 +16,7 @@ from model.chat import Chat
 from model.transformer import Transformer
 from training.parallel import World
 from training.rl.config import RewardConfig
+from training.rl.endpoint import Endpoint
 from training.rl.environments import Problem, Services
 from training.rl.episodes import Episode, Limits, play
 from training.rl.rewards import group_rewards
@@ -102,6 +103,10 @@ class Player:
     """The ranks that share the problems, each with the whole model; this one alone by default."""
     beat: Callable[[str], None] = lambda doing: None
     """Hears of every token."""
+    routes: bool = False
+    """Whether episodes keep the experts that each token is routed to."""
+    endpoint: Endpoint | None = None
+    """Servers that sample in place of the model, whose weights they have."""
 
     def roll_out(self, work: Sequence[Open]) -> tuple[list[Group], list[Open]]:
         """What has ended of each problem, and what is paused, in their order: the same on every rank."""
@@ -120,6 +125,8 @@ class Player:
             self.dtype,
             self.services,
             self.beat,
+            self.routes,
+            self.endpoint,
         )
         self.beat("the other ranks' replies")
         ordered = self.share(work, lambda one: one)

@@ -6,13 +6,14 @@
 The log-probability of a response's first token is read at the prompt's last one. For short answers behind longer
 prompts this is several times less work than K copies of the prompt, and exactly the same numbers.
 
-Shape suffixes: B rows (prompts), S positions, N responses, T response tokens, M = response tokens of the batch.
+Shape suffixes: B rows (prompts), S positions, N responses, T response tokens, M = response tokens of the batch; L
+mixture layers, K experts of a token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ class Tree:
     responses: Sequence[Sequence[int]]
     trained: Sequence[Sequence[bool]] | None = None
     """For each token of the responses whether it counts: not what tools and users said. All do where it is None."""
+    experts: Sequence[Tensor | None] = ()
+    """Of each response: the experts (tokens, L, K) of its prompt's tokens and its own, but for the last one."""
 
     @property
     def size(self) -> int:
@@ -48,10 +51,13 @@ class TreeBatch:
     targets_NT: Tensor
     mask_NT: Tensor
     """True at response tokens that count."""
+    experts_BSLK: Tensor | None = None
+    """The experts that each token was routed to when it was drawn, int16, -1 where that is not known; the prompt's are
+    those of the first response that knows them."""
 
     def to(self, device: torch.device) -> TreeBatch:
         """The same on a device."""
-        return TreeBatch(**{name: value.to(device) for name, value in vars(self).items()})
+        return replace(self, **{name: value.to(device) for name, value in vars(self).items() if value is not None})
 
 
 def pack_trees(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:
@@ -84,8 +90,26 @@ def pack_trees(trees: Sequence[Tree], pad: int = 0) -> TreeBatch:
         branches.append(marks + [-1] * rest)
     return TreeBatch(
         torch.tensor(tokens), torch.tensor(positions), torch.tensor(branches),
-        torch.tensor(sources), torch.tensor(targets), torch.tensor(mask),
+        torch.tensor(sources), torch.tensor(targets), torch.tensor(mask), _routes(trees, size),
     )  # fmt: skip
+
+
+def _routes(trees: Sequence[Tree], size: int) -> Tensor | None:
+    """The trees' experts in rows of `size` tokens; None where no response knows any."""
+    known = [one for tree in trees for one in tree.experts if one is not None]
+    if not known:
+        return None
+    experts_BSLK = known[0].new_full((len(trees), size, *known[0].shape[1:]), -1)
+    for row_SLK, tree in zip(experts_BSLK, trees, strict=True):
+        start = place = len(tree.prompt)
+        for response, one in zip(tree.responses, tree.experts, strict=True):
+            if one is not None:
+                row_SLK[place : place + len(response) - 1] = one[start:]
+            place += len(response) - 1
+        first = next((one for one in tree.experts if one is not None), None)
+        if first is not None:
+            row_SLK[:start] = first[:start]
+    return experts_BSLK
 
 
 def tree_log_probs(model: Transformer, batch: TreeBatch, hidden_BSD: Tensor, temperature: float = 1.0) -> Tensor:

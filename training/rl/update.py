@@ -82,6 +82,7 @@ def practised(
                 row.prompt,
                 [response.ids for response in row.responses],
                 [[drew == version for drew in response.versions] for response in row.responses],
+                [response.experts for response in row.responses],
             )
             for row in rows
         ]
@@ -109,7 +110,8 @@ def practised(
         measures["kl"] = torch.tensor(result.kl * share, device=device)
         return result.loss * share, measures
 
-    return MicroBatch(trees.tokens_BS, loss, trees.branch_BS, trees.positions_BS, shared_prompt=True)
+    placed = (trees.tokens_BS, loss, trees.branch_BS, trees.positions_BS)
+    return MicroBatch(*placed, shared_prompt=True, experts_BSLK=trees.experts_BSLK)
 
 
 def pretraining(tokens: Loader, config: RlConfig, trainer: Trainer, number: int) -> list[MicroBatch]:

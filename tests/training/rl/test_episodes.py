@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -264,6 +265,70 @@ def test_an_environment_that_waits_does_not_hold_back_the_others(model, chat):
     judged = [one for group in found[:6] for one in group.responses if one.finished]
     assert judged
     assert all(one.score == 1.0 or one.reason for one in judged)
+
+
+def compared(
+    model: Transformer, groups: Sequence[Group], dtype: str, version: int = 0, temperature: float = TEMPERATURE
+):
+    """The log-probabilities that the trainer has of what was drawn, and how far they are from the generator's."""
+    rows = [row for group in groups for row in rows_of(group, 4096)]
+    part = practised(rows, len(rows), temperature, RlConfig(), version, first=True)
+    mask = document_mask(part.document_ids_BS, shared_prompt=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+        hidden_BSD = model(
+            part.tokens_BS, positions_BS=part.positions_BS, mask=mask, experts_BSLK=part.experts_BSLK
+        ).hidden_BSD
+        loss, measures = part.loss(model, hidden_BSD)
+    model.zero_grad()
+    loss.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    return [loss.detach(), *gradients], float(measures["disagreement"] / measures["compared"])
+
+
+def without_experts(groups: Sequence[Group]) -> list[Group]:
+    return [replace(one, responses=[replace(each, experts=None) for each in one.responses]) for one in groups]
+
+
+def test_replayed_routes_are_the_trainers_own_in_float32_and_bring_it_nearer_in_bfloat16(chat):
+    """Over turns, in trees. Where nothing is rounded the generator chose what the trainer does, bit for bit the same
+    loss and gradients; in bfloat16 some choices fall otherwise, and taking the generator's closes most of the gap."""
+    shape = {"hidden_size": 64, "num_hidden_layers": 5, "n_routed_experts": 64, "num_experts_per_tok": 8}
+    wide = Transformer(tiny_config(**shape, initializer_range=0.15, max_position_embeddings=4096), seed=1).eval()
+    wide.float32_head = True
+    rewards, problems = RewardConfig(budget=8, repeats=0), attacks()[:1]
+    apart = {}
+    for dtype in ("float32", "bfloat16"):
+        found, _ = player(wide, chat, dtype=dtype, rewards=rewards, routes=True).roll_out(opened(problems, 3, "seed"))
+        for one in episodes(found):
+            assert one.experts is not None
+            assert one.experts.shape == (len(one.prompt) + len(one.ids) - 1, 4, 8)
+            assert (one.experts[:, :-1] >= 0).all()  # the last layer passes over most of a prompt
+            assert (one.experts[len(one.prompt) - 1, -1] >= 0).all()
+        replayed, apart[dtype, True] = compared(wide, found, dtype)
+        free, apart[dtype, False] = compared(wide, without_experts(found), dtype)
+        assert all(map(torch.equal, replayed, free)) == (dtype == "float32")
+    assert apart["float32", True] < 1e-5
+    assert apart["bfloat16", True] < 0.5 * apart["bfloat16", False]
+
+
+def test_a_resumed_episode_has_the_routes_of_the_present_generator(model, chat):
+    """Nothing of them is in a checkpoint: all that came before goes through the network again."""
+    problem = attacks()[0]
+    work, version = opened([problem], 2, "seed"), 0
+    while work:
+        found, left = player(model, chat, segment=5, version=version, routes=True).roll_out(work)
+        for group in found:
+            for one in group.responses:
+                assert one.experts is not None
+                assert len(one.experts) == len(one.prompt) + len(one.ids) - 1
+            if version:
+                replayed, apart = compared(model, [group], "float32", version)
+                assert apart < 1e-4
+                assert all(map(torch.equal, replayed, compared(model, without_experts([group]), "float32", version)[0]))
+        records = json.loads(json.dumps([one.record(0) for one in left]))
+        assert all(episode["experts"] is None for record in records for episode in record["episodes"])
+        work, version = [Open.of(record, [problem]) for record in records], version + 1
+    assert version > 2
 
 
 def test_a_prompt_without_room_is_refused_with_its_name(model, chat):

@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from model.chat import Reply
+from training.draw import problem_id
 from training.rl.environments.errors import EnvironmentUnavailable
-from training.rl.environments.protocol import Environment, Outcome, Problem, problem_id, verdict
+from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 from training.rl.sandbox.config import FunctionTests, Program, SandboxUnavailable, Status
 
 FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 
 from model.chat import Reply
+from training.draw import problem_id
 from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.instructions import hack, sentences
-from training.rl.environments.protocol import Environment, Outcome, Problem, problem_id, verdict
+from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 SUPPORTED = 0.5
 """Least support of a sentence."""

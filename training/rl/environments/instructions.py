@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from model.chat import Reply
-from training.rl.environments.protocol import Environment, Outcome, Problem, problem_id, verdict
+from training.draw import problem_id
+from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 Language = Literal["english", "chinese"]
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*|[0-9]+|[\u4e00-\u9fff]")
@@ -272,7 +273,7 @@ def problems(count: int, seed: str) -> list[Problem]:
         said = " ".join(CONSTRAINTS[name].says[language].format(_shown(value)) for name, value in taken)
         text = f"{ASKED[language].format(topic)} {said}"
         answer = {"constraints": [list(one) for one in taken], "said": said, "gold": gold}
-        identity = problem_id("instructions", topic, answer["constraints"])
+        identity = problem_id("instructions", topic, json.dumps(answer["constraints"], ensure_ascii=False))
         found.append(Problem(identity, "instructions", "instructions", ({"role": "user", "content": text},), answer))
     return found
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.chat import Reply
+from training.draw import problem_id
 from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.final import final
-from training.rl.environments.protocol import Environment, Outcome, Problem, problem_id, verdict
+from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 
 class Logic(Environment):

@@ -11,8 +11,9 @@ from fractions import Fraction
 from math import gcd
 
 from model.chat import Reply
+from training.draw import problem_id
 from training.rl.environments.final import final
-from training.rl.environments.protocol import Environment, Outcome, Problem, problem_id, verdict
+from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 
 class Mathematics(Environment):

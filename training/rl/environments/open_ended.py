@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 
 from model.chat import Reply
+from training.draw import problem_id
 from training.rl.environments.instructions import hack
-from training.rl.environments.protocol import Environment, Outcome, Problem, problem_id, verdict
+from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 RUBRICS = Path(__file__).parents[1] / "rubrics.yaml"
 PRAISE = re.compile(

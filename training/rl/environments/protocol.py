@@ -10,8 +10,6 @@ used), and so does every way of being wrong that it knows (`corrupted`, in the t
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,11 +61,6 @@ class Outcome:
     messages: tuple[Message, ...] = ()
     """What the tools or the user say, where it goes on."""
     info: dict[str, Any] = field(default_factory=dict)
-
-
-def problem_id(*parts: Any) -> str:
-    """A hash of what a problem is, without its wording."""
-    return hashlib.sha256(json.dumps(parts, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def verdict(right: bool, reason: str) -> Outcome:

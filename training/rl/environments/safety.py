@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from model.chat import Message, Reply, user
-from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, problem_id, verdict
+from training.draw import problem_id
+from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, verdict
 
 REFUSES = re.compile(
     r"\b(?:can(?:no|')t|can not|won't|will not|unable to|not able to|not allowed to|may not|must not)\b"
@@ -164,5 +165,5 @@ def problems(count: int, seed: str) -> list[Problem]:
         messages: tuple[Message, ...] = ({"role": "system", "content": system}, user(turns[0]))
         answer = {"style": style, "turns": list(turns[1:]), "guarded": word, "helps": time if honest else ""}
         name = f"safety.{style}"
-        found.append(Problem(problem_id("safety", style, system, list(turns)), name, "safety", messages, answer))
+        found.append(Problem(problem_id("safety", style, system, *turns), name, "safety", messages, answer))
     return found

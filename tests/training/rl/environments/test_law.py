@@ -95,7 +95,7 @@ def test_the_law(kind: str, services: Services) -> None:
             assert outcome.reason
 
 
-GOLDEN = "59929d30775b2da6fed26a707a1f0add066e01616fd6873229f9098c043b8845"
+GOLDEN = "7c966ebfb0e50fe5f0e06c7b8bb10b6fb88551a65d6ab7d9f673c0768321a6be"
 
 
 def test_made_problems_are_the_same_bytes() -> None:

@@ -1,0 +1,80 @@
+"""Rollouts by a server: `openk2 serve` behind a real socket, asked as vLLM is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from model.chat import Chat
+from model.engines.reply import KEY_VARIABLE
+from model.serve.app import ServeConfig, application
+from model.serve.server import in_background
+from model.transformer import Transformer
+from tests.posttraining import byte_tokenizer, tiny_config
+from tests.training.rl.test_episodes import attacks, compared, episodes
+from training.rl.config import RewardConfig, RlConfig, RolloutsConfig
+from training.rl.endpoint import Endpoint, EndpointError
+from training.rl.environments import Services
+from training.rl.rollout import Group, Player, opened
+
+KEY = "a key of this test"
+
+
+def tiny(seed: int) -> Transformer:
+    return Transformer(tiny_config(initializer_range=0.2, max_position_embeddings=4096), seed=seed).eval()
+
+
+@pytest.fixture(scope="module")
+def chat() -> Chat:
+    return Chat(byte_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return tiny(1)
+
+
+@pytest.fixture(scope="module")
+def config(model: Transformer, chat: Chat) -> Iterator[RolloutsConfig]:
+    app = application(model, chat, "policy", KEY, ["127.0.0.1"], ServeConfig(rows=8))
+    with in_background(app) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEY_VARIABLE, KEY)
+        yield RolloutsConfig(url=f"{url}/v1", model="policy", slots=6, attempts=2, answer_seconds=60)
+
+
+def played(model: Transformer, chat: Chat, config: RolloutsConfig) -> list[Group]:
+    with Endpoint(config) as endpoint:
+        endpoint.sync(model, "float32", most=1e-3)
+        rewards = RewardConfig(budget=24, repeats=0)
+        player = Player(model, chat, 1.0, rewards, "float32", Services(), endpoint=endpoint)
+        found, left = player.roll_out(opened(attacks()[:3], 3, "seed"))
+    assert not left
+    return found
+
+
+def test_rollouts_of_a_server_are_ids_with_the_trainers_log_probabilities(model, chat, config):
+    """Over turns, with the token that ends each; the same again from the same seeds."""
+    found = played(model, chat, config)
+    _, apart = compared(model, found, "float32", temperature=1.0)
+    assert apart < 1e-4
+    assert all(len(turn) <= 24 for one in episodes(found) for turn in one.turns())
+    again = played(model, chat, config)
+    assert [one.ids for one in episodes(again)] == [one.ids for one in episodes(found)]
+
+
+def test_other_weights_than_the_policys_are_noticed(chat, config):
+    with pytest.raises(EndpointError, match="other weights"):
+        played(tiny(2), chat, config)
+
+
+def test_a_server_that_cannot_is_named(model, chat, config, tmp_path):
+    for changes, said in (
+        ({"url": "http://127.0.0.1:9/v1"}, "does not answer"),
+        ({"model": "another"}, "calls the model 'another'"),
+        ({"folder": str(tmp_path)}, "collective_rpc"),  # `openk2 serve` reads its weights once
+    ):
+        with pytest.raises(EndpointError, match=said):
+            played(model, chat, config.model_copy(update=changes))
+    with pytest.raises(ValueError, match="does not tell its experts"):
+        RlConfig(rollouts=config, replay_routing=True)
