@@ -134,15 +134,19 @@ class Preset(Config):
     @model_validator(mode="after")
     def _rows_fit(self) -> Preset:
         """Dialogues into rows, rows and replies into the window that pretraining leaves."""
-        if self.dialogues.max_tokens > (row := self.sft.sequence_length):
-            raise ValueError(
-                f"dialogues.max_tokens is {self.dialogues.max_tokens:,} and sft.sequence_length {row:,}: a dialogue "
-                "lies in one row; lower the first or raise the second"
-            )
+        rows = {"sft.sequence_length": self.sft.sequence_length}
+        if self.rl.dialogue_rows:
+            rows["rl.dialogue_sequence_length"] = self.rl.dialogue_sequence_length
+        for field, row in rows.items():
+            if self.dialogues.max_tokens > row:
+                raise ValueError(
+                    f"dialogues.max_tokens is {self.dialogues.max_tokens:,} and {field} {row:,}: a dialogue "
+                    "lies in one row; lower the first or raise the second"
+                )
         window = self.training()[-1].model.max_position_embeddings
         reply = max(self.rl.rewards.budget, *self.rl.rewards.budgets.values(), 0)
         lengths = {
-            "sft.sequence_length": self.sft.sequence_length,
+            **rows,
             "sft.text_sequence_length": self.sft.text_sequence_length,
             "rl.ptx_sequence_length": self.rl.ptx_sequence_length,
             # what is sampled has a prompt before it

@@ -8,11 +8,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from model.quantize import QuantizationError, fake_quantize_experts
 from model.transformer import Transformer
+from training.engine import Loss, Measures, MicroBatch
 from training.inputs import Published, fingerprints, load_chat, load_splits
 from training.job import JobError
+from training.loader import Batch, Loader
 from training.objective import Objective
+from training.packing import IGNORED, Packed
+from training.pretrain import next_token, weighted
 from training.rl.config import RewardConfig
 from training.rl.environments import Problem, Services
 from training.rl.rollout import Evaluation, Group, evaluate, first_of_each
@@ -36,8 +42,6 @@ class PostTraining(Objective):
         self.train, self.development, self.test = load_splits(job.input("dialogues"))
         self.problems: Sequence[Problem] = first_of_each(self.development.problems, self.config.evaluate_prompts)
         """Of development: what a run is steered by."""
-        self.reported: Sequence[Problem] = first_of_each(self.test.problems, self.config.evaluate_prompts)
-        """Of test: looked at before and after, and never in between."""
         literals = json.dumps(self.config.literals(), sort_keys=True)
         self.identity = {"run": hashlib.sha256(literals.encode()).hexdigest(), "inputs": fingerprints(job.inputs)}
         self.counts: dict[str, Any] = {}
@@ -86,6 +90,30 @@ class PostTraining(Objective):
             *(self.config.dtype, greedy, trainer.world, trainer.watchdog.beat, services, seen),
         )
 
+    def text_loader(self, length: int) -> Loader:
+        """Pretraining text in samples of `length` tokens, to be mixed into updates against forgetting."""
+        return Loader(self.trainer.job.input("tokens"), "train", None, self.config.seed, length)
+
+    def text(self, loader: Loader, number: int, samples: int, weight: float) -> list[MicroBatch]:
+        """This rank's micro-batches of the pretraining text of update `number`, from 0: `samples` of all ranks."""
+        share = self.trainer.mesh.data.share(samples)
+        batch = loader.batch(number * samples + share.start, len(share))
+        return [weighted(part, weight, "ptx_loss") for part in self.next_token(batch, samples)]
+
+    def next_token(self, batch: Batch, samples: int) -> list[MicroBatch]:
+        """This rank's share of a batch of `samples`, of which every token is learned."""
+        (targets,) = self.trainer.total(int((batch.targets_BS != IGNORED).sum()))
+        return next_token(batch, targets, samples, self.config.run.micro_batch)
+
+    def dialogues(self, packed: Packed, number: int, weight: float = 1.0) -> tuple[list[MicroBatch], int, int]:
+        """This rank's micro-batches of the dialogues of update `number`, from 0; how many tokens all ranks' rows have,
+        and how many are trained."""
+        trainer = self.trainer
+        rows = packed.batches(number, trainer.mesh.data.share(packed.rows), self.config.run.micro_batch)
+        read, trained = trainer.total(sum(each.read for each in rows), sum(each.trained for each in rows))
+        parts = [each.micro_batch(nll(each.targets_BS, trained), len(each.tokens_BS) / packed.rows) for each in rows]
+        return [weighted(part, weight, "dialogue_loss") for part in parts], int(read), int(trained)
+
     def record(self, number: int, values: Mapping[str, Any], tokens: int, length: int) -> None:
         """Write the line of one step that went over so many tokens, of rows of `length`."""
         trainer = self.trainer
@@ -94,3 +122,15 @@ class PostTraining(Objective):
 
     def summary(self) -> dict[str, Any]:
         return {"seed": self.config.seed, "int4": self.config.int4, "seconds": round(time.monotonic() - self.began, 3)}
+
+
+def nll(targets_BS: Tensor, total: float) -> Loss:
+    """Cross-entropy of the trained targets as their share of the mean over `total` of them; logits are made only where
+    something is learned."""
+
+    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+        targets = targets_BS.to(hidden_BSD.device)
+        trained_BS = targets != IGNORED
+        return model.loss(hidden_BSD[trained_BS][None], targets[trained_BS][None], reduction="sum") / total, {}
+
+    return loss

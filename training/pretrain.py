@@ -236,12 +236,12 @@ def next_token(
     return parts
 
 
-def weighted(part: MicroBatch, weight: float) -> MicroBatch:
-    """A micro-batch of pretraining tokens at `weight`, its loss recorded without it."""
+def weighted(part: MicroBatch, weight: float, measure: str) -> MicroBatch:
+    """A micro-batch at `weight`, its loss recorded without it as `measure`."""
 
     def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
         plain, _ = part.loss(model, hidden_BSD)
-        return weight * plain, {"ptx_loss": plain}
+        return weight * plain, {measure: plain}
 
     return replace(part, loss=loss, aux_weight=weight * part.aux_weight)
 

@@ -16,17 +16,11 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
-
-from model.transformer import Transformer
-from training.engine import Loss, Measures, MicroBatch
 from training.fidelity import fidelity, tool_turns, try_tools
 from training.heldout import HeldoutText
 from training.inputs import Example
-from training.loader import Batch, Loader
-from training.packing import IGNORED, Packed
+from training.packing import Packed
 from training.posttraining import PostTraining
-from training.pretrain import next_token, weighted
 from training.rl.rollout import Evaluation
 from training.selection import select
 from training.sft_config import SftConfig
@@ -47,7 +41,7 @@ class Tuning(PostTraining):
     """The assistant's next token, each family until its pass rate is in the band."""
 
     settings, source = SftConfig, "base"
-    measures = ("ptx_loss",)
+    measures = ("dialogue_loss", "ptx_loss")
 
     def __init__(self, trainer: Trainer) -> None:
         """Refuses rows that are longer than the base model's window; opens the pretraining tokens where they are mixed
@@ -62,11 +56,9 @@ class Tuning(PostTraining):
         """Those that rest."""
         self.never_rest = sorted(known - set(self.families))
         self.packed: dict[tuple[str, ...], Packed] = {}
-        self.text = HeldoutText(trainer, trainer.job.input("tokens"))
-        self.loader: Loader | None = None
-        if config.text_samples and config.text_weight:
-            uri = trainer.job.input("tokens")
-            self.loader = Loader(uri, "train", None, config.seed, config.text_sequence_length)
+        self.heldout = HeldoutText(trainer, trainer.job.input("tokens"))
+        wanted = config.text_samples and config.text_weight
+        self.pretraining = self.text_loader(config.text_sequence_length) if wanted else None
 
     def begin(self) -> None:
         self.counts = {"evaluated": 0, "tokens": 0, "trained": 0, "text": 0, "resting": [], "stopped": None}
@@ -76,21 +68,18 @@ class Tuning(PostTraining):
     def step(self, number: int) -> str:
         """One update."""
         trainer, config = self.trainer, self.config
-        share = trainer.mesh.data.share(config.rows)
-        rows = self._dialogues().batches(number - 1, share, config.run.micro_batch)
-        read, trained = trainer.total(sum(each.read for each in rows), sum(each.trained for each in rows))
-        parts = [each.micro_batch(nll(each.targets_BS, trained), len(each.tokens_BS) / config.rows) for each in rows]
-        if self.loader is not None:
-            parts += self._pretraining(self.loader, number - 1)
+        parts, read, trained = self.dialogues(self._awake(), number - 1)
+        if self.pretraining is not None:
+            parts += self.text(self.pretraining, number - 1, config.text_samples, config.text_weight)
             self.counts["text"] += config.text_samples * config.text_sequence_length
         totals, values = trainer.update(parts, config.rate(number))
-        self.counts["tokens"] += int(read)
-        self.counts["trained"] += int(trained)
+        self.counts["tokens"] += read
+        self.counts["trained"] += trained
         counted = {name: self.counts[name] for name in ("tokens", "trained")}
-        self.record(number, counted | values, int(read), config.sequence_length)
+        self.record(number, counted | values, read, config.sequence_length)
         return f"loss {totals.loss:.3f}"
 
-    def _dialogues(self) -> Packed:
+    def _awake(self) -> Packed:
         """Rows of what does not rest."""
         resting = tuple(self.counts["resting"])
         if resting not in self.packed:
@@ -98,17 +87,6 @@ class Tuning(PostTraining):
             examples = awake(self.train.examples, resting)
             self.packed[resting] = Packed(examples, config.sequence_length, config.rows, config.seed, pad)
         return self.packed[resting]
-
-    def _pretraining(self, tokens: Loader, number: int) -> list[MicroBatch]:
-        """This rank's micro-batches of the pretraining text of an update, counted from 0."""
-        config = self.config
-        share = self.trainer.mesh.data.share(config.text_samples)
-        batch = tokens.batch(number * config.text_samples + share.start, len(share))
-        return [weighted(part, config.text_weight) for part in self._next_token(batch, config.text_samples)]
-
-    def _next_token(self, batch: Batch, samples: int) -> list[MicroBatch]:
-        (targets,) = self.trainer.total(int((batch.targets_BS != IGNORED).sum()))
-        return next_token(batch, targets, samples, self.config.run.micro_batch)
 
     # ------------------------------------------------------------------------------------------------- evaluation
 
@@ -168,7 +146,7 @@ class Tuning(PostTraining):
 
     def _text_losses(self) -> dict[str, float]:
         config = self.config
-        return self.text.losses(config.text_sequence_length, config.text_evaluated, self._next_token)
+        return self.heldout.losses(config.text_sequence_length, config.text_evaluated, self.next_token)
 
     @property
     def finished(self) -> bool:
@@ -204,18 +182,6 @@ def _mean(losses: Mapping[str, float]) -> float:
 def awake(examples: Sequence[Example], resting: Collection[str]) -> list[Example]:
     """The dialogues of environments that do not rest; all of them where every one does."""
     return [each for each in examples if each.environment not in resting] or list(examples)
-
-
-def nll(targets_BS: Tensor, total: float) -> Loss:
-    """Cross-entropy of the trained targets as their share of the mean over `total` of them; logits are made only where
-    something is learned."""
-
-    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
-        targets = targets_BS.to(hidden_BSD.device)
-        trained_BS = targets != IGNORED
-        return model.loss(hidden_BSD[trained_BS][None], targets[trained_BS][None], reduction="sum") / total, {}
-
-    return loss
 
 
 if __name__ == "__main__":

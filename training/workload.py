@@ -174,7 +174,7 @@ def of_pretraining(config: PretrainConfig) -> Workload:
 def of_sft(config: SftConfig, model: ModelConfig, dialogue_tokens: int, environments: int) -> Workload:
     """SFT to its last update, the band never reached."""
     rounds = -(-config.max_updates // config.evaluate_every)
-    phases = [_rows("sft", config.sequence_length, config.rows, config.max_updates, config.run)]
+    phases = [_rows("sft.rows", config.sequence_length, config.rows, config.max_updates, config.run)]
     if config.text_weight and config.text_samples:
         text = (config.text_sequence_length, config.text_samples, config.max_updates, config.run)
         phases.append(_text("sft.text_samples", *text))
@@ -202,9 +202,12 @@ def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environmen
             "rl.prompts / rl.updates",
         )
     ]
+    updates = config.iterations * config.updates
     if config.ptx_weight and config.ptx_samples:
-        updates = config.iterations * config.updates
         phases.append(_text("rl.ptx_samples", config.ptx_sequence_length, config.ptx_samples, updates, config.run))
+    if config.dialogue_weight and config.dialogue_rows:
+        rows = (config.dialogue_sequence_length, config.dialogue_rows, updates, config.run)
+        phases.append(_rows("rl.dialogue_rows", *rows))
     practice = Sampling(config.iterations, config.prompts * config.responses, dialogue_tokens, budget)
     curve = (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0
     measured = _evaluation(config, environments, 2, dialogue_tokens, budget)
@@ -224,9 +227,9 @@ def _tuning(
     return Workload(name, name, model, *stage)
 
 
-def _rows(section: str, length: int, rows: int, updates: int, run: RunConfig) -> Phase:
+def _rows(field: str, length: int, rows: int, updates: int, run: RunConfig) -> Phase:
     """Updates on rows into which dialogues are packed."""
-    return Phase("dialogues", length, rows, run.micro_batch, run.memory, updates * rows * length, f"{section}.rows")
+    return Phase("dialogues", length, rows, run.micro_batch, run.memory, updates * rows * length, field)
 
 
 def _text(field: str, length: int, samples: int, updates: int, run: RunConfig) -> Phase:

@@ -21,8 +21,9 @@ from torch import Tensor
 from model.attention import document_mask
 from model.quantize import as_served, fake_quantize_experts
 from model.transformer import Transformer
+from tasks.agentic.config import TaskConfig
 from tasks.code import closure
-from tests.posttraining import RL, SFT, model_artifact, tiny_config, write_job
+from tests.posttraining import DIALOGUES, RL, SFT, dialogues_artifact, model_artifact, tiny_config, write_job
 from tests.posttraining import World as Inputs
 from tests.training.ranks import free_ports, run_ranks
 from training import checkpoint
@@ -74,6 +75,8 @@ CONFIGS: dict[type[Objective], dict[str, Any]] = {
         "evaluate_prompts": 5,
         "evaluate_samples": 1,
         "ptx_samples": 3,
+        "dialogue_rows": 3,
+        "dialogue_sequence_length": 160,
         "optimizer": EXACT | {"weight_decay": 0.0},
         "run": {"micro_tokens": 256, "micro_batch": 1, "checkpoint_every": 2},
     },
@@ -88,11 +91,14 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 
 
 def artifacts(kind: type[Objective], inputs: Inputs) -> dict[str, Any]:
-    shared = {"dialogues": inputs.dialogues, "tokenizer": inputs.tokenizer}
+    shared = {"tokens": inputs.tokens, "tokenizer": inputs.tokenizer}
     if kind is Tuning:
         wide_base = model_artifact(inputs.root / "wide", wide(), "base")
-        return {"base": wide_base, "tokens": inputs.tokens, **shared}
-    return {"sft": model_artifact(inputs.root / "hesitant", hesitant(inputs), "sft"), "tokens": inputs.tokens, **shared}
+        return {"base": wide_base, "dialogues": inputs.dialogues, **shared}
+    policy = model_artifact(inputs.root / "hesitant", hesitant(inputs), "sft")
+    rested = TaskConfig(family="copy", size=2, train=20, development=5, test=5)
+    two = DIALOGUES.model_copy(update={"tasks": (*DIALOGUES.tasks, rested)})
+    return {"sft": policy, "dialogues": dialogues_artifact(inputs.root / "two", inputs.tokenizer, two), **shared}
 
 
 def wide() -> Transformer:
@@ -266,7 +272,8 @@ def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
 
 
 def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
-    """Ten iterations of one update each: all groups in one batch, and all samples of PTX in another."""
+    """Ten iterations of one update each: all groups in one batch, all samples of PTX in another, and in a third all
+    rows of dialogues, which are those of the family that is not practised."""
     path = job_of(Reinforcement, inputs, tmp_path, updates=1, iterations=UPDATES)
     run(Reinforcement, path)
     job = Job.read(path)
@@ -277,6 +284,9 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     train = load_splits(job.inputs["dialogues"]).train
     chat, curriculum = load_chat(job.inputs["tokenizer"]), Curriculum(train.problems, config.environments, True)
     tokens = Loader(job.inputs["tokens"], "train", None, config.seed, config.ptx_sequence_length)
+    copies = [example for example in train.examples if example.environment == "copy"]
+    rows = (config.dialogue_sequence_length, config.dialogue_rows, config.seed, model.config.pad_token_id)
+    packed = Packed(copies, *rows)
     plain = []
     for number in range(UPDATES):
         seed = f"rl/{config.seed}/{number}"
@@ -298,11 +308,14 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
         batch = tokens.batch(number * config.ptx_samples, config.ptx_samples)
         beside = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS, max_logits=True)
         ptx = model.loss(beside.hidden_BSD, batch.targets_BS) + beside.aux_loss
-        loss = k2_objective(read, config.tau).loss + config.ptx_weight * ptx
+        tokens_BS, targets_BS, ids_BS, positions_BS = packed.batch(number)
+        other = model(tokens_BS, positions_BS=positions_BS, document_ids_BS=ids_BS, max_logits=True)
+        told = model.loss(other.hidden_BSD, targets_BS, IGNORED) + other.aux_loss
+        loss = k2_objective(read, config.tau).loss + config.ptx_weight * ptx + config.dialogue_weight * told
         progress = number / (UPDATES - 1)
         rate = config.learning_rate + (config.final_learning_rate - config.learning_rate) * progress
         assert sum(group.informative for group in groups) > 1
-        maxima = torch.maximum(output.max_logits_LH, beside.max_logits_LH)
+        maxima = torch.stack([output.max_logits_LH, beside.max_logits_LH, other.max_logits_LH]).amax(0)
         norm = stepped(model, optimizer, loss, maxima, rate, config.gradient_clip)
         plain.append((float(loss.detach()), norm))
     assert_plain(tmp_path, plain, model)

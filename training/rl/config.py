@@ -169,6 +169,13 @@ class RlConfig(Config):
     """Samples of pretraining tokens in each update."""
     ptx_sequence_length: int = Field(default=128, ge=1)
     """Tokens of such a sample."""
+    dialogue_rows: int = Field(default=0, ge=0)
+    """Rows of SFT's dialogues in each update, against forgetting what is not practised: those of other families, and
+    of all with tools."""
+    dialogue_sequence_length: int = Field(default=512, ge=16)
+    """Tokens of such a row."""
+    dialogue_weight: float = Field(default=0.1, ge=0)
+    """Weight of their loss, which is SFT's."""
     dtype: Precision = "auto"
     """Precision of the forward and backward products, rollouts included; `auto`: what the device multiplies fast."""
     int4: bool = False

@@ -50,6 +50,7 @@ class Measuring(PostTraining):
         self.train = Dialogues(self.train.examples, [*self.train.problems, *train])
         self.problems = first_of_each([*self.development.problems, *heldout], config.evaluate_prompts)
         self.reported = first_of_each([*self.test.problems, *heldout], config.evaluate_prompts)
+        """Of test: looked at before and after, and never in between."""
         self.open = ExitStack()
         self.judge = self.open.enter_context(Judge(config.judge)) if config.judge else None
         support = self.judge.support if self.judge else None

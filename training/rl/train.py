@@ -3,7 +3,8 @@
     python -m training.rl.train --config job.json      inputs: sft, dialogues, tokens, tokenizer
 
 An iteration: draw prompts (harder ones more often), let the present policy play K episodes of each with their
-environments, and take one or a few steps of K2's objective, a next-token loss on pretraining tokens beside it (PTX).
+environments, and take one or a few steps of K2's objective. Beside it, against forgetting, a next-token loss on
+pretraining tokens (PTX) and SFT's loss on dialogues of what is not practised, or has tools.
 
 Ranks share the prompts when they sample, tell each other their responses, and share the groups when they train: what is
 drawn and what is learned do not depend on how many there are.
@@ -16,14 +17,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from training.loader import Loader
 from training.objective import Diverged
+from training.packing import Packed
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.measuring import Measuring
 from training.rl.practice import Practice, numbers
 from training.rl.rollout import Group
-from training.rl.update import MEASURES, NUMBERS, Row, batches, practised, pretraining, rows_of
+from training.rl.update import MEASURES, NUMBERS, Row, batches, practised, rows_of
 from training.selection import selected
 from training.trainer import Trainer, main
 
@@ -36,13 +37,26 @@ class Reinforcement(Measuring):
     settings, source, unit, measures = RlConfig, "sft", "iterations", MEASURES
 
     def __init__(self, trainer: Trainer) -> None:
-        """Opens the pretraining tokens where PTX needs them."""
+        """Opens the pretraining tokens and packs the dialogues that are wanted beside the objective."""
         super().__init__(trainer)
-        config, tokens = self.config, trainer.job.input("tokens")
+        config = self.config
         self.steps = config.iterations
         self.selected = selected(trainer.job.input("sft"), config.environments, self.made)
         wanted = config.ptx_weight and config.ptx_samples
-        self.ptx = Loader(tokens, "train", None, config.seed, config.ptx_sequence_length) if wanted else None
+        self.ptx = self.text_loader(config.ptx_sequence_length) if wanted else None
+        self.kept = self._kept() if config.dialogue_weight and config.dialogue_rows else None
+
+    def _kept(self) -> Packed | None:
+        """Dialogues of what is not practised, and of all that have tools: practice sees the first turns of those alone.
+        The other answers are to be found, not told. None where nothing is left."""
+        config, selected = self.config, self.selected
+        practised = [each for each in self.train.problems if not selected or selected.get(each.environment)]
+        found = {problem.environment for problem in practised if not problem.tools}
+        kept = [each for each in self.train.examples if each.environment not in found]
+        if not kept:
+            return None
+        self.require_window("rl", config.dialogue_sequence_length)
+        return Packed(kept, config.dialogue_sequence_length, config.dialogue_rows, config.seed, self.model.pad_token_id)
 
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
@@ -92,9 +106,12 @@ class Reinforcement(Measuring):
             practised(batch, total, temperature, config, done, first=part == 0)
             for batch in batches(used[data.rank :: data.size], config.run.micro_tokens)
         ]
+        number = done * config.updates + part
         if self.ptx is not None:
-            parts += pretraining(self.ptx, config, trainer, done * config.updates + part)
-        elif not used:
+            parts += self.text(self.ptx, number, config.ptx_samples, config.ptx_weight)
+        if self.kept is not None:
+            parts += self.dialogues(self.kept, number, config.dialogue_weight)[0]
+        if not used and self.ptx is None and self.kept is None:
             return dict.fromkeys(NUMBERS, 0.0)
         totals = trainer.accumulate(parts)
         disagreement = totals.measures["disagreement"] / max(1.0, totals.measures["compared"])

@@ -10,21 +10,17 @@ from torch import Tensor
 
 from model.transformer import Transformer
 from training.engine import Measures, MicroBatch
-from training.loader import Loader
-from training.pretrain import next_token, weighted
 from training.rl.config import RlConfig
 from training.rl.episodes import Episode
 from training.rl.objective import LossInputs, importance, k2_objective
 from training.rl.rollout import Group
 from training.rl.tree import Tree, pack_trees, tree_log_probs
-from training.samples import IGNORED
-from training.trainer import Trainer
 
-MEASURES = ("ptx_loss", "kl", "disagreement", "compared")
+MEASURES = ("ptx_loss", "dialogue_loss", "kl", "disagreement", "compared")
 """What the losses measure beside themselves."""
 NUMBERS = (
     *("loss", "aux_loss", "gradient_norm", "max_logit", "clipped_heads", "update_rms"),
-    *("ptx_loss", "kl", "disagreement"),
+    *("ptx_loss", "dialogue_loss", "kl", "disagreement"),
 )
 """What is recorded of an iteration's updates, as their mean."""
 
@@ -112,12 +108,3 @@ def practised(
 
     placed = (trees.tokens_BS, loss, trees.branch_BS, trees.positions_BS)
     return MicroBatch(*placed, shared_prompt=True, experts_BSLK=trees.experts_BSLK)
-
-
-def pretraining(tokens: Loader, config: RlConfig, trainer: Trainer, number: int) -> list[MicroBatch]:
-    """This rank's micro-batches of the pretraining tokens of update `number`."""
-    share = trainer.mesh.data.share(config.ptx_samples)
-    batch = tokens.batch(number * config.ptx_samples + share.start, len(share))
-    (targets,) = trainer.total(int((batch.targets_BS != IGNORED).sum()))
-    parts = next_token(batch, targets, config.ptx_samples, config.run.micro_batch)
-    return [weighted(part, config.ptx_weight) for part in parts]
