@@ -80,6 +80,7 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
         (["rl.run.layout.pipeline=9"], "rl.run.layout: pipeline x virtual = 9 x 1 pieces for 4 layers"),
         (["sft.run.layout.expert=3"], "sft.run.layout: 32 experts do not divide by expert = 3"),
         (["dialogues.max_tokens=600"], "dialogues.max_tokens is 600 and sft.sequence_length 512.*raise the second"),
+        (["rl.dialogue_sequence_length=400"], "dialogues.max_tokens is 512 and rl.dialogue_sequence_length 400"),
         (
             ["sft.sequence_length=2048"],
             "sft.sequence_length takes 2,048 tokens and the base.*window of 1,024 after its",
