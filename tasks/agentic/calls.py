@@ -137,7 +137,7 @@ def _toolbox(
     for tool in chosen:
         new = environment == "tool_call_name" and tool is first
         names = [name for name in tool.names if split_of("tool", name) == (split if new else "train")]
-        toolbox[draw.choice(names)] = tool
+        toolbox[draw.choice(names if new else names[: config.names])] = tool
     return toolbox
 
 

@@ -98,6 +98,19 @@ def test_what_is_new_is_what_the_environment_says(made, split):
             assert environment != "tool_call_tool" or row["topic"] not in trained
 
 
+def test_a_function_is_known_by_as_many_names_as_are_asked_for():
+    """All the same a dialogue about an unknown name has one."""
+    for names in (1, 3):
+        config, draw = CallsConfig(names=names, offered=1), random.Random(0)
+        known: dict[str, set[str]] = {}
+        for _ in range(300):
+            dialogue = call_dialogue(config, 0.1, "train", "tool_call", draw)
+            known.setdefault(dialogue.topic, set()).add(dialogue.problem.answer["name"])
+        assert max(map(len, known.values())) == names
+        new = call_dialogue(config, 0.1, "test", "tool_call_name", draw)
+        assert new.problem.answer["name"] not in known[new.topic]
+
+
 def test_a_sum_through_the_tool_is_the_sum():
     assert work_of(BY_NAME["math.plus"], {"a": 71, "b": 15}) == same_work("addition", (15, 71))
     assert work_of(BY_NAME["math.subtract"], {"a": 71, "b": 15}) == same_work("subtraction", (71, 15))
