@@ -54,8 +54,8 @@ class CallsConfig(SplitsConfig):
     offered: int = Field(default=3, ge=1, le=12)
     """Most tools that a dialogue declares."""
     names: int = Field(default=3, ge=1, le=3)
-    """Most names that a function is known by: which of several is meant, only the declaration says, and a model of a few
-    million parameters does not read it."""
+    """Most names that a function is known by: which of several is declared has to be read, which a model of some
+    million parameters hardly learns."""
     requests: int = Field(default=2, ge=1, le=8)
     """Most requests of a dialogue: several pay for the tokens of one declaration."""
     silent: float = Field(default=0.3, ge=0, le=1)
