@@ -29,6 +29,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HOUSE)]
 
 from benchmarks.muonclip_findings import interval, read_table, table  # noqa: E402
+from expectations.gate import judge  # noqa: E402
 from flows.preset import load_preset  # noqa: E402
 from flows.request import Request  # noqa: E402
 from flows.steps import graph  # noqa: E402
@@ -81,6 +82,7 @@ def trained(root: str, seed: int, int4: bool) -> dict[str, Artifact]:
             )
     if steps["dialogues"].artifact() is None:
         dialogue_stage.run(steps["dialogues"], execution)
+        judge(steps["dialogues-gate"], steps["dialogues"])
     for name in ("base", *STAGES):
         if steps[name].artifact() is None:
             run_job(steps[name], execution)

@@ -50,19 +50,22 @@ def measure(suite: Played, subject: Subject, items: Sequence[Item], seed: int) -
 def measure_dialogues(suite: MultiTurn, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
     """Every dialogue once, greedily, with the APIs of the wheel that the questions come in."""
     try:
-        package = zipfile.Path(evaluations.wheel(suite, cache_folder(), False)) / PACKAGE
+        apis = package(suite)
     except UnavailableError as error:
         raise Unmeasurable(str(error)) from error
-    problems = [problem_of(item.row, item.row["ground_truth"], package) for item in items]
-    with Services(SandboxConfig(workers=os.cpu_count() or 1), apis=package) as services:
+    problems = [problem_of(item.row, item.row["ground_truth"], apis) for item in items]
+    with Services(SandboxConfig(workers=os.cpu_count() or 1), apis=apis) as services:
         scored = _scored(subject, problems, items, suite.max_new_tokens, services)
-    apis = {name for problem in problems for name in problem.answer["apis"]}
-    by = {
-        name: _rate([one for one, problem in zip(scored, problems, strict=True) if name in problem.answer["apis"]])
-        for name in sorted(apis)
-    }
-    details = {"by": {name: rate.rounded() for name, rate in by.items()}}
-    return Measured("right dialogues", scored, _rate(scored), details)
+    # a dialogue counts for each of its APIs
+    pairs = [(name, one) for one, problem in zip(scored, problems, strict=True) for name in problem.answer["apis"]]
+    pairs.sort(key=lambda pair: pair[0])
+    by = _by([name for name, _ in pairs], [one for _, one in pairs])
+    return Measured("right dialogues", scored, _rate(scored), {"by": by})
+
+
+def package(suite: MultiTurn) -> zipfile.Path:
+    """The wheel's folder with questions and APIs, which is read and never installed. Raises UnavailableError."""
+    return zipfile.Path(evaluations.wheel(suite, cache_folder(), False)) / PACKAGE
 
 
 def _scored(

@@ -129,14 +129,10 @@ class Apis(Environment):
         due = problem.answer["due"]
         last = max(turn for turn, calls in enumerate(due) if calls)
         *before, call = due[last]
-        arguments = dict(call["arguments"])
-        name = next(iter(arguments), "unknown")
-        changed = {**call, "arguments": {**arguments, name: _other(arguments.get(name))}}
-        wrong = [
-            [*due[:last], before, *due[last + 1 :]],
-            [*due[:last], [*before, changed], *due[last + 1 :]],
-            [[] for _ in due],
-        ]
+        wrong = [[*due[:last], before, *due[last + 1 :]], [[] for _ in due]]
+        for name, value in list(call["arguments"].items())[:1]:
+            changed = {**call, "arguments": {**call["arguments"], name: _other(value)}}
+            wrong.append([*due[:last], [*before, changed], *due[last + 1 :]])
         return [_replies(calls) for calls in wrong]
 
 
@@ -175,11 +171,11 @@ def _other(value: Any) -> Any:
         case bool():
             return not value
         case int() | float():
-            return value + 7
+            return -value - 7
         case str():
             return f"{value}x"
         case list():
-            return [*value, *value[:1]]
+            return [*value[:-1], *map(_other, value[-1:])]
     return None
 
 
