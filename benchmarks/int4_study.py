@@ -3,7 +3,7 @@
     openk2 run STAGE --preset test --root data       # corpus, rephrase, tokens
     python benchmarks/int4_study.py --root data [--out docs/claims/int4] [--seeds 1,2,3] [--tables]
 
-For each seed one base, and from it SFT and RL twice: plain, and with `int4: true`. Their jobs are those of the recipe
+One base, and from it for each seed SFT and RL twice: plain, and with `int4: true`. Their jobs are those of the recipe
 (`int4_study.yaml`), published under the root: the same command goes on where it was. The plain models are measured in
 bf16 and rounded to INT4, the others in the INT4 that they were trained through, all by the functions of the stage
 `evaluation`. `--tables` runs nothing and writes the page's tables from the CSV files.
@@ -65,8 +65,8 @@ ROUNDS = 12  # timed steps of either kind, in turn
 
 
 def request(root: str, seed: int, int4: bool) -> Request:
-    """The recipe of one seed and side; the tokens and the dialogues are the same for all."""
-    changes = [f"pretrain.seed={seed}", f"sft.seed={seed}", f"rl.seed={seed}"]
+    """The recipe of one seed and side; the base, its tokens and the dialogues are the same for all."""
+    changes = [f"sft.seed={seed}", f"rl.seed={seed}"]
     changes += [f"{stage}.int4={str(int4).lower()}" for stage in STAGES]
     return Request(root=root, preset_file=str(PRESET), overrides=[*changes, "execution.precision=float32"])
 

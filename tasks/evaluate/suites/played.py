@@ -10,16 +10,14 @@ import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 from model.chat import Reply
 from tasks.artifact import cache_folder
 from tasks.corpus import evaluations
 from tasks.corpus.unavailable import UnavailableError
 from tasks.evaluate.suites.config import MultiTurn, Played
-from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
+from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable, rate, rates
 from tasks.evaluate.suites.subject import Ask, Subject, shown
-from training.intervals import wilson
 from training.rl.environments import SETS, EnvironmentUnavailable, Outcome, Problem, Services, environment
 from training.rl.environments.apis import PACKAGE, problem_of
 from training.rl.sandbox.config import SandboxConfig
@@ -43,8 +41,8 @@ def measure(suite: Played, subject: Subject, items: Sequence[Item], seed: int) -
         scored = _scored(subject, problems, items, suite.max_new_tokens, services)
     names = [problem.environment.removeprefix(f"{suite.set}.") for problem in problems]
     levels = [f"level {problem.answer['level']}" for problem in problems if "level" in problem.answer]
-    by = _by(names, scored) | (_by(levels, scored) if len(levels) == len(problems) else {})
-    return Measured("right answers", scored, _rate(scored), {"by": by})
+    by = rates(names, scored) | (rates(levels, scored) if len(levels) == len(problems) else {})
+    return Measured("right answers", scored, rate(scored), {"by": by})
 
 
 def measure_dialogues(suite: MultiTurn, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
@@ -59,8 +57,8 @@ def measure_dialogues(suite: MultiTurn, subject: Subject, items: Sequence[Item],
     # a dialogue counts for each of its APIs
     pairs = [(name, one) for one, problem in zip(scored, problems, strict=True) for name in problem.answer["apis"]]
     pairs.sort(key=lambda pair: pair[0])
-    by = _by([name for name, _ in pairs], [one for _, one in pairs])
-    return Measured("right dialogues", scored, _rate(scored), {"by": by})
+    by = rates([name for name, _ in pairs], [one for _, one in pairs])
+    return Measured("right dialogues", scored, rate(scored), {"by": by})
 
 
 def package(suite: MultiTurn) -> zipfile.Path:
@@ -121,15 +119,3 @@ def play(
             for _ in pool.map(Episode.hear, going, subject.replies(asks)):
                 pass  # what it raised is raised here
     return [(one.end, "\n".join(one.said)) for one in episodes if one.end is not None]
-
-
-def _by(names: Sequence[str], scored: Sequence[Scored]) -> dict[str, Any]:
-    """The rates of each name, in their order."""
-    of: dict[str, list[Scored]] = {}
-    for name, one in zip(names, scored, strict=True):
-        of.setdefault(name, []).append(one)
-    return {name: _rate(found).rounded() for name, found in of.items()}
-
-
-def _rate(scored: Sequence[Scored]) -> Any:
-    return wilson(sum(one.score == 1.0 for one in scored), len(scored))

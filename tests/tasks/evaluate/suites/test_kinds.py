@@ -255,7 +255,7 @@ def test_refusals_are_told_from_answers_by_how_they_begin():
     items = [Item(str(place), "?", row) for place, row in enumerate(rows)]
     found = refusal.measure(Refusals(kind="refusals"), Parrot(*replies), items, 0)
     assert [one.score for one in found.scored] == [1, 0, 0, 1, 0]
-    assert found.details["by_style"] == {"direct": "2 of 5"}
+    assert found.details["by"]["direct"]["value"] == 0.4
 
 
 class Player:
