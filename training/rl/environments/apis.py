@@ -71,6 +71,9 @@ class Apis(Environment):
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         if reply.calls:
+            first = sum(map(len, self._calls()))
+            if any(call.index != first + place for place, call in enumerate(reply.calls)):
+                return verdict(False, "a call's id does not count on")
             if len(self.made[-1]) == STEPS:
                 return verdict(False, f"more than {STEPS} replies with calls in a turn")
             self.made[-1].append([{"name": call.name, "arguments": call.arguments} for call in reply.calls])
