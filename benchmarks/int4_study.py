@@ -1,7 +1,8 @@
 """What INT4 experts cost: bf16, rounding after training, and training through the rounding, in SFT and in RL.
 
     openk2 run STAGE --preset test --root data       # corpus, rephrase, tokens
-    python benchmarks/int4_study.py --root data [--out docs/claims/int4] [--seeds 1,2,3] [--tables]
+    python benchmarks/int4_study.py --root data [--out docs/claims/int4] [--seeds 1,2,3] [--stages sft,rl]
+                                    [--tables]
 
 One base, and from it for each seed SFT and RL twice: plain, and with `int4: true`. Their jobs are those of the recipe
 (`int4_study.yaml`), published under the root: the same command goes on where it was. The plain models are measured in
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import statistics
 import sys
 import tempfile
@@ -71,34 +73,32 @@ def request(root: str, seed: int, int4: bool) -> Request:
     return Request(root=root, preset_file=str(PRESET), overrides=[*changes, "execution.precision=float32"])
 
 
-def trained(root: str, seed: int, int4: bool) -> dict[str, Artifact]:
-    """What one side of one seed reads and makes; what is not there yet is made."""
+def trained(root: str, stage: str, seed: int, int4: bool) -> dict[str, Artifact]:
+    """What a stage of one side of one seed reads and makes; what is not there yet is made."""
     asked = request(root, seed, int4)
     steps, execution = graph(asked), load_preset(asked).execution
     for name in ("tokens", "tokenizer"):
         if steps[name].artifact() is None:
-            raise SystemExit(
-                f"{root} has no {name} of the preset `test`: openk2 run tokens --preset test --root {root}"
-            )
+            raise SystemExit(f"{root} has no {name} of the preset `test`: the commands are in docs/claims/int4.md")
     if steps["dialogues"].artifact() is None:
         dialogue_stage.run(steps["dialogues"], execution)
         judge(steps["dialogues-gate"], steps["dialogues"])
-    for name in ("base", *STAGES):
+    for name in ("base", "sft", "rl")[: 2 + (stage == "rl")]:
         if steps[name].artifact() is None:
             run_job(steps[name], execution)
-    return {name: steps[name].require() for name in ("tokens", "tokenizer", "dialogues", *STAGES)}
+    return {name: steps[name].require() for name in ("tokens", "tokenizer", "dialogues", stage)}
 
 
-def measured(root: str, seed: int) -> Iterator[dict[str, Any]]:
-    """A row for each stage and variant of one seed."""
-    config = load_preset(request(root, seed, False)).evaluate
-    for int4, variants in ((False, ("bf16", "rounded")), (True, ("trained",))):
-        made = trained(root, seed, int4)
-        for stage in STAGES:
+def measured(root: str, seeds: Sequence[int], stages: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A row for each stage, seed and variant."""
+    config = load_preset(request(root, 0, False)).evaluate
+    for stage, seed in itertools.product(stages, seeds):
+        for int4, variants in ((False, ("bf16", "rounded")), (True, ("trained",))):
+            made = trained(root, stage, seed, int4)
             model = load_model(made[stage].uri)
             for variant in variants:
                 served = as_served(model, int4=variant != "bf16")
-                yield {"seed": seed, "stage": stage, "variant": variant} | figures(served, made, config)
+                yield {"stage": stage, "seed": seed, "variant": variant} | figures(served, made, config)
 
 
 def figures(model: Transformer, made: Mapping[str, Artifact], config: EvaluateConfig) -> dict[str, float | str]:
@@ -154,7 +154,8 @@ def sizes(model: Transformer) -> dict[str, int]:
 def markdown(folder: Path) -> str:
     """The page's tables, from the CSV files."""
     runs = read_table(folder / "runs.csv")
-    return "\n\n".join([*(_levels(runs, stage) for stage in STAGES), _differences(runs), _cost(folder)])
+    stages = [stage for stage in STAGES if any(row["stage"] == stage for row in runs)]
+    return "\n\n".join([*(_levels(runs, stage) for stage in stages), _differences(runs, stages), _cost(folder)])
 
 
 def _levels(runs: Sequence[Mapping[str, Any]], stage: str) -> str:
@@ -165,15 +166,15 @@ def _levels(runs: Sequence[Mapping[str, Any]], stage: str) -> str:
     return table([f"after {STAGES[stage]}", *MEASURES.values()], rows)
 
 
-def _differences(runs: Sequence[Mapping[str, Any]]) -> str:
+def _differences(runs: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> str:
     rows = []
-    for stage, label in STAGES.items():
+    for stage in stages:
         for before, after in PAIRS:
             cells = []
             for measure in MEASURES:
                 pairs = zip(*(_values(runs, stage, one, measure) for one in (before, after)), strict=True)
                 cells.append(_spread([b - a for a, b in pairs], "+"))
-            rows.append([f"{label}: {VARIANTS[after]} - {VARIANTS[before]}", *cells])
+            rows.append([f"{STAGES[stage]}: {VARIANTS[after]} - {VARIANTS[before]}", *cells])
     return table(["difference, paired by seed", *MEASURES.values()], rows)
 
 
@@ -220,15 +221,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", default="data", help="where the tokens of the preset `test` lie")
     parser.add_argument("--out", type=Path, default=HOUSE / "docs" / "claims" / "int4")
     parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--stages", default="sft,rl")
     parser.add_argument("--tables", action="store_true", help="run nothing")
     options = parser.parse_args(arguments)
     if not options.tables:
         torch.set_num_threads(1)
         seeds = [int(seed) for seed in options.seeds.split(",")]
         with listen(lambda tick: print(tick.sentence(), flush=True)):
-            rows = [row for seed in seeds for row in measured(options.root, seed)]
+            rows = list(measured(options.root, seeds, options.stages.split(",")))
         write(options.out / "runs.csv", rows)
-        model = load_model(trained(options.root, seeds[0], False)["sft"].uri)
+        model = load_model(trained(options.root, "sft", seeds[0], False)["sft"].uri)
         write(options.out / "size.csv", [{"variant": name, "bytes": count} for name, count in sizes(model).items()])
         write(options.out / "speed.csv", list(speed(model)))
     print(markdown(options.out))
