@@ -35,7 +35,8 @@ from expectations.gate import judge  # noqa: E402
 from flows.preset import load_preset  # noqa: E402
 from flows.request import Request  # noqa: E402
 from flows.steps import graph  # noqa: E402
-from model.quantize import as_served, fake_quantize_experts  # noqa: E402
+from model.moe import Experts  # noqa: E402
+from model.quantize import GROUP, as_served, fake_quantize_experts  # noqa: E402
 from model.transformer import Transformer  # noqa: E402
 from tasks.agentic import dialogues as dialogue_stage  # noqa: E402
 from tasks.artifact import Artifact  # noqa: E402
@@ -63,7 +64,8 @@ MEASURES = {
     "exact": "exact calls",
 }
 PAIRS = (("bf16", "rounded"), ("bf16", "trained"), ("rounded", "trained"))
-ROUNDS = 12  # timed steps of either kind, in turn
+BITS = (16, 4, 3, 2)
+ROUNDS = 24  # timed steps of either kind, in turn
 
 
 def request(root: str, seed: int, int4: bool) -> Request:
@@ -121,6 +123,34 @@ def figures(model: Transformer, made: Mapping[str, Artifact], config: EvaluateCo
     }
 
 
+def control(root: str, seeds: Sequence[int]) -> Iterator[dict[str, float]]:
+    """Held-out loss of the plain SFT models on coarser grids: whether the study could see a harm at all."""
+    config = load_preset(request(root, 0, False)).evaluate
+    for seed in seeds:
+        made = trained(root, "sft", seed, False)
+        for bits in BITS:
+            model = load_model(made["sft"].uri)
+            on_grid(model, bits)
+            losses = heldout_loss(as_served(model, int4=False), made["tokens"], config)
+            yield {
+                "seed": seed,
+                "bits": bits,
+                "heldout": round(statistics.fmean(one["nats"] for one in losses.values()), 5),
+            }
+
+
+@torch.no_grad()
+def on_grid(model: Transformer, bits: int) -> None:
+    """Round every routed expert's weights to `bits` by INT4's rule (`model/quantize.py`); 16 leaves them."""
+    for module in model.modules():
+        if isinstance(module, Experts) and bits < max(BITS):
+            for weight in module.parameters():
+                groups = weight.unflatten(-1, (-1, GROUP))
+                scale = (groups.abs().amax(-1, keepdim=True) / ((2**bits - 1) / 2)).bfloat16().float()
+                steps = (groups / scale).clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).round()
+                weight.copy_((steps * scale).flatten(-2))
+
+
 def speed(model: Transformer) -> Iterator[dict[str, float | str]]:
     """CPU-seconds of a step of 2,048 tokens, forward and backward, plain and through INT4, in turn on one network."""
     tokens_BS = torch.randint(0, model.config.vocab_size, (16, 129), generator=torch.Generator().manual_seed(0))
@@ -155,12 +185,25 @@ def markdown(folder: Path) -> str:
     """The page's tables, from the CSV files."""
     runs = read_table(folder / "runs.csv")
     stages = [stage for stage in STAGES if any(row["stage"] == stage for row in runs)]
-    return "\n\n".join([*(_levels(runs, stage) for stage in stages), _differences(runs, stages), _cost(folder)])
+    parts = [*(_levels(runs, stage) for stage in stages), _differences(runs, stages), _control(folder), _cost(folder)]
+    return "\n\n".join(parts)
+
+
+def _control(folder: Path) -> str:
+    found = {(row["bits"], row["seed"]): row["heldout"] for row in read_table(folder / "control.csv")}
+    seeds = sorted({seed for _, seed in found})
+    rows = []
+    for bits in BITS[1:]:
+        rises = [found[bits, seed] - found[BITS[0], seed] for seed in seeds]
+        rows.append(
+            [f"{bits}", _spread("heldout", [found[bits, seed] for seed in seeds]), _spread("heldout", rises, "+")]
+        )
+    return table(["bits of a weight, rounded after SFT", "held-out loss, nats", "rise over bf16"], rows)
 
 
 def _levels(runs: Sequence[Mapping[str, Any]], stage: str) -> str:
     rows = [
-        [name, *(_spread(_values(runs, stage, variant, measure)) for measure in MEASURES)]
+        [name, *(_spread(measure, _values(runs, stage, variant, measure)) for measure in MEASURES)]
         for variant, name in VARIANTS.items()
     ]
     return table([f"after {STAGES[stage]}", *MEASURES.values()], rows)
@@ -173,7 +216,7 @@ def _differences(runs: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> st
             cells = []
             for measure in MEASURES:
                 pairs = zip(*(_values(runs, stage, one, measure) for one in (before, after)), strict=True)
-                cells.append(_spread([b - a for a, b in pairs], "+"))
+                cells.append(_spread(measure, [b - a for a, b in pairs], "+"))
             rows.append([f"{STAGES[stage]}: {VARIANTS[after]} - {VARIANTS[before]}", *cells])
     return table(["difference, paired by seed", *MEASURES.values()], rows)
 
@@ -181,8 +224,9 @@ def _differences(runs: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> st
 def _cost(folder: Path) -> str:
     steps, stored = read_table(folder / "speed.csv"), read_table(folder / "size.csv")
     plain, int4 = (statistics.median(row[name] for row in steps) for name in ("plain", "int4"))
+    centre, half = interval([row["int4"] / row["plain"] - 1 for row in steps])
     bytes_of = {row["variant"]: row["bytes"] for row in stored}
-    share = f"{int4 / plain - 1:+.0%}"
+    share = f"{centre:+.1%} ± {half:.1%}"
     return table(
         ["", "bf16", "INT4", "change"],
         [
@@ -201,11 +245,12 @@ def _values(runs: Sequence[Mapping[str, Any]], stage: str, variant: str, measure
     return [row[measure] for row in rows]
 
 
-def _spread(values: Sequence[Any], sign: str = "") -> str:
+def _spread(measure: str, values: Sequence[Any], sign: str = "") -> str:
     if any(isinstance(value, str) for value in values):
         return "none"
     centre, half = interval(values)
-    return f"{centre:{sign}.3f} ± {half:.3f}"
+    digits = 4 if measure == "heldout" else 3
+    return f"{centre:{sign}.{digits}f} ± {half:.{digits}f}"
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -231,6 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = list(measured(options.root, seeds, options.stages.split(",")))
         write(options.out / "runs.csv", rows)
         model = load_model(trained(options.root, "sft", seeds[0], False)["sft"].uri)
+        write(options.out / "control.csv", list(control(options.root, seeds)))
         write(options.out / "size.csv", [{"variant": name, "bytes": count} for name, count in sizes(model).items()])
         write(options.out / "speed.csv", list(speed(model)))
     print(markdown(options.out))

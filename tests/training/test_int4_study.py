@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
+
+import torch
 
 from benchmarks import int4_study as study
 from flows.preset import load_preset
+from model.quantize import as_served, fake_quantize_experts, seen_state
+from model.sizes import model_preset
+from model.transformer import Transformer
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims" / "int4.md"
 
@@ -34,5 +40,16 @@ def test_differences_are_paired_by_seed() -> None:
         for seed in (3.0, 1.0, 2.0)
         for variant, change in (("bf16", 0.0), ("rounded", 0.5), ("trained", 0.25))
     ]
-    assert "| SFT: rounded after training - bf16 | +0.500 ± 0.000 |" in study._differences(rows, ["sft"])
-    assert "| bf16 | 2.000 ± 2.484 |" in study._levels(rows, "sft")
+    assert "| SFT: rounded after training - bf16 | +0.5000 ± 0.0000 |" in study._differences(rows, ["sft"])
+    assert "| bf16 | 2.0000 ± 2.4842 |" in study._levels(rows, "sft")
+
+
+def test_the_control_rounds_by_int4s_own_rule() -> None:
+    plain = Transformer(model_preset("tiny"), seed=0)
+    through = copy.deepcopy(plain)
+    fake_quantize_experts(through)
+    study.on_grid(plain, 4)
+    served = as_served(plain, int4=False).state_dict()
+    for name, weight in seen_state(through).items():
+        if ".experts." in name:
+            assert torch.equal(served[name], weight)
