@@ -41,7 +41,7 @@ def test_differences_are_paired_by_seed() -> None:
         for variant, change in (("bf16", 0.0), ("rounded", 0.5), ("trained", 0.25))
     ]
     assert "| SFT: rounded after training - bf16 | +0.5000 ± 0.0000 |" in study._differences(rows, ["sft"])
-    assert "| bf16 | 2.0000 ± 2.4842 |" in study._levels(rows, "sft")
+    assert "| bf16 | 2.0000 ± 2.4843 |" in study._levels(rows, "sft")
 
 
 def test_the_control_rounds_by_int4s_own_rule() -> None:
