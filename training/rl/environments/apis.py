@@ -27,9 +27,10 @@ from typing import Any
 
 from model.chat import Reply, ToolCall, user
 from model.dialogue import tool_result
+from training.draw import problem_id
 from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.functions import declared
-from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, problem_id, verdict
+from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, verdict
 from training.rl.sandbox.config import Program, SandboxUnavailable, Status
 
 WORKER = Path(__file__).with_name("apis_worker.py")
