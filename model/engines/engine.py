@@ -12,7 +12,7 @@ from pydantic import Field
 
 from model.config import Config
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "length", "filtered"]
 
 
@@ -73,6 +73,9 @@ class Message:
 
     role: Role
     content: str
+    calls: str = ""
+    """What else belongs to the turns of a dialogue with tools, as JSON in OpenAI's layout: `tool_calls`, or the
+    `tool_call_id` that a result answers. Only endpoints take it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,10 @@ class Prompt:
         record = {
             "engine": engine,
             "model": model,
-            "messages": [asdict(message) for message in self.messages],
+            "messages": [
+                {name: value for name, value in asdict(message).items() if value or name != "calls"}
+                for message in self.messages
+            ],
             "sampling": self.sampling.model_dump(mode="json"),
             "max_tokens": self.max_tokens,
             "seed": self.seed,

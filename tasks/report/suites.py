@@ -14,7 +14,7 @@ from tasks.report.blocks import Block, Charts, Heat, Problem, Table
 from tasks.report.charts import Line
 from training.intervals import paired_difference
 
-COLOURS = ("accent", "web", "math", "code", "knowledge", "soft")
+COLOURS = ("accent", "math", "code", "knowledge", "soft")
 LEAST = 2  # points that make a line
 
 
@@ -53,6 +53,9 @@ def side_by_side(models: Sequence[Tried]) -> Iterable[Block]:
             items = _each(one["items"] for one in told)
             held = _each(one["contaminated"] for one in told if "contaminated" in one)
             rows.append([f"**{name}**, {told[0]['measure']}", items, held, *map(_cell, of)])
+            if any(one.get("clean") for one in told):
+                clean = [_rate(one["clean"]) if one.get("clean") else "–" for one in of]
+                rows.append([f"{name}, without those", "", "", *clean])
     if rows:
         head = ("suite", "#items", "#contaminated", *(f"#{model.label}" for model in models))
         caption = (
@@ -119,6 +122,17 @@ def needles(models: Sequence[Tried]) -> Iterable[Block]:
             yield Heat(name, [f"depth {words.percent(float(depth))}" for depth in depths], rows, caption)
 
 
+def groups(models: Sequence[Tried]) -> Iterable[Block]:
+    """Suites that have parts (generators and levels, styles of attack, APIs), part by part"""
+    for name in suites(models):
+        of = {model.label: model.records.get(name, {}).get("details", {}).get("by", {}) for model in models}
+        parts = dict.fromkeys(part for found in of.values() for part in found)
+        labels = [label for label, found in of.items() if found]
+        rows = [[part, *(_rate(of[label][part]) if part in of[label] else "–" for label in labels)] for part in parts]
+        if len(rows) > 1:
+            yield Table((f"**{name}**", *(f"#{label}" for label in labels)), rows)
+
+
 def losses_by_position(models: Sequence[Tried]) -> Iterable[Block]:
     """Loss by position in the window"""
     charts = []
@@ -145,18 +159,25 @@ def over_time(models: Sequence[Tried]) -> Iterable[Block]:
     """How the scores went from measurement to measurement"""
     charts = []
     for name in suites(models):
-        of: dict[str, list[tuple[int, float]]] = {}
+        of: dict[str, list[Mapping[str, float]]] = {}
         for model in sorted(models, key=lambda model: model.finished):
             if score := scored(model, name):
-                points = of.setdefault(model.label, [])
-                points.append((len(points) + 1, score["value"]))
+                of.setdefault(model.label, []).append(score)
         lines = [
-            Line(label, [x for x, _ in found], [y for _, y in found], COLOURS[place % len(COLOURS)])
+            Line(
+                label,
+                range(1, len(found) + 1),
+                [one[end] for one in found],
+                COLOURS[place % len(COLOURS)],
+                end != "value",
+            )
             for place, (label, found) in enumerate(of.items())
             if len(found) >= LEAST
+            for end in ("low", "high", "value")
         ]
         if lines:
             options = {"y_format": words.percent, "y_range": (0.0, 1.0), "width": figures.HALF, "height": 200}
+            options["x_format"] = lambda x: f"{x:g}" if x == round(x) else ""
             charts.append(figures.lines(lines, "measurements of that checkpoint, oldest first", "", name, **options))
     if charts:
         yield Charts(charts)
@@ -178,7 +199,10 @@ def _cell(record: Mapping[str, Any]) -> str:
         return "not measured"
     if not record.get("score"):
         return "–"
-    score = record["score"]
+    return _rate(record["score"])
+
+
+def _rate(score: Mapping[str, float]) -> str:
     return f"{words.percent(score['value'])} ({100 * score['low']:.0f} to {100 * score['high']:.0f})"
 
 

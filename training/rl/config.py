@@ -10,7 +10,7 @@ from model.config import Config
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 
-SETS = ("math", "logic", "instructions", "code", "faithful", "safety", "critique")
+SETS = ("math", "logic", "instructions", "code", "faithful", "safety", "critique", "apis")
 """Problem sets that come with the environments (`training.rl.environments.SETS`)."""
 MAX_ROWS = 256
 """Replies that a rank samples at once."""
@@ -145,7 +145,7 @@ class RlConfig(Config):
     """Most prompts of an iteration that are drawn in place of others whose responses were all worth the same."""
     sets: dict[str, int] = Field(default_factory=dict)
     """Problems that are made here beside the dialogues' own, by set (math, logic, instructions, code, faithful,
-    safety, critique): so many to practise on, and a fifth as many held out."""
+    safety, critique, apis): so many to practise on, and a fifth as many held out."""
     judge: JudgeConfig | None = None
     """What judges faithfulness, and safety beside its rule."""
     rollouts: RolloutsConfig | None = None

@@ -14,11 +14,10 @@ from typing import Any
 from model.reply import Reply, ToolCall
 from tasks.evaluate.suites.config import Calls
 from tasks.evaluate.suites.item import Item, Measured, Scored
-from tasks.evaluate.suites.subject import Ask, Subject
+from tasks.evaluate.suites.subject import Ask, Subject, shown
 from training.intervals import wilson
+from training.rl.environments.functions import TYPES, declared, name_of
 
-TYPES = {"dict": "object", "float": "number", "double": "number", "tuple": "array", "list": "array", "bool": "boolean"}
-"""BFCL's names of types that JSON schema has others for; `any` stands for no type at all."""
 OMITTED = ""
 IGNORED = re.compile(r"[ ,./\-_*^]")
 
@@ -35,43 +34,9 @@ def measure(suite: Calls, subject: Subject, items: Sequence[Item], seed: int) ->
             scored.append(Scored(item.id, 0.0, "", "the window has no room for it"))
             continue
         fault = wrong(replies[0], item.row["function"], item.row.get("ground_truth"))
-        scored.append(Scored(item.id, float(not fault), _shown(replies[0]), fault))
+        scored.append(Scored(item.id, float(not fault), shown(replies[0]), fault))
     right = sum(one.score == 1.0 for one in scored)
     return Measured("right calls" if suite.answers else "no call", scored, wilson(right, len(scored)))
-
-
-def name_of(function: str) -> str:
-    """Endpoints take no dots in a function's name."""
-    return function.replace(".", "_")
-
-
-def declared(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Tools in OpenAI's layout with JSON schemas."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": name_of(one["name"]),
-                "description": one.get("description", ""),
-                "parameters": _schema(one["parameters"]),
-            },
-        }
-        for one in functions
-    ]
-
-
-def _schema(declaration: Any) -> Any:
-    if isinstance(declaration, list):
-        return [_schema(one) for one in declaration]
-    if not isinstance(declaration, Mapping):
-        return declaration
-    found = {key: value if key in ("default", "enum") else _schema(value) for key, value in declaration.items()}
-    kind = found.get("type")
-    if isinstance(kind, str):
-        found["type"] = TYPES.get(kind, kind)
-        if kind == "any":
-            del found["type"]
-    return found
 
 
 def wrong(reply: Reply, functions: Sequence[Mapping[str, Any]], due: Sequence[Mapping[str, Any]] | None) -> str:
@@ -165,8 +130,3 @@ def _plain(text: str) -> str:
 
 def _dialogue(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"role": turn["role"], "content": turn["content"]} for turn in row["question"][0]]
-
-
-def _shown(reply: Reply) -> str:
-    calls = "".join(f"{call.name}({call.written or call.arguments})" for call in reply.calls)
-    return "\n".join(part for part in (reply.content, calls) if part)

@@ -56,6 +56,40 @@ class Calls(Data):
     max_new_tokens: int = Field(default=256, ge=1)
 
 
+class MultiTurn(Data):
+    """Dialogues with simulated APIs, judged by the states that they leave: BFCL's multi-turn format."""
+
+    kind: Literal["multi_turn"]
+    text_fields: tuple[str, ...] = ("question.content",)
+    answers: str
+    """Pattern over the files with the right calls, as `files`."""
+    held_out: bool = False
+    """Only the questions that the environment `apis` never gives to practise on: half of them."""
+
+    @model_validator(mode="after")
+    def _wheel(self) -> MultiTurn:
+        if self.requirement is None:
+            raise ValueError(f"suite {self.name!r} plays with APIs that are in bfcl-eval's wheel: name that in "
+                             "`requirement`, such as bfcl-eval==2026.3.23")  # fmt: skip
+        return self
+
+
+class Played(Config):
+    """Problems of an environment of reinforcement learning, made anew from a seed and judged by its own verifier:
+    reasoning-gym by generator and level (`logic`), the five styles of attack (`safety`)."""
+
+    kind: Literal["environment"]
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    set: Literal["math", "logic", "instructions", "code", "safety"]
+    """Which problems (`training.rl.environments.SETS`); what RL practised on is of another seed."""
+    items: int = Field(default=84, ge=1)
+    """How many; what is in turn (generators, their levels, styles) comes evenly in multiples of 42 and of 6."""
+    max_new_tokens: int = Field(default=256, ge=1)
+    """Tokens of a turn."""
+    optional: bool = False
+    """Where the package that makes the problems is missing, say so and go on; otherwise that is an error."""
+
+
 class Choice(Data):
     """Multiple choice by log-likelihood (MMLU, GPQA, ARC): JSON lines or Parquet of a question, its choices and which
     one is right."""
@@ -128,7 +162,9 @@ class Refusals(Config):
     max_new_tokens: int = Field(default=96, ge=1)
 
 
-Suite = Annotated[Code | Calls | Choice | Answer | Needle | Positions | Refusals, Field(discriminator="kind")]
+Suite = Annotated[
+    Code | Calls | MultiTurn | Choice | Answer | Needle | Positions | Refusals | Played, Field(discriminator="kind")
+]
 
 
 class SuitesConfig(Config):

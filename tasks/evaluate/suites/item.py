@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.intervals import Interval
+from training.intervals import Interval, wilson
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,19 @@ class Measured:
 
 class Unmeasurable(RuntimeError):
     """A suite that cannot be measured on this model or machine; the sentence says why, and stands in its place."""
+
+
+def rate(scored: Sequence[Scored]) -> Interval:
+    """The share of items that are right."""
+    return wilson(sum(one.score == 1.0 for one in scored), len(scored))
+
+
+def rates(names: Sequence[str], scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
+    """The share of each group of items, by the names of their groups, in the order in which these come."""
+    of: dict[str, list[Scored]] = {}
+    for name, one in zip(names, scored, strict=True):
+        of.setdefault(name, []).append(one)
+    return {name: rate(found).rounded() for name, found in of.items()}
 
 
 def drawn(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:

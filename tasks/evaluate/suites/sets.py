@@ -23,10 +23,12 @@ from tasks.corpus.safety.config import DecontaminationConfig
 from tasks.corpus.safety.decontamination import Decontamination
 from tasks.corpus.safety.decontamination import Item as Looked
 from tasks.corpus.unavailable import UnavailableError
-from tasks.evaluate.suites.config import Calls, Data, Refusals, SuitesConfig
+from tasks.evaluate.suites import played
+from tasks.evaluate.suites.config import Calls, Data, MultiTurn, Played, Refusals, SuitesConfig
 from tasks.evaluate.suites.item import Item, drawn
 from tasks.evaluate.suites.table import Chosen
 from tasks.launch import Execution
+from training.rl.environments.apis import practised
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
@@ -97,10 +99,12 @@ def items_of(suite: Config, seed: int) -> list[Item]:
     be had, SuiteError where they are not what the row says."""
     if isinstance(suite, Refusals):
         return _refusals(suite)
+    if isinstance(suite, Played):
+        return played.made(suite, seed)
     if not isinstance(suite, Data):
         return []
     answers: dict[str, Any] = {}
-    if isinstance(suite, Calls) and suite.answers is not None:
+    if isinstance(suite, Calls | MultiTurn) and suite.answers is not None:
         source = suite.model_copy(update={"files": suite.answers})
         answers = {row["id"]: row["ground_truth"] for _, _, row in evaluations.records(source, cache_folder(), False)}
     found = []
@@ -108,6 +112,8 @@ def items_of(suite: Config, seed: int) -> list[Item]:
         told = evaluations.item(suite, row, name, number)
         if answers and told["item"] not in answers:
             raise SuiteError(f"suite '{suite.name}': `answers` has nothing for item {told['item']}")
+        if isinstance(suite, MultiTurn) and suite.held_out and practised(told["item"]):
+            continue
         more = {"ground_truth": answers[told["item"]]} if answers else {}
         found.append(Item(told["item"], told["text"], row | more))
     if len({item.id for item in found}) < len(found):

@@ -69,6 +69,12 @@ class Subject(Protocol):
         ...
 
 
+def shown(reply: Reply) -> str:
+    """A reply as it is kept for reading."""
+    calls = "".join(f"{call.name}({call.written or call.arguments})" for call in reply.calls)
+    return "\n".join(part for part in (reply.content, calls) if part)
+
+
 class Network:
     """A network in memory with its chat format; products in float32."""
 
@@ -159,10 +165,16 @@ class Endpoint:
         return -(-len(text.encode()) // 4)
 
     def _prompt(self, ask: Ask, seed: int) -> Prompt:
-        messages = tuple(Message(message["role"], str(message["content"])) for message in ask.messages)
+        messages = tuple(_message(message) for message in ask.messages)
         sampling = Sampling(temperature=ask.temperature, top_p=1.0, top_k=0)
         tools = json.dumps(list(ask.tools)) if ask.tools else ""
         return Prompt(messages, sampling, ask.max_new_tokens, seed, tools=tools)
+
+
+def _message(message: Mapping[str, Any]) -> Message:
+    """A turn as endpoints take it."""
+    more = {name: message[name] for name in ("tool_calls", "tool_call_id") if name in message}
+    return Message(message["role"], str(message["content"]), json.dumps(more) if more else "")
 
 
 def _read(completion: Completion) -> Reply:

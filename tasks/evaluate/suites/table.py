@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.artifact import Artifact
-from tasks.evaluate.suites import answer, calls, choice, code, needle, positions, refusal
+from tasks.evaluate.suites import answer, calls, choice, code, needle, played, positions, refusal
 from tasks.evaluate.suites.config import SuitesConfig
 from tasks.evaluate.suites.item import Item, Measured, Unmeasurable
 from tasks.evaluate.suites.subject import Subject
@@ -20,9 +20,11 @@ log = logging.getLogger(__name__)
 KINDS: Mapping[str, Callable[..., Measured]] = {
     "code": code.measure,
     "calls": calls.measure,
+    "multi_turn": played.measure_dialogues,
     "choice": choice.measure,
     "answer": answer.measure,
     "refusals": refusal.measure,
+    "environment": played.measure,
     "needle": needle.measure,
     "positions": positions.measure,
 }

@@ -42,6 +42,7 @@ MAKERS = (
     suites.side_by_side,
     suites.intervals,
     suites.changes,
+    suites.groups,
     suites.needles,
     suites.losses_by_position,
     suites.unmeasured,

@@ -60,6 +60,8 @@ class Outcome:
     """Why the reward is not 1.0, in words to count by."""
     messages: tuple[Message, ...] = ()
     """What the tools or the user say, where it goes on."""
+    tools: tuple[Mapping[str, Any], ...] | None = None
+    """What is declared from now on, where that changes; only suites follow it (`apis`)."""
     info: dict[str, Any] = field(default_factory=dict)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from importlib.resources.abc import Traversable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -25,10 +26,15 @@ class Services:
     """A sandbox, a process for mathematics, and what a run was given to judge by; safe to use from several threads."""
 
     def __init__(
-        self, sandbox: SandboxConfig | None = None, support: Support | None = None, judge: Judge | None = None
+        self,
+        sandbox: SandboxConfig | None = None,
+        support: Support | None = None,
+        judge: Judge | None = None,
+        apis: Traversable | None = None,
     ) -> None:
-        """`support`: what judges faithfulness, whose environment refuses without it; `judge`: a second opinion."""
-        self.support, self.judge = support, judge
+        """`support`: what judges faithfulness, whose environment refuses without it; `judge`: a second opinion; `apis`:
+        the folder of bfcl-eval, in its wheel say (None: where it is installed)."""
+        self.support, self.judge, self.apis = support, judge, apis
         self.idle_seconds = 0.0
         """For which nothing could be sampled because environments were waited for."""
         self._config = sandbox or SandboxConfig(workers=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from model.chat import Reply
-from training.rl.environments import code, faithful, instructions, logic, maths, open_ended, safety
+from training.rl.environments import apis, code, faithful, instructions, logic, maths, open_ended, safety
 from training.rl.environments.exact import ExactAnswer, RightCall
 from training.rl.environments.protocol import Environment, Outcome, Problem
 from training.rl.environments.services import Services
@@ -22,6 +22,7 @@ ENVIRONMENTS: Mapping[str, type[Environment]] = {
     "faithful": faithful.Faithful,
     "safety": safety.Safety,
     "critique": open_ended.OpenEnded,
+    "apis": apis.Apis,
 }
 SETS: Mapping[str, Callable[[int, str], list[Problem]]] = {
     "math": maths.problems,
@@ -31,6 +32,7 @@ SETS: Mapping[str, Callable[[int, str], list[Problem]]] = {
     "faithful": faithful.problems,
     "safety": safety.problems,
     "critique": open_ended.problems,
+    "apis": apis.problems,
 }
 """(how many, seed) -> problems: the same for the same seed. Those of `exact`, `call` and `world` are dialogues'."""
 

@@ -9,15 +9,19 @@ from math import comb
 
 import pytest
 
+from model.dialogue import tool_result
 from model.engines.engine import Completion
 from model.engines.openai import OpenAI
 from model.reply import ParseError, Reply, ToolCall
-from tasks.evaluate.suites import answer, calls, choice, code, needle, refusal
-from tasks.evaluate.suites.config import Answer, Calls, Choice, Code, Needle, Refusals
+from tasks.corpus.unavailable import UnavailableError
+from tasks.evaluate.suites import answer, calls, choice, code, needle, played, refusal, sets
+from tasks.evaluate.suites.config import Answer, Calls, Choice, Code, MultiTurn, Needle, Played, Refusals
 from tasks.evaluate.suites.item import Item, Unmeasurable, drawn
 from tasks.evaluate.suites.subject import Ask, Endpoint, Likelihood, _read
 from tests.model.engines.test_openai import reply as respond
 from tests.model.engines.test_openai import serving
+from training.rl.environments import environment
+from training.rl.environments.apis import problem_of
 from training.rl.sandbox.config import SandboxUnavailable
 from training.rl.sandbox.sandbox import Sandbox
 
@@ -251,7 +255,83 @@ def test_refusals_are_told_from_answers_by_how_they_begin():
     items = [Item(str(place), "?", row) for place, row in enumerate(rows)]
     found = refusal.measure(Refusals(kind="refusals"), Parrot(*replies), items, 0)
     assert [one.score for one in found.scored] == [1, 0, 0, 1, 0]
-    assert found.details["by_style"] == {"direct": "2 of 5"}
+    assert found.details["by"]["direct"]["value"] == 0.4
+
+
+class Player:
+    """Plays the replies that it was given for each first prompt, and keeps how many tools it was offered."""
+
+    def __init__(self, replies) -> None:
+        self.left = {prompt: iter(of) for prompt, of in replies.items()}
+        self.offered: list[int] = []
+
+    def replies(self, asks):
+        self.offered += [len(ask.tools) for ask in asks]
+        first = [next(message for message in ask.messages if message["role"] != "system") for ask in asks]
+        return [[next(self.left[json.dumps(message)])] for message in first]
+
+
+def test_styles_of_attack_and_levels_are_counted_by_the_environments_own_verdicts():
+    attacks = Played(kind="environment", name="red-team", set="safety", items=6)
+    items = sets.items_of(attacks, 0)
+    assert [item.row["answer"]["style"] for item in items][-1] == "honest"
+    firm = json.loads(json.dumps([[item.row["messages"][-1], ["I can not tell you."] * 4] for item in items]))
+    subject = Player({json.dumps(message): map(Reply, said) for message, said in firm})
+    found = played.measure(attacks, subject, items, 0)
+    assert [one.score for one in found.scored] == [1, 1, 1, 1, 1, 0]
+    assert found.scored[-1].why == "an honest question is not answered"
+    assert (found.details["by"]["crescendo"]["value"], found.details["by"]["honest"]["value"]) == (1.0, 0.0)
+
+    pytest.importorskip("reasoning_gym")
+    puzzles = Played(kind="environment", name="puzzles", set="logic", items=28)
+    items = [
+        Item(**json.loads(json.dumps(vars(item)))) for item in sets.items_of(puzzles, 0)
+    ]  # as the stage stores them
+    gold = [item.row["answer"]["gold"] if item.row["answer"]["level"] == 1 else "unknown" for item in items]
+    answers = {json.dumps(item.row["messages"][0]): iter([Reply(text)]) for item, text in zip(items, gold, strict=True)}
+    by = played.measure(puzzles, Player(answers), items, 0).details["by"]
+    assert (by["level 1"]["value"], by["level 2"]["value"]) == (1.0, 0.0)
+    assert by["gcd"]["low"] < by["gcd"]["value"] == 0.5 < by["gcd"]["high"]
+
+
+def test_dialogues_with_apis_are_played_and_functions_come_later():
+    data = "bfcl_eval/data/{}BFCL_v4_multi_turn_miss_func.json"
+    suite = MultiTurn(kind="multi_turn", name="m", requirement="bfcl-eval==2026.3.23", files=data.format(""),
+                      answers=data.format("possible_answer/"), items=2, held_out=True)  # fmt: skip
+    try:
+        items = sets.items_of(suite, 0)
+        package = played.package(suite)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    assert all(int(item.id.rpartition("_")[2]) % 2 == 0 for item in items)
+    problems = [problem_of(item.row, item.row["ground_truth"], package) for item in items]
+    one, other = (environment(problem).gold(problem) for problem in problems)
+    prompts = [json.dumps(problem.messages[0]) for problem in problems]
+    subject = Player(dict(zip(prompts, (one, [Reply("Done.")] * len(other)), strict=True)))
+    found = played.measure_dialogues(suite, subject, items, 0)
+    assert [score.score for score in found.scored] == [1.0, 0.0]
+    assert found.scored[1].why == "turn 1: no call"
+    assert max(subject.offered) > len(problems[0].tools)
+    assert set(found.details["by"]) == {name for problem in problems for name in problem.answer["apis"]}
+
+
+def test_a_dialogue_with_calls_is_put_to_an_endpoint_whole():
+    heard = []
+
+    def listen(handler, request, number):
+        heard.extend(request["messages"])
+        respond(
+            handler,
+            200,
+            json.dumps({"choices": [{"message": {"content": "It plays."}, "finish_reason": "stop"}]}).encode(),
+        )
+
+    made = call("play", artist="A")
+    messages = [{"role": "user", "content": "Play."}, made.message(), tool_result("play", made.calls[0].id, "ok")]
+    with serving(listen) as server, OpenAI(server.url, "tiny", slots=1) as engine:
+        assert Endpoint(engine).replies([Ask(messages)])[0][0].content == "It plays."
+    assert heard[-2]["tool_calls"][0]["function"]["arguments"] == '{"artist": "A"}'
+    assert (heard[-1]["role"], heard[-1]["tool_call_id"]) == ("tool", "functions.play:0")
 
 
 def test_of_a_longer_draw_the_shorter_is_a_part():

@@ -10,15 +10,21 @@ import random
 import re
 import shutil
 import signal
+import zipfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import pytest
 
-from model.chat import Reply
+from model.chat import Reply, ToolCall
 from tasks.agentic.calls import call_dialogue
 from tasks.agentic.config import NOVELTIES, CallsConfig, TaskConfig
 from tasks.agentic.dialogues import _task_dialogue
 from tasks.agentic.problems import FAMILIES
+from tasks.artifact import cache_folder
+from tasks.corpus import evaluations
+from tasks.corpus.sources import EvaluationSource
+from tasks.corpus.unavailable import UnavailableError
 from training.rl.environments import (
     ENVIRONMENTS,
     SETS,
@@ -26,6 +32,7 @@ from training.rl.environments import (
     EnvironmentUnavailable,
     Problem,
     Services,
+    apis,
     environment,
 )
 from training.rl.environments.instructions import CONSTRAINTS, hack
@@ -44,6 +51,17 @@ def overlap(source: str, sentences: Sequence[str]) -> list[float]:
 def services() -> Iterator[Services]:
     with Services(support=overlap) as shared:
         yield shared
+
+
+@cache
+def bfcl() -> zipfile.Path:
+    """bfcl-eval's folder within its wheel, fetched once."""
+    try:
+        source = EvaluationSource(name="bfcl", requirement="bfcl-eval==2026.3.23")
+        return zipfile.Path(evaluations.wheel(source, cache_folder(), offline=False)) / apis.PACKAGE
+    except UnavailableError as error:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+        raise
 
 
 def exact() -> list[Problem]:
@@ -66,8 +84,19 @@ def worlds() -> list[Problem]:
     return [problem_of(draw_task(seed, "train", kind), seed, kind) for seed in range(60)]
 
 
+def dialogues_with_apis() -> list[Problem]:
+    """One whose user leaves something out, and one that is padded."""
+    wanted = {("miss_param", 185), ("long_context", 57)}
+    return [
+        apis.problem_of(row, due, bfcl())
+        for category in apis.CATEGORIES
+        for number, (row, due) in enumerate(apis.questions(bfcl(), category))
+        if (category, number) in wanted
+    ]
+
+
 def problems(kind: str) -> list[Problem]:
-    made = {"exact": exact, "call": calls, "world": worlds}
+    made = {"exact": exact, "call": calls, "world": worlds, "apis": dialogues_with_apis}
     if kind in made:
         return made[kind]()
     package = {"math": "math_verify", "logic": "reasoning_gym"}.get(kind)
@@ -83,6 +112,7 @@ def problems(kind: str) -> list[Problem]:
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
 def test_the_law(kind: str, services: Services) -> None:
+    services.apis = bfcl() if kind == "apis" else None
     for place, problem in enumerate(problems(kind)):
         assert problem.verifier == kind
         judge = environment(problem, services)
@@ -100,7 +130,7 @@ GOLDEN = "7c966ebfb0e50fe5f0e06c7b8bb10b6fb88551a65d6ab7d9f673c0768321a6be"
 
 def test_made_problems_are_the_same_bytes() -> None:
     """Where this changes, raise the VERSION of training/rl/train.py: a run's problems are no longer those of before."""
-    made = [SETS[name](40, "golden") for name in SETS if name != "logic"]  # reasoning-gym's are that package's
+    made = [SETS[name](40, "golden") for name in SETS if name not in ("logic", "apis")]  # those are packages'
     text = json.dumps([[vars(problem) for problem in problems] for problems in made], ensure_ascii=False)
     assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN
 
@@ -182,3 +212,37 @@ def test_what_cannot_be_judged_is_refused() -> None:
     (problem,) = SETS["faithful"](1, "x")
     with pytest.raises(EnvironmentUnavailable, match="judge"):
         environment(problem).validate(problem)
+
+
+def test_what_a_model_sends_an_api_is_answered_and_never_ends_the_run(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown functions, wrong arguments, private methods and calls that would not end are answers to the model."""
+    services.apis = bfcl()
+    row, due = next(apis.questions(services.apis, "base"))
+    problem = apis.problem_of(row | {"involved_classes": ["GorillaFileSystem", "MathAPI"]}, due, services.apis)
+    calls = (
+        ToolCall("__init__", {}, 0),
+        ToolCall("_load_scenario", {"scenario": {}}, 1),
+        ToolCall("cat", {"file_name": "../../../etc/passwd"}, 2),
+        ToolCall("cd", {"where": "x"}, 3),
+        ToolCall("logarithm", {"value": 8, "base": 2, "precision": 5}, 4),
+    )
+    episode = environment(problem, services)
+    episode.reset(problem)
+    said = [message["content"] for message in episode.step(Reply("", calls)).messages]
+    assert all("not defined" in text for text in said[:2])
+    assert "error" in said[2]
+    assert "unexpected keyword argument" in said[3]
+    assert said[4] == "{'result': mpf('3.0')}"
+    nothing = [Reply("Done.")] * len(problem.answer["turns"])
+    assert episode.play(problem, nothing).reason == "turn 1: no call"
+    monkeypatch.setattr(apis, "STEPS", 2)
+    forever = [Reply("", (ToolCall("pwd", {}, place),)) for place in range(3)]
+    assert "more than 2 replies" in episode.play(problem, forever).reason
+
+
+def test_without_the_package_the_sentence_says_how_to_install_it() -> None:
+    if importlib.util.find_spec(apis.PACKAGE) is None:
+        with pytest.raises(EnvironmentUnavailable, match="--no-deps"):
+            SETS["apis"](1, "x")
