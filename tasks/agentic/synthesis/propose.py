@@ -20,8 +20,8 @@ from model.engines.choice import open_engine
 from model.engines.engine import Message, Prompt, PromptRefused
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.synthesis.evolve import categories, words
-from tasks.agentic.synthesis.operations import OPERATIONS
-from tasks.agentic.synthesis.spec import DomainSpec, ToolSpec
+from training.rl.worlds.synthetic.operations import OPERATIONS
+from training.rl.worlds.synthetic.spec import DomainSpec, ToolSpec
 from tasks.artifact import cache_folder
 from tasks.launch import Execution
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.dialogue import PREFIX, tool_result, user
-from training.rl.worlds.table import WORLDS
 from training.rl.worlds.task import Task
 from training.rl.worlds.world import Outcome, State, refused
 
@@ -56,7 +55,7 @@ class Episode:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.world = WORLDS[task.world]
+        self.world = task.world
         self.reset()
 
     def reset(self) -> tuple[list[Message], list[dict[str, Any]]]:
