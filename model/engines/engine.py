@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
 from model.config import Config
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "length", "filtered"]
 
 
@@ -73,6 +73,17 @@ class Message:
 
     role: Role
     content: str
+    calls: str = ""
+    """Of an assistant: the tool calls that it made, as JSON in OpenAI's layout. Only endpoints take them."""
+    answers: str = ""
+    """Of a tool: the id of the call that this is the result of."""
+
+    def wire(self) -> dict[str, Any]:
+        """In OpenAI's layout."""
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.calls:
+            message["tool_calls"] = json.loads(self.calls)
+        return message | ({"tool_call_id": self.answers} if self.answers else {})
 
 
 @dataclass(frozen=True)
@@ -97,7 +108,7 @@ class Prompt:
         record = {
             "engine": engine,
             "model": model,
-            "messages": [asdict(message) for message in self.messages],
+            "messages": [message.wire() for message in self.messages],
             "sampling": self.sampling.model_dump(mode="json"),
             "max_tokens": self.max_tokens,
             "seed": self.seed,

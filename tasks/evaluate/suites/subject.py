@@ -149,7 +149,7 @@ class Endpoint:
         found: list[list[Reply] | None] = []
         for ask in asks:
             drawn = [next(answers) for _ in ask.seeds]
-            found.append([_read(one) for one in drawn])
+            found.append([reply_of(one) for one in drawn])
         return found
 
     def likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[Likelihood]:
@@ -165,7 +165,7 @@ class Endpoint:
         return Prompt(messages, sampling, ask.max_new_tokens, seed, tools=tools)
 
 
-def _read(completion: Completion) -> Reply:
+def reply_of(completion: Completion) -> Reply:
     """An endpoint's answer as a turn; its tool calls are untrusted, and what is no call stands among the errors."""
     calls: list[ToolCall] = []
     errors: list[ParseError] = []

@@ -88,6 +88,8 @@ def ends(episode: Episode) -> str | None:
         return "too many calls"
     if not episode.done or episode.user.place < len(episode.task.requests):
         return "it does not come to an end"
+    if not _content(episode.messages[-1]).strip():
+        return "it says nothing at the end"
     return None
 
 
@@ -105,8 +107,8 @@ def right_calls(episode: Episode) -> str | None:
 
 def asked(episode: Episode) -> str | None:
     """What a user left out was asked for."""
-    heard = [_content(message) for message in episode.messages if message["role"] == "user"]
-    if any(request.missing and request.reply not in heard for request in episode.task.requests):
+    told = episode.user.answered
+    if any(request.missing and place not in told for place, request in enumerate(episode.task.requests)):
         return "it guessed what it should have asked for"
     return None
 

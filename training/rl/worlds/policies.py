@@ -141,7 +141,7 @@ def _invented_answer(task: Task, script: Script, number: int, draw: random.Rando
         return None
     spoken = script.answer
     for fact in facts:
-        spoken = re.sub(whole(fact), lambda _, fact=fact: _another_fact(fact, draw), spoken)
+        spoken = re.sub(whole(fact), _another_fact(fact, draw), spoken)
     return replace(script, answer=spoken)
 
 
@@ -165,12 +165,15 @@ WRONG: Mapping[str, Change] = {
     "invented answer": _invented_answer,
 }
 
+RIGHT = ("right", "recovering")
+"""What the others' trajectories say: `recovering` where calls had failed."""
+
 
 def play(task: Task, policy: str = "right", seed: int | str = 0) -> Trajectory | None:
     """A dialogue of a scripted assistant; None where its way of being wrong does not apply to the task.
 
     Args:
-        policy: `right`, or a key of WRONG. The trajectory of a right one whose calls failed says `recovering`.
+        policy: `right`, or a key of WRONG.
     """
     draw = random.Random(f"{policy}/{seed}/{task.id}")
     scripts = right(task)

@@ -121,9 +121,7 @@ def draw_task(
     raise ValueError(f"no task of {family or 'any family'} was found for {split} in {tries} draws: hold out less")
 
 
-def _try(
-    draw: random.Random, seed: str, split: Split, kind: Kind, name: str | None, setting: Setting
-) -> Task | None:
+def _try(draw: random.Random, seed: str, split: Split, kind: Kind, name: str | None, setting: Setting) -> Task | None:
     family = setting.families[name or draw.choice(list(setting.families))]
     world = setting.worlds[family.world]
     language = draw.choice(setting.languages)

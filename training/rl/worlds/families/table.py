@@ -1,4 +1,4 @@
-"""What tasks are drawn from. The hand-written setting is every family, by name: a new one is a row in its world's file."""
+"""What tasks are drawn from; of the hand-written worlds, every family: a new one is a row in the file of its world."""
 
 from __future__ import annotations
 

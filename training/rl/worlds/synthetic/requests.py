@@ -33,8 +33,8 @@ Facts = Callable[[Bound, Any], Mapping[str, Any]]
 class Wish:
     """How people ask for an operation, and how it is answered.
 
-    Slots: {what} is a record, {entity} and {entities} its kind, {field} and {other} what the tool is about, {values} the
-    fields that are given, and each argument of the tool; an answer has the facts besides.
+    Slots: {what} is a record, {entity} and {entities} its kind, {field} and {other} what the tool is about, {values}
+    the fields that are given, and each argument of the tool; an answer has the facts besides.
     """
 
     clauses: tuple[str, ...]
@@ -279,10 +279,11 @@ def _alone(asked: Asked) -> Family:
         state = json.dumps(data)
         for _ in range(DRAWS):
             given = asked.arguments(state, draw)
+            if not given and asked.operation == "find":
+                continue  # a list of everything is no task
             outcome = asked.world.call(state, asked.function, given)
-            if given or asked.operation == "count":
-                if outcome.error is None and _sayable(asked.facts([outcome.value])):
-                    return asked.slots(given) | {"plan": [(asked.function, given)]}
+            if outcome.error is None and _sayable(asked.facts([outcome.value])):
+                return asked.slots(given) | {"plan": [(asked.function, given)]}
         return None
 
     return _family(asked, asked.operation, draw)
