@@ -74,6 +74,8 @@ REJECTED = pa.schema(
     [(name, pa.string()) for name in ("environment", "split", "topic", "player", "reason", "messages", "tools")]
 )
 Maker = Callable[[], Dialogue | None]
+AHEAD = 8
+"""Dialogues begun or finished for each slot: those behind a long one, which is ten times the others, go on meanwhile."""
 TRIES = 50
 """Draws per wanted dialogue before an environment counts as exhausted."""
 
@@ -192,8 +194,7 @@ def ahead(makers: Iterator[Maker], slots: int, wanted: Callable[[], int]) -> Gen
         waiting: deque[Future[Dialogue | None]] = deque()
         try:
             while True:
-                # Some more than there are slots: those behind a slow one go on meanwhile.
-                room = min(2 * slots, max(1, wanted())) - len(waiting)
+                room = min(AHEAD * slots, max(1, wanted())) - len(waiting)
                 waiting.extend(pool.submit(make) for make in islice(makers, max(0, room)))
                 if not waiting:
                     return

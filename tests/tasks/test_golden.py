@@ -45,6 +45,7 @@ DIALOGUES = DialoguesConfig(
     tasks=(TaskConfig(family="addition", train=200, development=20, test=20),),
     calls=CallsConfig(train=100, development=4, test=4),
     worlds=WorldsConfig(train=4, development=1, test=1),
+    synthetic=WorldsConfig(train=4, development=1, test=1),
     max_tokens=4096,
 )
 EXECUTION = Execution(workers=1, threads=1, device="cpu")
@@ -93,8 +94,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     mixed = MixConfig(buckets={"low": 0.5, "high": 2.0})
     mix = stage("mix", "tasks.corpus.mix.mixing", mixed, corpus, scores, rewrites, tokenizer)
     stage("tokens", "tasks.tokens.shards", TokensConfig(heldout_fraction=0.1), corpus, rewrites, tokenizer, mix)
-    stage("tools", "tasks.agentic.synthesis.tools", ToolsConfig(count=24, per_domain=3))
-    stage("dialogues", "tasks.agentic.dialogues", DIALOGUES, tokenizer)
+    tools = stage("tools", "tasks.agentic.synthesis.tools", ToolsConfig(count=24, per_domain=3))
+    stage("dialogues", "tasks.agentic.dialogues", DIALOGUES, tokenizer, tools)
     learned, network = publish_tokenizer(root / "data"), patterned(small_model())
     rl = publish_model(root / "data", "rl", network)
     stage("release", "tasks.evaluate.release", ReleaseConfig(), rl, learned)
