@@ -93,7 +93,14 @@ def evolve(count: int) -> None:
 
 def overlap(count: int, seconds: float) -> None:
     """Many dialogues with an endpoint at once."""
-    command = [sys.executable, str(HOUSE / "benchmarks" / "endpoint.py"), "--first", str(seconds), "--batch", str(SLOTS)]
+    command = [
+        sys.executable,
+        str(HOUSE / "benchmarks" / "endpoint.py"),
+        "--first",
+        str(seconds),
+        "--batch",
+        str(SLOTS),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, tempfile.TemporaryDirectory() as root:
         try:
             assert server.stdout is not None

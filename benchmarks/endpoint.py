@@ -4,8 +4,8 @@
 
 A request takes `first` seconds and `token` seconds for each generated token, times a log-normal factor drawn from its
 content, and longer the more requests are in flight. Its answer is the last user message's part in other function words
-(or the rewrite that `--pairs` holds of it); where there are tools, what the user says is answered by a call of the first
-of them, without arguments. `GET /stats` tells what was asked: a request that comes again after it was
+(or the rewrite that `--pairs` holds of it); where there are tools, what the user says is answered by a call of the
+first of them, without arguments. `GET /stats` tells what was asked: a request that comes again after it was
 answered is `repeated`. One process and one thread; some thousands of requests a second.
 """
 

@@ -75,7 +75,7 @@ REJECTED = pa.schema(
 )
 Maker = Callable[[], Dialogue | None]
 AHEAD = 8
-"""Dialogues begun or finished for each slot: those behind a long one, which is ten times the others, go on meanwhile."""
+"""Dialogues begun or finished for each slot: those behind a long one, ten times as long as others, go on meanwhile."""
 TRIES = 50
 """Draws per wanted dialogue before an environment counts as exhausted."""
 
@@ -286,7 +286,10 @@ def card(step: Step, s: Mapping[str, Any]) -> str:
     """The data card, from the statistics alone."""
     environments, splits = s["by_environment"], s["by_environment"].values()
     origins = [Origin(name, count, name.startswith("model")) for name, count in s["players"].items()]
-    made = [(name, *(str(found.get(split, {}).get("dialogues", 0)) for split in SPLITS)) for name, found in environments.items()]
+    made = [
+        (name, *(str(found.get(split, {}).get("dialogues", 0)) for split in SPLITS))
+        for name, found in environments.items()
+    ]
     unseen = [
         (name, ", ".join(f"{part}: {count}" for part, count in found.items())) for name, found in s["unseen"].items()
     ]

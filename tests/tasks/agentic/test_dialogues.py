@@ -178,9 +178,7 @@ def test_the_jobs_refuse_splits_that_share_a_problem(made, monkeypatch, one, oth
 
 
 def gather(config, name, count):
-    return collect(
-        config, Chat(byte_tokenizer()), "train", name, count, makers_of(config, "train", name, [], Roles())
-    )
+    return collect(config, Chat(byte_tokenizer()), "train", name, count, makers_of(config, "train", name, [], Roles()))
 
 
 def test_a_family_that_has_not_so_many_problems_says_so():

@@ -130,7 +130,9 @@ def test_what_a_model_does_wrong_is_refused_and_raises_nothing(acting, tmp_path,
 
 
 def test_a_judge_is_believed_as_far_as_it_is_right(acting, tmp_path, caplog):
-    config = CONFIG.model_copy(update={"judge": JudgeConfig(engine="endpoint", model="wise", calibration=12, kappa=0.0)})
+    config = CONFIG.model_copy(
+        update={"judge": JudgeConfig(engine="endpoint", model="wise", calibration=12, kappa=0.0)}
+    )
     acting.deaf = True
     with caplog.at_level("INFO"):
         found = made_with(acting, tmp_path, config).statistics["judge"]
