@@ -38,7 +38,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
     "tasks.agentic.synthesis.tools": (1, "b4842cb01a18b464"),
-    "tasks.agentic.dialogues": (3, "ed89775301e35505"),
+    "tasks.agentic.dialogues": (4, "51073d219012d2b2"),
     "tasks.evaluate.release": (4, "95121b434342a567"),
 }
 DIALOGUES = DialoguesConfig(

@@ -33,11 +33,11 @@ CONFIG = DialoguesConfig(
 
 class Acting:
     """An endpoint that knows every task and plays it as its script does; every third play goes as `spoiled` says. It
-    words what users say by a greeting, and judges rightly, as far as `deaf` allows."""
+    words what users say by a greeting. As a judge it likes every script, and half of what a model played."""
 
-    def __init__(self, spoiled=lambda turn: {**turn, "content": "I do not know.", "tool_calls": []}, deaf=False):
+    def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
-        self.spoiled, self.deaf, self.judged = spoiled, deaf, 0
+        self.spoiled = lambda turn: {**turn, "content": "I do not know.", "tool_calls": []}
 
     def __call__(self, handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
         messages = request["messages"]
@@ -61,8 +61,7 @@ class Acting:
         return self.spoiled(turn) if int(task.id, 16) % 3 == 0 else turn
 
     def verdict(self, asked: str) -> dict:
-        self.judged += 1
-        right = self.deaf or not ("I do not know" in asked or "can not" in asked)
+        right = "Hello. " not in asked or len(asked) % 2 == 0
         return {"role": "assistant", "content": json.dumps({"reason": "", "verdict": "pass" if right else "fail"})}
 
 
@@ -117,7 +116,7 @@ def test_a_model_plays_both_sides_and_the_rules_say_what_it_is_worth(acting, tmp
     ("spoiled", "reason"),
     [
         (lambda turn: {"role": "assistant", "tool_calls": [{"function": {"name": "x", "arguments": "{"}}]}, "player"),
-        (lambda turn: {"role": "assistant", "tool_calls": [{"function": {"name": "x", "arguments": "{}"}}]}, "declared"),
+        (lambda _: {"role": "assistant", "tool_calls": [{"function": {"name": "x", "arguments": "{}"}}]}, "declared"),
         (lambda turn: {"role": "assistant", "content": ""}, "ends"),
         (lambda turn: {"role": "assistant", "tool_calls": [
             {"function": {"name": "x", "arguments": '{"a": "\\ud800"}'}}]}, "player"),
@@ -130,12 +129,12 @@ def test_what_a_model_does_wrong_is_refused_and_raises_nothing(acting, tmp_path,
 
 
 def test_a_judge_is_believed_as_far_as_it_is_right(acting, tmp_path, caplog):
-    config = CONFIG.model_copy(
-        update={"judge": JudgeConfig(engine="endpoint", model="wise", calibration=12, kappa=0.0)}
-    )
-    acting.deaf = True
+    wise = JudgeConfig(engine="endpoint", model="wise", calibration=12, kappa=0.0)
     with caplog.at_level("INFO"):
-        found = made_with(acting, tmp_path, config).statistics["judge"]
+        made = made_with(acting, tmp_path, CONFIG.model_copy(update={"judge": wise}))
+    assert "the judge: it does not meet its rubric" in made.statistics["rejected_by_reason"]
+    assert {row["verdicts"] for row in rows(made, "dialogues/train/world")} == {'{"rules":"passed","judge":"passed"}'}
+    found = made.statistics["judge"]
     assert (found["asked"], found["answered"]) == (12, 12)
     assert found["accuracy"]["value"] == 0.5
     assert found["kappa"]["value"] == 0.0
