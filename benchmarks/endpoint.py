@@ -4,7 +4,8 @@
 
 A request takes `first` seconds and `token` seconds for each generated token, times a log-normal factor drawn from its
 content, and longer the more requests are in flight. Its answer is the last user message's part in other function words
-(or the rewrite that `--pairs` holds of it). `GET /stats` tells what was asked: a request that comes again after it was
+(or the rewrite that `--pairs` holds of it); where there are tools, what the user says is answered by a call of the
+first of them, without arguments. `GET /stats` tells what was asked: a request that comes again after it was
 answered is `repeated`. One process and one thread; some thousands of requests a second.
 """
 
@@ -193,7 +194,10 @@ class Endpoint:
             "completion_tokens": min(tokens, longest),
             "prompt_tokens_details": {"cached_tokens": prompt - len(said) // 4},
         }
-        message = {"role": "assistant", "content": text[: 4 * longest]}
+        message: dict[str, Any] = {"role": "assistant", "content": text[: 4 * longest]}
+        if request.get("tools") and request["messages"][-1]["role"] == "user":
+            called = {"name": request["tools"][0]["function"]["name"], "arguments": "{}"}
+            message["tool_calls"] = [{"id": "call_0", "type": "function", "function": called}]
         choice = {"index": 0, "message": message, "finish_reason": finish}
         return {"object": "chat.completion", "model": request["model"], "choices": [choice], "usage": usage}
 

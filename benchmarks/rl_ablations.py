@@ -50,10 +50,10 @@ from tests.posttraining import (
 )
 from tests.shards import publish_shards
 from training.checkpoint import load_model
+from training.draw import problem_id
 from training.inputs import load_splits
 from training.loader import Loader
 from training.rl.config import RewardConfig
-from training.rl.environments.protocol import problem_id
 from training.rl.rollout import Group, evaluate
 from training.rl.train import Reinforcement
 from training.sft import Tuning

@@ -59,7 +59,7 @@ def _whole(
         Rule("They work on enough state models", "domains", "tools on one state teach that state",
              "lower `tools.per_domain`, so that more domains are evolved", least=gate.domains),
         Rule("They do enough different things", "operations", "variety of names is not variety of use",
-             "add operations (tasks/agentic/synthesis/operations.py)", least=gate.operations),
+             "add operations (training/rl/worlds/synthetic/operations.py)", least=gate.operations),
         never("No two tools have the same name", "twice", "a call could not say which it means", EVOLVE,
               examples=twice.lazy()),
         never("Every declaration is legal and every example call fits it", "faulty",

@@ -49,8 +49,8 @@ def recipe(p: Preset, stage: Stages) -> None:
 
     stage.flow("posttrain")
     tools = stage("tools", "tasks.agentic.synthesis.tools", p.tools)
-    stage.gate(p.gates.tools, tools)  # not read yet: dialogues call the tools of the hand-written worlds
-    dialogues = stage("dialogues", "tasks.agentic.dialogues", p.dialogues, tokenizer)
+    tools = stage.gate(p.gates.tools, tools)
+    dialogues = stage("dialogues", "tasks.agentic.dialogues", p.dialogues, tokenizer, tools)
     dialogues = stage.gate(p.gates.dialogues, dialogues)
     sft = stage("sft", "training.sft", p.sft, base, dialogues, tokens, tokenizer)
     rl = stage("rl", "training.rl.train", p.rl, sft, dialogues, tokens, tokenizer)

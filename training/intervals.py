@@ -50,6 +50,25 @@ def mean(values: Sequence[float]) -> Interval:
     return Interval(centre, max(0.0, centre - half), min(1.0, centre + half))
 
 
+def kappa(pairs: Sequence[tuple[bool, bool]]) -> Interval:
+    """Cohen's kappa of two yes-or-no verdicts on the same things, with its normal interval: 0 is chance, 1 is always.
+
+    Raises:
+        ValueError: there are no pairs.
+    """
+    if not pairs:
+        raise ValueError("the agreement on nothing")
+    n = len(pairs)
+    agreed = sum(one == other for one, other in pairs) / n
+    yes, also = sum(one for one, _ in pairs) / n, sum(other for _, other in pairs) / n
+    chance = yes * also + (1 - yes) * (1 - also)
+    if chance == 1:
+        return Interval(0.0, -1.0, 1.0)  # both always say the same one thing: that tells nothing
+    centre = (agreed - chance) / (1 - chance)
+    half = Z * math.sqrt(agreed * (1 - agreed) / n) / (1 - chance)
+    return Interval(centre, max(-1.0, centre - half), min(1.0, centre + half))
+
+
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
     """Mean of `after - before` over the SAME prompts, with its paired 95 % interval (in -1..1).
 

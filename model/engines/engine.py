@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pydantic import Field
@@ -74,8 +74,23 @@ class Message:
     role: Role
     content: str
     calls: str = ""
-    """What else belongs to the turns of a dialogue with tools, as JSON in OpenAI's layout: `tool_calls`, or the
-    `tool_call_id` that a result answers. Only endpoints take it."""
+    """Of an assistant: the tool calls that it made, as JSON in OpenAI's layout. Only endpoints take them."""
+    answers: str = ""
+    """Of a tool: the id of the call that this is the result of."""
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Message:
+        """A turn in OpenAI's layout."""
+        calls, content = message.get("tool_calls"), str(message.get("content") or "")
+        told = json.dumps(calls, ensure_ascii=False) if calls else ""
+        return cls(message["role"], content, told, str(message.get("tool_call_id", "")))
+
+    def wire(self) -> dict[str, Any]:
+        """In OpenAI's layout."""
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.calls:
+            message["tool_calls"] = json.loads(self.calls)
+        return message | ({"tool_call_id": self.answers} if self.answers else {})
 
 
 @dataclass(frozen=True)
@@ -100,10 +115,7 @@ class Prompt:
         record = {
             "engine": engine,
             "model": model,
-            "messages": [
-                {name: value for name, value in asdict(message).items() if value or name != "calls"}
-                for message in self.messages
-            ],
+            "messages": [message.wire() for message in self.messages],
             "sampling": self.sampling.model_dump(mode="json"),
             "max_tokens": self.max_tokens,
             "seed": self.seed,

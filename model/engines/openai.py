@@ -102,10 +102,7 @@ class OpenAI:
     def _body(self, prompt: Prompt) -> bytes:
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [
-                {"role": message.role, "content": message.content, **json.loads(message.calls or "{}")}
-                for message in prompt.messages
-            ],
+            "messages": [message.wire() for message in prompt.messages],
             "max_tokens": prompt.max_tokens,
             "seed": prompt.seed,
             "temperature": prompt.sampling.temperature,

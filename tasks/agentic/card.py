@@ -17,8 +17,15 @@ class Origin:
     model: bool = False
 
 
-def data_card(title: str, summary: str, fingerprint: str, origins: Sequence[Origin], counts: Mapping[str, int]) -> str:
-    """The card as markdown; the same for the same data."""
+def data_card(
+    title: str,
+    summary: str,
+    fingerprint: str,
+    origins: Sequence[Origin],
+    counts: Mapping[str, int],
+    tables: Mapping[str, Sequence[Sequence[str]]] | None = None,
+) -> str:
+    """The card as markdown; the same for the same data. `tables`: more of it by heading, each with its header row."""
     written = [origin for origin in origins if origin.rows]
     lines = [f"# {title}", "", summary, "", f"Fingerprint: `{fingerprint}`.", "", "## Who wrote it", ""]
     lines += [f"- {origin.rows:,} rows: {markdown(origin.who)}" for origin in written]
@@ -42,4 +49,8 @@ def data_card(title: str, summary: str, fingerprint: str, origins: Sequence[Orig
         "|---|---:|",
     ]
     lines += [f"| {markdown(name)} | {count:,} |" for name, count in counts.items()]
+    for heading, rows in (tables or {}).items():
+        if len(rows) > 1:
+            cells = [rows[0], ["---"] * len(rows[0]), *([markdown(cell) for cell in row] for row in rows[1:])]
+            lines += ["", f"## {heading}", "", *(f"| {' | '.join(row)} |" for row in cells)]
     return "\n".join(lines) + "\n"

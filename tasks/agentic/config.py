@@ -7,6 +7,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from model.config import Config
+from model.engines.choice import EngineConfig
+from model.engines.engine import Sampling
 
 NOVELTIES = {
     "tool_call": "arguments that no training dialogue has for that function",
@@ -69,7 +71,7 @@ class CallsConfig(SplitsConfig):
 
 
 class WorldsConfig(SplitsConfig):
-    """Dialogues in worlds with state (training/rl/worlds). `train` 0 leaves them out."""
+    """Dialogues in worlds with state, hand-written or synthetic (training/rl/worlds). `train` 0 leaves them out."""
 
     train: int = Field(default=0, ge=0)
     """Dialogues to learn from; the same tasks are problems of RL."""
@@ -96,6 +98,36 @@ class WorldsConfig(SplitsConfig):
         return {name: getattr(self, name) for name in ("follow_ups", "forgetful", "faulty", "denied", "offered")}
 
 
+class PlayerConfig(EngineConfig):
+    """A model that plays dialogues in worlds. Its URL is `execution.engine_url`."""
+
+    engine: Literal["endpoint"] = "endpoint"
+    """Only endpoints take tools."""
+    model: str = "kimi-k2"
+    """Its name there."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Of the dialogues in worlds, so many have it as their assistant; scripts play the others."""
+    user: bool = True
+    """Whether it words what the user says, too. What that is, scripts decide."""
+    max_tokens: int = Field(default=2048, ge=16)
+    """Longest turn."""
+    sampling: Sampling = Sampling(temperature=1.0, top_p=1.0, top_k=0)
+    """How it draws."""
+
+
+class JudgeConfig(EngineConfig):
+    """A model that holds what a model played against the rubric, after the rules. Its URL is `execution.judge_url`."""
+
+    calibration: int = Field(default=100, ge=10)
+    """Scripted dialogues whose verdict is known, half of them right, that it is tried on first."""
+    kappa: float = Field(default=0.4, ge=0, le=1)
+    """Where it agrees less with the known verdicts (Cohen's kappa), its word is kept and refuses nothing."""
+    max_tokens: int = Field(default=512, ge=16)
+    """Longest answer."""
+    sampling: Sampling = Sampling(temperature=0.0)
+    """How it draws."""
+
+
 class DialoguesConfig(Config):
     """Verifiable tasks, call dialogues and worlds."""
 
@@ -106,7 +138,13 @@ class DialoguesConfig(Config):
     calls: CallsConfig = CallsConfig()
     """Dialogues with small tools."""
     worlds: WorldsConfig = WorldsConfig()
-    """Dialogues in worlds with state."""
+    """Dialogues in hand-written worlds with state."""
+    synthetic: WorldsConfig = WorldsConfig()
+    """Dialogues with the synthetic tools, each domain being a world."""
+    player: PlayerConfig | None = None
+    """A model that plays in worlds; None leaves it to scripts."""
+    judge: JudgeConfig | None = None
+    """A model that judges what a model played; None leaves it to rules."""
     heldout_share: float = Field(default=0.1, gt=0, lt=0.5)
     """Share of all problems whose hash puts them into development; as many are put into test."""
     max_tokens: int = Field(default=512, ge=32)
@@ -129,7 +167,13 @@ class DialoguesConfig(Config):
         found: dict[str, int] = {task.family: task.train for task in self.tasks}
         if self.calls.train:
             found |= {"tool_call": self.calls.train, "no_call": max(1, round(self.calls.no_call * self.calls.train))}
-        return found | ({"world": self.worlds.train} if self.worlds.train else {})
+        return found | {name: world.train for name, world in self.in_worlds.items()}
+
+    @property
+    def in_worlds(self) -> dict[str, WorldsConfig]:
+        """Environments of dialogues in worlds; those that are left out are not there."""
+        both = {"world": self.worlds, "world_synthetic": self.synthetic}
+        return {name: world for name, world in both.items() if world.train}
 
     @property
     def measured(self) -> int:
@@ -144,6 +188,5 @@ class DialoguesConfig(Config):
             found |= {f"{split}/{task.family}": getattr(task, split) for task in self.tasks}
             if self.calls.train:
                 found |= {f"{split}/{name}": getattr(self.calls, split) for name in NOVELTIES}
-            if self.worlds.train:
-                found[f"{split}/world"] = getattr(self.worlds, split)
+            found |= {f"{split}/{name}": getattr(world, split) for name, world in self.in_worlds.items()}
         return found

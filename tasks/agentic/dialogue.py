@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from training.rl.environments import Problem
@@ -28,3 +29,5 @@ class Dialogue:
     """Who played the assistant, and how: `script`, `script: recovering`, `model: NAME`."""
     topic: str = ""
     """What results are told apart by within an environment: the function of the first call, the family of a world."""
+    verdicts: Mapping[str, str] = field(default_factory=lambda: {"rules": "passed"})
+    """What each filter said of one that is kept."""

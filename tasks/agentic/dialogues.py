@@ -6,18 +6,22 @@ broke. Parts:
 
     dialogues/SPLIT/ENVIRONMENT    the columns of `SCHEMA`
     rejected/SPLIT/ENVIRONMENT     those of `REJECTED`
+    card                           a data card in markdown
 
 Splits: `train` to learn from; `development` stops, selects and gates, and RL watches it; `test` is looked at once, by
 the evaluation and by RL's report. Environments: the families of tasks/agentic/problems.py, those of
-tasks/agentic/calls.py, and `world`.
+tasks/agentic/calls.py, `world` (hand-written ones) and `world_synthetic` (domains of the tools stage).
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -27,21 +31,26 @@ from tokenizers import Tokenizer
 from model.chat import Chat, compact, flat
 from tasks.accounts import Balance, rows_of
 from tasks.agentic.calls import call_dialogue
+from tasks.agentic.card import Origin, data_card
 from tasks.agentic.catalogue import CATALOGUE
-from tasks.agentic.config import DialoguesConfig, TaskConfig
+from tasks.agentic.config import DialoguesConfig, JudgeConfig, TaskConfig
 from tasks.agentic.dialogue import Dialogue
+from tasks.agentic.judging import known_dialogues
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
+from tasks.agentic.roles import Roles, open_roles
 from tasks.agentic.rubric import Rubric, broken_criterion
-from tasks.agentic.trajectories import world_dialogue
+from tasks.agentic.trajectories import Domain, domains_of, draw_from, world_dialogue
 from tasks.artifact import Artifact, Part, Step
 from tasks.launch import Execution
 from tasks.part import write_table
 from tasks.progress import Progress
 from training.draw import problem_id
 from training.rl.environments import Problem, environment
+from training.rl.worlds.filters import Trajectory
+from training.rl.worlds.task import Task
 from training.rl.worlds.wording import SPLITS, Split
 
-VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
 
 SCHEMA = pa.schema(
     [
@@ -64,29 +73,50 @@ SCHEMA = pa.schema(
 REJECTED = pa.schema(
     [(name, pa.string()) for name in ("environment", "split", "topic", "player", "reason", "messages", "tools")]
 )
+Maker = Callable[[], Dialogue | None]
+AHEAD = 8
+"""Dialogues begun or finished for each slot: those behind a long one, ten times as long as others, go on meanwhile."""
 TRIES = 50
 """Draws per wanted dialogue before an environment counts as exhausted."""
 
 
 def run(step: Step, execution: Execution) -> Artifact:
     """The stage: make the dialogues."""
-    return make_dialogues(step, step.input("tokenizer"))
+    return make_dialogues(step, step.input("tokenizer"), step.input("tools"), execution)
 
 
-def make_dialogues(step: Step, tokenizer: Artifact) -> Artifact:
-    """Write and publish the dialogues of `step.config`, tokenised with `tokenizer`."""
+def make_dialogues(
+    step: Step, tokenizer: Artifact, tools: Artifact | None = None, execution: Execution | None = None
+) -> Artifact:
+    """Write and publish the dialogues of `step.config`, tokenised with `tokenizer`; `tools`: the synthetic ones.
+
+    Raises:
+        ValueError: synthetic tools are asked for and not given, or there are not so many different dialogues.
+        EngineError: a model is to play or to judge and cannot be reached.
+    """
     config = step.config
     assert isinstance(config, DialoguesConfig)
+    if config.synthetic.train and tools is None:
+        raise ValueError("dialogues.synthetic.train asks for synthetic tools: give the artifact of the stage `tools`")
     chat = Chat(Tokenizer.from_file(str(tokenizer.file("tokenizer"))))
+    domains = domains_of(tools) if tools is not None and config.synthetic.train else []
     wanted = config.wanted
-    with Progress("dialogues", sum(wanted.values()), "dialogues") as progress:
+    with (
+        Progress("dialogues", sum(wanted.values()), "dialogues") as progress,
+        open_roles(config, execution or Execution(), step.root) as roles,
+    ):
+        if roles.judge and config.judge:
+            roles.judge.calibrate(calibration(config, config.judge, domains))
         for key, count in wanted.items():
             if step.part(f"dialogues/{key}") is None or step.part(f"rejected/{key}") is None:
                 split, name = key.split("/")
-                kept, rejected, drawn = collect(config, chat, split, name, count)  # type: ignore[arg-type]
+                makers = makers_of(config, split, name, domains, roles)  # type: ignore[arg-type]
+                slots = roles.slots if name in config.in_worlds else 1  # the others share one stream of draws
+                kept, rejected, drawn = collect(config, chat, split, name, count, makers, slots)  # type: ignore[arg-type]
                 write_part(step, f"rejected/{key}", pa.Table.from_pylist(rejected, REJECTED))
                 write_part(step, f"dialogues/{key}", pa.Table.from_pylist(kept, SCHEMA), counts(kept) | drawn)
             progress.advance(count)
+        agreement = {"judge": roles.judge.agreement} if roles.judge else {}
     made = step.parts(f"dialogues/{key}" for key in wanted)
     refused = step.parts(f"rejected/{key}" for key in wanted)
     balance = Balance(
@@ -96,59 +126,99 @@ def make_dialogues(step: Step, tokenizer: Artifact) -> Artifact:
         rejected="rejected",
         dropped=sum(part.statistics["passed_over"] for part in made),
     )
-    return step.publish(summary(step, made, refused), [part.key for part in (*made, *refused)], balance)
+    statistics = summary(step, made, refused) | agreement
+    step.put("card", ".md", lambda path: path.write_text(card(step, statistics), encoding="utf-8"))
+    return step.publish(statistics, [*(part.key for part in (*made, *refused)), "card"], balance)
+
+
+def calibration(config: DialoguesConfig, judge: JudgeConfig, domains: Sequence[Domain]) -> list[Trajectory]:
+    """Scripted dialogues of known verdict for the judge, of every kind of world alike."""
+    draw = random.Random(f"{config.seed}/judge")
+    tasks: list[Task] = []
+    while len(tasks) < judge.calibration:
+        for name, world in config.in_worlds.items():
+            drawn = draw_from(world, "train", draw, domains if name == "world_synthetic" else None)
+            tasks += [drawn.task] if drawn else []
+    return known_dialogues(tasks[: judge.calibration])
 
 
 def collect(
-    config: DialoguesConfig, chat: Chat, split: Split, name: str, count: int
+    config: DialoguesConfig,
+    chat: Chat,
+    split: Split,
+    name: str,
+    count: int,
+    makers: Iterator[Maker],
+    slots: int = 1,
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]], dict[str, int]]:
     """`count` rows of `SCHEMA` that pass their filters, rows of `REJECTED`, and how many were `drawn` for it and
-    `passed_over`: those that are of another split, or that were there already.
+    `passed_over`: those that are of another split, or that were there already. `slots` makers are at work at once.
 
     Raises:
         ValueError: there are not so many different dialogues.
     """
     kept: dict[str, dict[str, Any]] = {}
     rejected: list[dict[str, str]] = []
-    passed_over = 0
-    draws = _draws(config, split, name)
-    for drawn in range(count * TRIES):
-        if len(kept) == count:
-            return list(kept.values()), rejected, {"drawn": drawn, "passed_over": passed_over}
-        dialogue = next(draws)
-        if dialogue is None or any(side(work, config.heldout_share) != split for work in dialogue.work):
-            passed_over += 1
-            continue
-        ids, mask = flat(chat.render(dialogue.messages, dialogue.problem.tools))
-        row = _row(dialogue, ids, mask)
-        reason = dialogue.broken or ("too many tokens" if len(ids) > config.max_tokens else None)
-        if reason is None and row["id"] in config.refused:
-            reason = "people refused it"
-        if reason is not None:
-            rejected.append(_refused(dialogue, split, reason))
-            continue
-        environment(dialogue.problem).validate(dialogue.problem)
-        passed_over += row["id"] in kept
-        kept.setdefault(row["id"], row)
+    drawn = passed_over = 0
+    with closing(ahead(islice(makers, count * TRIES), slots, lambda: count - len(kept))) as dialogues:
+        for dialogue in dialogues:
+            drawn += 1
+            if dialogue is None or any(side(work, config.heldout_share) != split for work in dialogue.work):
+                passed_over += 1
+                continue
+            ids, mask = flat(chat.render(dialogue.messages, dialogue.problem.tools))
+            row = _row(dialogue, ids, mask)
+            reason = dialogue.broken or ("too many tokens" if len(ids) > config.max_tokens else None)
+            if reason is None and row["id"] in config.refused:
+                reason = "people refused it"
+            if reason is not None:
+                rejected.append(_refused(dialogue, split, reason))
+                continue
+            environment(dialogue.problem).validate(dialogue.problem)
+            passed_over += row["id"] in kept
+            kept.setdefault(row["id"], row)
+            if len(kept) == count:
+                return list(kept.values()), rejected, {"drawn": drawn, "passed_over": passed_over}
     raise ValueError(
         f"only {len(kept)} of {count} different dialogues of '{name}' were found for {split}: ask for fewer, raise its "
         f"size or dialogues.max_tokens ({config.max_tokens}), or move heldout_share ({config.heldout_share})"
     )
 
 
-def _draws(config: DialoguesConfig, split: Split, name: str) -> Iterator[Dialogue | None]:
-    """An endless stream of dialogues of an environment."""
+def ahead(makers: Iterator[Maker], slots: int, wanted: Callable[[], int]) -> Generator[Dialogue | None]:
+    """What the makers make, in their order; `slots` of them are at work at once, and none that is not `wanted` yet."""
+    if slots == 1:
+        yield from (make() for make in makers)
+        return
+    with ThreadPoolExecutor(slots) as pool:
+        waiting: deque[Future[Dialogue | None]] = deque()
+        try:
+            while True:
+                room = min(AHEAD * slots, max(1, wanted())) - len(waiting)
+                waiting.extend(pool.submit(make) for make in islice(makers, max(0, room)))
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def makers_of(
+    config: DialoguesConfig, split: Split, name: str, domains: Sequence[Domain], roles: Roles
+) -> Iterator[Maker]:
+    """An endless stream of what makes dialogues of an environment."""
     draw = random.Random(f"{config.seed}/{split}/{name}")
     task = next((task for task in config.tasks if task.family == name), None)
-    make: Callable[[], Dialogue | None]
-    if task:
-        make = partial(_task_dialogue, task, draw)
-    elif name == "world":
-        make = partial(world_dialogue, config.worlds, split, draw)
-    else:
-        make = partial(call_dialogue, config.calls, config.heldout_share, split, name, draw)
+    world = config.in_worlds.get(name)
     while True:
-        yield make()
+        if task:
+            yield partial(_task_dialogue, task, draw)
+        elif world:
+            found = domains if name == "world_synthetic" else None
+            yield world_dialogue(world, split, name, draw, found, roles)
+        else:
+            yield partial(call_dialogue, config.calls, config.heldout_share, split, name, draw)
 
 
 def _task_dialogue(task: TaskConfig, draw: random.Random) -> Dialogue:
@@ -180,12 +250,15 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
     problems: dict[str, set[str]] = {split: set() for split in SPLITS}
     by_environment: dict[str, dict[str, Any]] = {}
     players: Counter[str] = Counter()
+    unseen: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     for part in made:
         _, split, name = part.key.split("/")
-        table = pq.read_table(step.path(part), columns=["problem", "player"])
+        table = pq.read_table(step.path(part), columns=["problem", "player", "unseen"])
         problems[split] |= set(table.column("problem").to_pylist())
         players.update(table.column("player").to_pylist())
+        if split != "train":
+            unseen.setdefault(f"{name}, {split}", Counter()).update(chain(*table.column("unseen").to_pylist()))
         figures = {name: part.statistics[name] for name in ("tokens", "trained_tokens", "longest")}
         by_environment.setdefault(name, {})[split] = {"dialogues": part.rows, **figures}
     for part in refused:
@@ -202,10 +275,45 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
         "filters": {name: dict(sorted(found.items())) for name, found in sorted(reasons.items()) if found},
         "by_environment": dict(sorted(by_environment.items())),
         "players": dict(sorted(players.items())),
+        "unseen": {name: dict(sorted(found.items())) for name, found in sorted(unseen.items()) if found},
         "problems": {split: len(found) for split, found in problems.items()},
         "tools": len(CATALOGUE),
         "wordings": sum(len(tool.wordings(language)) for tool in CATALOGUE for language in tool.requests),
     }
+
+
+def card(step: Step, s: Mapping[str, Any]) -> str:
+    """The data card, from the statistics alone."""
+    environments, splits = s["by_environment"], s["by_environment"].values()
+    origins = [Origin(name, count, name.startswith("model")) for name, count in s["players"].items()]
+    made = [
+        (name, *(str(found.get(split, {}).get("dialogues", 0)) for split in SPLITS))
+        for name, found in environments.items()
+    ]
+    unseen = [
+        (name, ", ".join(f"{part}: {count}" for part, count in found.items())) for name, found in s["unseen"].items()
+    ]
+    refused = [(name, reason, str(count)) for name, found in s["filters"].items() for reason, count in found.items()]
+    tables = {
+        "Dialogues by environment": [("environment", *SPLITS), *made],
+        "What no training dialogue has": [("dialogues", "new in so many of them"), *unseen],
+        "Filters": [("environment", "reason", "dialogues"), *refused],
+    }
+    if judge := s.get("judge"):
+        rows = [
+            (name, f"{found['judged_rightly']} of {found['dialogues']}")
+            for name, found in judge["by_assistant"].items()
+        ]
+        tables["The judge on scripted dialogues"] = [("assistant", "judged rightly"), *rows]
+    return data_card(
+        "Dialogues",
+        f"{s['dialogues']:,} dialogues in {len(environments)} environments, "
+        f"{sum(found['train']['tokens'] for found in splits if 'train' in found):,} tokens to train on.",
+        step.fingerprint,
+        origins,
+        {"kept": s["dialogues"], "rejected": s["rejected"]},
+        tables,
+    )
 
 
 def _refused(dialogue: Dialogue, split: Split, reason: str) -> dict[str, str]:
@@ -229,7 +337,7 @@ def _row(dialogue: Dialogue, ids: list[int], mask: list[bool]) -> dict[str, Any]
         "topic": dialogue.topic,
         "unseen": list(dialogue.unseen),
         "player": dialogue.player,
-        "verdicts": compact({"rules": "passed"}),
+        "verdicts": compact(dict(dialogue.verdicts)),
         "verifier": problem.verifier,
         "messages": compact(dialogue.messages),
         "tools": compact(list(problem.tools)),

@@ -93,9 +93,12 @@ def _dialogues(s: Mapping[str, Any]) -> Iterator[str]:
     """What post-training reads."""
     yield "## Dialogues\n"
     yield (
-        f"Synthetic: {s['dialogues']:,} dialogues of verifiable tasks and tool calls, made by programs; held-out "
-        "problems are apart by problem, not by phrasing."
+        f"Synthetic: {s['dialogues']:,} dialogues of verifiable tasks and tool calls, made by programs and, where the "
+        "table of players says so, by a model; held-out problems are apart by problem, not by phrasing."
     )
+    if players := s.get("players"):
+        yield ""
+        yield _counts(players, "player of the assistant", "dialogues")
     if found := s.get("by_environment"):
         rows = [
             (name, *(f"{parts.get(part, {}).get('dialogues', 0):,}" for part in ("train", "development", "test")))

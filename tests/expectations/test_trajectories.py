@@ -28,7 +28,7 @@ def good(tmp_path_factory) -> Artifact:
 def copy(root, good: Artifact, change=lambda key, frame: frame) -> Step:
     """The same dialogues, some of their parts changed."""
     step = Step("dialogues", Plain(), str(root))
-    for part in good.parts():
+    for part in (*good.parts("dialogues"), *good.parts("rejected")):
         frame = change(part.key, pl.read_parquet(good.file(part)))
         step.put(part.key, ".parquet", frame.write_parquet, frame.height)
     step.publish(good.statistics)

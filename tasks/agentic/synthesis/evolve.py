@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
-from tasks.agentic.synthesis.bound import Bound
-from tasks.agentic.synthesis.operations import OPERATIONS, Operation
-from tasks.agentic.synthesis.spec import DomainSpec, EntitySpec, FieldSpec, ToolSpec
+from training.rl.worlds.synthetic.bound import Bound
+from training.rl.worlds.synthetic.operations import OPERATIONS, Operation
+from training.rl.worlds.synthetic.spec import DomainSpec, EntitySpec, FieldSpec, ToolSpec
 
 WORDS = Path(__file__).with_name("domains.yaml")
 FIELDS_MIN = 3

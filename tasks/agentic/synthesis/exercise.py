@@ -16,15 +16,11 @@ from typing import Any
 from jsonschema import Draft202012Validator, SchemaError
 
 from model.dialogue import compact
-from tasks.agentic.synthesis.bound import DATE
-from tasks.agentic.synthesis.service import PEOPLE, TAGS, TEXTS, record_date
+from training.rl.worlds.synthetic.arguments import ID, NOBODY, valid
 from training.rl.worlds.world import BrokenWorldError, Function, State, World, write
 
 LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 """Names that serving engines and OpenAI's API take, dots as K2's own tools have them."""
-_ID = re.compile(r"\^([A-Z0-9]{1,4})-\[0-9\]")
-NOBODY = "999"
-"""A record's number that no state reaches in a few calls."""
 
 
 @dataclass(frozen=True)
@@ -102,40 +98,6 @@ def _exercise(world: World, function: Function, start: State, draw: random.Rando
     return Exercised("", "", *good, number)
 
 
-def valid(parameters: Mapping[str, Any], state: State, draw: random.Random) -> dict[str, Any]:
-    """Arguments that fit a schema, with ids that a state has; what may be left out is, half of the time."""
-    keys = [key for table in json.loads(state)["records"].values() for key in table]
-    required = set(parameters["required"])
-    return {
-        name: _value(schema, keys, draw)
-        for name, schema in parameters["properties"].items()
-        if name in required or draw.random() < 0.5
-    }
-
-
-def _value(schema: Mapping[str, Any], keys: list[str], draw: random.Random) -> Any:
-    if "enum" in schema:
-        return draw.choice(schema["enum"])
-    if schema["type"] == "integer":
-        low, high = schema["minimum"], schema["maximum"]
-        # People ask for small amounts; those fit more often, too.
-        return draw.choice((low, draw.randint(low, min(high, low + 9)), draw.randint(low, high)))
-    if schema["type"] == "boolean":
-        return draw.random() < 0.5
-    if schema["type"] == "array":
-        return [_value(schema["items"], keys, draw) for _ in range(draw.randint(schema["minItems"], 2))]
-    if schema["type"] == "object":
-        return {name: _value(schema["properties"][name], keys, draw) for name in schema["required"]}
-    pattern = schema.get("pattern", "")
-    if prefix := _ID.match(pattern):
-        return draw.choice([key for key in keys if key.startswith(f"{prefix[1]}-")] or [f"{prefix[1]}-{NOBODY}"])
-    if pattern == DATE:
-        return record_date(draw)
-    if pattern:
-        return draw.choice(TAGS)
-    return draw.choice(PEOPLE if schema["maxLength"] <= 40 else TEXTS)
-
-
 def invalid(parameters: Mapping[str, Any], good: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Every way in which a call may not fit its schema, with arguments that are wrong in that way alone."""
     yield "no object", [good]
@@ -156,5 +118,5 @@ def invalid(parameters: Mapping[str, Any], good: Mapping[str, Any]) -> Iterator[
 def unknown(parameters: Mapping[str, Any], good: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Calls that name a record which does not exist, in each place where one is named."""
     for name, schema in parameters["properties"].items():
-        if name in good and (prefix := _ID.match(schema.get("pattern", ""))):
+        if name in good and (prefix := ID.match(schema.get("pattern", ""))):
             yield {**good, name: f"{prefix[1]}-{NOBODY}"}

@@ -20,10 +20,10 @@ from model.engines.choice import open_engine
 from model.engines.engine import Message, Prompt, PromptRefused
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.synthesis.evolve import categories, words
-from tasks.agentic.synthesis.operations import OPERATIONS
-from tasks.agentic.synthesis.spec import DomainSpec, ToolSpec
 from tasks.artifact import cache_folder
 from tasks.launch import Execution
+from training.rl.worlds.synthetic.operations import OPERATIONS
+from training.rl.worlds.synthetic.spec import DomainSpec, ToolSpec
 
 PROMPT = Path(__file__).with_name("propose.yaml")
 ANSWER_MAX = 60_000

@@ -28,13 +28,13 @@ from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.synthesis.evolve import domains, tools
 from tasks.agentic.synthesis.exercise import exercise, lawful
 from tasks.agentic.synthesis.propose import Proposed, proposals
-from tasks.agentic.synthesis.service import function_of, world_of
-from tasks.agentic.synthesis.spec import DomainSpec, ToolSpec
 from tasks.artifact import Artifact, Step
 from tasks.corpus.dedup.near import near_duplicates
 from tasks.launch import Execution
 from tasks.part import write_table
 from tasks.progress import Progress
+from training.rl.worlds.synthetic.service import function_of, world_of
+from training.rl.worlds.synthetic.spec import DomainSpec, ToolSpec
 
 VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 

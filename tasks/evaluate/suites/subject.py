@@ -155,7 +155,7 @@ class Endpoint:
         found: list[list[Reply] | None] = []
         for ask in asks:
             drawn = [next(answers) for _ in ask.seeds]
-            found.append([_read(one) for one in drawn])
+            found.append([reply_of(one) for one in drawn])
         return found
 
     def likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[Likelihood]:
@@ -165,19 +165,13 @@ class Endpoint:
         return -(-len(text.encode()) // 4)
 
     def _prompt(self, ask: Ask, seed: int) -> Prompt:
-        messages = tuple(_message(message) for message in ask.messages)
+        messages = tuple(map(Message.of, ask.messages))
         sampling = Sampling(temperature=ask.temperature, top_p=1.0, top_k=0)
         tools = json.dumps(list(ask.tools)) if ask.tools else ""
         return Prompt(messages, sampling, ask.max_new_tokens, seed, tools=tools)
 
 
-def _message(message: Mapping[str, Any]) -> Message:
-    """A turn as endpoints take it."""
-    more = {name: message[name] for name in ("tool_calls", "tool_call_id") if name in message}
-    return Message(message["role"], str(message["content"]), json.dumps(more) if more else "")
-
-
-def _read(completion: Completion) -> Reply:
+def reply_of(completion: Completion) -> Reply:
     """An endpoint's answer as a turn; its tool calls are untrusted, and what is no call stands among the errors."""
     calls: list[ToolCall] = []
     errors: list[ParseError] = []

@@ -48,6 +48,22 @@ def _players(book: Book) -> Iterable[Block]:
         yield Table(("who played the assistant", "#kept"), [[name, words.count(n)] for name, n in players.items()])
 
 
+def _judge(book: Book) -> Iterable[Block]:
+    """The judge against known verdicts"""
+    found = book.optional("dialogues", "judge")
+    if found:
+        rows = [
+            [name, words.count(one["dialogues"]), words.count(one["judged_rightly"])]
+            for name, one in found["by_assistant"].items()
+        ]
+        shown = (
+            f"{name} {found[name]['value']:.2f} ({found[name]['low']:.2f} to {found[name]['high']:.2f})"
+            for name in ("accuracy", "kappa")
+        )
+        title = f"The judge on {words.count(found['answered'])} scripted dialogues: {', '.join(shown)}"
+        yield Fold(title, [Table(("scripted assistant", "#dialogues", "#judged rightly"), rows)])
+
+
 def _example(book: Book) -> Iterable[Block]:
     """One dialogue of each kind"""
     rows = book.rows("dialogues", "dialogues/train")
@@ -272,7 +288,7 @@ DIALOGUES = Chapter(
     "Dialogues",
     ("dialogues",),
     _dialogues_summary,
-    (_environments, _players, _rejected, _example, everything("dialogues")),
+    (_environments, _players, _judge, _rejected, _example, everything("dialogues")),
 )
 SFT = Chapter(
     "sft",

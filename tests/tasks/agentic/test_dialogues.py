@@ -14,8 +14,9 @@ from model.chat import Chat
 from tasks.agentic.calls import call_dialogue, work_of
 from tasks.agentic.catalogue import BY_NAME, CATALOGUE
 from tasks.agentic.config import NOVELTIES, CallsConfig, DialoguesConfig, TaskConfig, WorldsConfig
-from tasks.agentic.dialogues import collect, make_dialogues
+from tasks.agentic.dialogues import collect, make_dialogues, makers_of
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
+from tasks.agentic.roles import Roles
 from tasks.agentic.rubric import Rubric, broken_criterion
 from tasks.agentic.tools import ToolError
 from tasks.artifact import Step
@@ -189,15 +190,19 @@ def test_the_jobs_refuse_splits_that_share_a_problem(made, monkeypatch, one, oth
     assert Splits._fields == SPLITS
 
 
+def gather(config, name, count):
+    return collect(config, Chat(byte_tokenizer()), "train", name, count, makers_of(config, "train", name, [], Roles()))
+
+
 def test_a_family_that_has_not_so_many_problems_says_so():
     config = DialoguesConfig(tasks=(TaskConfig(family="copy", size=1, train=100),))
     with pytest.raises(ValueError, match="of 'copy' were found for train"):
-        collect(config, Chat(byte_tokenizer()), "train", "copy", 100)
+        gather(config, "copy", 100)
 
 
 def test_too_long_dialogues_are_rejected_with_the_reason():
     with pytest.raises(ValueError, match="'tool_call'"):
-        collect(DialoguesConfig(max_tokens=32), Chat(byte_tokenizer()), "train", "tool_call", 1)
+        gather(DialoguesConfig(max_tokens=32), "tool_call", 1)
 
 
 # ---------------------------------------------------------------------------------------------------------- the rubric

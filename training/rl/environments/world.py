@@ -1,19 +1,23 @@
 """A simulated user and tools over a world with state (training/rl/worlds); the state and what was said decide.
 
 `answer` is {"family", "seed", "split", "kind"}: the task is drawn again from it, and judged by its rubric. A family of
-null is any.
+null is any. A synthetic domain stands in it with its tools: {"domain", "tools"} (training/rl/worlds/synthetic/spec.py).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from model.chat import Message, Reply, ToolCall
 from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, verdict
 from training.rl.worlds.episode import TURNS_MAX, Episode
+from training.rl.worlds.families.table import HAND_WRITTEN, Setting
 from training.rl.worlds.filters import verify
 from training.rl.worlds.policies import WRONG, play
+from training.rl.worlds.synthetic.requests import setting_of
+from training.rl.worlds.synthetic.spec import DomainSpec, ToolSpec
 from training.rl.worlds.task import Kind, Task, draw_task
 
 
@@ -51,8 +55,16 @@ class InWorld(Environment):
         answer = problem.answer
         return self.services.once(
             ("task", json.dumps(answer, sort_keys=True)),
-            lambda: draw_task(answer["seed"], answer["split"], Kind(**answer["kind"]), answer["family"]),
+            lambda: draw_task(
+                answer["seed"], answer["split"], Kind(**answer["kind"]), answer["family"], _setting(answer)
+            ),
         )
+
+
+def _setting(answer: Mapping[str, Any]) -> Setting:
+    if "domain" not in answer:
+        return HAND_WRITTEN
+    return setting_of(DomainSpec(**answer["domain"]), [ToolSpec(**tool) for tool in answer["tools"]])
 
 
 def replies(messages: tuple[Message, ...] | tuple[dict[str, Any], ...]) -> list[Reply]:
@@ -69,8 +81,11 @@ def _call(call: dict[str, Any]) -> ToolCall:
     return ToolCall(name, json.loads(written), int(call["id"].rpartition(":")[2]), written)
 
 
-def problem_of(task: Task, seed: int | str, kind: Kind, name: str = "world") -> Problem:
-    """The problem that leads to `task` again, which `draw_task(seed, task.split, kind)` gave."""
-    answer = {"family": None, "seed": seed, "split": task.split, "kind": vars(kind)}
+def problem_of(
+    task: Task, seed: int | str, kind: Kind, name: str = "world", drawn_from: Mapping[str, Any] | None = None
+) -> Problem:
+    """The problem that leads to `task` again, which `draw_task(seed, task.split, kind)` gave; `drawn_from`: the domain
+    and the tools of a synthetic one."""
+    answer = {"family": None, "seed": seed, "split": task.split, "kind": vars(kind), **(drawn_from or {})}
     messages = Episode(task).messages
     return Problem(task.id, name, "world", tuple(messages), answer, tuple(task.tools))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.dialogue import PREFIX, tool_result, user
-from training.rl.worlds.table import WORLDS
 from training.rl.worlds.task import Task
 from training.rl.worlds.world import Outcome, State, refused
 
@@ -36,7 +35,13 @@ class User:
     """Says the requests one after the other, and what is missing only when asked."""
 
     def __init__(self, task: Task) -> None:
-        self.task, self.place, self.told = task, 0, False
+        self.task = task
+        self.begin()
+
+    def begin(self) -> None:
+        self.place = 0
+        self.answered: set[int] = set()
+        """Requests of which what was missing was asked for, and told."""
 
     def opening(self) -> str:
         return self.task.requests[0].text
@@ -44,24 +49,25 @@ class User:
     def reply(self, text: str) -> str | None:
         """What the user says to an assistant's turn; None where there is nothing more to say."""
         request = self.task.requests[self.place]
-        if request.missing and not self.told and ("?" in text or "？" in text):
-            self.told = True
+        if request.missing and self.place not in self.answered and ("?" in text or "？" in text):
+            self.answered.add(self.place)
             return request.reply
-        self.place, self.told = self.place + 1, False
+        self.place += 1
         return self.task.requests[self.place].text if self.place < len(self.task.requests) else None
 
 
 class Episode:
     """A dialogue under way."""
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.world = WORLDS[task.world]
+    def __init__(self, task: Task, user: User | None = None) -> None:
+        """`user`: who speaks for the user of the task; the script where none is given."""
+        self.task, self.user = task, user or User(task)
+        self.world = task.world
         self.reset()
 
     def reset(self) -> tuple[list[Message], list[dict[str, Any]]]:
         """Begin anew: the first messages and the tools."""
-        self.user = User(self.task)
+        self.user.begin()
         self.messages: list[Message] = [{"role": "system", "content": self.task.system}] if self.task.system else []
         self.messages.append(user(self.user.opening()))
         self.state: State = self.task.start

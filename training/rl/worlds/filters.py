@@ -71,12 +71,13 @@ def grounded(episode: Episode) -> str | None:
         known = _heard(episode.messages[: made.before])
         properties = episode.world.functions[episode.task.toolbox[made.tool]].properties
         for name, value in made.arguments.items():
-            if "enum" not in properties.get(name, {}) and not _says(known, str(value)):
+            chosen = isinstance(value, bool) or "enum" in properties.get(name, {})  # the schema says what there is
+            if not chosen and not says(known, str(value)):
                 return "an argument comes from nowhere"
     for place, message in enumerate(episode.messages):
         if message["role"] == "assistant":
             known = _heard(episode.messages[:place])
-            if any(not _says(known, number) for number in NUMBER.findall(_content(message))):
+            if any(not says(known, number) for number in NUMBER.findall(_content(message))):
                 return "the assistant says what nobody told it"
     return None
 
@@ -87,6 +88,8 @@ def ends(episode: Episode) -> str | None:
         return "too many calls"
     if not episode.done or episode.user.place < len(episode.task.requests):
         return "it does not come to an end"
+    if not _content(episode.messages[-1]).strip():
+        return "it says nothing at the end"
     return None
 
 
@@ -104,8 +107,8 @@ def right_calls(episode: Episode) -> str | None:
 
 def asked(episode: Episode) -> str | None:
     """What a user left out was asked for."""
-    heard = [_content(message) for message in episode.messages if message["role"] == "user"]
-    if any(request.missing and request.reply not in heard for request in episode.task.requests):
+    told = episode.user.answered
+    if any(request.missing and place not in told for place, request in enumerate(episode.task.requests)):
         return "it guessed what it should have asked for"
     return None
 
@@ -117,7 +120,7 @@ def said(episode: Episode) -> str | None:
         for message in episode.messages
         if message["role"] == "assistant" and not message.get("tool_calls")
     )
-    if not all(any(_says(spoken, form) for form in fact) for fact in episode.task.rubric.says):
+    if not all(any(says(spoken, form) for form in fact) for fact in episode.task.rubric.says):
         return "it does not say what was asked for"
     return None
 
@@ -212,9 +215,11 @@ def _heard(messages: list[Message]) -> str:
     return "\n".join(_content(message) for message in messages if message["role"] != "assistant")
 
 
-def _says(text: str, value: str) -> bool:
+def says(text: str, value: str) -> bool:
     """Whether a text holds the value as a whole: 45 is not said by 145, nor by A45."""
-    for form in (value, write(value)[1:-1]):
-        if re.search(rf"(?<![0-9A-Za-z]){re.escape(form)}(?![0-9A-Za-z])", text):
-            return True
-    return False
+    return any(re.search(whole(form), text) for form in (value, write(value)[1:-1]))
+
+
+def whole(value: str) -> str:
+    """The pattern of a value that is no part of a word or a number."""
+    return rf"(?<![0-9A-Za-z]){re.escape(value)}(?![0-9A-Za-z])"

@@ -10,8 +10,7 @@ from typing import Any
 
 from model.dialogue import PREFIX, compact
 from training.rl.worlds.episode import Episode
-from training.rl.worlds.filters import Trajectory
-from training.rl.worlds.table import WORLDS
+from training.rl.worlds.filters import Trajectory, says, whole
 from training.rl.worlds.task import Task
 from training.rl.worlds.wording import QUESTIONS, Language
 from training.rl.worlds.world import State
@@ -53,7 +52,7 @@ Change = Callable[[Task, Script, int, random.Random], Script | None]
 
 def right(task: Task) -> list[Script]:
     """What a right assistant does, request by request."""
-    functions = WORLDS[task.world].functions
+    functions = task.world.functions
     return [
         Script(
             QUESTIONS[request.missing][task.language] if request.missing else "",
@@ -70,7 +69,7 @@ def _wrong_tool(task: Task, script: Script, number: int, draw: random.Random) ->
         return None
     place = draw.choice(places)
     move = script.moves[place]
-    functions = WORLDS[task.world].functions
+    functions = task.world.functions
     others = [tool for tool in task.toolbox if tool != move.tool]
     # The likeliest mistake is a tool that takes the same arguments.
     fitting = [tool for tool in others if functions[task.toolbox[tool]].validator.is_valid(dict(move.arguments))]
@@ -87,7 +86,7 @@ def _wrong_argument(task: Task, script: Script, number: int, draw: random.Random
     place = draw.choice(places)
     move = script.moves[place]
     name = draw.choice(sorted(move.arguments))
-    schema = WORLDS[task.world].functions[task.toolbox[move.tool]].properties[name]
+    schema = task.world.functions[task.toolbox[move.tool]].properties[name]
     given = {**move.arguments, name: _other(move.arguments[name], schema, draw, task.start)}
     return _put(script, place, replace(move, arguments=given))
 
@@ -136,10 +135,21 @@ def _no_question(task: Task, script: Script, number: int, draw: random.Random) -
 
 
 def _invented_answer(task: Task, script: Script, number: int, draw: random.Random) -> Script | None:
+    others = "\n".join(one.answer for place, one in enumerate(right(task)) if place != number)
+    facts = [fact[0] for fact in task.rubric.says if says(script.answer, fact[0]) and not says(others, fact[0])]
+    if task.faults.denied or not facts:
+        return None
     spoken = script.answer
-    for fact in task.rubric.says:
-        spoken = spoken.replace(fact[0], str(_other(int(fact[0]) if fact[0].isdigit() else fact[0], {}, draw)))
-    return None if spoken == script.answer or task.faults.denied else replace(script, answer=spoken)
+    for fact in facts:
+        spoken = re.sub(whole(fact), _another_fact(fact, draw), spoken)
+    return replace(script, answer=spoken)
+
+
+def _another_fact(fact: str, draw: random.Random) -> str:
+    """What is no longer the fact: a word with something behind it would still say the word."""
+    if not any(letter.isdigit() for letter in fact):
+        return "something else"
+    return str(_other(int(fact) if fact.isdigit() else fact, {}, draw))
 
 
 WRONG: Mapping[str, Change] = {
@@ -155,12 +165,15 @@ WRONG: Mapping[str, Change] = {
     "invented answer": _invented_answer,
 }
 
+RIGHT = ("right", "recovering")
+"""What the others' trajectories say: `recovering` where calls had failed."""
+
 
 def play(task: Task, policy: str = "right", seed: int | str = 0) -> Trajectory | None:
     """A dialogue of a scripted assistant; None where its way of being wrong does not apply to the task.
 
     Args:
-        policy: `right`, or a key of WRONG. The trajectory of a right one whose calls failed says `recovering`.
+        policy: `right`, or a key of WRONG.
     """
     draw = random.Random(f"{policy}/{seed}/{task.id}")
     scripts = right(task)

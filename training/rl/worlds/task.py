@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from training.draw import problem_id
 from training.rl.worlds.families.family import Call, Family
-from training.rl.worlds.families.table import FAMILIES
+from training.rl.worlds.families.table import HAND_WRITTEN, Setting
 from training.rl.worlds.faults import Faults
 from training.rl.worlds.rubric import Checkpoint, Rubric
-from training.rl.worlds.table import WORLDS
 from training.rl.worlds.wording import (
     FRAMES,
     REPLIES,
@@ -33,11 +32,6 @@ from training.rl.worlds.wording import (
 from training.rl.worlds.world import State, World, write
 
 TRIES = 2000
-PERSONAL: Mapping[Language, tuple[str, ...]] = {
-    "english": ("", "You are a helpful assistant with tools.", "Use the tools. Ask where something is missing."),
-    "chinese": ("", "你是会使用工具的助手。", "请使用工具；信息不全时先询问。"),
-}
-"""System prompts; the empty one is none."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +80,7 @@ class Task:
     """What in it is held out: wording, arguments, tool (a new name of a known function), function."""
     language: Language
     style: str
-    world: str
+    world: World
     start: State
     toolbox: Mapping[str, str]
     """The function behind each tool that is offered."""
@@ -98,37 +92,44 @@ class Task:
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The declarations, in OpenAI's layout."""
-        functions = WORLDS[self.world].functions
-        return [functions[function].declaration(name) for name, function in self.toolbox.items()]
+        return [self.world.functions[function].declaration(name) for name, function in self.toolbox.items()]
 
     def tool(self, function: str) -> str:
         """What the function is called here."""
         return next(name for name, behind in self.toolbox.items() if behind == function)
 
 
-def draw_task(seed: int | str, split: Split, kind: Kind | None = None, family: str | None = None) -> Task:
+def draw_task(
+    seed: int | str,
+    split: Split,
+    kind: Kind | None = None,
+    family: str | None = None,
+    setting: Setting = HAND_WRITTEN,
+    tries: int = TRIES,
+) -> Task:
     """A task of a split: the same for the same seed.
 
     Raises:
         ValueError: no such task was found in many draws.
     """
     kind = kind or Kind()
-    for attempt in range(TRIES):
-        task = _try(random.Random(f"{seed}/{split}/{attempt}"), f"{seed}/{split}/{attempt}", split, kind, family)
+    for attempt in range(tries):
+        name = f"{seed}/{split}/{attempt}"
+        task = _try(random.Random(name), name, split, kind, family, setting)
         if task is not None and task.split == split:
             return task
-    raise ValueError(f"no task of {family or 'any family'} was found for {split} in {TRIES} draws: hold out less")
+    raise ValueError(f"no task of {family or 'any family'} was found for {split} in {tries} draws: hold out less")
 
 
-def _try(draw: random.Random, seed: str, split: Split, kind: Kind, name: str | None) -> Task | None:
-    family = FAMILIES[name or draw.choice(list(FAMILIES))]
-    world = WORLDS[family.world]
-    language: Language = draw.choice(("english", "english", "chinese"))
+def _try(draw: random.Random, seed: str, split: Split, kind: Kind, name: str | None, setting: Setting) -> Task | None:
+    family = setting.families[name or draw.choice(list(setting.families))]
+    world = setting.worlds[family.world]
+    language = draw.choice(setting.languages)
     style = draw.choice(list(FRAMES))
     start = state = world.start(seed)
     requests: list[Request] = []
     sides: dict[str, list[Split]] = {"wording": [], "arguments": [], "tool": [], "function": []}
-    families = [family] + ([_another(world, draw)] if draw.random() < kind.follow_ups else [])
+    families = [family] + ([_another(world, draw, setting)] if draw.random() < kind.follow_ups else [])
     for one in families:
         made = _request(one, world, state, language, style, split, kind.forgetful, draw)
         if made is None:
@@ -158,19 +159,20 @@ def _try(draw: random.Random, seed: str, split: Split, kind: Kind, name: str | N
         unseen=unseen,
         language=language,
         style=style,
-        world=world.name,
+        world=world,
         start=start,
         toolbox=toolbox,
         faults=faults,
-        system=draw.choice(PERSONAL[language]),
+        system=draw.choice(setting.prompts[language]),
         requests=tuple(requests),
         rubric=Rubric((), (), (), start, ()),
     )
-    return replace(task, rubric=_rubric(task, denied))
+    return replace(task, rubric=_rubric(task, families, denied))
 
 
-def _another(world: World, draw: random.Random) -> Family:
-    return FAMILIES[draw.choice([name for name, family in FAMILIES.items() if family.world == world.name])]
+def _another(world: World, draw: random.Random, setting: Setting) -> Family:
+    names = [name for name, family in setting.families.items() if family.world == world.name]
+    return setting.families[draw.choice(names)]
 
 
 def _request(
@@ -244,18 +246,19 @@ def _faults(draw: random.Random, kind: Kind, needed: list[str], world: World) ->
         denied = draw.choice([name for name in needed if world.functions[name].writes] or needed)
         return Faults(number, denied=frozenset({denied})), denied
     if draw.random() < kind.faulty:
-        return Faults(number, transient=0.25, lost=0.15, slow=0.2), None
+        lost = 0.15 if all(world.functions[name].repeatable for name in needed) else 0.0
+        return Faults(number, transient=0.25, lost=lost, slow=0.2), None
     return Faults(number), None
 
 
-def _rubric(task: Task, denied: str | None) -> Rubric:
+def _rubric(task: Task, families: Sequence[Family], denied: str | None) -> Rubric:
     """What a right dialogue must meet: the plans, up to where permission is missing."""
-    world, state = WORLDS[task.world], task.start
+    world, state = task.world, task.start
     checkpoints: list[Checkpoint] = []
     facts: list[tuple[str, ...]] = []
     criteria: list[str] = []
-    for request in task.requests:
-        family, results = FAMILIES[request.family], []
+    for request, family in zip(task.requests, families, strict=True):
+        results = []
         criteria.append(f"does what was asked: {request.text}")
         for name, given in request.plan:
             checkpoints.append(Checkpoint(task.tool(name), given, allowed=name != denied))

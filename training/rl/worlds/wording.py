@@ -71,6 +71,10 @@ QUESTIONS: Mapping[str, Mapping[Language, str]] = {
     },
     "person": {"english": "Who shall work on it?", "chinese": "交给谁？"},
     "guest": {"english": "Whom shall I invite?", "chinese": "邀请谁？"},
+    "by": {"english": "By how much?", "chinese": "改多少？"},
+    "days": {"english": "By how many days?", "chinese": "推迟几天？"},
+    "tag": {"english": "Which tag?", "chinese": "什么标签？"},
+    "text": {"english": "What shall the note say?", "chinese": "备注写什么？"},
 }
 """How an assistant asks for an argument that a user has left out."""
 

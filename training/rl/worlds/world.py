@@ -66,6 +66,8 @@ class Function:
     """(the state's data, which it may change, **arguments) -> a JSON object. It raises RefusalError, or returns."""
     writes: bool = False
     optional: frozenset[str] = frozenset()
+    repeatable: bool = True
+    """Whether a call that is made twice does its work once, and answers so: its answer may then get lost."""
     validator: Draft202012Validator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -15,14 +15,15 @@ import pytest
 from tasks.agentic.synthesis import tools as stage
 from tasks.agentic.synthesis.config import ProposerConfig, ToolsConfig
 from tasks.agentic.synthesis.evolve import categories, domains, tools
-from tasks.agentic.synthesis.exercise import exercise, lawful, valid
-from tasks.agentic.synthesis.operations import OPERATIONS
+from tasks.agentic.synthesis.exercise import exercise, lawful
 from tasks.agentic.synthesis.propose import proposals, read
-from tasks.agentic.synthesis.service import function_of, world_of
-from tasks.agentic.synthesis.spec import DomainSpec, ToolSpec
 from tasks.artifact import Artifact, Step
 from tasks.launch import Execution
 from tests.model.engines.test_openai import reply, serving
+from training.rl.worlds.synthetic.arguments import valid
+from training.rl.worlds.synthetic.operations import OPERATIONS
+from training.rl.worlds.synthetic.service import function_of, world_of
+from training.rl.worlds.synthetic.spec import DomainSpec, ToolSpec
 from training.rl.worlds.world import Function, World
 
 CONFIG = ToolsConfig(count=80, per_domain=7)

@@ -114,7 +114,7 @@ def test_a_split_holds_nothing_that_is_held_out_from_it(tasks):
     for task in tasks:
         for kind in ("tool", "function"):
             for tool, function in task.toolbox.items():
-                side = split_of(kind, tool if kind == "tool" else f"{task.world}.{function}")
+                side = split_of(kind, tool if kind == "tool" else f"{task.world.name}.{function}")
                 held[task.split].add(side)
         assert bool(task.unseen) == (task.split != "train")
     assert held["train"] == {"train"}

@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tasks.agentic.synthesis.bound import Bound, Data, Record, day
+from training.rl.worlds.synthetic.bound import Bound, Data, Record, day
 from training.rl.worlds.world import already, conflict
 
 SMALLER: Mapping[str, tuple[str, int]] = {

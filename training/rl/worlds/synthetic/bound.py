@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.agentic.synthesis.spec import DomainSpec, EntitySpec, FieldSpec
+from training.rl.worlds.synthetic.spec import DomainSpec, EntitySpec, FieldSpec
 from training.rl.worlds.world import RefusalError, conflict, found, integer, one_of, text
 
 CAPACITY = 12

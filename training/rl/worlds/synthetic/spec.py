@@ -127,7 +127,7 @@ class ToolSpec(Config):
     description: Sentence
     """What a model is told that it does."""
     operation: str = Field(max_length=32)
-    """What it does (tasks/agentic/synthesis/operations.py)."""
+    """What it does (training/rl/worlds/synthetic/operations.py)."""
     entity: str = Field(max_length=32)
     """Whose records it works on."""
     fields: tuple[Annotated[str, Field(max_length=32)], ...] = Field(default=(), max_length=12)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from tasks.agentic.synthesis.bound import CAPACITY, Bound, Data
-from tasks.agentic.synthesis.operations import OPERATIONS, bind
-from tasks.agentic.synthesis.spec import DomainSpec, EntitySpec, FieldSpec, ToolSpec
+from training.rl.worlds.synthetic.bound import CAPACITY, Bound, Data
+from training.rl.worlds.synthetic.operations import OPERATIONS, bind
+from training.rl.worlds.synthetic.spec import DomainSpec, EntitySpec, FieldSpec, ToolSpec
 from training.rl.worlds.world import Function, World
 
 RECORDS = 6
@@ -57,6 +57,7 @@ def function_of(domain: DomainSpec, tool: ToolSpec) -> Function:
         partial(operation.run, bound),
         operation.writes,
         operation.optional(bound),
+        operation.repeatable,
     )
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.agentic.synthesis import effects
-from tasks.agentic.synthesis.bound import DATE, Bound, reference
-from tasks.agentic.synthesis.spec import FieldSpec, Kind
+from training.rl.worlds.synthetic import effects
+from training.rl.worlds.synthetic.bound import DATE, Bound, reference
+from training.rl.worlds.synthetic.spec import FieldSpec, Kind
 from training.rl.worlds.world import integer, one_of, text
 
 Kinds = frozenset[Kind]
@@ -45,6 +45,8 @@ class Operation:
     optional: Callable[[Bound], frozenset[str]] = lambda bound: frozenset()
     """Arguments that may be left out."""
     writes: bool = False
+    repeatable: bool = True
+    """Whether a call that is made twice does its work once, and answers so."""
     fits: Callable[[Bound], bool] = lambda bound: True
     """Whether it makes sense of what it is bound to."""
 
@@ -115,14 +117,14 @@ OPERATIONS: Mapping[str, Operation] = {
         ("create_{entity}", "add_{entity}", "register_{entity}", "new_{entity}"),
         ("Adds a {entity} to the {service} and answers with its id.", "Registers a new {entity} in the {service}.",
          "Creates a {entity} record for the {service}; fields that are left out stay empty."),
-        _values, effects.create, optional=_loose, writes=True),
+        _values, effects.create, optional=_loose, writes=True, repeatable=False),
     "import": Operation(
         ("import_{entities}", "add_many_{entities}", "bulk_create_{entities}"),
         ("Adds several {entities} to the {service} in one call, all or none of them.",
          "Takes a list of {entities} into the {service}; one that is wrong refuses the whole list."),
         lambda b: {"items": {"type": "array", "minItems": 1, "maxItems": 3, "items": _item(b),
                              "description": f"The {b.entity.plural.replace('_', ' ')} to add"}},
-        effects.import_all, writes=True),
+        effects.import_all, writes=True, repeatable=False),
     "get": Operation(
         ("get_{entity}", "show_{entity}", "read_{entity}", "{entity}_details"),
         ("Shows everything that the {service} knows of one {entity}.", "Reads a {entity} of the {service} by its id.",
@@ -151,7 +153,7 @@ OPERATIONS: Mapping[str, Operation] = {
          "Replaces a {0} by another on all {entities} that are still open."),
         lambda b: {"old": b.value_of(b.field, f"{b.field.title.capitalize()} to replace"),
                    "new": b.value_of(b.field, f"{b.field.title.capitalize()} to put in its place")},
-        effects.update_all, (CHOICE,), writes=True),
+        effects.update_all, (CHOICE,), writes=True, repeatable=False),
     "delete": Operation(
         ("delete_{entity}", "remove_{entity}", "erase_{entity}"),
         ("Deletes a {entity} of the {service} for good; refused while another record refers to it.",
@@ -209,21 +211,25 @@ OPERATIONS: Mapping[str, Operation] = {
         ("increase_{entity}_{0}", "raise_{0}_of_{entity}", "add_to_{entity}_{0}"),
         ("Increases the {0} of a {entity} of the {service}, up to what is allowed.",
          "Adds to the {0} of one {entity}; refused beyond its greatest value."),
-        lambda b: {"id": b.id_of(), "by": _step(b)}, effects.adjust(1), (NUMBER,), writes=True),
+        lambda b: {"id": b.id_of(), "by": _step(b)}, effects.adjust(1), (NUMBER,), writes=True,
+        repeatable=False),
     "decrease": Operation(
         ("decrease_{entity}_{0}", "lower_{0}_of_{entity}", "reduce_{entity}_{0}"),
         ("Decreases the {0} of a {entity} of the {service}, down to what is allowed.",
          "Takes something off the {0} of one {entity}; refused below its least value."),
-        lambda b: {"id": b.id_of(), "by": _step(b)}, effects.adjust(-1), (NUMBER,), writes=True),
+        lambda b: {"id": b.id_of(), "by": _step(b)}, effects.adjust(-1), (NUMBER,), writes=True,
+        repeatable=False),
     "transfer": Operation(
         ("transfer_{0}_between_{entities}", "shift_{0}_between_{entities}", "move_{entity}_{0}"),
         ("Moves some {0} from one {entity} of the {service} to another; the sum stays the same.",
          "Takes {0} off one {entity} and gives it to a second one."),
-        lambda b: {**_ids("source", "target")(b), "amount": _step(b)}, effects.transfer, (NUMBER,), writes=True),
+        lambda b: {**_ids("source", "target")(b), "amount": _step(b)}, effects.transfer, (NUMBER,), writes=True,
+        repeatable=False),
     "postpone": Operation(
         ("postpone_{entity}_{0}", "delay_{0}_of_{entity}", "push_back_{entity}_{0}"),
         ("Moves the {0} of a {entity} of the {service} some days later.", "Postpones the {0} of one {entity} by days."),
-        lambda b: {"id": b.id_of(), "days": integer(1, 365, "Days later")}, effects.postpone, (DAY,), writes=True),
+        lambda b: {"id": b.id_of(), "days": integer(1, 365, "Days later")}, effects.postpone, (DAY,),
+        writes=True, repeatable=False),
     "due": Operation(
         ("{entities}_with_{0}_before", "due_{entities}_by_{0}", "{entities}_until_{0}"),
         ("Lists the {entities} of the {service} whose {0} lies before a day, the earliest first.",
@@ -264,12 +270,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "note": Operation(
         ("note_on_{entity}", "comment_{entity}", "add_{entity}_note"),
         ("Adds a note to a {entity} of the {service}.", "Writes a remark beside one {entity}; eight at most."),
-        lambda b: {"id": b.id_of(), "text": text("The remark", 120)}, effects.note, writes=True),
+        lambda b: {"id": b.id_of(), "text": text("The remark", 120)}, effects.note, writes=True,
+        repeatable=False),
     "copy": Operation(
         ("copy_{entity}_with_{0}", "duplicate_{entity}_with_{0}", "clone_{entity}_for_{0}"),
         ("Makes a copy of a {entity} of the {service} with another {0}.",
          "Duplicates one {entity} under a new id, with a {0} of its own and its life at the beginning."),
-        lambda b: {"id": b.id_of("The one to copy"), **_changes(b)}, effects.copy, (ANY,), more=1, writes=True),
+        lambda b: {"id": b.id_of("The one to copy"), **_changes(b)}, effects.copy, (ANY,), more=1,
+        writes=True, repeatable=False),
     "merge": Operation(
         ("merge_{entities}_by_{0}", "join_{entities}_{0}", "combine_{entities}_{0}"),
         ("Merges two {entities} of the {service}: their {0} is added up, and the second is deleted.",
