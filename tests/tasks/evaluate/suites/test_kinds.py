@@ -17,7 +17,7 @@ from tasks.corpus.unavailable import UnavailableError
 from tasks.evaluate.suites import answer, calls, choice, code, needle, played, refusal, sets
 from tasks.evaluate.suites.config import Answer, Calls, Choice, Code, MultiTurn, Needle, Played, Refusals
 from tasks.evaluate.suites.item import Item, Unmeasurable, drawn
-from tasks.evaluate.suites.subject import Ask, Endpoint, Likelihood, _read
+from tasks.evaluate.suites.subject import Ask, Endpoint, Likelihood, reply_of
 from tests.model.engines.test_openai import reply as respond
 from tests.model.engines.test_openai import serving
 from training.rl.environments import environment
@@ -169,7 +169,7 @@ def test_what_an_endpoint_calls_is_read_and_what_is_no_call_is_an_error():
         {"function": {"name": "h", "arguments": "[1]"}},
         "nonsense",
     ]
-    reply = _read(Completion("", "stop", 1, 0, 1, 0.1, calls=json.dumps(given)))
+    reply = reply_of(Completion("", "stop", 1, 0, 1, 0.1, calls=json.dumps(given)))
     assert [(one.name, one.arguments) for one in reply.calls] == [("f", {"a": 1})]
     assert len(reply.errors) == 3
 
