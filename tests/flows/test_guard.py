@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from flows.server import Server
+from tests.flows import api
 
 pytestmark = pytest.mark.prefect
 EVIL = "https://evil.example"
@@ -53,17 +54,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def stranger(server: Server) -> Iterator[httpx.Client]:
     """Somebody who reaches the port and has no key."""
-    with httpx.Client(base_url=server.address, trust_env=False, timeout=60) as client:
+    with httpx.Client(base_url=server.address, trust_env=False, timeout=60, transport=api.Again()) as client:
         yield client
 
 
 @pytest.fixture
 def owner(server: Server) -> Iterator[httpx.Client]:
-    """Somebody with the key and a CSRF token."""
-    user, password = server.key.split(":")
-    with httpx.Client(base_url=server.address, auth=(user, password), trust_env=False, timeout=60) as client:
-        token = client.get("/api/csrf-token", params={"client": "test"}).raise_for_status().json()["token"]
-        client.headers.update({"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"})
+    with api.owner(server.address, server.key) as client:
         yield client
 
 

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from tasks.lock import alone
+from tests.flows import api
 
 pytestmark = [pytest.mark.e2e, pytest.mark.prefect, pytest.mark.timeout(1200)]
 HOUSE = Path(__file__).resolve().parents[2]
@@ -46,16 +47,10 @@ class Ui:
             )
         until(lambda: "Ready" in self.said.read_text() or self.process.poll() is not None)
         assert self.process.poll() is None, self.said.read_text()
-        user, password = (root / "prefect.key").read_text().strip().split(":")
-        address = f"http://127.0.0.1:{port}/api"
-        self.client = httpx.Client(base_url=address, auth=(user, password), timeout=60, trust_env=False)
-        token = self.client.get("/csrf-token", params={"client": "test"}).raise_for_status().json()["token"]
-        self.client.headers.update({"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"})
+        self.client = api.owner(f"http://127.0.0.1:{port}", (root / "prefect.key").read_text())
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        while (answer := self.client.request(method, path, json=body)).status_code == 503:
-            time.sleep(0.5)  # its database was busy: Prefect's own client tries again too
-        answer.raise_for_status()
+        answer = self.client.request(method, f"/api{path}", json=body).raise_for_status()
         return answer.json() if answer.content else None
 
     def deployment(self, name: str) -> dict[str, Any]:
