@@ -95,7 +95,8 @@ class Chat:
             text.encode()
         except UnicodeEncodeError as error:
             raise ChatError(f"character {error.start} of a text is half a surrogate pair: repair the text") from None
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        # Unlike `encode` it frees the interpreter meanwhile: a server's loop goes on under a text of a megabyte.
+        ids = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         if not self.specials.isdisjoint(ids):
             raise ChatError("the tokenizer turned text into a special token: it must encode special tokens as text")
         return ids
