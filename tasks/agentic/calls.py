@@ -13,7 +13,7 @@ from typing import Any
 
 from model.dialogue import PREFIX, spaced, tool_result, user
 from tasks.agentic.catalogue import CATALOGUE
-from tasks.agentic.config import OF_SERVERS, CallsConfig
+from tasks.agentic.config import CallsConfig
 from tasks.agentic.dialogue import Dialogue
 from tasks.agentic.mcp.recorded import RecordedTool
 from tasks.agentic.problems import FAMILIES, ask, same_work, side

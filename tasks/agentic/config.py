@@ -73,11 +73,10 @@ class CallsConfig(SplitsConfig):
 
 
 class ServersConfig(SplitsConfig):
-    """Dialogues with the real tools of `tools.servers`; what `calls` says of tools holds for these, too. `train` 0 leaves
-    them out."""
+    """Dialogues with the real tools of `tools.servers`; what `calls` says of tools holds for these, too."""
 
     train: int = Field(default=0, ge=0)
-    """Dialogues to learn from."""
+    """Dialogues to learn from; 0 leaves them out."""
     requests: int = Field(default=1, ge=1, le=8)
     """Most requests of a dialogue: what servers answer is long."""
 

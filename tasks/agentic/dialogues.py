@@ -10,7 +10,8 @@ broke. Parts:
 
 Splits: `train` to learn from; `development` stops, selects and gates, and RL watches it; `test` is looked at once, by
 the evaluation and by RL's report. Environments: the families of tasks/agentic/problems.py, those of
-tasks/agentic/calls.py, `tool_call_server` (tools of real servers, as the tools stage recorded them), `world` (hand-written ones) and `world_synthetic` (domains of the tools stage).
+tasks/agentic/calls.py, `tool_call_server` (tools of real servers, as the tools stage recorded them), `world`
+(hand-written ones) and `world_synthetic` (domains of the tools stage).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tasks.agentic.catalogue import CATALOGUE
 from tasks.agentic.config import OF_SERVERS, DialoguesConfig, JudgeConfig, TaskConfig
 from tasks.agentic.dialogue import Dialogue
 from tasks.agentic.judging import known_dialogues
-from tasks.agentic.mcp.recorded import recorded_tools, RecordedTool
+from tasks.agentic.mcp.recorded import RecordedTool, recorded_tools
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
 from tasks.agentic.roles import Roles, open_roles
 from tasks.agentic.rubric import Rubric, broken_criterion

@@ -111,5 +111,5 @@ def _value(
         case "boolean":
             return draw.random() < 0.5
     last = name.replace("-", "_").lower().rpartition("_")[2]
-    known = next((one for one in (schema.get("format"), last) if one in KINDS), "word")
-    return KINDS[known](draw)
+    kinds = dict[Any, Callable[[random.Random], Any]](KINDS)
+    return next((kinds[one] for one in (schema.get("format"), last) if one in kinds), KINDS["word"])(draw)

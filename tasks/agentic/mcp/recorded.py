@@ -7,7 +7,6 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from string import Formatter
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -16,7 +15,7 @@ from model.dialogue import compact
 from model.visible import flat
 from tasks.agentic.tools import Tool, ToolError
 from tasks.artifact import Artifact
-from training.rl.worlds.wording import Language, Split, expand
+from training.rl.worlds.wording import Language, Split, expand, fields
 
 MOST_SAID = 80
 """Characters of a result that the assistant repeats: the text is a stranger's."""
@@ -45,10 +44,10 @@ class RecordedTool(Tool):
         """Composed of the tool's name, its description and the names of its arguments; the same in every split."""
         texts = {name: value if isinstance(value, str) else compact(value) for name, value in arguments.items()}
         found = [
-            wording.format(**texts)
+            re.sub(r"\{(\w+)\}", lambda field: texts[field[1]], wording)
             for grammar in self.grammars
             for wording in expand(grammar)
-            if {field for _, field, _, _ in Formatter().parse(wording) if field} == set(texts)
+            if fields(wording) == set(texts)
         ]
         labelled = [f"{_words(name)} {text}" for name, text in texts.items()]
         listed = " and ".join(filter(None, (", ".join(labelled[:-1]), *labelled[-1:])))

@@ -13,8 +13,9 @@ import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +26,10 @@ from tasks.agentic.mcp.config import ServerConfig, ServerError
 from tasks.agentic.mcp.rows import ToolRow
 from tasks.artifact import Step
 from tasks.part import write_table
+from training.rl.worlds.wording import fields
+
+if TYPE_CHECKING:
+    from tasks.agentic.mcp.client import Toolbox
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +58,7 @@ def record(step: Step, servers: Sequence[ServerConfig], calls: int, seed: int) -
         }
         for key, rows, schema in zip(PARTS, (tools, made), (TOOLS, CALLS), strict=True):
             table = pa.Table.from_pylist(rows, schema)
-            step.put(key, ".parquet", lambda path, table=table: write_table(path, table), table.num_rows, counts)
+            step.put(key, ".parquet", partial(write_table, table=table), table.num_rows, counts)
     tools_part, calls_part = step.parts(PARTS)
     return {"tools": tools_part.rows, "calls": calls_part.rows, **tools_part.statistics}
 
@@ -66,8 +71,9 @@ def _asked(servers: Sequence[ServerConfig], calls: int, seed: int) -> tuple[list
     for server in servers:
         try:
             with opened([server]) as box:
+                _refuse_unknown(server, box.rows)
                 for row in box.rows:
-                    answered = list(_called(box, row, server, calls, random.Random(f"{seed}/{row.function}")))
+                    answered = list(called(box, row, server, calls, random.Random(f"{seed}/{row.function}")))
                     if not answered:
                         log.warning("%s is left out: no arguments fit its schema; `values` may name some", row.function)
                         continue
@@ -88,7 +94,20 @@ def _asked(servers: Sequence[ServerConfig], calls: int, seed: int) -> tuple[list
     return tools, made, left_out
 
 
-def _called(box: Any, row: ToolRow, server: ServerConfig, calls: int, draw: random.Random) -> Any:
+def _refuse_unknown(server: ServerConfig, rows: Sequence[ToolRow]) -> None:
+    """ServerError where `requests` names a tool or an argument that there is not."""
+    schemas = {row.name: json.loads(row.schema) for row in rows}
+    for tool, grammars in server.requests.items():
+        if tool not in schemas:
+            raise ServerError(f"server '{server.name}': `requests` names the tool '{tool}', which it does not offer")
+        known = schemas[tool].get("properties", {})
+        if wrong := [name for grammar in grammars for name in fields(grammar) if name not in known]:
+            raise ServerError(
+                f"server '{server.name}': `requests` of '{tool}' names {wrong[0]}, which it does not take"
+            )
+
+
+def called(box: Toolbox, row: ToolRow, server: ServerConfig, calls: int, draw: random.Random) -> Iterator[Row]:
     """Different calls of a tool with what it answered, in the order in which they were made."""
     schema, asked = json.loads(row.schema), set[str]()
     for _ in range(4 * calls):

@@ -6,7 +6,7 @@ goes to `rejected` with the rule. Parts:
     tools/all       the columns of `TOOLS`
     domains/all     the columns of `DOMAINS`: the state models that the tools work on
     rejected/all    the columns of `REJECTED`
-    server_tools/all, server_calls/all    tools of `tools.servers` and what they answered (tasks/agentic/mcp/recording.py)
+    server_tools/all, server_calls/all    real tools and what they answered (tasks/agentic/mcp/recording.py)
     card            a data card in markdown
 
 A row is exercised again by `world_of(DomainSpec.model_validate_json(spec), [function_of(domain, ToolSpec...)])`.
@@ -220,7 +220,9 @@ def publish(
     )  # fmt: skip
     step.put("card", ".md", lambda path: path.write_text(card, encoding="utf-8"))
     balance = Balance("tools", len(rows), out="tools", rejected="rejected", dropped=statistics["left_over"])
-    return step.publish(statistics, ["tools/all", "domains/all", "rejected/all", *(PARTS if served else ()), "card"], balance)
+    return step.publish(
+        statistics, ["tools/all", "domains/all", "rejected/all", *(PARTS if served else ()), "card"], balance
+    )
 
 
 def kept_part(step: Step, key: str, make: Any) -> list[Row]:
