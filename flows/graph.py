@@ -79,9 +79,10 @@ class Stages:
         """The flow that runs the stages from here on."""
         self._flow = name
 
-    def __call__(self, name: str, module: str, config: Config, *inputs: Step | None) -> Step:
-        """A stage that reads `inputs`; None is no input."""
-        return self._noted(Step.of(name, module, config, self.root, tuple(step for step in inputs if step is not None)))
+    def __call__(self, name: str, module: str, config: Config, *inputs: Step | None, leaf: bool = False) -> Step:
+        """A stage that reads `inputs`; None is no input. `leaf`: the outside world has a part in its bytes."""
+        step = Step.of(name, module, config, self.root, tuple(step for step in inputs if step is not None))
+        return self._noted(replace(step, leaf=leaf))
 
     def gate(self, config: Config, judged: Step | None) -> Step:
         """`judged` as those may read it that come after its gate. A gate depends on what it judges and nobody depends

@@ -132,6 +132,15 @@ class Preset(Config):
         return self
 
     @model_validator(mode="after")
+    def _servers_named(self) -> Preset:
+        if self.dialogues.servers.train and not self.tools.servers:
+            raise ValueError(
+                "dialogues.servers.train asks for dialogues with real tools, and tools.servers names no server: add "
+                "one (docs/agentic/mcp.md), or make it 0"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _rows_fit(self) -> Preset:
         """Dialogues into rows, rows and replies into the window that pretraining leaves."""
         rows = {"sft.sequence_length": self.sft.sequence_length}

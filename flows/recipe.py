@@ -48,7 +48,7 @@ def recipe(p: Preset, stage: Stages) -> None:
     base = stage("base", "training.pretrain", p.pretrain, tokens, tokenizer)
 
     stage.flow("posttrain")
-    tools = stage("tools", "tasks.agentic.synthesis.tools", p.tools)
+    tools = stage("tools", "tasks.agentic.synthesis.tools", p.tools, leaf=bool(p.tools.servers))
     tools = stage.gate(p.gates.tools, tools)
     dialogues = stage("dialogues", "tasks.agentic.dialogues", p.dialogues, tokenizer, tools)
     dialogues = stage.gate(p.gates.dialogues, dialogues)

@@ -170,7 +170,8 @@ class Step:
             return self.fingerprint
         artifact = self.artifact()
         if artifact is None:
-            raise NotReady(f"'{self.name}' has not been fetched yet: run `openk2 fetch`, with this preset and root")
+            command = "fetch" if self.name == "sources" else "run posttrain"
+            raise NotReady(f"'{self.name}' has not been fetched yet: run `openk2 {command}`, with this preset and root")
         return artifact.manifest["content"]
 
     @property

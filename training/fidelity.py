@@ -168,5 +168,7 @@ def fidelity(turns: Sequence[Turn], triggers: Sequence[Trigger | None]) -> dict[
         "by_unseen_tool": by_group(
             turns, triggers, lambda turn: turn.topic if turn.environment == "tool_call_tool" else ""
         ),
-        "by_tool": by_group(turns, triggers, lambda turn: turn.topic if turn.environment == "tool_call" else ""),
+        "by_tool": by_group(
+            turns, triggers, lambda turn: turn.topic if turn.environment in ("tool_call", "tool_call_server") else ""
+        ),
     }

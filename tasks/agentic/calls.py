@@ -7,7 +7,7 @@ training nothing is. Every request's problem (the function with its arguments) l
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from model.dialogue import PREFIX, spaced, tool_result, user
 from tasks.agentic.catalogue import CATALOGUE
 from tasks.agentic.config import CallsConfig
 from tasks.agentic.dialogue import Dialogue
+from tasks.agentic.mcp.recorded import RecordedTool
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
 from tasks.agentic.rubric import Rubric, broken_criterion
 from tasks.agentic.tools import Tool, ToolError
@@ -78,15 +79,23 @@ class _Writing:
                 "tool_calls": [{"id": call_id, "type": "function", "function": function}],
             },
             tool_result(name, call_id, result),
-            {"role": "assistant", "content": tool.answer[self.language].format(**{**arguments, "result": result})},
+            {"role": "assistant", "content": (reply := tool.reply(self.language, arguments, result))},
         ]
-        self.final = result if "{result}" in tool.answer[self.language] else ""
+        self.final = result if result in reply else ""
 
 
-def call_dialogue(config: CallsConfig, share: float, split: Split, environment: str, draw: random.Random) -> Dialogue:
-    """A dialogue of one to `config.requests` requests; the first is its environment's, and RL's problem."""
-    language: Language = "chinese" if draw.random() < config.chinese else "english"
-    toolbox = _toolbox(config, split, environment, language, draw)
+def call_dialogue(
+    config: CallsConfig,
+    share: float,
+    split: Split,
+    environment: str,
+    draw: random.Random,
+    recorded: Sequence[RecordedTool] = (),
+) -> Dialogue:
+    """A dialogue of one to `config.requests` requests; the first is its environment's, and RL's problem. `recorded` are
+    the tools of real servers, which are asked for in English."""
+    language: Language = "chinese" if draw.random() < config.chinese and not recorded else "english"
+    toolbox = _toolbox(config, split, environment, language, draw, recorded)
     writing = _Writing(toolbox, language)
     declarations = tuple(tool.declaration(name, config.descriptions) for name, tool in toolbox.items())
     focus = next(iter(toolbox))  # what the environment is about, until the declarations are mixed
@@ -109,11 +118,12 @@ def call_dialogue(config: CallsConfig, share: float, split: Split, environment: 
     verifier = "exact" if environment == "no_call" else "call"
     problem = Problem(writing.work[0], environment, verifier, (writing.messages[0],), answer, declarations)
     rubric = Rubric(tools=tuple(writing.called), final=writing.final)
-    broken = writing.broken or broken_criterion(rubric, writing.messages, declarations)
+    broken = writing.broken or broken_criterion(rubric, writing.messages, declarations, toolbox)
     topic = toolbox[focus].name if verifier == "call" else ""
-    new = ("arguments", *(environment.split("_")[2:]))
+    new = ("arguments",) if recorded else ("arguments", *(environment.split("_")[2:]))
     unseen = () if split == "train" else new
-    return Dialogue(problem, writing.messages, broken, tuple(writing.work), unseen, topic=topic)
+    licence = ", ".join(sorted({tool.licence for tool in toolbox.values() if isinstance(tool, RecordedTool)}))
+    return Dialogue(problem, writing.messages, broken, tuple(writing.work), unseen, topic=topic, licence=licence)
 
 
 def work_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
@@ -126,15 +136,26 @@ def work_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
 
 
 def _toolbox(
-    config: CallsConfig, split: Split, environment: str, language: Language, draw: random.Random
+    config: CallsConfig,
+    split: Split,
+    environment: str,
+    language: Language,
+    draw: random.Random,
+    recorded: Sequence[RecordedTool],
 ) -> dict[str, Tool]:
-    """Tools by the names that are declared, that of the environment first: known ones, but for what is to be new."""
-    known = [tool for tool in CATALOGUE if tool.split == "train"]
-    first = draw.choice(_candidates(split, environment, language))
+    """Tools by the names that are declared, that of the environment first: known ones, but for what is to be new. Half
+    of the dialogues with real tools offer others of them beside, as servers do, half our own."""
+    known: list[Tool] = [tool for tool in CATALOGUE if tool.split == "train"]
+    first = draw.choice(recorded or _candidates(split, environment, language))
     others = draw.sample([tool for tool in known if tool is not first], len(known) - 1)
+    if recorded and draw.random() < 0.5:
+        others = [*draw.sample([tool for tool in recorded if tool is not first], len(recorded) - 1), *others]
     chosen = [first, *others[: draw.randint(1, config.offered) - 1]]
-    toolbox = {}
+    toolbox: dict[str, Tool] = {}
     for tool in chosen:
+        if isinstance(tool, RecordedTool):
+            toolbox[tool.name] = tool
+            continue
         new = environment == "tool_call_name" and tool is first
         names = [name for name in tool.names if split_of("tool", name) == (split if new else "train")]
         toolbox[draw.choice(names if new else names[: config.names])] = tool
@@ -161,13 +182,14 @@ def _request(
     tool: Tool, language: Language, split: Split, share: float, novelty: str, config: CallsConfig, draw: random.Random
 ) -> tuple[str, dict[str, Any]]:
     """Words that ask for the tool, and the arguments they name, which are on the split's side."""
-    wordings = _wordings(tool, language, split if novelty == "tool_call_wording" else "train")
+    wordings: Split = split if novelty == "tool_call_wording" else "train"
     for _ in range(TRIES):
         drawn = tool.draw(draw)
-        arguments = {name: drawn[name] for name in tool.properties}  # the schema's order
+        arguments = {name: drawn[name] for name in tool.properties if name in drawn}  # the schema's order
         if side(work_of(tool, arguments), share) == split:
             frame = draw.choice(FRAMES[draw.choice(config.styles)][language])
-            return say(frame, draw.choice(wordings).format(**arguments)), arguments
+            clause = draw.choice(tool.clauses(language, wordings, arguments))
+            return clause if clause.endswith("?") else say(frame, clause), arguments
     raise ValueError(
         f"{tool.name} has no arguments on the side of {split}: hold out more than {share}, or another tool"
     )

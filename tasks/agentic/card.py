@@ -24,8 +24,10 @@ def data_card(
     origins: Sequence[Origin],
     counts: Mapping[str, int],
     tables: Mapping[str, Sequence[Sequence[str]]] | None = None,
+    others: Sequence[str] = (),
 ) -> str:
-    """The card as markdown; the same for the same data. `tables`: more of it by heading, each with its header row."""
+    """The card as markdown; the same for the same data. `tables`: more of it by heading, each with its header row.
+    `others`: what in it others wrote, each with its licence."""
     written = [origin for origin in origins if origin.rows]
     lines = [f"# {title}", "", summary, "", f"Fingerprint: `{fingerprint}`.", "", "## Who wrote it", ""]
     lines += [f"- {origin.rows:,} rows: {markdown(origin.who)}" for origin in written]
@@ -33,7 +35,9 @@ def data_card(
         "",
         "## Terms",
         "",
-        "No text of others is in it: what a script wrote stands under this project's licence (Apache-2.0).",
+        ("" if others else "No text of others is in it: ")
+        + "what a script wrote stands under this project's licence (Apache-2.0).",
+        *(f"- {markdown(one)}" for one in others),
     ]
     if any(origin.model for origin in written):
         lines.append(

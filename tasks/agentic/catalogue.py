@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tasks.agentic.tools import NUMBER, TEXT, Tool, ToolError
 from training.rl.worlds.families.family import both, pair
 
-_CAPITALS = {
+CAPITALS = {
     "France": "Paris",
     "Japan": "Tokyo",
     "Egypt": "Cairo",
@@ -32,7 +32,7 @@ _CAPITALS = {
     "Korea": "Seoul",
 }
 _NOWHERE = ("Atlantis", "Utopia")
-_WORDS = (
+WORDS = (
     "banana",
     "letter",
     "window",
@@ -46,7 +46,7 @@ _WORDS = (
     "river",
 )
 _ITEMS = {"tea": 3, "rice": 2, "bread": 4, "milk": 1, "paper": 5, "salt": 1, "oil": 7, "soap": 2, "wine": 9, "fish": 8}
-_PEOPLE = ("Anna", "Ben", "David", "Eva", "Hugo", "Ivan", "Lee", "Mary", "Paul", "Tom", "Wang", "Zhou")
+PEOPLE = ("Anna", "Ben", "David", "Eva", "Hugo", "Ivan", "Lee", "Mary", "Paul", "Tom", "Wang", "Zhou")
 _ROOMS = ("kitchen", "office", "hall", "bath", "garden", "studio")
 _WEATHER = ("sun", "rain", "snow", "wind", "fog")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -325,8 +325,8 @@ CATALOGUE: tuple[Tool, ...] = (
         ("geo.capital", "geo.capital_of", "geo.main_city"),
         "Capital of a country",
         {"country": TEXT},
-        lambda country: _known(_CAPITALS, country),
-        lambda draw: {"country": draw.choice([*_CAPITALS, *_NOWHERE])},
+        lambda country: _known(CAPITALS, country),
+        lambda draw: {"country": draw.choice([*CAPITALS, *_NOWHERE])},
         both(
             (
                 "(name|say|tell me|give) the capital of {country}",
@@ -342,7 +342,7 @@ CATALOGUE: tuple[Tool, ...] = (
         "Weather of a city",
         {"city": TEXT},
         lambda city: _WEATHER[sum(map(ord, city)) % len(_WEATHER)],
-        lambda draw: {"city": draw.choice(sorted(_CAPITALS.values()))},
+        lambda draw: {"city": draw.choice(sorted(CAPITALS.values()))},
         both(
             (
                 "(tell me|check|look up|find) the weather in {city}",
@@ -358,7 +358,7 @@ CATALOGUE: tuple[Tool, ...] = (
         "Count a letter in a word",
         {"word": TEXT, "letter": TEXT},
         lambda word, letter: str(word.count(letter)),
-        lambda draw: {"word": (word := draw.choice(_WORDS)), "letter": draw.choice(word)},
+        lambda draw: {"word": (word := draw.choice(WORDS)), "letter": draw.choice(word)},
         both(
             ("(count|find|number) the letter {letter} in {word}", "(tell me|say|find) how many {letter} are in {word}"),
             ("(数|查)一下{word}里有几个{letter}", "告诉我{word}中{letter}的个数"),
@@ -431,7 +431,7 @@ CATALOGUE: tuple[Tool, ...] = (
         "Telephone a person",
         {"person": TEXT},
         lambda person: "done",
-        lambda draw: {"person": draw.choice(_PEOPLE)},
+        lambda draw: {"person": draw.choice(PEOPLE)},
         both(
             (
                 "(call|phone|ring|dial) {person}",
@@ -447,7 +447,7 @@ CATALOGUE: tuple[Tool, ...] = (
         "Pay a person some euros",
         {"person": TEXT, "amount": NUMBER},
         lambda person, amount: "done",
-        lambda draw: {"person": draw.choice(_PEOPLE), "amount": draw.randint(1, 99)},
+        lambda draw: {"person": draw.choice(PEOPLE), "amount": draw.randint(1, 99)},
         both(
             (
                 "(pay|send|give|wire) {person} {amount} euros",
@@ -463,7 +463,7 @@ CATALOGUE: tuple[Tool, ...] = (
         "Order a taxi",
         {"person": TEXT, "hour": NUMBER},
         lambda person, hour: _hour(hour),
-        lambda draw: {"person": draw.choice(_PEOPLE), "hour": draw.randint(0, 24)},
+        lambda draw: {"person": draw.choice(PEOPLE), "hour": draw.randint(0, 24)},
         both(
             (
                 "(book|order|get|call) a (taxi|cab) for {person} at {hour}",

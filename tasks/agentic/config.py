@@ -18,6 +18,8 @@ NOVELTIES = {
     "no_call": "tools, and a request that needs none or has none that fits",
 }
 """Environments of call dialogues, by what is new in their first request; training has the first and the last."""
+OF_SERVERS = "tool_call_server"
+"""The environment of calls of real servers; what is new in its held-out splits are arguments."""
 Style = Literal["terse", "polite", "chatty", "formal"]
 
 
@@ -68,6 +70,15 @@ class CallsConfig(SplitsConfig):
     """How people speak."""
     descriptions: bool = True
     """Declare tools with their descriptions; a small model reads names alone, in half the tokens."""
+
+
+class ServersConfig(SplitsConfig):
+    """Dialogues with the real tools of `tools.servers`; what `calls` says of tools holds for these, too."""
+
+    train: int = Field(default=0, ge=0)
+    """Dialogues to learn from; 0 leaves them out."""
+    requests: int = Field(default=1, ge=1, le=8)
+    """Most requests of a dialogue: what servers answer is long."""
 
 
 class WorldsConfig(SplitsConfig):
@@ -139,6 +150,8 @@ class DialoguesConfig(Config):
     """Dialogues with small tools."""
     worlds: WorldsConfig = WorldsConfig()
     """Dialogues in hand-written worlds with state."""
+    servers: ServersConfig = ServersConfig()
+    """Dialogues with the real tools of `tools.servers`."""
     synthetic: WorldsConfig = WorldsConfig()
     """Dialogues with the synthetic tools, each domain being a world."""
     player: PlayerConfig | None = None
@@ -167,6 +180,8 @@ class DialoguesConfig(Config):
         found: dict[str, int] = {task.family: task.train for task in self.tasks}
         if self.calls.train:
             found |= {"tool_call": self.calls.train, "no_call": max(1, round(self.calls.no_call * self.calls.train))}
+        if self.servers.train:
+            found[OF_SERVERS] = self.servers.train
         return found | {name: world.train for name, world in self.in_worlds.items()}
 
     @property
@@ -188,5 +203,7 @@ class DialoguesConfig(Config):
             found |= {f"{split}/{task.family}": getattr(task, split) for task in self.tasks}
             if self.calls.train:
                 found |= {f"{split}/{name}": getattr(self.calls, split) for name in NOVELTIES}
+            if self.servers.train:
+                found[f"{split}/{OF_SERVERS}"] = getattr(self.servers, split)
             found |= {f"{split}/{name}": getattr(world, split) for name, world in self.in_worlds.items()}
         return found

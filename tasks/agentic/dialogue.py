@@ -29,5 +29,7 @@ class Dialogue:
     """Who played the assistant, and how: `script`, `script: recovering`, `model: NAME`."""
     topic: str = ""
     """What results are told apart by within an environment: the function of the first call, the family of a world."""
+    licence: str = ""
+    """Of what in it others wrote: the declarations and results of real tools."""
     verdicts: Mapping[str, str] = field(default_factory=lambda: {"rules": "passed"})
     """What each filter said of one that is kept."""

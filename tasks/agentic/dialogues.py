@@ -10,11 +10,13 @@ broke. Parts:
 
 Splits: `train` to learn from; `development` stops, selects and gates, and RL watches it; `test` is looked at once, by
 the evaluation and by RL's report. Environments: the families of tasks/agentic/problems.py, those of
-tasks/agentic/calls.py, `world` (hand-written ones) and `world_synthetic` (domains of the tools stage).
+tasks/agentic/calls.py, `tool_call_server` (tools of real servers, as the tools stage recorded them), `world`
+(hand-written ones) and `world_synthetic` (domains of the tools stage).
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -33,9 +35,10 @@ from tasks.accounts import Balance, rows_of
 from tasks.agentic.calls import call_dialogue
 from tasks.agentic.card import Origin, data_card
 from tasks.agentic.catalogue import CATALOGUE
-from tasks.agentic.config import DialoguesConfig, JudgeConfig, TaskConfig
+from tasks.agentic.config import OF_SERVERS, DialoguesConfig, JudgeConfig, TaskConfig
 from tasks.agentic.dialogue import Dialogue
 from tasks.agentic.judging import known_dialogues
+from tasks.agentic.mcp.recorded import RecordedTool, recorded_tools
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
 from tasks.agentic.roles import Roles, open_roles
 from tasks.agentic.rubric import Rubric, broken_criterion
@@ -50,7 +53,7 @@ from training.rl.worlds.filters import Trajectory
 from training.rl.worlds.task import Task
 from training.rl.worlds.wording import SPLITS, Split
 
-VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 5  # raise it where the same inputs give other bytes (tasks/code.py)
 
 SCHEMA = pa.schema(
     [
@@ -59,6 +62,7 @@ SCHEMA = pa.schema(
         ("environment", pa.string()),
         ("topic", pa.string()),  # the function of a call, the family of a world: results are told apart by it
         ("unseen", pa.list_(pa.string())),  # what in it no training dialogue has
+        ("licence", pa.string()),  # of what in it others wrote (SPDX); empty where that is nothing
         ("player", pa.string()),  # who played the assistant: a script, or a model
         ("verdicts", pa.string()),  # JSON: what each filter said
         ("verifier", pa.string()),  # key of training.rl.environments.ENVIRONMENTS
@@ -73,6 +77,8 @@ SCHEMA = pa.schema(
 REJECTED = pa.schema(
     [(name, pa.string()) for name in ("environment", "split", "topic", "player", "reason", "messages", "tools")]
 )
+log = logging.getLogger(__name__)
+
 Maker = Callable[[], Dialogue | None]
 AHEAD = 8
 """Dialogues begun or finished for each slot: those behind a long one, ten times as long as others, go on meanwhile."""
@@ -100,7 +106,10 @@ def make_dialogues(
         raise ValueError("dialogues.synthetic.train asks for synthetic tools: give the artifact of the stage `tools`")
     chat = Chat(Tokenizer.from_file(str(tokenizer.file("tokenizer"))))
     domains = domains_of(tools) if tools is not None and config.synthetic.train else []
-    wanted = config.wanted
+    recorded = recorded_tools(tools) if tools is not None and config.servers.train else []
+    wanted = {key: count for key, count in config.wanted.items() if recorded or not key.endswith(f"/{OF_SERVERS}")}
+    if wanted != config.wanted:
+        log.warning("no dialogues with tools of real servers are made: none of tools.servers took part")
     with (
         Progress("dialogues", sum(wanted.values()), "dialogues") as progress,
         open_roles(config, execution or Execution(), step.root) as roles,
@@ -110,7 +119,7 @@ def make_dialogues(
         for key, count in wanted.items():
             if step.part(f"dialogues/{key}") is None or step.part(f"rejected/{key}") is None:
                 split, name = key.split("/")
-                makers = makers_of(config, split, name, domains, roles)  # type: ignore[arg-type]
+                makers = makers_of(config, split, name, domains, roles, recorded)  # type: ignore[arg-type]
                 slots = roles.slots if name in config.in_worlds else 1  # the others share one stream of draws
                 kept, rejected, drawn = collect(config, chat, split, name, count, makers, slots)  # type: ignore[arg-type]
                 write_part(step, f"rejected/{key}", pa.Table.from_pylist(rejected, REJECTED))
@@ -205,7 +214,12 @@ def ahead(makers: Iterator[Maker], slots: int, wanted: Callable[[], int]) -> Gen
 
 
 def makers_of(
-    config: DialoguesConfig, split: Split, name: str, domains: Sequence[Domain], roles: Roles
+    config: DialoguesConfig,
+    split: Split,
+    name: str,
+    domains: Sequence[Domain],
+    roles: Roles,
+    recorded: Sequence[RecordedTool] = (),
 ) -> Iterator[Maker]:
     """An endless stream of what makes dialogues of an environment."""
     draw = random.Random(f"{config.seed}/{split}/{name}")
@@ -218,7 +232,10 @@ def makers_of(
             found = domains if name == "world_synthetic" else None
             yield world_dialogue(world, split, name, draw, found, roles)
         else:
-            yield partial(call_dialogue, config.calls, config.heldout_share, split, name, draw)
+            served, calls = name == OF_SERVERS, config.calls
+            if served:
+                calls = calls.model_copy(update={"requests": config.servers.requests})
+            yield partial(call_dialogue, calls, config.heldout_share, split, name, draw, recorded if served else ())
 
 
 def _task_dialogue(task: TaskConfig, draw: random.Random) -> Dialogue:
@@ -336,6 +353,7 @@ def _row(dialogue: Dialogue, ids: list[int], mask: list[bool]) -> dict[str, Any]
         "environment": problem.environment,
         "topic": dialogue.topic,
         "unseen": list(dialogue.unseen),
+        "licence": dialogue.licence,
         "player": dialogue.player,
         "verdicts": compact(dict(dialogue.verdicts)),
         "verifier": problem.verifier,

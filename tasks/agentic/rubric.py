@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.agentic.catalogue import BY_NAME
-from tasks.agentic.tools import ToolError
+from tasks.agentic.tools import Tool, ToolError
 from training.rl.rewards import schema_error
 
 
@@ -23,9 +23,13 @@ class Rubric:
 
 
 def broken_criterion(
-    rubric: Rubric, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    rubric: Rubric,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    toolbox: Mapping[str, Tool] = BY_NAME,
 ) -> str | None:
-    """The first criterion that a dialogue breaks, in words to count it by; None where it meets all."""
+    """The first criterion that a dialogue breaks, in words to count it by; None where it meets all. `toolbox` has what
+    says the truth behind each declared name."""
     pending: dict[str, tuple[str, dict[str, Any]]] = {}
     called: list[str] = []
     for message in messages:
@@ -46,7 +50,7 @@ def broken_criterion(
             if made is None:
                 return "a result answers no call"
             try:
-                truth = BY_NAME[made[0]].call(made[1])
+                truth = toolbox[made[0]].call(made[1])
             except ToolError:
                 return "a tool failed"
             if message["content"] != truth:

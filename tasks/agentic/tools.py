@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 
-from training.rl.worlds.wording import Language, Split, expand
+from training.rl.worlds.wording import Language, Split, expand, split_of
 
 NUMBER = {"type": "integer"}
 TEXT = {"type": "string"}
@@ -68,6 +68,14 @@ class Tool:
     def wordings(self, language: Language) -> list[str]:
         """Every way to ask for it."""
         return [wording for grammar in self.requests[language] for wording in expand(grammar)]
+
+    def clauses(self, language: Language, split: Split, arguments: Mapping[str, Any]) -> list[str]:
+        """Ways of a split to ask for it, with the arguments."""
+        return [text.format(**arguments) for text in self.wordings(language) if split_of("wording", text) == split]
+
+    def reply(self, language: Language, arguments: Mapping[str, Any], result: str) -> str:
+        """What the assistant says of a result."""
+        return self.answer[language].format(**{**arguments, "result": result})
 
     def call(self, arguments: Mapping[str, Any]) -> str:
         """Check the arguments against the schema and run.

@@ -37,8 +37,8 @@ GOLDEN: dict[str, Golden] = {
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
-    "tasks.agentic.synthesis.tools": (1, "b4842cb01a18b464"),
-    "tasks.agentic.dialogues": (4, "23afc23c38880e53"),
+    "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
+    "tasks.agentic.dialogues": (5, "666992975979e92b"),
     "tasks.evaluate.release": (4, "95121b434342a567"),
 }
 PART_OF = {"tasks.corpus.acquire": "raw", "tasks.agentic.dialogues": "dialogues"}

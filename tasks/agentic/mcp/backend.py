@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.agentic.mcp.config import ServerError, read_servers
+from tasks.agentic.mcp.config import ServerConfig, ServerError, read_servers
 
 if TYPE_CHECKING:
     from tasks.agentic.mcp.client import Toolbox
@@ -31,7 +31,13 @@ def tools_of(path: str | Path) -> Iterator[Toolbox]:
     Raises:
         ServerError: the file or one of its servers cannot be used, or the extra `mcp` is not installed.
     """
-    servers = read_servers(path)
+    with opened(read_servers(path)) as box:
+        yield box
+
+
+@contextmanager
+def opened(servers: Sequence[ServerConfig]) -> Iterator[Toolbox]:
+    """The tools of some servers. Raises ServerError as `tools_of` does."""
     try:
         from tasks.agentic.mcp.client import toolbox  # Imported here: an extra.
     except ImportError as error:

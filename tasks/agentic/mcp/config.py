@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
@@ -14,6 +15,14 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from model.config import Config
 from tasks.address import keyless
 
+Kind = Literal[
+    "timezone", "time", "date", "date-time", "city", "country", "person", "email", "uri", "url", "word"
+]  # fmt: skip
+"""What a text argument may be drawn from (tasks/agentic/mcp/arguments.py)."""
+HOW_IT_RUNS = frozenset(
+    ("folder", "environment", "walls", "network", "reads", "writes", "headers", "limits", "optional")
+)
+"""Fields that do not say which server it is, nor what is asked of it."""
 OF_COMMANDS = {"args", "folder", "environment", "walls", "network", "reads", "writes"}
 """Fields that mean nothing for an address."""
 
@@ -83,6 +92,13 @@ class ServerConfig(Config):
     """The tools of it that may be listed and called; all where nothing is said."""
     limits: Limits = Limits()
     """What it may cost."""
+    optional: bool = False
+    """In a preset (`tools.servers`): where it cannot be used, a run goes on without its tools, and says so."""
+    values: dict[str, Kind | tuple[Any, ...]] = {}
+    """In a preset: what arguments are drawn from, by their names: a kind or a list; their schemas say the others."""
+    requests: dict[str, tuple[str, ...]] = {}
+    """In a preset: further ways to ask for a tool, such as `(say|tell me) what time it is in {timezone}`. One that ends
+    in a question mark stands alone, others stand in sentences such as `Could you please ...?`."""
 
     @field_validator("url", "args", "command")
     @classmethod
@@ -130,10 +146,15 @@ class ServerFile(Config):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
-        twice = [name for name, count in Counter(server.name for server in self.servers).items() if count > 1]
-        if twice:
-            raise ValueError(f"two servers are called '{twice[0]}': name each differently")
+        different(self.servers)
         return self
+
+
+def different(servers: Iterable[ServerConfig]) -> None:
+    """ValueError where two servers have one name."""
+    twice = [name for name, count in Counter(server.name for server in servers).items() if count > 1]
+    if twice:
+        raise ValueError(f"two servers are called '{twice[0]}': name each differently")
 
 
 def read_servers(path: str | Path) -> tuple[ServerConfig, ...]:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator
@@ -81,7 +82,8 @@ class ProcessTransport:
     async def _start(self, mark: str, stack: ExitStack) -> asyncio.subprocess.Process:
         """Start it; what it needs for as long as it runs is left on `stack`."""
         server = self.server
-        program = shutil.which(server.command)
+        # programs of our own environment are found although nobody has activated it
+        program = shutil.which(server.command) or shutil.which(server.command, path=str(Path(sys.executable).parent))
         if program is None:
             raise ServerError(f"there is no program '{server.command}': install it, or correct `command`")
         for name, folder in (("folder", server.folder), *(("writes", one) for one in server.writes)):

@@ -81,7 +81,7 @@ def _size(value: Any, root: Any, known: dict[str, int | None]) -> int:
         if isinstance(target, str):
             if target not in known:
                 known[target] = None
-                known[target] = _size(_resolved(target, root), root, known)
+                known[target] = _size(resolved(target, root), root, known)
             inner = known[target]
             if inner is None:
                 raise _TooLarge
@@ -94,7 +94,8 @@ def _size(value: Any, root: Any, known: dict[str, int | None]) -> int:
     return count
 
 
-def _resolved(target: str, root: Any) -> Any:
+def resolved(target: str, root: Any) -> Any:
+    """What a reference within a schema leads to."""
     for step in target.removeprefix("#/").split("/"):
         root = root[int(step) if isinstance(root, list) else step.replace("~1", "/").replace("~0", "~")]
     return root

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any, Self
 
-from model.config import Config
+from pydantic import Field, SerializationInfo, field_serializer, model_validator
+
+from model.config import Config, for_identity
 from model.engines.choice import EngineConfig
 from model.engines.engine import Sampling
+from tasks.agentic.mcp.config import HOW_IT_RUNS, ServerConfig, different
 from tasks.corpus.dedup.config import NearConfig
 
 
@@ -41,3 +44,18 @@ class ToolsConfig(Config):
     in shingles of three tokens, for declarations are short."""
     proposer: ProposerConfig | None = None
     """A model that proposes tools besides the grammar; None asks none."""
+    servers: tuple[ServerConfig, ...] = ()
+    """Real tools: servers of the Model Context Protocol, rows as in a file of servers (docs/agentic/mcp.md). They are
+    called once, and what they answered is kept for `dialogues.servers`."""
+    recorded: int = Field(default=400, ge=1)
+    """Different calls that are made of each of their tools, where there are so many."""
+
+    @model_validator(mode="after")
+    def _servers_differ(self) -> Self:
+        different(self.servers)
+        return self
+
+    @field_serializer("servers")
+    def _which(self, servers: tuple[ServerConfig, ...], info: SerializationInfo) -> list[dict[str, Any]]:
+        left = set(HOW_IT_RUNS) if for_identity(info) else None
+        return [server.model_dump(mode="json", exclude=left) for server in servers]

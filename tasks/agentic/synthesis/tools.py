@@ -6,6 +6,7 @@ goes to `rejected` with the rule. Parts:
     tools/all       the columns of `TOOLS`
     domains/all     the columns of `DOMAINS`: the state models that the tools work on
     rejected/all    the columns of `REJECTED`
+    server_tools/all, server_calls/all    real tools and what they answered (tasks/agentic/mcp/recording.py)
     card            a data card in markdown
 
 A row is exercised again by `world_of(DomainSpec.model_validate_json(spec), [function_of(domain, ToolSpec...)])`.
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 from model.dialogue import compact
 from tasks.accounts import Balance
 from tasks.agentic.card import Origin, data_card
+from tasks.agentic.mcp.recording import PARTS, record
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.synthesis.evolve import domains, tools
 from tasks.agentic.synthesis.exercise import exercise, lawful
@@ -198,6 +200,9 @@ def publish(
         "calls": sum(row["calls"] for row in rows),
         "longest_declaration": max(len(row["description"]) + len(row["parameters"]) for row in chosen),
     }
+    served = record(step, config.servers, config.recorded, config.seed) if config.servers else {}
+    if served:
+        statistics["servers"] = served
     write_part(step, "tools/all", chosen, TOOLS)
     write_part(step, "domains/all", models, DOMAINS)
     write_part(step, "rejected/all", refused, REJECTED)
@@ -210,10 +215,14 @@ def publish(
          Origin(model, statistics["by_origin"].get(MODEL, 0), model=True)],
         {"candidates": len(rows), **{f"rejected: {name}": count for name, count in reasons.items()},
          "left over, for enough were there": statistics["left_over"], "kept": len(chosen)},
+        others=[f"{count} tools of real servers, with what they answered: {name}"
+                for name, count in served.get("licences", {}).items()],
     )  # fmt: skip
     step.put("card", ".md", lambda path: path.write_text(card, encoding="utf-8"))
     balance = Balance("tools", len(rows), out="tools", rejected="rejected", dropped=statistics["left_over"])
-    return step.publish(statistics, ["tools/all", "domains/all", "rejected/all", "card"], balance)
+    return step.publish(
+        statistics, ["tools/all", "domains/all", "rejected/all", *(PARTS if served else ()), "card"], balance
+    )
 
 
 def kept_part(step: Step, key: str, make: Any) -> list[Row]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from tasks.report import charts, figures, words
-from tasks.report.blocks import Block, Chart, Charts, Code, Fold, Prose
+from tasks.report.blocks import Block, Chart, Charts, Code, Fold, Prose, Table, Verbatim
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter, everything
 from tasks.report.projection import plane
@@ -98,6 +98,19 @@ def _example(book: Book) -> Iterable[Block]:
     )
 
 
+def _servers(book: Book) -> Iterable[Block]:
+    """Tools of real servers"""
+    s = book.optional("tools", "servers")
+    if not s:
+        return
+    counts = s["tools"], s["calls"], sum(s["refused"].values())
+    told = "{} tools of servers that really ran, {} of their answers ({} errors): real dialogues are made of them."
+    yield Prose(told.format(*map(words.count, counts)))
+    if s["left_out"]:
+        rows = [[Verbatim(name), Verbatim(why)] for name, why in s["left_out"].items()]
+        yield Table(("server", "why it was left out"), rows)
+
+
 def _card(book: Book) -> Iterable[Block]:
     """The data card"""
     artifact = book.stage("tools")
@@ -106,5 +119,5 @@ def _card(book: Book) -> Iterable[Block]:
 
 
 CHAPTER = Chapter(
-    "tools", "Tools", ("tools",), _summary, (_map, _counts, _refused, _example, _card, everything("tools"))
+    "tools", "Tools", ("tools",), _summary, (_map, _counts, _refused, _example, _servers, _card, everything("tools"))
 )

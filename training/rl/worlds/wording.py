@@ -89,6 +89,11 @@ def expand(grammar: str) -> tuple[str, ...]:
     return tuple(" ".join("".join(chosen).split()) for chosen in product(*choices))
 
 
+def fields(text: str) -> set[str]:
+    """The names in braces."""
+    return set(re.findall(r"\{(\w+)\}", text))
+
+
 def say(frame: str, clause: str) -> str:
     """A clause in its frame."""
     return frame.format(clause=clause, Clause=clause[:1].upper() + clause[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from tasks.agentic.mcp.client import toolbox
 from tasks.agentic.mcp.config import ServerConfig
+from tasks.agentic.mcp.recording import called
 from tasks.agentic.mcp.rows import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("walls")
@@ -49,6 +51,8 @@ def test_time_and_git_really_run(tmp_path):
         converted = json.loads(tools.call("time_convert_time", arguments).text)
         assert "T21:00:00+09:00" in converted["target"]["datetime"]
         assert tools.call("time_convert_time", {**arguments, "time": "late"}).error == "failed"
+        for row in tools.rows[:2]:  # drawn from their schemas alone
+            assert [call["error"] for call in called(tools, row, servers[0], 4, random.Random(0))] == [""] * 4
         assert "new.txt" in tools.call("git_git_status", {"repo_path": str(repository)}).text
         assert tools.call("git_git_status", {"repo_path": str(Path.cwd())}).error == "failed"  # not in its row
         branch = {"repo_path": str(repository), "branch_name": "new"}

@@ -1,0 +1,190 @@
+"""Real tools in dialogues: arguments fit any schema, a server is asked once, and what it said is what is trained on."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from jsonschema import Draft202012Validator
+
+from tasks.agentic.config import OF_SERVERS, CallsConfig, DialoguesConfig, ServersConfig, TaskConfig
+from tasks.agentic.dialogues import make_dialogues
+from tasks.agentic.mcp.arguments import draw_arguments
+from tasks.agentic.mcp.config import ServerConfig, ServerError
+from tasks.agentic.mcp.recorded import recorded_tools
+from tasks.agentic.mcp.recording import record
+from tasks.agentic.synthesis.config import ToolsConfig
+from tasks.artifact import Step
+from tests.posttraining import tokenizer_artifact
+from training.rl.environments import Problem, play
+from training.rl.environments.exact import RightCall
+from training.rl.environments.services import Services
+
+HOSTILE = str(Path(__file__).parent / "hostile.py")
+PLACES = tuple(f"place {number}" for number in range(60))
+CONFIG = DialoguesConfig(
+    tasks=(TaskConfig(train=20, family="addition", development=4, test=4),),
+    calls=CallsConfig(train=0),
+    servers=ServersConfig(train=40, development=5, test=5, requests=2),
+    max_tokens=4096,
+)
+
+
+def row(kind: str, **fields: object) -> ServerConfig:
+    given = {"name": "bad", "command": sys.executable, "args": (HOSTILE, kind), "licence": "MIT", "walls": False}
+    return ServerConfig.model_validate({**given, "values": {"text": PLACES}, "tools": ("echo",), **fields})
+
+
+def recorded(root: Path, *servers: ServerConfig):
+    """The artifact of a tools stage that has recorded these servers and done nothing else."""
+    step = Step("tools", ToolsConfig(servers=servers, recorded=50), str(root), leaf=True)
+    return step.publish({"servers": record(step, servers, 50, 0)})
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    requests = {"echo": ("(What|How) is it in {text}?",)}
+    return recorded(tmp_path_factory.mktemp("honest"), row("honest", requests=requests))
+
+
+@pytest.fixture(scope="module")
+def made(honest, tmp_path_factory):
+    root = tmp_path_factory.mktemp("dialogues")
+    return make_dialogues(Step("dialogues", CONFIG, str(root)), tokenizer_artifact(root), honest)
+
+
+def rows(artifact, group):
+    return [row for path in artifact.files(group) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"type": "string"},
+        {"type": "string", "format": "date"},
+        {"type": "integer", "minimum": 5, "exclusiveMaximum": 9},
+        {"type": "number", "minimum": -2.5, "maximum": -2},
+        {"type": ["null", "boolean"]},
+        {"enum": ["up", "down", 3]},
+        {"const": 7},
+        {"type": "string", "pattern": "^[A-Z]{3}$", "examples": ["EUR", "USD"]},
+        {"type": "array", "items": {"type": "integer", "multipleOf": 5}, "minItems": 2},
+        {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/point"}]},
+    ],
+)
+def test_arguments_fit_their_schema(argument):
+    point = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "required": ["x"]}
+    properties = {"source_timezone": {"type": "string"}, "it": argument, "spare": {"type": "string"}}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": ["source_timezone", "it"],
+        "$defs": {"point": point},
+    }
+    draw = random.Random(0)
+    found = [draw_arguments(schema, {}, draw) for _ in range(40)]
+    assert all(one is not None and Draft202012Validator(schema).is_valid(one) for one in found)
+    assert {"spare" in one for one in found} == {True, False}
+    assert all("/" in one["source_timezone"] for one in found)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"type": "integer", "minimum": 9, "maximum": 3},
+        {"type": "array", "minItems": 10**9, "items": {"type": "string"}},
+        {"type": "string", "minLength": 10**9},
+        {"type": "number", "minimum": 1e308, "exclusiveMinimum": 1e308},
+        False,
+    ],
+)
+def test_arguments_that_nobody_can_give_are_none(argument):
+    schema = {"type": "object", "properties": {"it": argument}, "required": ["it"]}
+    assert draw_arguments(schema, {}, random.Random(0)) is None
+
+
+def test_a_record_holds_what_was_asked_and_said_and_whose_it_is(honest):
+    (tool,) = rows(honest, "server_tools")
+    assert (tool["function"], tool["licence"], tool["announced"]) == ("bad_echo", "MIT", "honest 1")
+    calls = rows(honest, "server_calls")
+    assert 30 < len({call["arguments"] for call in calls}) == len(calls) <= 50
+    assert all(call["result"] == json.loads(call["arguments"]).get("text", "") for call in calls)
+    assert honest.statistics["servers"]["calls"] == len(calls)
+
+
+def test_dialogues_hold_what_the_server_said_as_chat_declares_it(made, honest):
+    (tool,) = recorded_tools(honest)
+    asked = set()
+    for entry in rows(made, f"dialogues/train/{OF_SERVERS}"):
+        assert (entry["licence"], entry["topic"], entry["verifier"]) == ("MIT", "bad_echo", "call")
+        assert dict(tool.declared) in json.loads(entry["tools"])
+        messages = json.loads(entry["messages"])
+        asked.add(messages[0]["content"])
+        for message in messages:
+            for call in message.get("tool_calls", ()):
+                if call["function"]["name"] == "bad_echo":
+                    arguments = json.loads(call["function"]["arguments"])
+                    said = next(one for one in messages if one.get("tool_call_id") == call["id"])["content"]
+                    assert said == arguments.get("text", "")
+    assert any(text.startswith("How is it in place ") for text in asked)
+    assert any("echo with text place " in text for text in asked)
+    assert not [row for row in rows(made, "dialogues/train/addition") if row["licence"]]
+
+
+def test_they_are_problems_of_rl_that_need_no_server(made):
+    for entry in rows(made, f"dialogues/test/{OF_SERVERS}"):
+        messages, answer, tools = (json.loads(entry[name]) for name in ("messages", "answer", "tools"))
+        assert entry["unseen"] == ["arguments"]
+        problem = Problem(entry["problem"], OF_SERVERS, entry["verifier"], tuple(messages[:1]), answer, tuple(tools))
+        law = RightCall(Services())
+        assert play(problem, law.gold(problem)).reward == 1.0
+        assert all(play(problem, wrong).reward == 0.0 for wrong in law.corrupted(problem))
+
+
+def test_the_same_record_gives_the_same_bytes(made, honest, tmp_path):
+    again = make_dialogues(Step("dialogues", CONFIG, str(tmp_path)), tokenizer_artifact(tmp_path), honest)
+    assert again.manifest["content"] == made.manifest["content"]
+
+
+def test_instructions_in_a_result_are_not_what_the_assistant_learns_to_say(tmp_path):
+    (tool,) = recorded_tools(recorded(tmp_path, row("instructions")))
+    arguments = json.loads(next(iter(tool.recorded)))
+    result = tool.call(arguments)
+    assert "<|im_system|>" in result
+    assert tool.reply("english", arguments, result) == "It is done."
+
+
+def test_what_a_server_refuses_is_rejected_with_the_reason(tmp_path):
+    tools = recorded(tmp_path / "tools", row("fails"))
+    assert tools.statistics["servers"]["refused"] == {"failed": tools.statistics["servers"]["calls"]}
+    with pytest.raises(ValueError, match=f"only 0 of 40 different dialogues of '{OF_SERVERS}'"):
+        make_dialogues(Step("dialogues", CONFIG, str(tmp_path)), tokenizer_artifact(tmp_path), tools)
+
+
+def test_a_server_that_is_not_there_is_an_error_or_left_out(tmp_path, caplog):
+    missing = {"command": "no-such-server", "args": ()}
+    with pytest.raises(ServerError, match="there is no program 'no-such-server': install it"):
+        recorded(tmp_path / "needed", row("honest", **missing))
+    tools = recorded(tmp_path / "optional", row("honest", optional=True, **missing))
+    assert "the tools of 'bad' take no part: " in caplog.text
+    assert "install it" in tools.statistics["servers"]["left_out"]["bad"]
+    without = make_dialogues(Step("dialogues", CONFIG, str(tmp_path)), tokenizer_artifact(tmp_path), tools)
+    assert sorted(without.statistics["by_environment"]) == ["addition"]
+
+
+def test_requests_of_what_is_not_offered_are_refused(tmp_path):
+    for requests, said in (({"ehco": ["say it"]}, "the tool 'ehco'"), ({"echo": ["say {txt}"]}, "names txt")):
+        with pytest.raises(ServerError, match=said):
+            recorded(tmp_path, row("honest", requests=requests))
+
+
+def test_who_is_asked_what_is_identity_and_how_it_runs_is_not(tmp_path):
+    def of(**fields: object) -> str:
+        return Step("tools", ToolsConfig(servers=(row("honest", **fields),)), str(tmp_path)).fingerprint
+
+    assert of() == of(limits={"call_seconds": 3}) == of(walls=True, reads=("/srv",)) == of(optional=True)
+    assert len({of(), of(version="2"), of(values={}), of(requests={"echo": ["x"]}), of(args=(HOSTILE, "fails"))}) == 5
