@@ -11,6 +11,7 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -43,7 +44,7 @@ def decompressed(path: str, stream: io.BufferedIOBase) -> tuple[str, io.Buffered
         return path, stream
     inner = path[: -len(suffix)]
     mend = suffix == ".gz" and inner.lower().endswith((".warc", ".wet"))
-    return inner, reader(_mended(stream) if mend else blocks(suffix, stream))
+    return inner, reader(blocks("mended" if mend else suffix, stream))
 
 
 def read_whole(stream: io.BufferedIOBase, limit: int) -> bytes:
@@ -101,31 +102,35 @@ def _plain(stream: _Counted) -> Iterator[bytes]:
         yield block
 
 
-def _gzip(stream: _Counted) -> Iterator[bytes]:
+def _gzip(stream: _Counted, mend: bool = False) -> Iterator[bytes]:
+    """Members of gzip. After one whose checksum alone is wrong the next is read, and the error comes at the end. With
+    `mend`, for one member per record (as WARC files are), reading goes on after any damage: a line that is no record
+    stands in its place, so that the reader names it. A cut end raises DamagedError."""
     decoder, data, within = zlib.decompressobj(31), b"", False
     seen, damage = False, ""
     while data := data or stream.read(BLOCK):
-        if seen and not within and not data.strip(b"\0"):
+        if (seen or mend) and not within and not data.strip(b"\0"):
             data = b""  # zero padding after the last stream
             continue
         within = seen = True
         before = decoder.copy()
         try:
             block = decoder.decompress(data, BLOCK)
+            data = decoder.unconsumed_tail
         except zlib.error as error:
             at = yield from _ahead_of_damage(before, data)
-            if not _CHECK.search(str(error)):
+            if mend:
+                block = b"\r\n\r\ndamaged gzip data\r\n\r\n"
+            elif _CHECK.search(str(error)):
+                block, damage = b"", damage or f"damaged gzip data: {error}"
+            else:
                 raise DamagedError(f"damaged gzip data: {error}") from error
-            # All of this stream came out and its checksum is wrong: another may follow.
-            damage = damage or f"damaged gzip data: {error}"
             data = data[at:]
             while (start := data.find(_MEMBER)) < 0 and (more := stream.read(BLOCK)):
                 data = data[-2:] + more  # the magic number may be parted by the end of the block
             decoder, data, within = zlib.decompressobj(31), data[start:] if start >= 0 else b"", False
-            continue
         if block:
             yield block
-        data = decoder.unconsumed_tail
         if decoder.eof:
             decoder, data, within = zlib.decompressobj(31), decoder.unused_data, False
     if within or not seen:
@@ -135,6 +140,7 @@ def _gzip(stream: _Counted) -> Iterator[bytes]:
 
 
 _CHECK = re.compile("incorrect (data|length) check")
+_MEMBER = b"\x1f\x8b\x08"
 
 
 def _ahead_of_damage(decoder: Any, data: bytes) -> Generator[bytes, None, int]:
@@ -146,40 +152,6 @@ def _ahead_of_damage(decoder: Any, data: bytes) -> Generator[bytes, None, int]:
         except zlib.error:
             return at
     return len(data)
-
-
-_MEMBER = b"\x1f\x8b\x08"
-
-
-def _mended(stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """Gzip of one member per record (as WARC files are): after a damaged member goes on at the next one. A line that
-    is no record stands at the damage, so that the reader names it. A cut end raises DamagedError."""
-    source = _Counted(stream)
-    decoder, data, within, total = zlib.decompressobj(31), b"", False, 0
-    while data := data or source.read(BLOCK):
-        if not within and not data.strip(b"\0"):
-            data = b""
-            continue
-        within = True
-        before = decoder.copy()
-        try:
-            block = decoder.decompress(data, BLOCK)
-            data = decoder.unconsumed_tail
-        except zlib.error:
-            yield from _ahead_of_damage(before, data)
-            block = b"\r\n\r\ndamaged gzip data\r\n\r\n"
-            # The magic number may be parted by the end of the block.
-            while (at := data.find(_MEMBER, 1)) < 0 and (more := source.read(BLOCK)):
-                data = data[-2:] + more
-            data, decoder, within = data[at:] if at >= 0 else b"", zlib.decompressobj(31), False
-        total += len(block)
-        guard(total, source.count)
-        if block:
-            yield block
-        if decoder.eof:
-            decoder, data, within = zlib.decompressobj(31), decoder.unused_data, False
-    if within or not source.count:
-        raise DamagedError("the gzip data end early")
 
 
 def _lzma(stream: _Counted) -> Iterator[bytes]:
@@ -325,7 +297,8 @@ class _Slow(io.BytesIO):
 
 
 _CODECS: dict[str, Callable[[_Counted], Iterator[bytes]]] = {
-    "": _plain, ".gz": _gzip, ".dz": _gzip, ".xz": _lzma, ".bz2": _bzip, ".zst": _zstd,
+    "": _plain, ".gz": _gzip, ".dz": _gzip, "mended": partial(_gzip, mend=True), ".xz": _lzma, ".bz2": _bzip,
+    ".zst": _zstd,
 }  # fmt: skip
 
 

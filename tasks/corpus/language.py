@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numba
 import numpy as np
@@ -11,7 +10,6 @@ from resiliparse.parse.lang import detect_fast
 
 from tasks.corpus.codepoints import LETTER, classes, codepoints
 from tasks.corpus.quality.blocks import outside
-from tasks.corpus.quality.characters import SIMPLIFIED, TRADITIONAL, marks
 from tasks.corpus.wordlist import words
 
 _NOT_PROSE = re.compile(r"\$[^$\n]*\$|`[^`\n]*`|https?://\S+")
@@ -35,59 +33,33 @@ _ENGLISH_CHARS = 1500
 # Japanese and Korean mix scripts: this share of kana or hangul settles it. Ours.
 SCRIPT_SHARE = 0.1
 SAMPLE_CHARS = 4000
-_LETTERS, _LATIN_WORDS, _HAN_CHARS, _KANA, _HANGUL, _SIMPLIFIED, _TRADITIONAL = range(7)
-
-
-@dataclass(frozen=True)
-class Identified:
-    """The language of a text."""
-
-    language: str
-    """ISO 639-1; `und` where nothing fits."""
-    confidence: float
-    """0 to 1: how clearly the evidence speaks for it; 0 where too little was left and the declaration stands."""
-    writing: str
-    """Hans or Hant (ISO 15924) for Chinese in mostly simplified or traditional characters, else ''."""
+_LETTERS, _LATIN_WORDS, _HAN_CHARS, _KANA, _HANGUL = range(5)
 
 
 def identify(text: str, declared: str) -> str:
     """ISO 639-1 code of the language of `text` outside code, formulas and links; `declared` where too little is left
     to tell, `und` where nothing fits."""
-    return recognise(text, declared).language
-
-
-def recognise(text: str, declared: str) -> Identified:
-    """The same with a confidence and, for Chinese, the writing.
-
-    The confidence is the share of the characters that decided where the script did, and otherwise how far the best
-    language is ahead of the second, in rank distance: 0 at equal, 1 from 200 on. docs/corpus/rules.md says how often it
-    is right.
-    """
     prose = _NOT_PROSE.sub(" ", outside(text)[: 3 * SAMPLE_CHARS])[:SAMPLE_CHARS]
-    counts = _scripts(codepoints(prose), classes(), marks()).tolist()
+    counts = _scripts(codepoints(prose), classes()).tolist()
     han, kana, hangul, latin = counts[_HAN_CHARS], counts[_KANA], counts[_HANGUL], counts[_LATIN_WORDS]
     if counts[_LETTERS] < LETTERS_MIN and han + kana + hangul < LETTERS_MIN // 2:
-        return Identified(declared, 0.0, "")
+        return declared
     if kana > SCRIPT_SHARE * (han + kana):
-        return Identified("ja", (han + kana) / (han + kana + latin), "")
+        return "ja"
     if hangul > SCRIPT_SHARE * (han + hangul + latin):
-        return Identified("ko", (han + hangul) / (han + hangul + latin), "")
+        return "ko"
     # A Chinese manual is full of Latin option names: Han characters against the words around them.
     if han > 0.5 * latin:
-        traditional = counts[_TRADITIONAL] > counts[_SIMPLIFIED]
-        known = counts[_TRADITIONAL] or counts[_SIMPLIFIED]
-        return Identified("zh", han / (han + latin), ("Hant" if traditional else "Hans") if known else "")
+        return "zh"
     if han:
         prose = _HAN.sub(" ", prose)
     found: list[tuple[str, int]] = list(detect_fast(prose, cutoff=DISTANCE_MAX, n_results=8))  # type: ignore[arg-type]
     if not found:
-        return Identified(UNKNOWN, 0.0, "")
+        return UNKNOWN
     best, distance = found[0]
     behind = dict(found).get(declared, DISTANCE_MAX + MARGIN) - distance
-    if behind <= MARGIN and best != declared and (declared != "en" or _reads_english(prose)):
-        return Identified(declared, 0.0, "")
-    second = found[1][1] if len(found) > 1 else DISTANCE_MAX
-    return Identified(best, min((second - distance) / 200, 1.0), "")
+    stands = behind <= MARGIN and (declared != "en" or _reads_english(prose))
+    return declared if stands else best
 
 
 def _reads_english(prose: str) -> bool:
@@ -96,10 +68,9 @@ def _reads_english(prose: str) -> bool:
 
 
 @numba.njit(cache=True)
-def _scripts(points, classes, marks):  # type: ignore[no-untyped-def]
-    """int64 [7]: letters in runs of two or more, Latin words of two letters or more, Han characters, kana, hangul,
-    characters of simplified and of traditional writing only."""
-    counts = np.zeros(7, np.int64)
+def _scripts(points, classes):  # type: ignore[no-untyped-def]
+    """int64 [5]: letters in runs of two or more, Latin words of two letters or more, Han characters, kana, hangul."""
+    counts = np.zeros(5, np.int64)
     run, latin = 0, 0
     for at in range(len(points) + 1):
         point = points[at] if at < len(points) else np.uint32(32)
@@ -117,8 +88,6 @@ def _scripts(points, classes, marks):  # type: ignore[no-untyped-def]
         if point >= 0x3041:
             if 0x3400 <= point <= 0x4DBF or 0x4E00 <= point <= 0x9FFF or 0x20000 <= point <= 0x2EBEF:
                 counts[_HAN_CHARS] += 1
-                counts[_SIMPLIFIED] += marks[point] & SIMPLIFIED != 0
-                counts[_TRADITIONAL] += marks[point] & TRADITIONAL != 0
             elif point <= 0x30FF:
                 counts[_KANA] += 1
             elif 0xAC00 <= point <= 0xD7A3:

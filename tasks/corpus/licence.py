@@ -8,7 +8,7 @@ one that cannot be read, is refused by every policy.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -18,47 +18,14 @@ HEADER_CHARS = 6000
 """Where a program's header is looked for."""
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "public-domain": (
-        "CC0-1.0",
-        "Unlicense",
-        "PDDL-1.0",
-        "0BSD",
-        "MIT-0",
-        "LicenseRef-public-domain",
-        "WTFPL",
-        "CC-PDDC",
-    ),
+    "public-domain": (*"CC0-1.0 Unlicense PDDL-1.0 0BSD MIT-0 LicenseRef-public-domain WTFPL CC-PDDC".split(),),
     "permissive": (
-        *(
-            "MIT*",
-            "BSD-*",
-            "Apache-*",
-            "ISC",
-            "PSF-*",
-            "Python-*",
-            "Zlib",
-            "BSL-1.0",
-            "X11*",
-            "NCSA",
-            "PostgreSQL",
-            "HPND*",
-        ),
-        *(
-            "Artistic-2.0",
-            "Unicode-*",
-            "CC-BY-[1-4].0*",
-            "ODC-By-1.0",
-            "curl",
-            "OpenSSL*",
-            "TCL",
-            "Ruby",
-            "W3C*",
-            "ICU",
-        ),
-        *("FTL", "IJG", "libpng*", "NIST-PD*", "MS-PL", "AFL-*", "ECL-2.0", "Vim", "Zend-2.0", "PHP-3.*", "FSFAP*"),
+        *"MIT* BSD-* Apache-* ISC PSF-* Python-* Zlib BSL-1.0 X11* NCSA PostgreSQL HPND*".split(),
+        *"Artistic-2.0 Unicode-* CC-BY-[1-4].0* ODC-By-1.0 curl OpenSSL* TCL Ruby W3C* ICU".split(),
+        *"FTL IJG libpng* NIST-PD* MS-PL AFL-* ECL-2.0 Vim Zend-2.0 PHP-3.* FSFAP*".split(),
     ),
     "weak-copyleft": (
-        *("LGPL-*", "MPL-*", "EPL-*", "CDDL-*", "CPL-1.0", "MS-RL", "Artistic-1.0*", "OFL-*", "EUPL-*"),
+        *"LGPL-* MPL-* EPL-* CDDL-* CPL-1.0 MS-RL Artistic-1.0* OFL-* EUPL-*".split(),
         "GPL-[23].0-* WITH *",
     ),
     "share-alike": ("CC-BY-SA-*", "GFDL-*", "ODbL-*"),
@@ -85,18 +52,15 @@ class _Simple:
 
 
 @dataclass(frozen=True)
-class _Both:
-    left: _Tree
-    right: _Tree
+class _Joined:
+    """Two expressions and what joins them: AND asks for both, OR for one."""
+
+    word: str
+    left: _Simple | _Joined
+    right: _Simple | _Joined
 
 
-@dataclass(frozen=True)
-class _Either:
-    left: _Tree
-    right: _Tree
-
-
-_Tree = _Simple | _Both | _Either
+_Tree = _Simple | _Joined
 
 
 def allowed(licence: str, policy: Sequence[str]) -> bool:
@@ -118,7 +82,9 @@ def refusal(licence: str, policy: Sequence[str]) -> str | None:
 
 def patterns(policy: Sequence[str]) -> tuple[str, ...]:
     """The patterns over SPDX identifiers that a policy comes to, its families written out."""
-    return tuple(pattern for entry in policy for pattern in _patterns(entry))
+    return tuple(
+        pattern for entry in policy for pattern in (FAMILIES[entry[1:]] if entry.startswith("@") else (entry,))
+    )
 
 
 def normalised(licence: str) -> str:
@@ -167,15 +133,10 @@ def policy_error(policy: Sequence[str]) -> str | None:
 _RANKED = (*FAMILIES, "unknown")
 
 
-def _patterns(entry: str) -> tuple[str, ...]:
-    return FAMILIES[entry[1:]] if entry.startswith("@") else (entry,)
-
-
 def _passes(tree: _Tree, patterns: tuple[str, ...]) -> bool:
-    if isinstance(tree, _Both):
-        return _passes(tree.left, patterns) and _passes(tree.right, patterns)
-    if isinstance(tree, _Either):
-        return _passes(tree.left, patterns) or _passes(tree.right, patterns)
+    if isinstance(tree, _Joined):
+        wanted = all if tree.word == "AND" else any
+        return wanted(_passes(side, patterns) for side in (tree.left, tree.right))
     return any(fnmatchcase(name, pattern) for name in _names(tree) for pattern in patterns)
 
 
@@ -183,18 +144,13 @@ def _names(one: _Simple) -> list[str]:
     """The spellings, in lower case, that a pattern may take: an exception only ever permits more."""
     name = one.name.lower()
     short = re.sub(r"-(?:only|or-later)$", "", name).removesuffix("+")
-    return [
-        name,
-        *([f"{name} with {one.exception.lower()}"] if one.exception else []),
-        *([short] if short != name else []),
-    ]
+    return [name, f"{name} with {one.exception.lower()}" if one.exception else name, short]
 
 
 def _rank(tree: _Tree) -> int:
-    if isinstance(tree, _Both):
-        return max(_rank(tree.left), _rank(tree.right))
-    if isinstance(tree, _Either):
-        return min(_rank(tree.left), _rank(tree.right))
+    if isinstance(tree, _Joined):
+        strictest = max if tree.word == "AND" else min
+        return strictest(_rank(tree.left), _rank(tree.right))
     for at, patterns in enumerate(FAMILIES.values()):
         if any(fnmatchcase(name, pattern.lower()) for name in _names(tree) for pattern in patterns):
             return at
@@ -204,8 +160,7 @@ def _rank(tree: _Tree) -> int:
 def _written(tree: _Tree, inner: bool = False) -> str:
     if isinstance(tree, _Simple):
         return f"{tree.name} WITH {tree.exception}" if tree.exception else tree.name
-    word = "AND" if isinstance(tree, _Both) else "OR"
-    text = f"{_written(tree.left, True)} {word} {_written(tree.right, True)}"
+    text = f"{_written(tree.left, True)} {tree.word} {_written(tree.right, True)}"
     return f"({text})" if inner else text
 
 
@@ -244,16 +199,16 @@ class _Parser:
         return tree if self.at == len(self.tokens) else None
 
     def choice(self) -> _Tree | None:
-        return self.joined("OR", self.sum, _Either)
+        return self.joined("OR", self.sum)
 
     def sum(self) -> _Tree | None:
-        return self.joined("AND", self.term, _Both)
+        return self.joined("AND", self.term)
 
-    def joined(self, word: str, part, make) -> _Tree | None:  # type: ignore[no-untyped-def]
+    def joined(self, word: str, part: Callable[[], _Tree | None]) -> _Tree | None:
         tree = part()
         while tree is not None and self.take(word):
             right = part()
-            tree = make(tree, right) if right is not None else None
+            tree = _Joined(word, tree, right) if right is not None else None
         return tree
 
     def term(self) -> _Tree | None:

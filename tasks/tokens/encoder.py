@@ -73,14 +73,7 @@ def _digits(record: dict[str, Any]) -> int | None:
     """The `digits` of a tokenizer for which the kernels give what the library would, None for others: its pre-tokenizer
     must be ours and its model a plain byte-level BPE, with nothing normalised or found in text before."""
     model = record["model"]
-    others = (
-        "dropout",
-        "continuing_subword_prefix",
-        "end_of_word_suffix",
-        "byte_fallback",
-        "ignore_merges",
-        "unk_token",
-    )
+    others = "dropout continuing_subword_prefix end_of_word_suffix byte_fallback ignore_merges unk_token".split()
     plain = model["type"] == "BPE" and not any(model.get(name) for name in others)
     if not plain or record["normalizer"] is not None or not all(token["special"] for token in record["added_tokens"]):
         return None

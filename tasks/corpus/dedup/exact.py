@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,17 +27,6 @@ class _Entries:
     """uint64 [N]."""
     changed: np.ndarray
     """bool [N]: whether passages were cut out; a text that is whole stays before one that was made equal to it."""
-
-
-def duplicates(ids: Sequence[str], urls: Sequence[str]) -> list[tuple[int, int]]:
-    """(index, survivor) of every document whose id another one has too: of equal ids the smallest url stays. In memory,
-    for lists; `find` does the same over partitions."""
-    best: dict[str, int] = {}
-    for at, one in enumerate(ids):
-        held = best.setdefault(one, at)
-        if (urls[at], at) < (urls[held], held):
-            best[one] = at
-    return [(at, best[one]) for at, one in enumerate(ids) if best[one] != at]
 
 
 def drop(step: Step, bucket: int) -> None:

@@ -6,7 +6,9 @@ technical text, and why, is said in the presets.
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from model.config import Config
 
@@ -77,7 +79,18 @@ class LinesConfig(Config):
     while the line stays."""
 
 
-class ProseConfig(Config):
+class RouteConfig(Config):
+    """What the rules of texts share: sections whose limits are other ones on each route."""
+
+    @field_validator("repetition", "lines", mode="before", check_fields=False)
+    @classmethod
+    def _completed(cls, value: Any, info: ValidationInfo) -> Any:
+        """What a preset leaves out of a section keeps this route's limit, not that of the section's class."""
+        default = cls.model_fields[str(info.field_name)].default
+        return {**default.model_dump(), **value} if isinstance(value, dict) else value
+
+
+class ProseConfig(RouteConfig):
     """Rules for English prose. Words, lines and paragraphs are counted outside code and displayed formulas."""
 
     words_min: int | None = count(50)
@@ -139,42 +152,6 @@ class ProseConfig(Config):
         return self
 
 
-class MathematicsRepetitionConfig(RepetitionConfig):
-    """Wider limits for mathematics, ours: `the polynomial f in x` stands in every other sentence."""
-
-    lines_max: float | None = share(0.4)
-    """Ours."""
-    top_2_gram_max: float | None = share(0.25)
-    """Ours."""
-    top_3_gram_max: float | None = share(0.22)
-    """Ours."""
-    top_4_gram_max: float | None = share(0.20)
-    """Ours."""
-    repeated_5_grams_max: float | None = share(0.25)
-    """Ours."""
-    repeated_6_grams_max: float | None = share(0.23)
-    """Ours."""
-    repeated_7_grams_max: float | None = share(0.21)
-    """Ours."""
-    repeated_8_grams_max: float | None = share(0.19)
-    """Ours."""
-    repeated_9_grams_max: float | None = share(0.17)
-    """Ours."""
-    repeated_10_grams_max: float | None = share(0.15)
-    """Ours."""
-
-
-class MathematicsLinesConfig(LinesConfig):
-    """C4's line rules that suit mathematics."""
-
-    terminal_min: int | None = Field(default=None, ge=0, le=1)
-    """A displayed formula ends without a full stop."""
-    words_min: int | None = count(None)
-    """A displayed formula is a line without words."""
-    javascript_max: int | None = count(None)
-    """Manuals of algebra systems name it."""
-
-
 class MathematicsConfig(ProseConfig):
     """Rules for mathematics: prose that formulas stand between. No paper publishes thresholds for it; these are ours,
     the shapes of prose made wider and what can go wrong with formulas bounded."""
@@ -210,44 +187,24 @@ class MathematicsConfig(ProseConfig):
     recognition makes of a formula."""
     garbled_chars_max: float | None = share(0.005)
     """Replacement, private-use and control characters: fonts that extraction had no table for."""
-    repetition: MathematicsRepetitionConfig = MathematicsRepetitionConfig()
+    repetition: RepetitionConfig = RepetitionConfig(
+        lines_max=0.4,
+        top_2_gram_max=0.25,
+        top_3_gram_max=0.22,
+        top_4_gram_max=0.20,
+        repeated_5_grams_max=0.25,
+        repeated_6_grams_max=0.23,
+        repeated_7_grams_max=0.21,
+        repeated_8_grams_max=0.19,
+        repeated_9_grams_max=0.17,
+        repeated_10_grams_max=0.15,
+    )
     """Notation repeats: `the polynomial f in x` stands in every other sentence."""
-    lines: MathematicsLinesConfig = MathematicsLinesConfig()
-    """A displayed formula is a line without words or full stop."""
+    lines: LinesConfig = LinesConfig(terminal_min=None, words_min=None, javascript_max=None)
+    """A displayed formula is a line without words or full stop, and manuals of algebra systems name JavaScript."""
 
 
-class ChineseRepetitionConfig(RepetitionConfig):
-    """FineWeb-2's limits for Chinese."""
-
-    lines_max: float | None = share(0.287)
-    """FineWeb-2 cmn_Hani dup_line_frac."""
-    paragraphs_max: float | None = share(None)
-    """Off in FineWeb-2's pipeline."""
-    line_chars_max: float | None = share(None)
-    """Off in FineWeb-2's pipeline."""
-    paragraph_chars_max: float | None = share(None)
-    """Off in FineWeb-2's pipeline."""
-    top_2_gram_max: float | None = share(0.256)
-    """FineWeb-2 cmn_Hani top_n_grams."""
-    top_3_gram_max: float | None = share(0.201)
-    """FineWeb-2 cmn_Hani top_n_grams."""
-    top_4_gram_max: float | None = share(0.171)
-    """FineWeb-2 cmn_Hani top_n_grams."""
-    repeated_5_grams_max: float | None = share(0.198)
-    """FineWeb-2 cmn_Hani dup_n_grams."""
-    repeated_6_grams_max: float | None = share(0.182)
-    """FineWeb-2 cmn_Hani dup_n_grams."""
-    repeated_7_grams_max: float | None = share(0.167)
-    """FineWeb-2 cmn_Hani dup_n_grams."""
-    repeated_8_grams_max: float | None = share(0.154)
-    """FineWeb-2 cmn_Hani dup_n_grams."""
-    repeated_9_grams_max: float | None = share(0.14)
-    """FineWeb-2 cmn_Hani dup_n_grams."""
-    repeated_10_grams_max: float | None = share(0.127)
-    """FineWeb-2 cmn_Hani dup_n_grams."""
-
-
-class ChineseConfig(Config):
+class ChineseConfig(RouteConfig):
     """Rules for Chinese: FineWeb-2 (Penedo et al., arXiv 2506.20920) with the thresholds of its configs/cmn_Hani.yml,
     and ours for what web pages in Chinese go wrong by. FineWeb-2 counts words of a segmenter; we have none and count
     characters, 1.7 to a word, and 2n of them for an n-gram of words."""
@@ -278,7 +235,21 @@ class ChineseConfig(Config):
     """FineWeb-2's pipeline char_duplicates_ratio."""
     newlines_max: float | None = ratio(0.178)
     """FineWeb-2 cmn_Hani new_line_ratio."""
-    repetition: ChineseRepetitionConfig = ChineseRepetitionConfig()
+    repetition: RepetitionConfig = RepetitionConfig(
+        lines_max=0.287,
+        paragraphs_max=None,
+        line_chars_max=None,
+        paragraph_chars_max=None,
+        top_2_gram_max=0.256,
+        top_3_gram_max=0.201,
+        top_4_gram_max=0.171,
+        repeated_5_grams_max=0.198,
+        repeated_6_grams_max=0.182,
+        repeated_7_grams_max=0.167,
+        repeated_8_grams_max=0.154,
+        repeated_9_grams_max=0.14,
+        repeated_10_grams_max=0.127,
+    )
     """FineWeb-2 cmn_Hani dup_line_frac, top_n_grams, dup_n_grams; its pipeline switches the other three off."""
     han_share_min: float | None = share(0.3)
     """Han characters to Han characters plus other words. Ours: below it the text is another language's."""

@@ -32,15 +32,8 @@ COUNTS = (
 ) = range(len(COUNTS))  # fmt: skip
 
 _BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-_NEWLINE, _HASH, _DOT, _ELLIPSIS, _DASH, _STAR, _EN_DASH = (
-    10,
-    ord("#"),
-    ord("."),
-    ord("…"),
-    ord("-"),
-    ord("*"),
-    ord("–"),
-)
+_NEWLINE, _HASH, _DOT, _ELLIPSIS = ord("\n"), ord("#"), ord("."), ord("…")
+_DASH, _STAR, _EN_DASH = ord("-"), ord("*"), ord("–")
 _BRACE, _BAR, _WIDE_BAR, _GUILLEMET, _MIDDLE_DOT = ord("{"), ord("|"), ord("｜"), ord("»"), ord("·")
 
 

@@ -17,23 +17,7 @@ class PiiConfig(Config):
 
     kinds: tuple[Kind, ...] = ("EMAIL", "IP", "PHONE", "CARD", "IBAN", "ID", "KEY", "PASSWORD")
     """What is replaced; none at all leaves every text as it is."""
-    regions: tuple[str, ...] = (
-        "US",
-        "GB",
-        "CN",
-        "DE",
-        "FR",
-        "ES",
-        "IT",
-        "NL",
-        "IN",
-        "AU",
-        "CA",
-        "JP",
-        "HK",
-        "TW",
-        "SG",
-    )
+    regions: tuple[str, ...] = tuple("US GB CN DE FR ES IT NL IN AU CA JP HK TW SG".split())
     """Regions (ISO 3166) whose national telephone numbers are known; those with a country code are known everywhere."""
     consistent: bool = False
     """Number the placeholders within a document (`<PII:EMAIL:1>`), the same for the same value, so that a dialogue of

@@ -46,22 +46,9 @@ _URL_PASSWORD = re.compile(r"://([^\s:/@\"'<>(){}\[\]$%*]{1,64}):([^\s:/@\"'<>{}
 # What a secret is assigned to, by the middle of the name, in the ways in which programs write it.
 _PASSWORDS = ("assword", "ASSWORD", "asswd", "ASSWD", "assphrase", "密码", "口令")
 _KEYS = (
-    *(
-        "ecret",
-        "ECRET",
-        "oken",
-        "OKEN",
-        "redential",
-        "REDENTIAL",
-        "piKey",
-        "pikey",
-        "PIKEY",
-        "api-key",
-        "api_key",
-        "API_KEY",
-    ),
-    *("access_key", "ACCESS_KEY", "ccessKey", "auth_key", "AUTH_KEY", "private_key", "PRIVATE_KEY", "rivateKey"),
-)
+    "ecret ECRET oken OKEN redential REDENTIAL piKey pikey PIKEY api-key api_key API_KEY access_key ACCESS_KEY "
+    "ccessKey auth_key AUTH_KEY private_key PRIVATE_KEY rivateKey"
+).split()
 _TAILS = tuple((name, kind) for names, kind in ((_PASSWORDS, "PASSWORD"), (_KEYS, "KEY")) for name in names)
 GATES = tuple(
     name.encode() for name in (*(gate for gate, _, _ in _TOKENS), "PRIVATE KEY", "://", *(name for name, _ in _TAILS))

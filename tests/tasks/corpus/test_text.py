@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.corpus.encoding import NotTextError, decode
-from tasks.corpus.language import Identified, identify, recognise
+from tasks.corpus.language import identify
 from tasks.corpus.licence import allowed
 from tasks.corpus.repair import repair
 from tasks.corpus.split import split
@@ -66,15 +66,6 @@ def test_repair_settles(text, code):
 )
 def test_language(text, declared, language):
     assert identify(text, declared) == language
-
-
-def test_a_confidence_and_the_writing_of_chinese_come_with_the_language():
-    assert recognise(CHINESE, "en").writing == "Hans"
-    assert recognise("安裝手冊說明了如何設定系統與常用的指令，並且介紹它們的選項。", "zh").writing == "Hant"
-    assert recognise("x = 1", "en") == Identified("en", 0.0, "")
-    clear, mixed = recognise(GERMAN * 3, "en"), recognise(f"{GERMAN} {ENGLISH}", "en")
-    assert clear.language == "de"
-    assert 0 <= mixed.confidence < clear.confidence <= 1
 
 
 def test_a_close_second_stands_only_where_it_reads_like_english():
