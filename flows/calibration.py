@@ -15,6 +15,7 @@ from model import storage
 
 if TYPE_CHECKING:
     from flows.preset import Preset
+    from tasks.rephrase.calibration.measure import Result
     from tasks.rephrase.calibration.pairs import Row
 
 
@@ -61,13 +62,14 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> None:
     if wanted.failures:
         some = _readable(rows, wanted.failures)
         with shown(console):
-            results = measure(some, config, workers)
+            results = _judged(measure(some, config, workers), preset)
         terminal.show(console, report.failures(results, wanted.failures, wanted.count), whole=True)
         return
     corpus, segments = _corpus(request, preset, wanted)
     with shown(console):
         results = measure([*rows, *segments], config, workers)
-    found = Outcome(config, results[: len(rows)], ", ".join(wanted.pairs), results[len(rows) :], corpus)
+        judged = _judged(results[: len(rows)], preset)
+    found = Outcome(config, judged, ", ".join(wanted.pairs), results[len(rows) :], corpus)
     terminal.show(console, report.overview(found))
     for target, text in (
         (wanted.html, lambda: html.page(report.page(found))),
@@ -77,6 +79,22 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> None:
         if target:
             storage.write(target, text().encode())
             console.print(styled("Written: ", (target, "bold")))
+
+
+def _judged(results: list[Result], preset: Preset) -> list[Result]:
+    """The results, with the judge's word where the configuration has one."""
+    from model.engines.choice import open_engine
+    from tasks.rephrase.alignment.judge import Judge
+    from tasks.rephrase.calibration.measure import consult
+
+    config, execution = preset.rephrase.alignment.judge, preset.execution
+    if config is None:
+        return results
+    url = execution.judge_url if config.engine == "endpoint" else None
+    slots = execution.slots(config.engine)
+    name, limits = "rephrase.alignment.judge", execution.engine_requests
+    with open_engine(config, url, slots, name, "judge_url", limits) as engine:
+        return consult(results, Judge(config, lambda prompt: engine.complete([prompt])[0]), slots)
 
 
 def _readable(rows: list[Row], kind: str) -> list[Row]:
