@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,15 +63,15 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> None:
     workers = wanted.workers or len(os.sched_getaffinity(0))
     if wanted.failures:
         some = _readable(rows, wanted.failures)
-        with shown(console):
-            results = _judged(measure(some, config, workers), preset)
+        with shown(console), _judging(preset) as judged:
+            results = judged(measure(some, config, workers))
         terminal.show(console, report.failures(results, wanted.failures, wanted.count), whole=True)
         return
     corpus, segments = _corpus(request, preset, wanted)
-    with shown(console):
+    with shown(console), _judging(preset) as judged:
         results = measure([*rows, *segments], config, workers)
-        judged = _judged(results[: len(rows)], preset)
-    found = Outcome(config, judged, ", ".join(wanted.pairs), results[len(rows) :], corpus)
+        told = judged(results[: len(rows)])
+    found = Outcome(config, told, ", ".join(wanted.pairs), results[len(rows) :], corpus)
     terminal.show(console, report.overview(found))
     for target, text in (
         (wanted.html, lambda: html.page(report.page(found))),
@@ -81,20 +83,22 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> None:
             console.print(styled("Written: ", (target, "bold")))
 
 
-def _judged(results: list[Result], preset: Preset) -> list[Result]:
-    """The results, with the judge's word where the configuration has one."""
+@contextmanager
+def _judging(preset: Preset) -> Iterator[Callable[[list[Result]], list[Result]]]:
+    """What adds the judge's word to results; it leaves them as they are where the configuration names no judge."""
     from model.engines.choice import open_engine
     from tasks.rephrase.alignment.judge import Judge
     from tasks.rephrase.calibration.measure import consult
 
     config, execution = preset.rephrase.alignment.judge, preset.execution
     if config is None:
-        return results
+        yield lambda results: results
+        return
     url = execution.judge_url if config.engine == "endpoint" else None
-    slots = execution.slots(config.engine)
-    name, limits = "rephrase.alignment.judge", execution.engine_requests
-    with open_engine(config, url, slots, name, "judge_url", limits) as engine:
-        return consult(results, Judge(config, lambda prompt: engine.complete([prompt])[0]), slots)
+    slots, limits = execution.slots(config.engine), execution.engine_requests
+    with open_engine(config, url, slots, "rephrase.alignment.judge", "judge_url", limits) as engine:
+        judge = Judge(config, lambda prompt: engine.complete([prompt])[0])
+        yield lambda results: consult(results, judge, slots)
 
 
 def _readable(rows: list[Row], kind: str) -> list[Row]:

@@ -100,8 +100,8 @@ def _kinds(found: Outcome) -> Section:
     table = Table(
         ("", "#rewrites", "#all", *names, *(["#AUC"] if learned else [])),
         rows,
-        f"With 95 % intervals. AUC is the chance that a faithful rewrite has a higher `{found.learned}` than one with the "
-        "defect."
+        f"With 95 % intervals. AUC is the chance that a faithful rewrite has a higher `{found.learned}` than one with "
+        "the defect."
         if learned
         else "With 95 % intervals.",
     )
