@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from model import storage
 
 if TYPE_CHECKING:
     from flows.preset import Preset
+    from tasks.rephrase.calibration.measure import Result
     from tasks.rephrase.calibration.pairs import Row
 
 
@@ -60,14 +63,15 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> None:
     workers = wanted.workers or len(os.sched_getaffinity(0))
     if wanted.failures:
         some = _readable(rows, wanted.failures)
-        with shown(console):
-            results = measure(some, config, workers)
+        with shown(console), _judging(preset) as judged:
+            results = judged(measure(some, config, workers))
         terminal.show(console, report.failures(results, wanted.failures, wanted.count), whole=True)
         return
     corpus, segments = _corpus(request, preset, wanted)
-    with shown(console):
+    with shown(console), _judging(preset) as judged:
         results = measure([*rows, *segments], config, workers)
-    found = Outcome(config, results[: len(rows)], ", ".join(wanted.pairs), results[len(rows) :], corpus)
+        told = judged(results[: len(rows)])
+    found = Outcome(config, told, ", ".join(wanted.pairs), results[len(rows) :], corpus)
     terminal.show(console, report.overview(found))
     for target, text in (
         (wanted.html, lambda: html.page(report.page(found))),
@@ -77,6 +81,24 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> None:
         if target:
             storage.write(target, text().encode())
             console.print(styled("Written: ", (target, "bold")))
+
+
+@contextmanager
+def _judging(preset: Preset) -> Iterator[Callable[[list[Result]], list[Result]]]:
+    """What adds the judge's word to results; it leaves them as they are where the configuration names no judge."""
+    from model.engines.choice import open_engine
+    from tasks.rephrase.alignment.judge import Judge
+    from tasks.rephrase.calibration.measure import consult
+
+    config, execution = preset.rephrase.alignment.judge, preset.execution
+    if config is None:
+        yield lambda results: results
+        return
+    url = execution.judge_url if config.engine == "endpoint" else None
+    slots, limits = execution.slots(config.engine), execution.engine_requests
+    with open_engine(config, url, slots, "rephrase.alignment.judge", "judge_url", limits) as engine:
+        judge = Judge(config, lambda prompt: engine.complete([prompt])[0])
+        yield lambda results: consult(results, judge, slots)
 
 
 def _readable(rows: list[Row], kind: str) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pydantic import Field
@@ -108,10 +108,12 @@ class Prompt:
     """JSON schema that the answer must follow, as JSON; the engine then draws no token that breaks it."""
     tools: str = ""
     """Tools that the model may call, as JSON in OpenAI's layout. Only endpoints take them."""
+    likeliest: int = 0
+    """How many candidates of the answer's first token are wanted, with their chances."""
 
     def key(self, engine: str, model: str) -> str:
         """sha256 of everything that decides the answer: engine, model, messages, sampling, longest answer, seed,
-        schema, tools."""
+        schema, tools, candidates."""
         record = {
             "engine": engine,
             "model": model,
@@ -121,6 +123,7 @@ class Prompt:
             "seed": self.seed,
             "schema": self.schema,
             **({"tools": self.tools} if self.tools else {}),
+            **({"likeliest": self.likeliest} if self.likeliest else {}),
         }
         return hashlib.sha256(json.dumps(record, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
@@ -142,6 +145,8 @@ class Completion:
     """Whether the engine told no usage, so that the tokens are estimates (`estimate`)."""
     calls: str = ""
     """The tool calls of the answer, as the endpoint gave them: JSON in OpenAI's layout, unchecked."""
+    likeliest: Mapping[str, float] = field(default_factory=dict)
+    """Candidates of the first token -> natural logarithm of their chance; none where none were asked for or told."""
 
 
 def estimate(text: str) -> int:
@@ -164,6 +169,21 @@ def response_format(schema: str) -> dict[str, Any]:
         return {}
     named = {"name": "answer", "strict": True, "schema": json.loads(schema)}
     return {"response_format": {"type": "json_schema", "json_schema": named}}
+
+
+def candidates(prompt: Prompt) -> dict[str, Any]:
+    """The fields of an OpenAI chat request that ask for the first token's candidates; none where none are wanted."""
+    return {"logprobs": True, "top_logprobs": prompt.likeliest} if prompt.likeliest else {}
+
+
+def likeliest(choice: Mapping[str, Any]) -> dict[str, float]:
+    """The first token's candidates in a choice of an OpenAI reply, which nobody vouches for; none where it tells
+    none that can be read."""
+    try:
+        told = [(one["token"], float(one["logprob"])) for one in choice["logprobs"]["content"][0]["top_logprobs"]]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return {}
+    return {sound(token): chance for token, chance in told if isinstance(token, str) and chance <= 0}
 
 
 class Engine(Protocol):

@@ -29,6 +29,8 @@ from model.engines.engine import (
     Prompt,
     PromptRefused,
     RequestLimits,
+    candidates,
+    likeliest,
     response_format,
     sound,
 )
@@ -118,6 +120,7 @@ class LlamaCpp:
             "min_p": 0.0,
             "cache_prompt": True,
             **response_format(prompt.schema),
+            **candidates(prompt),
         }
         answer, seconds = self._ask(prompt.session, json.dumps(body).encode() + b"\n")
         if "error" in answer:
@@ -133,6 +136,7 @@ class LlamaCpp:
             cached_tokens=usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),
             generated_tokens=usage["completion_tokens"],
             seconds=seconds,
+            likeliest=likeliest(choice),
         )
 
     def _ask(self, session: str, line: bytes) -> tuple[dict[str, Any], float]:

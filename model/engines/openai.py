@@ -30,6 +30,7 @@ from model.engines.engine import (
     PromptRefused,
     RequestLimits,
     Sampling,
+    candidates,
     response_format,
 )
 from model.engines.replicas import Replica, Replicas
@@ -108,6 +109,7 @@ class OpenAI:
             "temperature": prompt.sampling.temperature,
             "top_p": prompt.sampling.top_p,
             **response_format(prompt.schema),
+            **candidates(prompt),
         }
         if prompt.sampling.top_k:
             body["top_k"] = prompt.sampling.top_k

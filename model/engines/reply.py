@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from model.engines.engine import Completion, EngineError, Finish, Prompt, PromptRefused, estimate, sound
+from model.engines.engine import Completion, EngineError, Finish, Prompt, PromptRefused, estimate, likeliest, sound
 
 KEY_VARIABLE = "OPENK2_ENGINE_KEY"
 """Environment variable with the endpoint's key; a key is no configuration and is never recorded."""
@@ -125,6 +125,7 @@ def _completion(answer: dict[str, Any], prompt: Prompt, seconds: float, url: str
         seconds=seconds,
         estimated=asked is None or said is None,
         calls=calls and json.dumps(calls),
+        likeliest=likeliest(choice),
     )
 
 

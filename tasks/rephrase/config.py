@@ -43,12 +43,9 @@ class FidelityJudgeConfig(EngineConfig):
     margin: float = Field(default=0.2, ge=0, le=1)
     """How near to a refusal a segment must have come to be asked about, by the smallest distance of a graded score to
     its threshold (0 at the threshold, 1 at the best score); 1 asks about every accepted one."""
-    sampling: Sampling = Sampling(temperature=0)
-    """How the answer is drawn."""
-    max_tokens: int = Field(default=128, ge=32)
-    """Longest answer."""
-    seed: int = 0
-    """The engine's draws."""
+    least: Share = 0.5
+    """Smallest chance of being faithful, by its answers, that a segment must have. Every model has its own:
+    `openk2 calibrate-alignment` with this judge draws the curve."""
 
 
 class AlignmentConfig(Config):

@@ -77,6 +77,7 @@ def test_failures_of_pairs_that_may_be_read(monkeypatch, capsys, tmp_path: Path)
         (["--failures", "formula", "--pairs", "dev"], "these pairs have none of kind 'formula'"),
         (["--pairs", "/nowhere.jsonl"], "cannot be read"),
         (["--set", "rephrase.alignment.fidelity=7"], "fidelity"),
+        (["--set", "rephrase.alignment.judge={engine: endpoint, model: x}"], "execution.judge_url"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(monkeypatch, capsys, arguments: list[str], told: str):

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from tasks.rephrase.alignment.limits import LIMITS
-from tasks.rephrase.alignment.stack import NAMES
+from tasks.rephrase.alignment.stack import RECORDED
 from tasks.rephrase.calibration.measure import LEARNED, Result
 from tasks.rephrase.calibration.pairs import DEFECTS, KINDS
 from tasks.rephrase.config import AlignmentConfig
 from training.intervals import wilson
 
+JUDGE = "judge"
 THRESHOLDS = (0.01, 0.02, *(n / 20 for n in range(1, 20)), 0.98, 0.99)
 """Thresholds to choose from."""
 
@@ -93,7 +94,7 @@ def figures(results: Sequence[Result]) -> Figures:
     """The figures over all of `results`."""
     faithful, defects = sides(results)
     kinds = {kind: [result for result in results if result.row.kind == kind] for kind in KINDS}
-    asked = any(verdict.check == LEARNED for result in results for verdict in result.verdicts)
+    asked = any(verdict.check == result.learned for result in results for verdict in result.verdicts)
     scores = [result.score for result in faithful] if asked else []
     return Figures(
         share(faithful, lambda result: result.accepted),
@@ -147,6 +148,16 @@ class Outcome:
     corpus: str = ""
     """Which corpus, in words."""
 
+    @property
+    def learned(self) -> str:
+        """The check over whose threshold the curve is."""
+        return JUDGE if self.config.judge else LEARNED
+
+    @property
+    def threshold(self) -> str:
+        """The field that sets it."""
+        return f"alignment.{JUDGE}.least" if self.config.judge else f"alignment.{LEARNED}"
+
     @cached_property
     def whole(self) -> Figures:
         return figures(self.results)
@@ -162,7 +173,7 @@ class Outcome:
     @cached_property
     def checks(self) -> list[CheckFigures]:
         """In the order in which they run; those that refuse nothing are left out."""
-        found = [_check(name, *sides(self.results)) for name in NAMES]
+        found = [_check(name, *sides(self.results)) for name in RECORDED]
         return [check for check in found if check.faithful.count or check.defects.count]
 
     def curve(self, thresholds: Iterable[float] | None = None) -> list[Point]:
@@ -176,7 +187,7 @@ class Outcome:
     @property
     def table(self) -> list[Point]:
         """Points to choose from, the configured one among them."""
-        return self.curve((*THRESHOLDS, limit(LEARNED, self.config)))
+        return self.curve((*THRESHOLDS, limit(self.learned, self.config)))
 
     @property
     def milliseconds(self) -> float:
@@ -186,6 +197,8 @@ class Outcome:
 
 def limit(check: str, config: AlignmentConfig) -> Any:
     """What a check's score is held against, None where it has no threshold."""
+    if check == JUDGE:
+        return config.judge.least if config.judge else None
     return getattr(config, LIMITS[check].field) if check in LIMITS else None
 
 

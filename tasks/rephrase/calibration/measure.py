@@ -5,14 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.process import die_with_pool
 from tasks.progress import Progress
+from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.alignment.stack import align
 from tasks.rephrase.calibration.pairs import Row
@@ -25,7 +26,7 @@ BATCH = 16
 """Rows that a worker takes at once."""
 
 LEARNED = "fidelity"
-"""The check whose weights are learned, and over whose threshold the curve is."""
+"""The check whose weights are learned, and over whose threshold the curve is where no judge is asked."""
 
 SELF = frozenset({"copied"})
 """Checks that cannot be asked of a segment beside itself."""
@@ -39,6 +40,8 @@ class Result:
     verdicts: tuple[Verdict, ...]
     seconds: float = field(default=0.0, compare=False)
     """CPU-seconds that all checks together took."""
+    learned: str = LEARNED
+    """The check over whose threshold the curve is: the judge where one was asked."""
 
     @property
     def refused_by(self) -> tuple[str, ...]:
@@ -51,12 +54,12 @@ class Result:
     @property
     def score(self) -> float:
         """The learned check's chance that the rewrite is faithful; 1 where it is not asked."""
-        return next((verdict.score for verdict in self.verdicts if verdict.check == LEARNED), 1.0)
+        return next((verdict.score for verdict in self.verdicts if verdict.check == self.learned), 1.0)
 
     @property
     def accepted_but(self) -> bool:
         """Whether every check but the learned one accepts it."""
-        return set(self.refused_by) <= {LEARNED}
+        return set(self.refused_by) <= {self.learned}
 
 
 def judge(row: Row, config: AlignmentConfig, networks: Readers) -> Result:
@@ -91,6 +94,21 @@ def measure(
             results += some
             progress.advance(len(some))
     return results
+
+
+def consult(results: Sequence[Result], asked: Judge, slots: int) -> list[Result]:
+    """The results with the word of the `asked` judge on each, whatever the other checks say of it."""
+
+    def consulted(result: Result) -> Result:
+        verdict = asked.check(Pair(result.row.source, result.row.rewrite))
+        return replace(result, verdicts=(*result.verdicts, verdict), learned=verdict.check)
+
+    found: list[Result] = []
+    with Progress("judge", total=len(results), unit="pairs") as progress, ThreadPoolExecutor(slots) as pool:
+        for result in pool.map(consulted, results):
+            found.append(result)
+            progress.advance(1)
+    return found
 
 
 def _judged(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from model.visible import flat, visible
 from tasks.rephrase.calibration.figures import Figures, Outcome, Point, Share, limit, share, sides
-from tasks.rephrase.calibration.measure import LEARNED, Result
+from tasks.rephrase.calibration.measure import Result
 from tasks.rephrase.calibration.pairs import DEFECTS, FAITHFUL, KINDS
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Document, Fold, Headline, Pair, Section, Table, Verbatim
@@ -27,7 +27,7 @@ def overview(found: Outcome) -> Document:
         (_value(whole.faithful), "faithful rewrites accepted", _interval(whole.faithful)),
         (_value(whole.defects), "defects refused", _interval(whole.defects)),
         (_area(whole.balanced), "balanced accuracy", "the mean of the two"),
-        *([(_area(whole.auc), f"AUC of `{LEARNED}`", "0.5 tells nothing, 1 everything")] if whole.auc else []),
+        *([(_area(whole.auc), f"AUC of `{found.learned}`", "0.5 tells nothing, 1 everything")] if whole.auc else []),
         (f"{found.milliseconds:.0f}", "CPU-milliseconds a pair", "every check asked"),
     ]
     return Document(
@@ -100,8 +100,8 @@ def _kinds(found: Outcome) -> Section:
     table = Table(
         ("", "#rewrites", "#all", *names, *(["#AUC"] if learned else [])),
         rows,
-        f"With 95 % intervals. AUC is the chance that a faithful rewrite has a higher `{LEARNED}` than one with the "
-        "defect."
+        f"With 95 % intervals. AUC is the chance that a faithful rewrite has a higher `{found.learned}` than one with "
+        "the defect."
         if learned
         else "With 95 % intervals.",
     )
@@ -109,11 +109,11 @@ def _kinds(found: Outcome) -> Section:
 
 
 def _curve(found: Outcome) -> Section:
-    configured = limit(LEARNED, found.config)
+    configured = limit(found.learned, found.config)
     if not all(sides(found.results)):
         return Section("threshold", "The threshold", "A curve needs faithful rewrites and defects.")
-    if not any(verdict.check == LEARNED for result in found.results for verdict in result.verdicts):
-        told = f"`{LEARNED}` was not asked: `rephrase.alignment.{LEARNED}_model` names no model."
+    if not any(verdict.check == found.learned for result in found.results for verdict in result.verdicts):
+        told = f"`{found.learned}` was not asked: `rephrase.alignment.{found.learned}_model` names no model."
         return Section("threshold", "The threshold", told)
     points = [point for point in found.curve() if point.faithful.value is not None and point.defects.value is not None]
     (now,) = found.curve([configured])
@@ -121,7 +121,7 @@ def _curve(found: Outcome) -> Section:
     drawn = figures.lines(
         [line, Line(f"configured: {configured:g}", [_x(now)], [_y(now)], "warm")],
         "defects accepted",
-        f"Faithful rewrites accepted (upwards) against defects accepted, over every `alignment.{LEARNED}`; "
+        f"Faithful rewrites accepted (upwards) against defects accepted, over every `{found.threshold}`; "
         "the other checks are as configured.",
         x_format=words.percent,
         y_format=words.percent,
@@ -136,7 +136,7 @@ def _curve(found: Outcome) -> Section:
         ]
         for point in found.table
     ]
-    columns = (f"#alignment.{LEARNED}", "#faithful accepted", "#defects accepted", "#balanced accuracy")
+    columns = (f"#{found.threshold}", "#faithful accepted", "#defects accepted", "#balanced accuracy")
     caption = "A higher threshold costs segments and lets less through."
     return Section("threshold", "The threshold", "", [drawn, Table(columns, rows, caption)])
 
@@ -186,7 +186,7 @@ def _sample(result: Result) -> Block:
     row = result.row
     refusals = "; ".join(f"{verdict.check}: {verdict.why}" for verdict in result.verdicts if not verdict.passed)
     title = "faithful rewrite" if row.kind == FAITHFUL else f"rewrite, {row.kind}"
-    scored = next((f"{LEARNED} {verdict.score:.2f}" for verdict in result.verdicts if verdict.check == LEARNED), "")
+    scored = next((f"{one.check} {one.score:.2f}" for one in result.verdicts if one.check == result.learned), "")
     told = [row.id, row.domain, scored, row.wrong, refusals]
     note = " · ".join(flat(part, 300) for part in told if part)
     return Pair((Verbatim("source"), Verbatim(title)), (visible(row.source), visible(row.rewrite)), Verbatim(note))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import signal
 import socket
@@ -49,6 +50,10 @@ def test_an_answer_depends_on_prompt_sampling_and_seed_alone() -> None:
         fresh = one.complete([later])[0]
         assert one.complete([first])[0].text == alone.text
         assert one.complete([prompt(TEXT, 9)])[0].text != alone.text
+        told = one.complete([replace(first, likeliest=5)])[0]
+        assert (told.text, alone.likeliest) == (alone.text, {})
+        assert len(told.likeliest) == 5
+        assert 0.1 < sum(map(math.exp, told.likeliest.values())) <= 1.001
     assert alone.text.strip()
     assert alone.generated_tokens <= 12
     assert cached.cached_tokens > fresh.cached_tokens

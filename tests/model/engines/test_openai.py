@@ -290,6 +290,22 @@ def test_what_an_answer_lacks_is_said_or_estimated() -> None:
     assert (guessed.prompt_tokens, guessed.generated_tokens) == (2 + 4 + 3 + 4, 4)
 
 
+def test_candidates_of_the_first_token_are_asked_for_and_told_where_they_can_be_read() -> None:
+    told: list[object] = [{"token": "Yes", "logprob": -0.5}, {"token": " no", "logprob": -1}]
+
+    def asked(logprobs: object) -> Completion:
+        choice = {"message": {"content": "Yes"}, "finish_reason": "length", "logprobs": logprobs}
+        body = json.dumps({"choices": [choice]}).encode()
+        with serving(lambda handler, request, number: reply(handler, 200, body)) as server, engine(server) as some:
+            answer = some.complete([replace(prompt(), likeliest=4)])[0]
+        assert (server.requests[0]["logprobs"], server.requests[0]["top_logprobs"]) == (True, 4)
+        return answer
+
+    assert asked({"content": [{"top_logprobs": told}]}).likeliest == {"Yes": -0.5, " no": -1.0}
+    for nothing in (None, {}, {"content": []}, {"content": [{"top_logprobs": [{"token": "Yes", "logprob": "high"}]}]}):
+        assert asked(nothing).likeliest == {}
+
+
 @pytest.mark.parametrize("usage", [{"prompt_tokens": 10**30, "completion_tokens": -1}, [], {"prompt_tokens": "x"}, 5])
 def test_usage_that_cannot_be_is_estimated(usage: object) -> None:
     body = {"choices": [{"message": {"content": "a\ud800b"}, "finish_reason": "stop"}], "usage": usage}
@@ -493,5 +509,6 @@ def test_the_key_of_a_request_is_all_that_decides_it_and_no_more() -> None:
         Prompt(base.messages, base.sampling, 16, 6).key("e", "m"),
         Prompt(base.messages[::-1], base.sampling, 16, 5).key("e", "m"),
         Prompt(base.messages, base.sampling, 16, 5, schema="{}").key("e", "m"),
+        Prompt(base.messages, base.sampling, 16, 5, likeliest=4).key("e", "m"),
     ]
-    assert len({base.key("e", "m"), *others}) == 9
+    assert len({base.key("e", "m"), *others}) == 10

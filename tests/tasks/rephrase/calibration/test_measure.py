@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,17 @@ from pathlib import Path
 import pytest
 
 from model.engines.embedding import MiniLM, Vector
-from model.engines.engine import EngineError
+from model.engines.engine import Completion, EngineError, Prompt
 from model.engines.support import Reading, Sentence
+from tasks.rephrase.alignment.judge import WHOLE, Judge
 from tasks.rephrase.alignment.pair import Verdict
 from tasks.rephrase.alignment.stack import NAMES
 from tasks.rephrase.calibration import report
 from tasks.rephrase.calibration.corpus import of_corpus
 from tasks.rephrase.calibration.figures import Outcome
-from tasks.rephrase.calibration.measure import LEARNED, Result, measure
+from tasks.rephrase.calibration.measure import LEARNED, Result, consult, measure
 from tasks.rephrase.calibration.pairs import Row, load
-from tasks.rephrase.config import AlignmentConfig
+from tasks.rephrase.config import AlignmentConfig, FidelityJudgeConfig
 from tasks.report import html
 from tasks.report.markdown import markdown
 from tests.tasks.rephrase.conftest import row, write_corpus
@@ -101,6 +103,26 @@ def test_as_page_and_markdown(results: list[Result]):
     assert "configured: 0.5" in page
     assert KEPT in page
     assert KEPT not in tables
+
+
+def test_a_judge_is_asked_of_every_pair_and_the_curve_is_over_its_threshold(results: list[Result]):
+    def ask(prompt: Prompt) -> Completion:
+        yes = 0.1 if "lighthouse" not in prompt.messages[1].content.partition("<rewriting>")[2] else 0.7
+        whole = prompt.messages[1].content.endswith(WHOLE)
+        chance = math.log(yes if whole else 1 - yes)
+        return Completion("", "length", 9, 0, 1, 0.0, likeliest={"yes": chance, "no": math.log(1 - math.exp(chance))})
+
+    config = CONFIG.model_copy(update={"judge": FidelityJudgeConfig(least=0.6)})
+    judged = consult(results[:4], Judge(config.judge, ask), slots=2)
+    assert [result.row for result in judged] == OWN
+    assert [round(result.score, 6) for result in judged] == [0.7, 0.1, 0.7, 0.7]
+    assert [result.refused_by for result in judged] == [(), (LEARNED, "judge"), results[2].refused_by, ()]
+    found = Outcome(config, judged, "mine.jsonl")
+    assert found.whole.areas["omission"] == 1.0
+    assert [point.defects.count for point in found.curve((0.65, 0.75))] == [1, 0]
+    tables = markdown(report.overview(found))
+    assert "alignment.judge.least" in tables
+    assert "**0.6** configured" in tables
 
 
 def test_failures(results: list[Result]):
