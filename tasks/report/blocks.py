@@ -181,6 +181,11 @@ class Turn:
     tokens: Sequence[tuple[str, float | None]]
     """Each with the probability that it was drawn by; None where nobody drew it."""
 
+    @property
+    def drawn(self) -> bool:
+        """Whether a model drew any of it."""
+        return any(probability is not None for _, probability in self.tokens)
+
 
 @dataclass(frozen=True)
 class Transcript:
@@ -216,6 +221,12 @@ class Heat:
     rows: Sequence[tuple[str, Sequence[tuple[float, str] | None]]]
     """(name, [(share from 0 to 1, what stands in the cell)])."""
     caption: str = ""
+
+    def table(self) -> Table:
+        """The same without its ground, for what has no colours."""
+        numeric = [type(name)(f"#{name}") for name in self.columns]  # what is Verbatim stays so
+        cells = [[name, *("–" if cell is None else cell[1] for cell in row)] for name, row in self.rows]
+        return Table((self.corner, *numeric), cells, self.caption)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,13 @@ SCALES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-def count(value: float) -> str:
+NOTHING = "–"
+"""What stands for a value that is not known."""
+
+
+def count(value: float | None) -> str:
     """`1,204`, exactly."""
-    return f"{value:,.0f}"
+    return NOTHING if value is None else f"{value:,.0f}"
 
 
 def short(value: float) -> str:
@@ -29,8 +33,10 @@ def size(value: float) -> str:
     return f"{value:,.0f} B"
 
 
-def share(value: float) -> str:
+def share(value: float | None) -> str:
     """`12.5 %`."""
+    if value is None:
+        return NOTHING
     return f"{100 * value:.1f} %" if abs(value) >= 0.001 or value == 0 else f"{100 * value:.2g} %"
 
 
@@ -68,7 +74,7 @@ def plain(value: Any) -> str:
     if isinstance(value, int | float):
         return figure(value)
     if value is None:
-        return "–"
+        return NOTHING
     if isinstance(value, list | tuple):
         return ", ".join(plain(item) for item in value[:12]) + (", …" if len(value) > 12 else "")
     return str(value)

@@ -15,8 +15,8 @@ from model.engines.engine import RequestLimits
 from model.engines.openai import OpenAI
 from tasks.artifact import Artifact
 from tasks.evaluate.checkpoint import read_checkpoint
+from tasks.evaluate.release import VARIANTS, load_checkpoint
 from tasks.evaluate.suites.config import SuitesConfig
-from tasks.evaluate.suites.measuring import load
 from tasks.evaluate.suites.subject import Endpoint, Network, Subject
 from tasks.evaluate.suites.table import Chosen, measure
 from training.inputs import load_chat
@@ -43,11 +43,11 @@ def opened(target: str, served: str, made: Mapping[str, Artifact | None], limits
         with OpenAI(target, served, limits=limits) as engine:
             yield Endpoint(engine)
     elif target in CHECKPOINTS:
-        stage = "release" if target in ("bf16", "int4") else target
+        stage = "release" if target in VARIANTS else target
         artifact, tokenizer = made[stage], made["tokenizer"]
         if artifact is None or tokenizer is None:
             raise TargetError(f"'{stage}' is not published under this root: run it, or name a folder")
-        yield Network(load(target, artifact), load_chat(tokenizer.uri))
+        yield Network(load_checkpoint(target, artifact), load_chat(tokenizer.uri))
     else:
         folder = Path(target).expanduser()
         if not (folder / "tokenizer.json").is_file():

@@ -160,14 +160,6 @@ def test_stacked_shares_fill_the_bar():
     assert kept[0] + kept[2] == pytest.approx(lost[0], abs=0.2)
 
 
-def test_waterfall_begins_each_row_where_the_one_above_ended():
-    svg = charts.waterfall([("read", 10, 0, "10"), ("quality", 6, 4, "-4"), ("dedup", 5, 1, "-1")])
-    kept, lost = rectangles(svg, "accent"), rectangles(svg, "warm")
-    assert [round(one[2] / kept[0][2], 2) for one in kept] == [1, 0.6, 0.5]
-    assert lost[0][0] + lost[0][2] == pytest.approx(kept[0][0] + kept[0][2], abs=0.2)
-    assert lost[1][0] + lost[1][2] == pytest.approx(lost[0][0], abs=0.2)
-
-
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40))
 def test_points_lie_in_the_frame_and_say_what_they_are(places):
     rows = [(x, y, "<i>a & b", "k1") for x, y in places]

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from tasks.artifact import Artifact
 from tasks.corpus.config import HEAD_CHARS, CorpusConfig
 from tasks.corpus.quality.judge import judge
 from tasks.report.inspect.corpus.rejects import Sample, Selection
+from tasks.report.rejects import beginnings
 
 SCAN = 20_000
 """Documents that are measured, the same share of every part."""
@@ -82,22 +81,10 @@ def _config(artifact: Artifact) -> CorpusConfig:
 
 
 def _documents(artifact: Artifact, selection: Selection, scan: int) -> Iterator[dict[str, Any]]:
-    """About `scan` kept documents, from the beginning of every part, in the order of the parts."""
-    parts = artifact.parts("documents")
-    share = min(1.0, scan / max(sum(part.rows for part in parts), 1))
-    wanted = pl.lit(True)
-    for column in ("source", "language"):
-        if value := getattr(selection, column):
-            wanted &= pl.col(column) == value
-    for part, path in zip(parts, artifact.files("documents"), strict=True):
-        left = max(1, round(share * part.rows))
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256, columns=list(_COLUMNS)):
-                frame = pl.DataFrame(batch).head(left)
-                left -= frame.height
-                yield from frame.filter(wanted).iter_rows(named=True)
-                if left <= 0:
-                    break
+    """About `scan` kept documents, those of them that are selected."""
+    wanted = {name: value for name in ("source", "language") if (value := getattr(selection, name))}
+    for frame in beginnings(artifact, _COLUMNS, scan):
+        yield from frame.filter(**wanted).iter_rows(named=True)
 
 
 def _measured(rule: str, row: dict[str, Any], config: CorpusConfig) -> tuple[float, float] | None:

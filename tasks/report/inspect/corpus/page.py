@@ -120,8 +120,6 @@ def _index(found: Inspection, silent: bool = True) -> Section:
         blocks.append(figures.bars(kinds, "Personal data and secrets replaced in documents that were kept.", "Masked"))
     if hidden:
         blocks.append(Prose(f"{hidden} more rules refused nothing."))
-    if not s.get("rules"):
-        blocks.append(Prose("This corpus has no statistics by rule: the histograms show the dropped documents alone."))
     blocks.append(Prose("`openk2 inspect RULE` shows what a rule dropped, nearest to its limit first."))
     return Section("index", "Every rule", "", blocks)
 
@@ -131,9 +129,9 @@ def _row(rule: Rule, route: Route, first: bool) -> list[str | Spark]:
     return [
         f"[{_plain(rule.name)}](#{key(rule)})" if first else "",
         Verbatim(flat(route.name)),
-        _number(route.judged),
+        words.count(route.judged),
         dropped,
-        _number(route.only),
+        words.count(route.only),
         "–" if route.limit is None else words.figure(route.limit),
         _spark(route),
     ]
@@ -187,7 +185,7 @@ def _charts(rule: Rule) -> Iterator[Block]:
             if route.judged is not None or route.limit is not None:
                 yield Prose(f"{flat(route.name)}: {sentence}" if route.name else sentence)
             continue
-        sentence += " The last column also counts everything beyond it." if route.open else ""
+        sentence += " The last column also counts everything beyond it." if route.whole else ""
         drawn.append(_histogram(route, sentence, len(rule.routes) > 1))
     if len(drawn) > 1:
         yield Charts(drawn)
@@ -254,7 +252,3 @@ def key(rule: Rule) -> str:
 def _plain(text: str) -> str:
     """A name as text of our own: no markup can stand in it."""
     return re.sub(r"[^\w .:/-]", "?", flat(text))
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else words.count(value)

@@ -116,7 +116,7 @@ def histogram(name: str, limit: Limit, scores: Scores, width: int = 0) -> Chart 
 
 def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared:
     """One attempt as a block."""
-    found = difference(visible(one.source), visible(one.rewrite), visible(one.why))
+    found = difference(visible(one.source_text), visible(one.rewrite_text), visible(one.why))
     verdict = "accepted" if one.accepted else f"refused: {flat(one.reason)}"
     manner = [one.style, one.perspective, one.detail]
     tried = f"attempt {one.attempt + 1}" + (f", candidate {one.candidate + 1}" if one.candidate else "")
@@ -131,7 +131,7 @@ def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared
     return Compared(
         title=Verbatim(f"{verdict}{why}"),
         remark=Verbatim(" · ".join(flat(part) for part in where if part)),
-        titles=(f"source, {len(one.source):,} characters", f"rewrite, {len(one.rewrite):,} characters"),
+        titles=(f"source, {len(one.source_text):,} characters", f"rewrite, {len(one.rewrite_text):,} characters"),
         halves=([_marks(piece) for piece in found.source], [_marks(piece) for piece in found.rewrite]),
         scores=[_score(one, limits, name, score) for name, score in one.scores.items()],
         note=Verbatim(flat(trace)),

@@ -171,8 +171,8 @@ def _check(found: Survey, limits: Limits, name: str) -> Section:
         said.append(f"{typical:.2f} is the typical score of those")
     if limit.words():
         said.append(f"threshold {limit.words()}")
-    if limit.where:
-        said.append(f"set by `{plain(limit.where)}`")
+    if limit.field:
+        said.append(f"set by `{plain(limit.field)}`")
     blocks: list[Block] = [Prose(f"{', '.join(said)}.")]
     by_style = [(cell.refused.get(name, 0), style) for style, cell in found.by(0).items()]
     if refused := ", ".join(f"{plain(style)} {words.count(n)}" for n, style in sorted(by_style, reverse=True) if n):

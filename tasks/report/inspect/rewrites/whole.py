@@ -87,10 +87,10 @@ def _whole(source_id: str, style: str, attempts: Sequence[Attempt], row: dict[st
     if row is None:
         for index, tried in sorted(by_index.items()):
             action = "rewritten" if any(one.accepted for one in tried) else "refused"
-            segments.append(Segment(index, action, tried[0].source, tuple(tried)))
+            segments.append(Segment(index, action, tried[0].source_text, tuple(tried)))
     for record in (row or {}).get("segments") or ():
         tried = by_index.get(int(record["index"]), [])
-        source = tried[0].source if tried else text[int(record["start"]) : int(record["end"])]
+        source = tried[0].source_text if tried else text[int(record["start"]) : int(record["end"])]
         segments.append(Segment(int(record["index"]), str(record["action"]), source, tuple(tried)))
     facts = [(name, str((row or {}).get(name) or "")) for name in ("source", "url", "licence", "language")]
     domain = str((row or {}).get("domain") or "") or (attempts[0].domain if attempts else "")
