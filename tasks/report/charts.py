@@ -124,10 +124,10 @@ def _stages(
     return out
 
 
-def smooth(ys: Sequence[float], window: int = 0) -> list[float]:
-    """A centred mean over `window` values (a fortieth of them where none is given). At the beginning the window is
-    narrower, so that a steep start stays steep; at the end it is cut, so that the last value is not one draw."""
-    half = (window or max(3, len(ys) // 40)) // 2
+def smooth(ys: Sequence[float]) -> list[float]:
+    """A centred mean over a fortieth of the values. At the beginning the window is narrower, so that a steep start
+    stays steep; at the end it is cut, so that the last value is not one draw."""
+    half = max(3, len(ys) // 40) // 2
     means = []
     for place in range(len(ys)):
         part = ys[place - min(half, place) : place + min(half, place) + 1]
@@ -158,7 +158,6 @@ def histogram(
     limit: float | None = None,
     refused: str = "",
     width: int = WIDTH,
-    height: int = 190,
     ceiling: float | None = None,
 ) -> str:
     """Counts between edges as columns over the value's axis. `limit` is drawn as a line; columns on its `refused` side
@@ -172,6 +171,7 @@ def histogram(
     marks = [mark for mark, _ in bounds]
     low, high = min([edges[0], *marks]), max([edges[-1], *marks])
     high = high if high > low else low + 1.0
+    height = 190
     left, right, top, bottom = 46, 14, 20, 38
     plot_w, plot_h = width - left - right, height - top - bottom
     most = max(*counts, 1)
@@ -213,13 +213,11 @@ def _count_ticks(most: float) -> list[float]:
     return sorted({step, math.ceil(step / 5), math.ceil(step / 25)} - ({math.ceil(step / 25)} if step < 20 else set()))
 
 
-def stacked(
-    rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]], key: Sequence[tuple[str, str]], width: int = WIDTH
-) -> str:
+def stacked(rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]], key: Sequence[tuple[str, str]]) -> str:
     """Bars cut into shares of the width: rows of (label, [(share, colour)], what stands beside it) under a key of
     (name, colour)."""
-    left, plot = _gutters(rows, 2, width)
-    out, top = _key(key, left, width)
+    left, plot = _gutters(rows, 2, WIDTH)
+    out, top = _key(key, left, WIDTH)
     for place, (label, shares, text) in enumerate(rows):
         y, at = top + place * 24, left
         out.append(_text("label", left - 8, y + 16, label, "end"))
@@ -228,7 +226,7 @@ def stacked(
             out.append(f'<rect class="f-{colour}" x="{at:.1f}" y="{y + 5}" width="{long:.1f}" height="14"/>')
             at += long
         out.append(_text("value", left + plot + 7, y + 16, text))
-    return _svg(width, top + 24 * len(rows) + 4, out)
+    return _svg(WIDTH, top + 24 * len(rows) + 4, out)
 
 
 def spans(rows: Sequence[tuple[str, float, float, float, str, str]], width: int = WIDTH) -> str:
@@ -296,16 +294,14 @@ def scatter(
     return _svg(width, height, out)
 
 
-def heat(
-    rows: Sequence[tuple[str, Sequence[float]]], x_label: str, top: float, width: int = WIDTH, columns: int = 90
-) -> str:
+def heat(rows: Sequence[tuple[str, Sequence[float]]], x_label: str, top: float) -> str:
     """One strip per row over time, the deeper the larger the value; `top` is the value of the deepest colour."""
     steps = max((len(values) for _, values in rows), default=0)
     if not steps:
         raise ValueError("no values to draw")
-    columns = min(columns, steps)
+    columns = min(90, steps)
     left = 14 + max(len(label) for label, _ in rows) * 6.6
-    cell = (width - left - 10) / columns
+    cell = (WIDTH - left - 10) / columns
     tall = 16 if len(rows) <= 16 else max(4, 256 // len(rows))
     out = []
     for place, (label, values) in enumerate(rows):
@@ -322,14 +318,14 @@ def heat(
                     f'width="{cell + 0.3:.1f}" height="{tall - 1}" opacity="{depth:.2f}"/>'
                 )
     height = tall * len(rows) + 22
-    out.append(_text("axis", (left + width) / 2, height - 5, x_label, "middle"))
-    return _svg(width, height, out)
+    out.append(_text("axis", (left + WIDTH) / 2, height - 5, x_label, "middle"))
+    return _svg(WIDTH, height, out)
 
 
-def spark(drawn: Spark, cells: int = 24) -> str:
+def spark(drawn: Spark) -> str:
     """A `Spark` for the cell of a table: refused columns warm, limits as lines; empty where nothing can be drawn."""
     out, x = [], 0
-    for mark, side in drawn.drawn(cells):
+    for mark, side in drawn.drawn(24):
         if side == "limit":
             out.append(f'<line class="mark" x1="{x}" x2="{x}" y1="0" y2="16"/>')
             continue

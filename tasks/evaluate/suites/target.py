@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,6 @@ def measured(
     return {"label": label, "finished": finished, "suites": records, "scores": scores}
 
 
-def labelled(target: str, served: str, given: str, known: Sequence[str] = CHECKPOINTS) -> str:
+def labelled(target: str, served: str, given: str) -> str:
     """What to call a model: as asked, else by its name, else by its folder's."""
-    return given or (target if target in known else served or Path(target).name)
+    return given or (target if target in CHECKPOINTS else served or Path(target).name)

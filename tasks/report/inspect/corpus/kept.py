@@ -25,9 +25,7 @@ class KeptError(ValueError):
     """Documents of which the rule cannot be asked again."""
 
 
-def nearest(
-    artifact: Artifact, rule: str, selection: Selection, count: int, scan: int = SCAN
-) -> tuple[list[Sample], int]:
+def nearest(artifact: Artifact, rule: str, selection: Selection, count: int) -> tuple[list[Sample], int]:
     """(the `count` kept documents nearest to the threshold of `rule`, how many it judged). The text is measured as it
     was kept: what was replaced or cut out after the judgement is not in it.
 
@@ -36,7 +34,7 @@ def nearest(
     config = _config(artifact)
     best: list[Sample] = []
     judged = 0
-    for row in _documents(artifact, selection, scan):
+    for row in _documents(artifact, selection):
         measured = _measured(rule, row, config)
         if measured is None:
             continue
@@ -80,10 +78,10 @@ def _config(artifact: Artifact) -> CorpusConfig:
         ) from error
 
 
-def _documents(artifact: Artifact, selection: Selection, scan: int) -> Iterator[dict[str, Any]]:
-    """About `scan` kept documents, those of them that are selected."""
+def _documents(artifact: Artifact, selection: Selection) -> Iterator[dict[str, Any]]:
+    """About SCAN kept documents, those of them that are selected."""
     wanted = {name: value for name in ("source", "language") if (value := getattr(selection, name))}
-    for frame in beginnings(artifact, _COLUMNS, scan):
+    for frame in beginnings(artifact, _COLUMNS, SCAN):
         yield from frame.filter(**wanted).iter_rows(named=True)
 
 

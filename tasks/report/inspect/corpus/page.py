@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -106,7 +105,7 @@ def _index(found: Inspection, silent: bool = True) -> Section:
             hidden += not routes
             group += [_row(rule, route, first=place == 0) for place, route in enumerate(routes)]
         if group:
-            rows += [[f"**{_plain(stage)}** {told}"], *group]
+            rows += [[f"**{words.unmarked(stage)}** {told}"], *group]
     caption = (
         "Dropped are the documents whose first reason a rule is (of a line rule the lines it takes out); alone are "
         "those that no other rule refuses, and that would be kept without it. The columns grow with the square root of "
@@ -127,7 +126,7 @@ def _index(found: Inspection, silent: bool = True) -> Section:
 def _row(rule: Rule, route: Route, first: bool) -> list[str | Spark]:
     dropped = words.count(route.failed or 0) if rule.unit == "line" else words.count(rule.dropped) if first else ""
     return [
-        f"[{_plain(rule.name)}](#{key(rule)})" if first else "",
+        f"[{words.unmarked(rule.name)}](#{key(rule)})" if first else "",
         Verbatim(flat(route.name)),
         words.count(route.judged),
         dropped,
@@ -246,9 +245,4 @@ def _is_number(text: str) -> bool:
 
 def key(rule: Rule) -> str:
     """A section's anchor."""
-    return re.sub(r"[^a-z0-9]+", "-", f"{rule.stage}-{rule.name}".lower()).strip("-")
-
-
-def _plain(text: str) -> str:
-    """A name as text of our own: no markup can stand in it."""
-    return re.sub(r"[^\w .:/-]", "?", flat(text))
+    return words.anchor(f"{rule.stage}-{rule.name}")

@@ -12,6 +12,7 @@ from tasks.artifact import Artifact
 from tasks.report.inspect.rows import PLACE, fetch, row_groups
 
 NARROW = ("id", "source", "stage", "reason", "value", "number", "limit")
+BINS = 48
 # "<survivor's id> <similarity>", as deduplication writes it
 _SIMILARITY = r"^[0-9a-f]{32} ([01](?:\.\d+)?)"
 
@@ -66,11 +67,10 @@ class Sample:
 
 
 class Histogram:
-    """Counts of numbers in at most `most` bins of equal width, a power of two that the numbers' range decides: the
-    same whatever the order in which they come."""
+    """Counts of numbers in at most BINS bins of equal width, a power of two that the numbers' range decides: the same
+    whatever the order in which they come."""
 
-    def __init__(self, most: int = 48) -> None:
-        self.most = most
+    def __init__(self) -> None:
         self.power = -24
         self.counts: dict[int, int] = {}
 
@@ -83,12 +83,12 @@ class Histogram:
         finite = (finite * 0.0).zip_with(finite.abs() < 2.0**-40, finite)  # what halving would lose is nothing
         low, high = (float(value) for value in (finite.min(), finite.max()))  # type: ignore[arg-type]
         # before counting, so that no number needs more bins than an integer can name
-        while max(abs(low), abs(high)) / 2.0**self.power > 2.0**52 or (high - low) / 2.0**self.power >= self.most:
+        while max(abs(low), abs(high)) / 2.0**self.power > 2.0**52 or (high - low) / 2.0**self.power >= BINS:
             self._widen()
         bins = (finite / 2.0**self.power).floor().cast(pl.Int64).value_counts()
         for number, count in bins.iter_rows():
             self.counts[number] = self.counts.get(number, 0) + count
-        while max(self.counts) - min(self.counts) >= self.most:
+        while max(self.counts) - min(self.counts) >= BINS:
             self._widen()
 
     def _widen(self) -> None:

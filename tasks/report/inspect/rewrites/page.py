@@ -20,7 +20,7 @@ from tasks.report.blocks import (
     Verbatim,
 )
 from tasks.report.inspect.rewrites.attempts import Cell, Scores, Selection, Survey, known, survey
-from tasks.report.inspect.rewrites.blocks import LEGEND, checks, compared, histogram, key, plain, rates
+from tasks.report.inspect.rewrites.blocks import LEGEND, checks, compared, histogram, rates
 from tasks.report.inspect.rewrites.limits import Limits, sentence
 from tasks.report.inspect.rewrites.whole import Whole
 
@@ -89,7 +89,7 @@ def _whole(whole: Whole, limits: Limits) -> Section:
     counts = ", ".join(f"{actions.count(action)} {action}" for action in ACTIONS if action in actions)
     blocks: list[Block] = [Prose(f"{len(actions)} segments: {counts}." if counts else "Nothing was attempted.")]
     for segment in whole.segments:
-        said = ACTIONS.get(segment.action, plain(segment.action))
+        said = ACTIONS.get(segment.action, words.unmarked(segment.action))
         blocks.append(Prose(f"**Segment {segment.index}**: {said}."))
         for number, one in enumerate(segment.attempts, start=1):
             place = f"attempt {number} of {len(segment.attempts)}"
@@ -100,7 +100,7 @@ def _whole(whole: Whole, limits: Limits) -> Section:
         blocks += [Prose("**The joined text**"), Code(visible(whole.text))]
     name = f"rewrite {whole.rewrite_id}" if whole.rewrite_id else "not accepted"
     summary = Verbatim(f"{flat(name)}. openk2 lineage {flat(whole.rewrite_id or whole.source_id)}")
-    return Section(key("style", whole.style), flat(words.name(whole.style)), summary, blocks)
+    return Section(words.anchor(f"style-{whole.style}"), flat(words.name(whole.style)), summary, blocks)
 
 
 def _document(
@@ -172,10 +172,12 @@ def _check(found: Survey, limits: Limits, name: str) -> Section:
     if limit.words():
         said.append(f"threshold {limit.words()}")
     if limit.field:
-        said.append(f"set by `{plain(limit.field)}`")
+        said.append(f"set by `{words.unmarked(limit.field)}`")
     blocks: list[Block] = [Prose(f"{', '.join(said)}.")]
     by_style = [(cell.refused.get(name, 0), style) for style, cell in found.by(0).items()]
-    if refused := ", ".join(f"{plain(style)} {words.count(n)}" for n, style in sorted(by_style, reverse=True) if n):
+    if refused := ", ".join(
+        f"{words.unmarked(style)} {words.count(n)}" for n, style in sorted(by_style, reverse=True) if n
+    ):
         blocks.append(Prose(f"Refused by style: {refused}."))
     if chart := histogram(name, limit, scores):
         blocks.append(chart)
@@ -183,4 +185,4 @@ def _check(found: Survey, limits: Limits, name: str) -> Section:
         compared(one, limits, f"{place} of {words.count(count)}", opened=place <= OPEN)
         for place, one in enumerate(found.nearest.get(name, []), start=1)
     ]
-    return Section(key("check", name), flat(name), sentence(name), blocks, group="Checks")
+    return Section(words.anchor(f"check-{name}"), flat(name), sentence(name), blocks, group="Checks")

@@ -131,7 +131,7 @@ def _section(name: str, summary: str, blocks: Sequence[Block], nothing: str, gro
 # ------------------------------------------------------------------------------------------------------- one response
 
 
-def transcript(one: Response, before: str = "", prompt: bool = True, opened: bool = True) -> Transcript:
+def transcript(one: Response, before: str = "", prompt: bool = True) -> Transcript:
     """A response turn by turn, with its reward by source and what the verifier said."""
     asked = [Turn("prompt", [(_shortened(one.prompt), None)])] if prompt else []
     said = [
@@ -153,7 +153,6 @@ def transcript(one: Response, before: str = "", prompt: bool = True, opened: boo
         note=Verbatim(f"expected {flat(one.answer, 200)} · prompt {one.problem[:12]}"),
         good=one.right,
         tags=(("environment", one.environment), ("verdict", "right" if one.right else "wrong")),
-        open=opened,
     )
 
 
