@@ -130,19 +130,13 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class Choice:
-    """A control that narrows what is shown by one of the tags of the blocks below it."""
+    """A control that hides, without a script, the `Compared` and `Transcript` blocks below it that have other values of
+    one tag."""
 
     key: str
     """The tag."""
     label: str
     values: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Controls side by side; they hide `Compared` and `Transcript` blocks without a script."""
-
-    choices: Sequence[Choice]
 
 
 @dataclass(frozen=True)
@@ -169,7 +163,7 @@ class Compared:
     note: str = ""
     good: bool | None = None
     tags: Sequence[tuple[str, str]] = ()
-    """(tag, value) for `Filters`."""
+    """(tag, value) for a `Choice`."""
     open: bool = True
 
 
@@ -199,7 +193,7 @@ class Transcript:
     note: str = ""
     good: bool | None = None
     tags: Sequence[tuple[str, str]] = ()
-    """(tag, value) for `Filters`."""
+    """(tag, value) for a `Choice`."""
     open: bool = True
 
 
@@ -302,5 +296,5 @@ class Document:
     lead: str
     headline: Headline
     sections: Sequence[Section]
-    filters: Filters | None = None
+    choices: Sequence[Choice] = ()
     """Controls that stay in sight below the first section."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from markupsafe import Markup
 
 from model.visible import escape
 from tasks.report import charts
-from tasks.report.blocks import Block, Choice, Document, Filters, Verbatim, surprise
+from tasks.report.blocks import Block, Choice, Document, Verbatim, surprise
 
 
 @cache
@@ -34,7 +35,7 @@ def drawing(svg: str) -> str:
 
 def page(document: Document) -> str:
     """The whole page."""
-    filters = _filters(document.filters) if document.filters else ""
+    filters = _filters(document.choices) if document.choices else ""
     return str(_macros().page(document, style("charts", "page"), filters))
 
 
@@ -66,15 +67,15 @@ def _escaped(value: Any) -> Markup:
     return value if isinstance(value, Markup) else Markup(escape(str(value)))
 
 
-def _filters(block: Filters) -> Markup:
+def _filters(choices: Sequence[Choice]) -> Markup:
     """Controls, and for each value of a tag what it hides."""
 
     def hidden(choice: Choice, at: int, value: str) -> str:
         key = _word(choice.key)
         return f'main:has(#f-{key} option[value="{at}"]:checked) .compared:not([data-{key}="{_css(value)}"])'
 
-    rules = [hidden(choice, at, value) for choice in block.choices for at, value in enumerate(choice.values)]
-    return _macros().filters(block.choices, rules)
+    rules = [hidden(choice, at, value) for choice in choices for at, value in enumerate(choice.values)]
+    return _macros().filters(choices, rules)
 
 
 def _word(text: str) -> str:

@@ -13,7 +13,6 @@ from tasks.report.blocks import (
     Choice,
     Code,
     Document,
-    Filters,
     Headline,
     Prose,
     Section,
@@ -43,7 +42,7 @@ def page(artifact: Artifact, selection: Selection, count: int, accepted: bool = 
     checked = [name for name in known(found) if not selection.check or name == selection.check]
     rest = [_accepted(found, limits)] if found.nearest.get("") else []
     sections = [_rates(found, limits), *rest, *(_check(found, limits, name) for name in checked)]
-    return _document(artifact, found, selection, sections, _filters(found, checked))
+    return _document(artifact, found, selection, sections, _choices(found, checked))
 
 
 def overview(artifact: Artifact, selection: Selection) -> Document:
@@ -104,7 +103,7 @@ def _whole(whole: Whole, limits: Limits) -> Section:
 
 
 def _document(
-    artifact: Artifact, found: Survey, selection: Selection, sections: Sequence[Section], filters: Filters | None = None
+    artifact: Artifact, found: Survey, selection: Selection, sections: Sequence[Section], choices: Sequence[Choice] = ()
 ) -> Document:
     narrowed = [f"{name} {value}" for name in ("check", "style", "domain") if (value := getattr(selection, name))]
     only = f" Only {', '.join(narrowed)}." if narrowed else ""
@@ -115,7 +114,7 @@ def _document(
         "nearest to the threshold first**: there a check is right or wrong.",
         headline=Headline(_headline(found.whole())),
         sections=sections,
-        filters=filters,
+        choices=choices,
     )
 
 
@@ -140,7 +139,7 @@ def _headline(whole: Cell) -> list[tuple[str, str, str]]:
     ]
 
 
-def _filters(found: Survey, checks: Sequence[str]) -> Filters:
+def _choices(found: Survey, checks: Sequence[str]) -> list[Choice]:
     refused = found.whole().refused
     values = (
         ("style", "style", [flat(name) for name in found.by(0)]),
@@ -148,7 +147,7 @@ def _filters(found: Survey, checks: Sequence[str]) -> Filters:
         ("check", "refused by", [flat(name) for name in checks if refused.get(name)]),
         ("verdict", "verdict", ["accepted", "refused"]),
     )
-    return Filters([Choice(key, label, those) for key, label, those in values if len(those) > 1])
+    return [Choice(key, label, those) for key, label, those in values if len(those) > 1]
 
 
 def _accepted(found: Survey, limits: Limits) -> Section:
