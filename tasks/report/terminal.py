@@ -99,8 +99,8 @@ def _block(block: Block, place: _Place) -> RenderableType:
             colour = "dim" if good is None else "green" if good else "red"
             return Group("", _side_by_side([_text(title) for title in titles], halves), *_note(note, colour))
         case blocks.Excerpt(title, pieces, note):
-            text = Padding(_marked_excerpt(pieces), (0, 0, 0, 2))
-            return Group("", _text(title, "bold"), text, *_note(note))
+            quoted = Padding(_marked_excerpt(pieces), (0, 0, 0, 2))
+            return Group("", _text(title, "bold"), quoted, *_note(note))
         case blocks.Compared():
             return Group(*_compared(block, place))
         case blocks.Transcript():
