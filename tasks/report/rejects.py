@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
+import xxhash
 
 from tasks.artifact import Artifact
 
@@ -54,16 +56,35 @@ def clusters(artifact: Artifact, count: int) -> list[tuple[str, int]]:
     Exact in bounded memory: a first pass counts survivors by a hash of their id, a second those of the fullest buckets.
     """
     files = artifact.files("rejected")
-    if not files:
-        return []
-    survivor = pl.col("value").str.extract(r"^([0-9a-f]{32})\b")
-    named = pl.scan_parquet(files).filter(pl.col("stage") == "dedup").select(survivor=survivor).drop_nulls()
-    bucketed = named.with_columns(bucket=pl.col("survivor").hash() % _BUCKETS)
-    totals = bucketed.group_by("bucket").len().collect(engine="streaming")
-    fullest = totals.sort("len", "bucket", descending=[True, False])["bucket"].head(4 * count)
-    own = bucketed.filter(pl.col("bucket").is_in(fullest.implode())).group_by("survivor").len()
-    exact = own.sort("len", "survivor", descending=[True, False]).head(count)
-    return list(exact.collect(engine="streaming").iter_rows())
+    totals = Counter[int]()
+    for names, counts in _survivors(files):
+        for name, number in zip(names, counts, strict=True):
+            totals[_bucket(name)] += number
+    fullest = {bucket for bucket, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0]))[: 4 * count]}
+    exact = Counter[str]()
+    for names, counts in _survivors(files):
+        for name, number in zip(names, counts, strict=True):
+            if _bucket(name) in fullest:
+                exact[name] += number
+    return sorted(exact.items(), key=lambda item: (-item[1], item[0]))[:count]
+
+
+def _bucket(name: str) -> int:
+    return xxhash.xxh3_64_intdigest(name.encode()) % _BUCKETS
+
+
+def _survivors(files: Sequence[Path]) -> Iterator[tuple[list[str], list[int]]]:
+    """(ids, rows that they stand for), one row group at a time."""
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                frame = pl.DataFrame(file.read_row_group(group, columns=["stage", "value"]))
+                own = frame.filter(pl.col("stage") == "dedup").select(
+                    survivor=pl.col("value").str.extract(r"^([0-9a-f]{32})\b")
+                )
+                counted = own["survivor"].drop_nulls().value_counts(sort=True)
+                if counted.height:
+                    yield counted["survivor"].to_list(), counted["count"].to_list()
 
 
 def beginnings(artifact: Artifact, columns: Sequence[str], count: int) -> Iterator[pl.DataFrame]:
