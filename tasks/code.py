@@ -31,7 +31,7 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 @cache
 def code_hash(*entries: str) -> str:
     """sha256 over the import closure of `entries` (dotted module names), sorted by module; 16 hex digits. Comments,
-    docstrings and formatting do not count; C sources that a module names do."""
+    docstrings and formatting do not count; C sources and templates that a module names do."""
     total = hashlib.sha256()
     for name in sorted(closure(*entries)):
         total.update(f"{name}\0{_module_hash(name)}\n".encode())
@@ -118,7 +118,7 @@ def _imports(name: str) -> tuple[str, ...]:
 @cache
 def _module_hash(name: str) -> str:
     total = hashlib.sha256(ast.unparse(_tree(name)).encode())
-    for source in _named(name, (".c",)):
+    for source in _named(name, (".c", ".jinja")):
         total.update(source.name.encode() + b"\0" + source.read_bytes())
     return total.hexdigest()
 

@@ -18,21 +18,19 @@ import torch
 from tokenizers import Tokenizer
 
 from model.chat import Chat
-from model.quantize import as_served
-from model.transformer import Transformer
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
 from tasks.corpus.executor import Executor, Serial
 from tasks.corpus.workers import workers_of
-from tasks.evaluate.checkpoint import read_checkpoint
+from tasks.evaluate import card
 from tasks.evaluate.config import EvaluateConfig
 from tasks.evaluate.measure import DTYPE, Answered, answer, even, heldout_loss, show
-from tasks.evaluate.release import checkpoint_folder
+from tasks.evaluate.release import VARIANTS, checkpoint_folder, load_checkpoint
 from tasks.launch import Execution
 from tasks.part import write_table
 from tasks.progress import Progress
 from training.fidelity import fidelity, tool_turns, try_tools
-from training.inputs import load_dialogues, load_model
+from training.inputs import load_dialogues
 from training.intervals import mean, paired_difference, wilson
 
 VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -100,12 +98,6 @@ def evaluate_release(
     return step.publish(summary(measured, rates, len(turns), config), keys, balance)
 
 
-def _load(name: str, inputs: Mapping[str, Artifact]) -> Transformer:
-    if name in ("bf16", "int4"):
-        return read_checkpoint(checkpoint_folder(inputs["release"], name))  # type: ignore[arg-type]
-    return as_served(load_model(inputs[name].uri), int4=False)
-
-
 def _measure(step: Step, name: str, inputs: Mapping[str, Artifact], threads: int) -> None:
     """Everything that is measured on one model, in a worker process of its own."""
     torch.set_num_threads(threads)
@@ -114,7 +106,7 @@ def _measure(step: Step, name: str, inputs: Mapping[str, Artifact], threads: int
     chat = Chat(Tokenizer.from_file(str(checkpoint_folder(inputs["release"], "bf16") / "tokenizer.json")))
     problems = even(load_dialogues(inputs["dialogues"].uri, "test").problems, config.problems)
     turns = tool_turns(inputs["dialogues"].uri, "test", config.tool_dialogues)
-    model = _load(name, inputs)
+    model = load_checkpoint(name, inputs["release" if name in VARIANTS else name])
     answered = answer(model, chat, problems, config)
     record = {
         "heldout": heldout_loss(model, inputs["tokens"], config),
@@ -215,13 +207,14 @@ def table(statistics: Mapping[str, Any]) -> str:
     """The evaluation as markdown, for people."""
     domains = sorted({name for model in statistics["models"].values() for name in model["heldout"]})
     header = ["model", "greedy", "sampled", "trigger F1", "schema", *(f"{name}, nats" for name in domains)]
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    rows = []
     for name, model in statistics["models"].items():
         cells = [name, *(_interval(model["pass_rate"][kind]) for kind in ("greedy", "sampled"))]
         cells += [_share(model["tools"].get(key)) for key in ("trigger_f1", "schema_accuracy")]
         cells += [f"{model['heldout'][domain]['nats']:.3f}" if domain in model["heldout"] else "" for domain in domains]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += [
+        rows.append(tuple(cells))
+    lines = [
+        card.table(*rows, header=tuple(header)),
         "",
         f"{statistics['problems']} held-out problems, {statistics['samples']} samples each; 95 % intervals.",
         "",

@@ -9,21 +9,23 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from model.config import ModelConfig, parameter_count
+from model.quantize import as_served
 from model.storage import is_local, local_path
+from model.transformer import Transformer
 from model.vocabulary import BOS, END_OF_TURN, EOS, PADDING, UNKNOWN
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.evaluate.card import model_card
-from tasks.evaluate.checkpoint import ReleaseError, write_checkpoint, write_json
+from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint, write_json
 from tasks.evaluate.config import ReleaseConfig
 from tasks.evaluate.data_card import data_card
 from tasks.evaluate.provenance import accompany, check_key
-from tasks.evaluate.template import CHAT_TEMPLATE
 from tasks.launch import Execution
 from tasks.progress import Progress
 from training.inputs import load_model
@@ -32,8 +34,7 @@ VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
-Variant = Literal["bf16", "int4"]
-VARIANTS: tuple[Variant, ...] = ("bf16", "int4")
+VARIANTS = ("bf16", "int4")
 
 
 def run(step: Step, execution: Execution) -> Artifact:
@@ -118,7 +119,7 @@ def write_tokenizer(bpe: Path, folder: Path, model: ModelConfig) -> None:
             "model with the tokenizer it was trained on"
         )
     shutil.copyfile(bpe, folder / "tokenizer.json")
-    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(chat_template(), encoding="utf-8")
     added = sorted(tokenizer.get_added_tokens_decoder().items())
     special = [token.content for _, token in added if token.special]
     named = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNKNOWN, "pad_token": PADDING}
@@ -138,12 +139,24 @@ def write_tokenizer(bpe: Path, folder: Path, model: ModelConfig) -> None:
                 for place, token in added
             },
             "additional_special_tokens": [name for name in special if name not in named.values()],
-            "chat_template": CHAT_TEMPLATE,
+            "chat_template": chat_template(),
             "clean_up_tokenization_spaces": False,
             "model_max_length": model.max_position_embeddings,
             "tokenizer_class": "PreTrainedTokenizerFast",
         },
     )
+
+
+@cache
+def chat_template() -> str:
+    """The chat template that a released tokenizer carries: `model.chat` said in Jinja, for transformers and vLLM.
+
+    It numbers calls over the whole dialogue, lets the results follow and refuses what `model.dialogue` refuses, as far
+    as Jinja sees types. `default_system=true` gives K2's own system turn. One thing Jinja can't say: transformers reads
+    the rendered text again, so that a special token's name inside somebody's message becomes that token there, where
+    `model.chat` keeps it text.
+    """
+    return Path(__file__).with_name("chat_template.jinja").read_text(encoding="utf-8").strip()
 
 
 def generation_config(config: ReleaseConfig, model: ModelConfig, bpe: Path) -> dict[str, Any]:
@@ -159,7 +172,15 @@ def generation_config(config: ReleaseConfig, model: ModelConfig, bpe: Path) -> d
     }
 
 
-def checkpoint_folder(artifact: Artifact, variant: Variant) -> Path:
+def load_checkpoint(name: str, artifact: Artifact) -> Transformer:
+    """The network of a stage's checkpoint, rounded to bf16 as it would be released, or of one of a release's
+    variants."""
+    if name in VARIANTS:
+        return read_checkpoint(checkpoint_folder(artifact, name))
+    return as_served(load_model(artifact.uri), int4=False)
+
+
+def checkpoint_folder(artifact: Artifact, variant: str) -> Path:
     """A folder with the files of one released checkpoint under their own names, each checked against its sha256.
 
     Beside the manifest of a local artifact (hard links: no space is used twice), in the cache for a remote one.

@@ -130,19 +130,13 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class Choice:
-    """A control that narrows what is shown by one of the tags of the blocks below it."""
+    """A control that hides, without a script, the `Compared` and `Transcript` blocks below it that have other values of
+    one tag."""
 
     key: str
     """The tag."""
     label: str
     values: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Controls side by side; they hide `Compared` and `Transcript` blocks without a script."""
-
-    choices: Sequence[Choice]
 
 
 @dataclass(frozen=True)
@@ -169,7 +163,7 @@ class Compared:
     note: str = ""
     good: bool | None = None
     tags: Sequence[tuple[str, str]] = ()
-    """(tag, value) for `Filters`."""
+    """(tag, value) for a `Choice`."""
     open: bool = True
 
 
@@ -180,6 +174,11 @@ class Turn:
     who: str
     tokens: Sequence[tuple[str, float | None]]
     """Each with the probability that it was drawn by; None where nobody drew it."""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether a model drew any of it."""
+        return any(probability is not None for _, probability in self.tokens)
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ class Transcript:
     note: str = ""
     good: bool | None = None
     tags: Sequence[tuple[str, str]] = ()
-    """(tag, value) for `Filters`."""
+    """(tag, value) for a `Choice`."""
     open: bool = True
 
 
@@ -216,6 +215,12 @@ class Heat:
     rows: Sequence[tuple[str, Sequence[tuple[float, str] | None]]]
     """(name, [(share from 0 to 1, what stands in the cell)])."""
     caption: str = ""
+
+    def table(self) -> Table:
+        """The same without its ground, for what has no colours."""
+        numeric = [type(name)(f"#{name}") for name in self.columns]  # what is Verbatim stays so
+        cells = [[name, *("–" if cell is None else cell[1] for cell in row)] for name, row in self.rows]
+        return Table((self.corner, *numeric), cells, self.caption)
 
 
 @dataclass(frozen=True)
@@ -291,5 +296,5 @@ class Document:
     lead: str
     headline: Headline
     sections: Sequence[Section]
-    filters: Filters | None = None
+    choices: Sequence[Choice] = ()
     """Controls that stay in sight below the first section."""

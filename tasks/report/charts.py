@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from model.visible import escape
 from tasks.report import words
@@ -123,10 +124,10 @@ def _stages(
     return out
 
 
-def smooth(ys: Sequence[float], window: int = 0) -> list[float]:
-    """A centred mean over `window` values (a fortieth of them where none is given). At the beginning the window is
-    narrower, so that a steep start stays steep; at the end it is cut, so that the last value is not one draw."""
-    half = (window or max(3, len(ys) // 40)) // 2
+def smooth(ys: Sequence[float]) -> list[float]:
+    """A centred mean over a fortieth of the values. At the beginning the window is narrower, so that a steep start
+    stays steep; at the end it is cut, so that the last value is not one draw."""
+    half = max(3, len(ys) // 40) // 2
     means = []
     for place in range(len(ys)):
         part = ys[place - min(half, place) : place + min(half, place) + 1]
@@ -138,15 +139,12 @@ def smooth(ys: Sequence[float], window: int = 0) -> list[float]:
 
 def bars(rows: Sequence[tuple[str, float, str, str]], width: int = WIDTH) -> str:
     """Horizontal bars from rows of (label, value, what stands beside the bar, colour)."""
-    if not rows:
-        raise ValueError("no rows to draw")
-    left = 14 + max(len(label) for label, *_ in rows) * 6.6
-    right = 14 + max(len(text) for _, _, text, _ in rows) * 6.4
-    top = max((value for _, value, _, _ in rows), default=0) or 1
+    left, plot = _gutters(rows, 2, width)
+    top = max(value for _, value, _, _ in rows) or 1
     out = []
     for place, (label, value, text, colour) in enumerate(rows):
         y = place * 24
-        length = max(value, 0) / top * (width - left - right)
+        length = max(value, 0) / top * plot
         out.append(_text("label", left - 8, y + 16, label, "end"))
         out.append(f'<rect class="bar f-{colour}" x="{left:.1f}" y="{y + 5}" width="{length:.1f}" height="14" rx="2"/>')
         out.append(_text("value", left + length + 7, y + 16, text))
@@ -160,7 +158,6 @@ def histogram(
     limit: float | None = None,
     refused: str = "",
     width: int = WIDTH,
-    height: int = 190,
     ceiling: float | None = None,
 ) -> str:
     """Counts between edges as columns over the value's axis. `limit` is drawn as a line; columns on its `refused` side
@@ -174,6 +171,7 @@ def histogram(
     marks = [mark for mark, _ in bounds]
     low, high = min([edges[0], *marks]), max([edges[-1], *marks])
     high = high if high > low else low + 1.0
+    height = 190
     left, right, top, bottom = 46, 14, 20, 38
     plot_w, plot_h = width - left - right, height - top - bottom
     most = max(*counts, 1)
@@ -215,25 +213,11 @@ def _count_ticks(most: float) -> list[float]:
     return sorted({step, math.ceil(step / 5), math.ceil(step / 25)} - ({math.ceil(step / 25)} if step < 20 else set()))
 
 
-def stacked(
-    rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]], key: Sequence[tuple[str, str]], width: int = WIDTH
-) -> str:
-    """Bars of equal length cut into shares: rows of (label, [(share, colour)], what stands beside it) under a key of
+def stacked(rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]], key: Sequence[tuple[str, str]]) -> str:
+    """Bars cut into shares of the width: rows of (label, [(share, colour)], what stands beside it) under a key of
     (name, colour)."""
-    if not rows:
-        raise ValueError("no rows to draw")
-    left = 14 + max(len(label) for label, *_ in rows) * 6.6
-    right = 14 + max(len(text) for *_, text in rows) * 6.4
-    plot = width - left - right
-    out, x, row = [], left, 0
-    for name, colour in key:
-        wide = 26 + 6.6 * len(name)
-        if x + wide > width and x > left:
-            x, row = left, row + 1
-        out.append(f'<rect class="f-{colour}" x="{x:.1f}" y="{4 + 18 * row}" width="10" height="10" rx="2"/>')
-        out.append(_text("tick", x + 15, 13 + 18 * row, name))
-        x += wide
-    top = 18 * (row + 1) + 4
+    left, plot = _gutters(rows, 2, WIDTH)
+    out, top = _key(key, left, WIDTH)
     for place, (label, shares, text) in enumerate(rows):
         y, at = top + place * 24, left
         out.append(_text("label", left - 8, y + 16, label, "end"))
@@ -242,38 +226,12 @@ def stacked(
             out.append(f'<rect class="f-{colour}" x="{at:.1f}" y="{y + 5}" width="{long:.1f}" height="14"/>')
             at += long
         out.append(_text("value", left + plot + 7, y + 16, text))
-    return _svg(width, top + 24 * len(rows) + 4, out)
-
-
-def waterfall(rows: Sequence[tuple[str, float, float, str]], width: int = WIDTH) -> str:
-    """What is left after each step: rows of (label, left, lost, what stands beside it); the lost part stands at the end
-    of what is left, so that each row begins where the one above ended."""
-    if not rows:
-        raise ValueError("no rows to draw")
-    left = 14 + max(len(label) for label, *_ in rows) * 6.6
-    right = 14 + max(len(text) for *_, text in rows) * 6.4
-    top = max((kept + lost for _, kept, lost, _ in rows), default=0) or 1
-    plot = width - left - right
-    out = []
-    for place, (label, kept, lost, text) in enumerate(rows):
-        y = place * 26
-        end, gone = left + kept / top * plot, lost / top * plot
-        out.append(_text("label", left - 8, y + 17, label, "end"))
-        out.append(f'<rect class="f-accent" x="{left:.1f}" y="{y + 5}" width="{end - left:.1f}" height="16"/>')
-        if lost > 0:
-            out.append(
-                f'<rect class="f-warm" x="{end:.1f}" y="{y + 5}" width="{max(gone, 1.2):.1f}" height="16"/>'
-                f'<line class="grid" x1="{end:.1f}" x2="{end:.1f}" y1="{y + 21}" y2="{y + 31}"/>'
-            )
-        out.append(_text("value", left + plot + 7, y + 17, text))
-    return _svg(width, 26 * len(rows) + 4, out)
+    return _svg(WIDTH, top + 24 * len(rows) + 4, out)
 
 
 def spans(rows: Sequence[tuple[str, float, float, float, str, str]], width: int = WIDTH) -> str:
     """Estimates with intervals on a scale from 0 to 1: rows of (label, low, value, high, text, colour)."""
-    left = 14 + max(len(label) for label, *_ in rows) * 6.6
-    right = 14 + max(len(row[4]) for row in rows) * 6.4
-    plot = width - left - right
+    left, plot = _gutters(rows, 4, width)
     height = 26 * len(rows) + 26
     out = []
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -283,11 +241,31 @@ def spans(rows: Sequence[tuple[str, float, float, float, str, str]], width: int 
     for place, (label, low, value, high, text, colour) in enumerate(rows):
         y = 26 * place + 17
         out.append(_text("label", left - 8, y + 4, label, "end"))
-        a, b = left + low * plot, left + high * plot
-        out.append(_rule(f"span c-{colour}", a, b, y))
+        out.append(_rule(f"span c-{colour}", left + low * plot, left + high * plot, y))
         out.append(f'<circle class="dot f-{colour}" cx="{left + value * plot:.1f}" cy="{y}" r="5"/>')
-        out.append(_text("value", width - right + 8, y + 4, text))
+        out.append(_text("value", left + plot + 8, y + 4, text))
     return _svg(width, height, out)
+
+
+def _gutters(rows: Sequence[tuple[Any, ...]], beside: int, width: int) -> tuple[float, float]:
+    """(where bars begin, the width of the longest) between the first texts of the rows and those at `beside`."""
+    if not rows:
+        raise ValueError("no rows to draw")
+    left = 14 + max(len(row[0]) for row in rows) * 6.6
+    return left, width - left - 14 - max(len(row[beside]) for row in rows) * 6.4
+
+
+def _key(key: Sequence[tuple[str, str]], left: float, width: int) -> tuple[list[str], int]:
+    """(names with their colours, in as many lines as they take; where what they explain begins)."""
+    out, x, row = [], left, 0
+    for name, colour in key:
+        wide = 26 + 6.6 * len(name)
+        if x + wide > width and x > left:
+            x, row = left, row + 1
+        out.append(f'<rect class="f-{colour}" x="{x:.1f}" y="{4 + 18 * row}" width="10" height="10" rx="2"/>')
+        out.append(_text("tick", x + 15, 13 + 18 * row, name))
+        x += wide
+    return out, 18 * (row + 1) + 4 if key else 0
 
 
 def scatter(
@@ -299,15 +277,8 @@ def scatter(
 ) -> str:
     """Points of the unit square from (x, y, what it is, colour) under a key of (name, colour), before others that are
     only there; a pointer that rests on one is told what it is."""
-    out, x, row = [], 8.0, 0
-    for name, colour in key:
-        wide = 30 + 6.6 * len(name)
-        if x + wide > width and x > 8:
-            x, row = 8.0, row + 1
-        out.append(f'<circle class="f-{colour}" cx="{x + 4:.1f}" cy="{9 + 18 * row}" r="4.5"/>')
-        out.append(_text("tick", x + 13, 13 + 18 * row, name))
-        x += wide
-    top = 18 * (row + 1) + 10 if key else 6
+    out, top = _key(key, 8.0, width)
+    top += 6
 
     def place(across: float, down: float) -> tuple[float, float]:
         return 6 + across * (width - 12), top + 6 + down * (height - top - 12)
@@ -323,16 +294,14 @@ def scatter(
     return _svg(width, height, out)
 
 
-def heat(
-    rows: Sequence[tuple[str, Sequence[float]]], x_label: str, top: float, width: int = WIDTH, columns: int = 90
-) -> str:
+def heat(rows: Sequence[tuple[str, Sequence[float]]], x_label: str, top: float) -> str:
     """One strip per row over time, the deeper the larger the value; `top` is the value of the deepest colour."""
     steps = max((len(values) for _, values in rows), default=0)
     if not steps:
         raise ValueError("no values to draw")
-    columns = min(columns, steps)
+    columns = min(90, steps)
     left = 14 + max(len(label) for label, _ in rows) * 6.6
-    cell = (width - left - 10) / columns
+    cell = (WIDTH - left - 10) / columns
     tall = 16 if len(rows) <= 16 else max(4, 256 // len(rows))
     out = []
     for place, (label, values) in enumerate(rows):
@@ -349,14 +318,14 @@ def heat(
                     f'width="{cell + 0.3:.1f}" height="{tall - 1}" opacity="{depth:.2f}"/>'
                 )
     height = tall * len(rows) + 22
-    out.append(_text("axis", (left + width) / 2, height - 5, x_label, "middle"))
-    return _svg(width, height, out)
+    out.append(_text("axis", (left + WIDTH) / 2, height - 5, x_label, "middle"))
+    return _svg(WIDTH, height, out)
 
 
-def spark(drawn: Spark, cells: int = 24) -> str:
+def spark(drawn: Spark) -> str:
     """A `Spark` for the cell of a table: refused columns warm, limits as lines; empty where nothing can be drawn."""
     out, x = [], 0
-    for mark, side in drawn.drawn(cells):
+    for mark, side in drawn.drawn(24):
         if side == "limit":
             out.append(f'<line class="mark" x1="{x}" x2="{x}" y1="0" y2="16"/>')
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +21,17 @@ def bars(
 ) -> Chart:
     """`charts.bars` of rows of (label, value, text, colour)."""
     return Chart(charts.bars(rows, width), caption, title, [(label, text) for label, _, text, _ in rows])
+
+
+def counted(
+    counts: Mapping[str, float], caption: str, title: str = "", colour: str = "accent", total: float = 0
+) -> Chart:
+    """Bars of counts by name, the largest first; each with its share of `total`, where that is given."""
+    rows = []
+    for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        share = f" · {words.share(count / total)}" if total else ""
+        rows.append((words.name(name), count, f"{words.count(count)}{share}", colour))
+    return bars(rows, caption, title)
 
 
 def histogram(
@@ -58,11 +69,6 @@ def stacked(
         for label, shares, _ in rows
     ]
     return Chart(charts.stacked(rows, key), caption, title, data)
-
-
-def waterfall(rows: Sequence[tuple[str, float, float, str]], caption: str, title: str = "") -> Chart:
-    """`charts.waterfall` of rows of (label, left, lost, text)."""
-    return Chart(charts.waterfall(rows), caption, title, [(label, text) for label, *_, text in rows])
 
 
 def spans(

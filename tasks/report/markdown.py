@@ -7,26 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from model.visible import markdown as plain
 from model.visible import visible
-from tasks.report.blocks import (
-    Block,
-    Chart,
-    Charts,
-    Code,
-    Compared,
-    Document,
-    Excerpt,
-    Fold,
-    Graph,
-    Headline,
-    Heat,
-    Pair,
-    Problem,
-    Prose,
-    Spark,
-    Table,
-    Transcript,
-    Verbatim,
-)
+from tasks.report import blocks
+from tasks.report.blocks import Block, Document, Spark, Table, Verbatim
 
 
 def markdown(document: Document) -> str:
@@ -53,54 +35,46 @@ def markdown(document: Document) -> str:
 
 def _block(block: Block) -> list[str]:
     match block:
-        case Prose(text):
+        case blocks.Prose(text):
             return [_line(text)]
-        case Headline(figures):
-            rows = [[number, what, remark] for number, what, remark in figures]
-            return _block(Table(("#", "", ""), rows))
+        case blocks.Headline(figures):
+            return _block(Table(("#", "", ""), figures))
         case Table(columns, rows, caption):
             head = "| " + " | ".join(_cell(name.removeprefix("#")) for name in columns) + " |"
             rule = "|" + "|".join("--:" if name.startswith("#") else "---" for name in columns) + "|"
             body = ["| " + " | ".join(_cell(cell) for cell in _full(row, len(columns))) + " |" for row in rows]
             return [head, rule, *body, *(["", f"*{caption}*"] if caption else [])]
-        case Chart(caption=caption, title=title, data=data):
-            return _block(Table((title, ""), [list(row) for row in data], caption))
-        case Charts(charts):
+        case blocks.Chart(caption=caption, title=title, data=data):
+            return _block(Table((title, ""), data, caption))
+        case blocks.Charts(charts):
             return [line for chart in charts for line in (*_block(chart), "")]
-        case Pair(titles, texts, note, _):
+        case blocks.Pair(titles, texts, note, _):
             quoted = [f"**{_cell(title)}**\n\n> {_quote(text)}" for title, text in zip(titles, texts, strict=True)]
             return ["\n\n".join(quoted), *(["", _line(note)] if note else [])]
-        case Excerpt(title, pieces, note):
+        case blocks.Excerpt(title, pieces, note):
             whole = _quote("".join(piece for piece, _ in pieces))
             return [f"**{_cell(title)}**\n\n> {whole}", *(["", _line(note)] if note else [])]
-        case Compared():
-            return _compared(block)
-        case Transcript():
-            return _transcript(block)
-        case Heat(corner, columns, rows, caption):
-            cells = [[name, *("–" if cell is None else cell[1] for cell in row)] for name, row in rows]
-            return _block(Table((corner, *(f"#{name}" for name in columns)), cells, caption))
-        case Code(text, caption):
+        case blocks.Compared(titles=titles, halves=halves):
+            return _judged(block, zip(titles, halves, strict=True))
+        case blocks.Transcript(turns=turns):
+            return _judged(block, ((turn.who, turn.tokens) for turn in turns))
+        case blocks.Heat():
+            return _block(block.table())
+        case blocks.Code(text, caption):
             fence = "`" * (1 + max([2, *(len(run) for run in re.findall("`+", text))]))
             return [fence, visible(text), fence, *(["", caption] if caption else [])]
-        case Graph(_, mermaid, caption):
+        case blocks.Graph(_, mermaid, caption):
             return ["```mermaid", mermaid, "```", "", caption]
-        case Problem(text):
+        case blocks.Problem(text):
             return [f"**Not shown:** {_line(text)}"]
-        case Fold(title, blocks):
-            inner = [line for block in blocks for line in (*_block(block), "")]
+        case blocks.Fold(title, folded):
+            inner = [line for block in folded for line in (*_block(block), "")]
             return [f"<details><summary>{_line(title)}</summary>", "", *inner, "</details>"]
 
 
-def _compared(block: Compared) -> list[str]:
-    return _judged(block, zip(block.titles, block.halves, strict=True))
-
-
-def _transcript(block: Transcript) -> list[str]:
-    return _judged(block, ((turn.who, turn.tokens) for turn in block.turns))
-
-
-def _judged(block: Compared | Transcript, texts: Iterable[tuple[str, Sequence[tuple[str, object]]]]) -> list[str]:
+def _judged(
+    block: blocks.Compared | blocks.Transcript, texts: Iterable[tuple[str, Sequence[tuple[str, object]]]]
+) -> list[str]:
     said = [
         f"{'✓' if score.passed else '✗'} {score.name} {score.score}"
         for score in block.scores

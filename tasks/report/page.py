@@ -130,57 +130,36 @@ def _lead(book: Book) -> str:
 def _figures(book: Book) -> list[tuple[str, str, str]]:
     """The headline: what can be said so far."""
     figures = []
+
+    def told(name: str, statistic: str) -> str:
+        return words.count(book.optional(name, statistic, default=0))
+
     if book.has("corpus"):
         s = book.stage("corpus").statistics
         remark = f"{words.count(s.get('documents', 0))} documents, {len(s.get('by_source', {}))} sources"
         figures.append((words.size(s.get("bytes", 0)), "curated text", remark))
     if (rate := book.optional("rewrites", "acceptance_rate")) is not None:
-        figures.append(
-            (
-                words.share(rate),
-                "rewrites accepted",
-                f"of {words.count(book.optional('rewrites', 'segments', default=0))} attempts",
-            )
-        )
+        figures.append((words.share(rate), "rewrites accepted", f"of {told('rewrites', 'segments')} attempts"))
     if (count := book.optional("tokens", "tokens")) is not None:
-        figures.append(
-            (
-                words.short(count),
-                "training tokens",
-                f"vocabulary {words.count(book.optional('tokens', 'vocabulary', default=0))}",
-            )
-        )
+        figures.append((words.short(count), "training tokens", f"vocabulary {told('tokens', 'vocabulary')}"))
     if (loss := _loss(book)) is not None:
         figures.append((f"{loss[1]:.3f}", "training loss, nats", f"from {loss[0]:.2f}"))
     before, after = (book.optional("rl", when, "sampled") for when in ("before", "after"))
     if before is not None and after is not None:
-        seed = book.optional("rl", "seed", default="–")
-        figures.append(
-            (words.share(after), "held-out pass rate after RL", f"from {words.share(before)} after SFT, seed {seed}")
-        )
+        remark = f"from {words.share(before)} after SFT, seed {book.optional('rl', 'seed', default=words.NOTHING)}"
+        figures.append((words.share(after), "held-out pass rate after RL", remark))
     if (size := book.optional("release", "int4_bytes")) is not None:
-        figures.append(
-            (
-                words.size(size),
-                "INT4 release",
-                f"{words.size(book.optional('release', 'bf16_bytes', default=0))} in bf16",
-            )
-        )
-    judged = [
-        expectation for name in gates.names(book) for expectation in book.optional(name, "expectations", default=[])
-    ]
-    if judged:
-        good = sum(expectation["success"] for expectation in judged)
-        passed = sum(book.has(name) for name in gates.names(book))
-        figures.append(
-            (f"{good} of {len(judged)}", "expectations hold", f"{passed} of {len(gates.names(book))} gates passed")
-        )
-    seconds = sum(book.stage(name).manifest["seconds"] for name in book.done)
-    money = sum(book.stage(name).manifest["cost"].get("money", 0.0) for name in book.done)
-    figures.append(
-        (words.duration(seconds), "time of all steps", f"cost {money:,.2f}" if money else f"{len(book.done)} steps")
-    )
-    return figures
+        whole = words.size(book.optional("release", "bf16_bytes", default=0))
+        figures.append((words.size(size), "INT4 release", f"{whole} in bf16"))
+    names = gates.names(book)
+    if judged := [one for name in names for one in book.optional(name, "expectations", default=[])]:
+        remark = f"{sum(map(book.has, names))} of {len(names)} gates passed"
+        figures.append((f"{sum(one['success'] for one in judged)} of {len(judged)}", "expectations hold", remark))
+    manifests = [book.stage(name).manifest for name in book.done]
+    money = sum(manifest["cost"].get("money", 0.0) for manifest in manifests)
+    remark = f"cost {money:,.2f}" if money else f"{len(manifests)} steps"
+    seconds = sum(manifest["seconds"] for manifest in manifests)
+    return [*figures, (words.duration(seconds), "time of all steps", remark)]
 
 
 def _loss(book: Book) -> tuple[float, float] | None:

@@ -87,32 +87,36 @@ def _survivors(files: Sequence[Path]) -> Iterator[tuple[list[str], list[int]]]:
                     yield counted["survivor"].to_list(), counted["count"].to_list()
 
 
-def lengths(artifact: Artifact, sample: int) -> tuple[list[tuple[int, int, int]], int]:
-    """([(from, to, documents)], documents looked at): characters of kept documents in doublings from 128 on. At most
-    about `sample` documents are read, the same share of every part: its first row groups."""
+def beginnings(artifact: Artifact, columns: Sequence[str], count: int) -> Iterator[pl.DataFrame]:
+    """About `count` kept documents in small frames: the same share of every part, from its beginning."""
     parts = artifact.parts("documents")
-    total = sum(part.rows for part in parts)
-    counts, seen = Counter[int](), 0
+    share = min(1.0, count / max(sum(part.rows for part in parts), 1))
     for part, path in zip(parts, artifact.files("documents"), strict=True):
-        left = max(1, round(sample * part.rows / max(total, 1)))
+        left = max(1, round(share * part.rows))
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024, columns=["text"]):
-                sizes = pl.DataFrame(batch)["text"].head(left).str.len_chars()
-                left -= len(sizes)
-                seen += len(sizes)
-                counts.update(max(int(size).bit_length(), 7) for size in sizes)
+            for batch in file.iter_batches(batch_size=256, columns=list(columns)):
+                frame = pl.DataFrame(batch).head(left)
+                left -= frame.height
+                yield frame
                 if left <= 0:
                     break
+
+
+def lengths(artifact: Artifact, sample: int) -> tuple[list[tuple[int, int, int]], int]:
+    """([(from, to, documents)] in doublings of characters, how many documents were looked at)."""
+    counts = Counter[int]()
+    for frame in beginnings(artifact, ["text"], sample):
+        counts.update(max(int(size).bit_length(), 7) for size in frame["text"].str.len_chars())
     if not counts:
         return [], 0
     span = range(min(counts), max(counts) + 1)
-    return [(0 if bits == 7 else 1 << (bits - 1), 1 << bits, counts[bits]) for bits in span], seen
+    return [(0 if bits == 7 else 1 << (bits - 1), 1 << bits, counts[bits]) for bits in span], counts.total()
 
 
 def unreadable(artifact: Artifact, count: int) -> list[tuple[str, str]]:
     """(url, why) of the first `count` records, by url, that could not be read."""
     files = artifact.files("rejected")
-    if not files or "url" not in pq.read_schema(files[0]).names:
+    if not files:
         return []
     frame = (
         pl.scan_parquet(files)

@@ -8,40 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich import box
 from rich.cells import cell_len
 from rich.columns import Columns
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text
 
 from model.visible import visible
-from tasks.report.blocks import (
-    Block,
-    Chart,
-    Charts,
-    Code,
-    Compared,
-    Document,
-    Excerpt,
-    Fold,
-    Graph,
-    Headline,
-    Heat,
-    Pair,
-    Problem,
-    Prose,
-    Section,
-    Spark,
-    Table,
-    Transcript,
-    Turn,
-    Verbatim,
-    surprise,
-)
+from tasks.report import blocks
+from tasks.report.blocks import Block, Document, Section, Spark, Table, Verbatim, surprise
 
 BESIDE = 100
 """Columns from which a source and its rewrite stand side by side."""
@@ -63,21 +43,34 @@ _MARKUP = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(#?[\w./-]+\)")
 
 def show(console: Console, shown: Document | Section, whole: bool = False) -> None:
     """Print a document or one of its sections: nothing in it is rich's markup. `whole` cuts no text."""
-    for block in _document(shown, whole) if isinstance(shown, Document) else _section(shown, whole):
+    place = _Place(console.width, console.no_color or console.color_system is None, whole)
+    for block in _document(shown, place) if isinstance(shown, Document) else _section(shown, place):
         console.print(block, markup=False, highlight=False, emoji=False)
 
 
-def _document(document: Document, whole: bool) -> Iterator[RenderableType]:
+@dataclass(frozen=True)
+class _Place:
+    """Where blocks are printed."""
+
+    width: int
+    """Columns."""
+    plain: bool
+    """Whether there are no colours."""
+    whole: bool
+    """Whether no text is cut."""
+
+
+def _document(document: Document, place: _Place) -> Iterator[RenderableType]:
     yield Text.assemble((visible(document.title), "bold"))
     yield _text(document.subtitle, "dim")
     yield _text(document.lead)
-    yield _block(document.headline, whole)
+    yield _block(document.headline, place)
     for section in document.sections:
         yield ""
-        yield from _section(section, whole)
+        yield from _section(section, place)
 
 
-def _section(section: Section, whole: bool) -> Iterator[RenderableType]:
+def _section(section: Section, place: _Place) -> Iterator[RenderableType]:
     group = f"  {visible(section.group)}" if section.group else ""
     yield Text.assemble((visible(section.title), "bold cyan"), (group, "dim"))
     if section.waiting:
@@ -85,43 +78,43 @@ def _section(section: Section, whole: bool) -> Iterator[RenderableType]:
     elif section.summary:
         yield _text(section.summary)
     for block in section.blocks:
-        yield _block(block, whole)
+        yield _block(block, place)
 
 
-def _block(block: Block, whole: bool) -> RenderableType:
+def _block(block: Block, place: _Place) -> RenderableType:
     match block:
-        case Prose(text):
+        case blocks.Prose(text):
             return _text(text)
-        case Headline(figures):
+        case blocks.Headline(figures):
             said = [f"{number} {what}" + (f" ({remark})" if remark else "") for number, what, remark in figures]
             return Text(visible("; ".join(said)))
         case Table():
-            return _Table(block)
-        case Chart():
-            return _chart(block)
-        case Charts(several):
-            return Group(*map(_chart, several))
-        case Pair(titles, texts, note, good):
-            halves = [Text(_tight(text, 0 if whole else QUOTED)) for text in texts]
+            return Group(*_table(block, place.width))
+        case blocks.Chart():
+            return Group(*_chart(block, place.width))
+        case blocks.Charts(several):
+            return Group(*(line for chart in several for line in _chart(chart, place.width)))
+        case blocks.Pair(titles, texts, note, good):
+            halves = [Text(_tight(text, 0 if place.whole else QUOTED)) for text in texts]
             colour = "dim" if good is None else "green" if good else "red"
             return Group("", _side_by_side([_text(title) for title in titles], halves), *_note(note, colour))
-        case Excerpt(title, pieces, note):
-            return Group(*_below(_text(title, "bold"), _marked_excerpt(pieces), note))
-        case Compared():
-            return _Compared(block, 0 if whole else CUT)
-        case Transcript():
-            return Group(*_transcript(block))
-        case Heat(corner, columns, rows, caption):
-            cells = [[name, *("–" if cell is None else cell[1] for cell in row)] for name, row in rows]
-            return _Table(Table((corner, *(_numeric(name) for name in columns)), cells, caption))
-        case Code(text, caption):
+        case blocks.Excerpt(title, pieces, note):
+            quoted = Padding(_marked_excerpt(pieces), (0, 0, 0, 2))
+            return Group("", _text(title, "bold"), quoted, *_note(note))
+        case blocks.Compared():
+            return Group(*_compared(block, place))
+        case blocks.Transcript():
+            return Group(*_transcript(block, place))
+        case blocks.Heat():
+            return Group(*_table(block.table(), place.width))
+        case blocks.Code(text, caption):
             return Group(Padding(Text(visible(text).rstrip(), style="dim"), (0, 0, 0, 2)), *_note(caption))
-        case Graph(_, mermaid, caption):
+        case blocks.Graph(_, mermaid, caption):
             return Group(Padding(Text(visible(mermaid)), (0, 0, 0, 2)), *_note(caption))
-        case Problem(text):
+        case blocks.Problem(text):
             return Text.assemble(("Not shown: ", "red"), _text(text))
-        case Fold(title, blocks):
-            return Group("", _text(title, "underline"), *(_block(inner, whole) for inner in blocks))
+        case blocks.Fold(title, folded):
+            return Group("", _text(title, "underline"), *(_block(inner, place) for inner in folded))
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -141,47 +134,32 @@ def _note(text: str, style: str = "dim") -> list[RenderableType]:
     return [_text(text, style)] if text else []
 
 
-def _below(title: Text, text: Text, note: str) -> list[RenderableType]:
-    return ["", title, Padding(text, (0, 0, 0, 2)), *_note(note)]
-
-
-def _numeric(name: str) -> str:
-    """A column's name as that of a numeric one."""
-    return Verbatim(f"#{name}") if isinstance(name, Verbatim) else f"#{name}"
-
-
-class _Table:
+def _table(table: Table, room: int) -> Iterator[RenderableType]:
     """One grid for the whole table, or one under every heading; a column is as wide in each as it is in all."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = self.table
-        rows = [[_cell(cell) for cell in row] for row in table.rows]
-        heads = [visible(name.removeprefix("#")) for name in table.columns]
-        full = [row for row in rows if len(row) == len(heads)]
-        widths = [
-            max([*map(len, head.split()), *(cell_len(row[at].plain) for row in full)]) for at, head in enumerate(heads)
-        ]
-        # where there is no room for all, words are broken over lines and figures are not
-        wordy = [at for at, name in enumerate(table.columns) if not name.startswith("#")]
-        while sum(widths) + len(widths) > options.max_width and max((widths[at] for at in wordy), default=0) > NARROW:
-            widths[max(wordy, key=widths.__getitem__)] -= 1
-        yield ""
-        grid, first = _grid(table.columns, widths, header=any(heads)), True
-        for row in rows:
-            if len(row) == len(heads):
-                grid.add_row(*row)
-                continue
-            if grid.row_count:
-                yield grid
-                yield ""
-                grid, first = _grid(table.columns, widths, header=False), False
-            yield row[0]
-        if grid.row_count or first:
+    rows = [[_cell(cell) for cell in row] for row in table.rows]
+    heads = [visible(name.removeprefix("#")) for name in table.columns]
+    full = [row for row in rows if len(row) == len(heads)]
+    widths = [
+        max([*map(len, head.split()), *(cell_len(row[at].plain) for row in full)]) for at, head in enumerate(heads)
+    ]
+    # where there is no room for all, words are broken over lines and figures are not
+    wordy = [at for at, name in enumerate(table.columns) if not name.startswith("#")]
+    while sum(widths) + len(widths) > room and max((widths[at] for at in wordy), default=0) > NARROW:
+        widths[max(wordy, key=widths.__getitem__)] -= 1
+    yield ""
+    grid, first = _grid(table.columns, widths, header=any(heads)), True
+    for row in rows:
+        if len(row) == len(heads):
+            grid.add_row(*row)
+            continue
+        if grid.row_count:
             yield grid
-        yield from _note(table.caption)
+            yield ""
+            grid, first = _grid(table.columns, widths, header=False), False
+        yield row[0]
+    if grid.row_count or first:
+        yield grid
+    yield from _note(table.caption)
 
 
 def _grid(columns: Sequence[str], widths: Sequence[int], header: bool) -> Grid:
@@ -206,19 +184,22 @@ def _spark(spark: Spark, cells: int) -> Text:
     return Text.assemble(*((mark, SIDES[side]) for mark, side in spark.drawn(cells)), no_wrap=True)
 
 
-def _chart(chart: Chart) -> RenderableType:
-    title = ["", Text(visible(chart.title), style="bold")] if chart.title else [""]
-    drawn: list[RenderableType] = []
-    data = dict(chart.data)
+def _chart(chart: blocks.Chart, room: int) -> Iterator[RenderableType]:
+    yield ""
+    if chart.title:
+        yield Text(visible(chart.title), style="bold")
+    data, drawn = dict(chart.data), False
     for label, spark in chart.sparks:
         line = _spark(spark, LARGE)
         if line.plain:
             # of a course its first and last value is told, of a distribution the ends of its axis
             ends = data.get(label) or f"{spark.edges[0]:,.6g} to {spark.edges[-1]:,.6g}"
-            drawn += [Text.assemble("  ", line), Text(visible(f"  {label}: {ends}" if label else f"  {ends}"), "dim")]
+            yield Text.assemble("  ", line)
+            yield Text(visible(f"  {label}: {ends}" if label else f"  {ends}"), "dim")
+            drawn = True
     if chart.data and not drawn:
-        drawn.append(_Table(Table(("", ""), [[Verbatim(label), Verbatim(text)] for label, text in chart.data])))
-    return Group(*title, *drawn, *_note(chart.caption))
+        yield from _table(Table(("", ""), [[Verbatim(label), Verbatim(text)] for label, text in chart.data]), room)
+    yield from _note(chart.caption)
 
 
 def _marked_excerpt(pieces: Iterable[tuple[str, bool]]) -> Text:
@@ -244,27 +225,24 @@ def _side_by_side(titles: Sequence[Text], halves: Sequence[Text]) -> RenderableT
     return grid
 
 
-class _Compared:
+def _head(block: blocks.Compared | blocks.Transcript) -> Iterator[RenderableType]:
+    colour = {True: "bold green", False: "bold red", None: "bold"}[block.good]
+    yield from (Rule(style="dim"), _text(block.title, colour), *_note(block.remark))
+
+
+def _compared(block: blocks.Compared, place: _Place) -> Iterator[RenderableType]:
     """Two texts with what differs marked, laid out for the width that there is."""
-
-    def __init__(self, block: Compared, cut: int) -> None:
-        self.block, self.cut = block, cut
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        block = self.block
-        colour = {True: "bold green", False: "bold red", None: "bold"}[block.good]
-        yield Group(Rule(style="dim"), _text(block.title, colour), *_note(block.remark))
-        plain = console.no_color or console.color_system is None
-        halves = [_halve(half, plain, self.cut) for half in block.halves]
-        titles = [_text(title) for title in block.titles]
-        if options.max_width >= BESIDE:
-            yield Padding(_side_by_side(titles, halves), (0, 0, 0, 1))
-        else:
-            for title, half in zip(titles, halves, strict=True):
-                yield Text.assemble(title, style="dim underline")
-                yield Padding(half, (0, 0, 0, 2))
-        yield from _scores(block)
-        yield from _note(block.note)
+    yield from _head(block)
+    halves = [_halve(half, place.plain, 0 if place.whole else CUT) for half in block.halves]
+    titles = [_text(title) for title in block.titles]
+    if place.width >= BESIDE:
+        yield Padding(_side_by_side(titles, halves), (0, 0, 0, 1))
+    else:
+        for title, half in zip(titles, halves, strict=True):
+            yield Text.assemble(title, style="dim underline")
+            yield Padding(half, (0, 0, 0, 2))
+    yield from _scores(block)
+    yield from _note(block.note)
 
 
 def _halve(pieces: Sequence[tuple[str, str]], plain: bool, cut: int) -> Text:
@@ -287,36 +265,23 @@ def _halve(pieces: Sequence[tuple[str, str]], plain: bool, cut: int) -> Text:
     return line.append(" …", style="dim") if cut and whole > cut else line
 
 
-def _transcript(block: Transcript) -> Iterator[RenderableType]:
+def _transcript(block: blocks.Transcript, place: _Place) -> Iterator[RenderableType]:
     """Every turn; without colours a token that was unlikely stands in braces."""
-    colour = {True: "bold green", False: "bold red", None: "bold"}[block.good]
-    yield from ("", Rule(style="dim"), _text(block.title, colour), *_note(block.remark))
+    yield ""
+    yield from _head(block)
     for turn in block.turns:
         yield Text.assemble(_text(turn.who), style="dim underline")
-        yield Padding(_Spoken(turn), (0, 0, 0, 2))
+        line = Text(overflow="fold", style="" if turn.drawn else "dim")
+        for text, probability in turn.tokens:
+            depth, shown = surprise(probability), visible(text)
+            line.append(f"{{{shown}}}" if place.plain and depth == len(SHADES) - 1 else shown, style=SHADES[depth])
+        line.rstrip()
+        yield Padding(line, (0, 0, 0, 2))
     yield from _scores(block)
     yield from _note(block.note)
 
 
-class _Spoken:
-    """The tokens of a turn."""
-
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        plain = console.no_color or console.color_system is None
-        line = Text(overflow="fold")
-        for text, probability in self.turn.tokens:
-            depth, shown = surprise(probability), visible(text)
-            line.append(f"{{{shown}}}" if plain and depth == len(SHADES) - 1 else shown, style=SHADES[depth])
-        if all(probability is None for _, probability in self.turn.tokens):
-            line.stylize("dim")
-        line.rstrip()
-        yield line
-
-
-def _scores(block: Compared | Transcript) -> Iterator[RenderableType]:
+def _scores(block: blocks.Compared | blocks.Transcript) -> Iterator[RenderableType]:
     """Every check's score beside its threshold; those that say nothing but passed, or were not reached, by name."""
     chips, plainly, ahead = [], [], []
     for score in block.scores:

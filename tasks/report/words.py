@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from model.visible import flat
 
 SCALES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-def count(value: float) -> str:
+NOTHING = "–"
+"""What stands for a value that is not known."""
+
+
+def count(value: float | None) -> str:
     """`1,204`, exactly."""
-    return f"{value:,.0f}"
+    return NOTHING if value is None else f"{value:,.0f}"
 
 
 def short(value: float) -> str:
@@ -29,8 +36,10 @@ def size(value: float) -> str:
     return f"{value:,.0f} B"
 
 
-def share(value: float) -> str:
+def share(value: float | None) -> str:
     """`12.5 %`."""
+    if value is None:
+        return NOTHING
     return f"{100 * value:.1f} %" if abs(value) >= 0.001 or value == 0 else f"{100 * value:.2g} %"
 
 
@@ -61,6 +70,16 @@ def name(text: str) -> str:
     return text.replace("_", " ")
 
 
+def anchor(text: str) -> str:
+    """The id of a section of this title."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def unmarked(text: str) -> str:
+    """A name from data as text of our own: no markup can stand in it."""
+    return re.sub(r"[^\w .:/-]", "?", flat(text))
+
+
 def plain(value: Any) -> str:
     """Any statistic as a cell of a table."""
     if isinstance(value, bool):
@@ -68,21 +87,7 @@ def plain(value: Any) -> str:
     if isinstance(value, int | float):
         return figure(value)
     if value is None:
-        return "–"
+        return NOTHING
     if isinstance(value, list | tuple):
         return ", ".join(plain(item) for item in value[:12]) + (", …" if len(value) > 12 else "")
     return str(value)
-
-
-def flat(record: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested statistics as (path, value) rows."""
-    rows: list[tuple[str, str]] = []
-    for key, value in record.items():
-        path = f"{prefix}{name(str(key))}"
-        if isinstance(value, dict):
-            rows += flat(value, f"{path} · ")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            rows.append((path, f"{len(value)} records"))
-        else:
-            rows.append((path, plain(value)))
-    return rows

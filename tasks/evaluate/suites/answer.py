@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from tasks.evaluate.suites.config import Answer
-from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
+from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable, rate
 from tasks.evaluate.suites.subject import Ask, Subject
-from training.intervals import wilson
 from training.rl.environments.final import boxed
 
 SAID = re.compile(r"(?:answer|答案)\s*(?:is|是|为)?\s*[:：]?\s*([^\n]+)", re.IGNORECASE)
@@ -40,7 +39,7 @@ def measure(suite: Answer, subject: Subject, items: Sequence[Item], seed: int) -
         said = said_answer(suite, replies[0].content)
         right = said is not None and equal(said, due)
         scored.append(Scored(item.id, float(right), replies[0].content, "" if right else f"{said} where {due} is due"))
-    return Measured("right answers", scored, wilson(sum(one.score == 1.0 for one in scored), len(scored)))
+    return Measured("right answers", scored, rate(scored))
 
 
 def due_answer(suite: Answer, text: str) -> str:

@@ -13,9 +13,8 @@ from typing import Any
 
 from model.reply import Reply, ToolCall
 from tasks.evaluate.suites.config import Calls
-from tasks.evaluate.suites.item import Item, Measured, Scored
+from tasks.evaluate.suites.item import Item, Measured, Scored, rate
 from tasks.evaluate.suites.subject import Ask, Subject, shown
-from training.intervals import wilson
 from training.rl.environments.functions import TYPES, declared, name_of
 
 OMITTED = ""
@@ -35,8 +34,7 @@ def measure(suite: Calls, subject: Subject, items: Sequence[Item], seed: int) ->
             continue
         fault = wrong(replies[0], item.row["function"], item.row.get("ground_truth"))
         scored.append(Scored(item.id, float(not fault), shown(replies[0]), fault))
-    right = sum(one.score == 1.0 for one in scored)
-    return Measured("right calls" if suite.answers else "no call", scored, wilson(right, len(scored)))
+    return Measured("right calls" if suite.answers else "no call", scored, rate(scored))
 
 
 def wrong(reply: Reply, functions: Sequence[Mapping[str, Any]], due: Sequence[Mapping[str, Any]] | None) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.evaluate.suites.config import Choice
-from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
+from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable, rate
 from tasks.evaluate.suites.subject import Subject
-from training.intervals import wilson
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -35,8 +34,7 @@ def measure(suite: Choice, subject: Subject, items: Sequence[Item], seed: int) -
         said = by.index(max(by))
         scored.append(Scored(item.id, float(said == due), choices[said], "" if said == due else f"not {choices[due]}"))
     chance = sum(1 / (stop - first) for first, stop in spans) / len(spans)
-    right = sum(one.score == 1.0 for one in scored)
-    return Measured("right choices", scored, wilson(right, len(scored)), {"chance": round(chance, 4)})
+    return Measured("right choices", scored, rate(scored), {"chance": round(chance, 4)})
 
 
 def _read(suite: Choice, item: Item) -> tuple[str, list[str], int]:

@@ -15,18 +15,17 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from model.quantize import as_served
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step
-from tasks.evaluate.checkpoint import read_checkpoint
-from tasks.evaluate.release import checkpoint_folder
+from tasks.evaluate.card import table
+from tasks.evaluate.release import VARIANTS, load_checkpoint
 from tasks.evaluate.suites.config import SuitesConfig
 from tasks.evaluate.suites.sets import chosen
 from tasks.evaluate.suites.subject import Network
 from tasks.evaluate.suites.table import measure
 from tasks.launch import Execution
 from tasks.part import write_table
-from training.inputs import load_chat, load_model
+from training.inputs import load_chat
 
 VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
 
@@ -49,11 +48,11 @@ def run(step: Step, execution: Execution) -> Artifact:
     config, inputs = step.config, step.read()
     assert isinstance(config, SuitesConfig)
     (checkpoint,) = (name for name in inputs if name not in READ)
-    models = ("bf16", "int4") if checkpoint == "release" else (checkpoint,)
+    models = VARIANTS if checkpoint == "release" else (checkpoint,)
     ready, chat = chosen(inputs["benchmarks"]), load_chat(inputs["tokenizer"].uri)
     for name in models:
         if step.part(f"suites/{name}") is None or step.part(f"answers/{name}") is None:
-            subject = Network(load(name, inputs[checkpoint]), chat)
+            subject = Network(load_checkpoint(name, inputs[checkpoint]), chat)
             records, rows = measure(config, subject, ready, inputs["tokens"], name)
             step.put(f"answers/{name}", ".parquet", partial(_write_rows, rows), len(rows))
             step.put(f"suites/{name}", ".json", partial(_write_records, records))
@@ -61,13 +60,6 @@ def run(step: Step, execution: Execution) -> Artifact:
     told = {name: json.loads(step.path(step.parts([f"suites/{name}"])[0]).read_text("utf-8")) for name in models}
     asked = sum(one.get("items", 0) for records in told.values() for one in records.values())
     return step.publish({"models": told, "seed": config.seed}, keys, Balance("answers", taken=asked, out="answers"))
-
-
-def load(name: str, artifact: Artifact) -> Any:
-    """The network of a checkpoint, rounded to bf16 as it would be released, or of one of a release's variants."""
-    if name in ("bf16", "int4"):
-        return read_checkpoint(checkpoint_folder(artifact, name))  # type: ignore[arg-type]
-    return as_served(load_model(artifact.uri), int4=False)
 
 
 def run_page(artifact: Artifact) -> str:
@@ -78,10 +70,8 @@ def run_page(artifact: Artifact) -> str:
 def markdown(models: Mapping[str, Mapping[str, Any]]) -> str:
     """Scores of some models as a table."""
     names = list(dict.fromkeys(suite for records in models.values() for suite in records))
-    lines = ["| suite | " + " | ".join(models) + " |", "| --- |" + " --- |" * len(models)]
-    for suite in names:
-        lines.append(f"| {suite} | " + " | ".join(said(of.get(suite, {})) for of in models.values()) + " |")
-    return "\n".join(lines) + "\n"
+    rows = [(suite, *(said(of.get(suite, {})) for of in models.values())) for suite in names]
+    return table(*rows, header=("suite", *models)) + "\n"
 
 
 def said(record: Mapping[str, Any]) -> str:

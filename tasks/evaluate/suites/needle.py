@@ -6,9 +6,8 @@ import random
 from collections.abc import Iterator
 
 from tasks.evaluate.suites.config import Needle
-from tasks.evaluate.suites.item import Item, Measured, Scored
+from tasks.evaluate.suites.item import Item, Measured, Scored, rate
 from tasks.evaluate.suites.subject import Ask, Subject
-from training.intervals import wilson
 from training.rl.sampling import seeded
 
 SUBJECTS = ("The gardener", "A neighbour", "The old clerk", "Her cousin", "The baker", "A visitor", "The captain")
@@ -43,7 +42,6 @@ def measure(suite: Needle, subject: Subject, items: list[Item], seed: int) -> Me
         said = replies[0].content if replies else ""
         why = "the window has no room for it" if replies is None else "" if number in said else f"it was {number}"
         scored.append(Scored(f"{length}@{depth:g}#{draw}", float(number in said), said, why))
-    right = sum(one.score for one in scored)
     of: dict[tuple[int, float], list[float]] = {}
     for one, place in zip(scored, places, strict=True):
         of.setdefault(place[:2], []).append(one.score)
@@ -51,7 +49,7 @@ def measure(suite: Needle, subject: Subject, items: list[Item], seed: int) -> Me
         str(length): {f"{depth:g}": sum(of[length, depth]) / suite.repeats for depth in suite.depths}
         for length in suite.lengths
     }
-    return Measured("needles found", scored, wilson(int(right), len(scored)), {"grid": grid})
+    return Measured("needles found", scored, rate(scored), {"grid": grid})
 
 
 def _filler(subject: Subject, stream: random.Random, tokens: int) -> list[str]:

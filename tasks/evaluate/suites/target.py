@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from model.engines.engine import RequestLimits
 from model.engines.openai import OpenAI
 from tasks.artifact import Artifact
 from tasks.evaluate.checkpoint import read_checkpoint
+from tasks.evaluate.release import VARIANTS, load_checkpoint
 from tasks.evaluate.suites.config import SuitesConfig
-from tasks.evaluate.suites.measuring import load
 from tasks.evaluate.suites.subject import Endpoint, Network, Subject
 from tasks.evaluate.suites.table import Chosen, measure
 from training.inputs import load_chat
@@ -43,11 +43,11 @@ def opened(target: str, served: str, made: Mapping[str, Artifact | None], limits
         with OpenAI(target, served, limits=limits) as engine:
             yield Endpoint(engine)
     elif target in CHECKPOINTS:
-        stage = "release" if target in ("bf16", "int4") else target
+        stage = "release" if target in VARIANTS else target
         artifact, tokenizer = made[stage], made["tokenizer"]
         if artifact is None or tokenizer is None:
             raise TargetError(f"'{stage}' is not published under this root: run it, or name a folder")
-        yield Network(load(target, artifact), load_chat(tokenizer.uri))
+        yield Network(load_checkpoint(target, artifact), load_chat(tokenizer.uri))
     else:
         folder = Path(target).expanduser()
         if not (folder / "tokenizer.json").is_file():
@@ -70,6 +70,6 @@ def measured(
     return {"label": label, "finished": finished, "suites": records, "scores": scores}
 
 
-def labelled(target: str, served: str, given: str, known: Sequence[str] = CHECKPOINTS) -> str:
+def labelled(target: str, served: str, given: str) -> str:
     """What to call a model: as asked, else by its name, else by its folder's."""
-    return given or (target if target in known else served or Path(target).name)
+    return given or (target if target in CHECKPOINTS else served or Path(target).name)

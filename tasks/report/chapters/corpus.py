@@ -1,4 +1,4 @@
-"""What went into the corpus, what came out, and and, from `dropped`, what was thrown away."""
+"""What went into the corpus, what came out, and, from `dropped`, what was thrown away."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tasks.report.chapter import Chapter, everything, grid
 from tasks.report.chapters import dropped
 from tasks.report.chapters.dropped import head
 
-COLOURS = {"web": "web", "code": "code", "math": "math", "knowledge": "knowledge"}
+DOMAINS = ("web", "code", "math", "knowledge")
+"""Those that the style sheet has a colour for."""
 SAMPLE = 50_000  # documents whose length is looked at
 
 
 def colour(domain: str) -> str:
     """The style sheet's name of a domain's colour."""
-    return COLOURS.get(domain, "accent")
+    return domain if domain in DOMAINS else "accent"
 
 
 def _summary(book: Book) -> str:
@@ -30,12 +31,9 @@ def _summary(book: Book) -> str:
         f"{words.size(s['bytes'])} of text from {len(s['by_source'])} sources. {words.count(s['rejected'])} were "
         f"rejected, each with its reason, and {words.count(s['unreadable'])} could not be read"
     )
-    twice = (
-        book.optional("corpus", "exact_duplicates", default=0),
-        book.optional("corpus", "near_duplicates", default=0),
-    )
-    if any(twice):
-        text += f"; {words.count(twice[0])} of the rejected were exact and {words.count(twice[1])} near duplicates"
+    exact, near = s["exact_duplicates"], s["near_duplicates"]
+    if exact or near:
+        text += f"; {words.count(exact)} of the rejected were exact and {words.count(near)} near duplicates"
     return f"{text}. `openk2 inspect` shows samples of every rule, those nearest to its threshold first."
 
 
@@ -59,36 +57,28 @@ def _domains(book: Book) -> Iterable[Block]:
 def _sources(book: Book) -> Iterable[Block]:
     """The sources and their licences"""
     sources = book.statistic("corpus", "by_source")
-    rows = []
-    for name, entry in sorted(sources.items(), key=lambda item: -item[1]["bytes"]):
-        read = entry.get("read")
-        kept = words.share(entry["documents"] / read) if read else "–"
-        rows.append(
-            [
-                name,
-                str(entry.get("domain", "–")),
-                str(entry.get("language", "–")),
-                str(entry.get("licence") or "unknown"),
-                words.count(read) if read is not None else "–",
-                words.count(entry["documents"]),
-                kept,
-                words.size(entry["bytes"]),
-            ]
-        )
+    rows = [
+        [
+            name,
+            entry["domain"],
+            entry["language"],
+            entry["licence"] or "unknown",
+            words.count(entry["read"]),
+            words.count(entry["documents"]),
+            words.share(entry["documents"] / entry["read"] if entry["read"] else None),
+            words.size(entry["bytes"]),
+        ]
+        for name, entry in sorted(sources.items(), key=lambda item: -item[1]["bytes"])
+    ]
     columns = ("source", "domain", "language", "licence", "#read", "#kept", "#share", "#text")
     yield Table(columns, rows, "Every source with the licence it declares. Read and kept count documents.")
 
 
 def _kinds(book: Book) -> Iterable[Block]:
     """Text by language and by licence"""
-    languages: dict[str, dict[str, int]] = book.statistic("corpus", "by_language")
-    licences: dict[str, dict[str, int]] = book.optional("corpus", "by_licence", default={})
-    for entry in book.statistic("corpus", "by_source").values() if not licences else ():
-        group = licences.setdefault(str(entry.get("licence") or "unknown"), {"documents": 0, "bytes": 0})
-        group["documents"] += entry["documents"]
-        group["bytes"] += entry["bytes"]
     drawn = []
-    for title, groups in (("By language", languages), ("By licence", licences)):
+    for title, key in (("By language", "by_language"), ("By licence", "by_licence")):
+        groups: dict[str, dict[str, int]] = book.statistic("corpus", key)
         ordered = sorted(groups.items(), key=lambda item: -item[1]["bytes"])
         rows = [
             (
@@ -125,10 +115,9 @@ def _lengths(book: Book) -> Iterable[Block]:
 
 def _snapshots(book: Book) -> Iterable[Block]:
     """The snapshots that it was made from"""
-    snapshots = book.optional("corpus", "snapshots", default={})
-    records = dict(enumerate(snapshots)) if isinstance(snapshots, list) else snapshots
-    if len(records) > 1 and all(isinstance(entry, dict) for entry in records.values()):
-        yield grid({str(name): entry for name, entry in records.items()}, "snapshot")
+    snapshots = book.optional("corpus", "snapshots", default=[])
+    if len(snapshots) > 1:
+        yield grid({str(number): added for number, added in enumerate(snapshots)}, "snapshot")
 
 
 def _documents(book: Book) -> Iterable[Block]:

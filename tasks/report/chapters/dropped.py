@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from tasks.report import figures, rejects, words
-from tasks.report.blocks import Block, Fold, Table, Verbatim
+from tasks.report import charts, figures, rejects, words
+from tasks.report.blocks import Block, Chart, Fold, Table, Verbatim
 from tasks.report.book import Book
 
 STAGE_COLOURS = {
@@ -34,19 +34,19 @@ def flow(book: Book) -> Iterable[Block]:
         lost[drop.stage] += drop.documents
     if not read:
         return
-    rows = [("read", float(read), 0.0, f"{words.count(read)} documents")]
+    rows = [("read", [(1.0, KEPT)], f"{words.count(read)} documents")]
     left = read
     for stage, count in lost.items():
         left -= count
         said = f"−{words.count(count)} ({words.share(count / read)}), {words.count(left)} left"
-        rows.append((stage, float(left), float(count), said))
-    rows.append(("kept", float(kept), 0.0, f"{words.count(kept)} ({words.share(kept / read)})"))
-    yield figures.waterfall(
-        rows,
+        rows.append((stage, [(left / read, KEPT), (count / read, "warm")], said))
+    rows.append(("kept", [(kept / read, KEPT)], f"{words.count(kept)} ({words.share(kept / read)})"))
+    caption = (
         "Documents after each stage, in the order in which they pass; what a stage drops is at the end of its "
-        "bar. What drops at `read` could not be read.",
-        "From read to kept",
+        "bar. What drops at `read` could not be read."
     )
+    said_of = [(label, text) for label, _, text in rows]
+    yield Chart(charts.stacked(rows, ()), caption, "From read to kept", said_of)
     yield from _shares(book)
 
 
@@ -86,7 +86,8 @@ def reasons(book: Book) -> Iterable[Block]:
         return
     total = max(sum(counts.values()), 1)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    alone = _alone(book)
+    rules: dict[str, Any] = book.statistic("corpus", "rules")
+    alone = _alone(rules)
     rows = []
     for name, value in ordered[:SHOWN]:
         only = f" · {words.count(alone[name])} by it alone" if name in alone else ""
@@ -96,39 +97,29 @@ def reasons(book: Book) -> Iterable[Block]:
     yield figures.bars(
         rows, f"Rejected documents by the rule that refused them first.{meant}{more}", "Rejected, by reason"
     )
-    if rules := book.optional("corpus", "rules", default={}):
+    if rules:
         yield Fold(f"All {len(rules)} rules with their thresholds", [_rules(rules)])
     yield Fold("Samples of what was rejected, two for each reason", [_samples(book)])
 
 
-def _alone(book: Book) -> dict[str, int]:
+def _alone(rules: Mapping[str, Mapping[str, Any]]) -> Counter[str]:
     """Documents that one rule alone refuses, over its routes."""
     found = Counter[str]()
-    for key, record in book.optional("corpus", "rules", default={}).items():
-        if record.get("only") is not None:
-            found[rule_name(key, record)] += record["only"]
-    return dict(found)
-
-
-def rule_name(key: str, record: Mapping[str, Any]) -> str:
-    """The reason under which a rule's rejects are found, from a record of `statistics["rules"]` and its key."""
-    return str(record.get("rule") or key.rpartition("/")[2])
+    for record in rules.values():
+        found[record["rule"]] += record["only"]
+    return found
 
 
 def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Table:
-    rows = []
-    for key, record in rules.items():
-        counts = [record.get(name) for name in ("judged", "failed", "only")]
-        limit = record.get("limit")
-        side = f"{record.get('direction', '')} " if limit is not None else ""
-        rows.append(
-            [
-                words.name(rule_name(key, record)),
-                str(record.get("route", "")),
-                f"{side}{words.plain(limit)}",
-                *("–" if count is None else words.count(count) for count in counts),
-            ]
-        )
+    rows = [
+        [
+            words.name(record["rule"]),
+            record["route"],
+            f"{record['direction']} {words.plain(record['limit'])}",
+            *(words.count(record[name]) for name in ("judged", "failed", "only")),
+        ]
+        for record in rules.values()
+    ]
     caption = "Refused: on the wrong side of the limit, whether or not another rule came first."
     return Table(("rule", "route", "refuses", "#judged", "#refused", "#by it alone"), rows, caption)
 
@@ -158,14 +149,8 @@ def head(text: str | None, most: int = 120) -> Verbatim:
 
 def personal(book: Book) -> Iterable[Block]:
     """Personal data that was replaced"""
-    kinds: dict[str, int] = book.optional("corpus", "masked", default={})
-    if not kinds:
-        return
-    rows = [
-        (name, float(count), words.count(count), "accent")
-        for name, count in sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    yield figures.bars(rows, "Personal data and secrets replaced by placeholders, by kind.", "Replaced")
+    if kinds := book.statistic("corpus", "masked"):
+        yield figures.counted(kinds, "Personal data and secrets replaced by placeholders, by kind.", "Replaced")
 
 
 def contamination(book: Book) -> Iterable[Block]:

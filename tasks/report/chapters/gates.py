@@ -45,32 +45,18 @@ def _gates(book: Book) -> Iterable[Block]:
     if not verdicts:
         yield Prose("No gate has judged anything yet.")
     for name, expectations, page in verdicts:
-        failed = [expectation for expectation in expectations if not expectation["success"]]
-        for expectation in failed:
+        failed = [one for one in expectations if not one["success"]]
+        for one in failed:
             yield Problem(
-                f"**{name}: {expectation['sentence']}**: expected {expectation['expected']}, observed "
-                f"{expectation['observed']}. {expectation['remedy'][:1].upper()}{expectation['remedy'][1:]}."
+                f"**{name}: {one['sentence']}**: expected {one['expected']}, observed {one['observed']}. "
+                f"{one['remedy'][:1].upper()}{one['remedy'][1:]}."
             )
-        rows = [
-            [
-                "✓" if expectation["success"] else "✗",
-                expectation["sentence"],
-                expectation["expected"],
-                expectation["observed"],
-            ]
-            for expectation in expectations
-        ]
+        columns = ("sentence", "expected", "observed")
+        rows = [["✓" if one["success"] else "✗", *(one[key] for key in columns)] for one in expectations]
+        link = f"[Great Expectations' Data Docs]({book.address(page)})"
         outcome = f"{len(failed)} failed" if failed else "all hold"
-        yield Fold(
-            f"**{name}**: {len(expectations)} expectations, {outcome}",
-            [
-                Table(
-                    ("", "expectation", "expected", "observed"),
-                    rows,
-                    f"[Great Expectations' Data Docs]({book.address(page)})",
-                )
-            ],
-        )
+        table = Table(("", "expectation", "expected", "observed"), rows, link)
+        yield Fold(f"**{name}**: {len(expectations)} expectations, {outcome}", [table])
 
 
 CHAPTER = Chapter("gates", "Quality gates", (), _summary, (_gates,))

@@ -93,9 +93,8 @@ def _rejected(book: Book) -> Iterable[Block]:
     """Rejected dialogues"""
     reasons = book.optional("dialogues", "rejected_by_reason")
     if reasons:
-        rows = [(words.name(name), value, words.count(value), "warm") for name, value in reasons.items()]
-        rows.sort(key=lambda row: -row[1])
-        yield figures.bars(rows, "Dialogues that the filters refused, by the criterion.", "Rejected, by criterion")
+        caption = "Dialogues that the filters refused, by the criterion."
+        yield figures.counted(reasons, caption, "Rejected, by criterion", "warm")
 
 
 def _curves(book: Book, stage: str, panels: Iterable[tuple[str, str, str, str]], x: str) -> Iterable[Block]:
@@ -149,9 +148,9 @@ def _sft_tools(book: Book) -> Iterable[Block]:
     rows = []
     groups = {**tools.get("by_environment", {}), **tools.get("by_unseen_tool", {})}
     for name, entry in ({"all known": tools, **groups} if tools else {}).items():
-        f1 = entry.get("trigger_f1")
+        f1 = words.NOTHING if entry["trigger_f1"] is None else f"{entry['trigger_f1']:.2f}"
         shares = [_with_interval(entry, key) for key in ("schema_accuracy", "exact")]
-        rows.append([words.name(name), words.count(entry["turns"]), "–" if f1 is None else f"{f1:.2f}", *shares])
+        rows.append([words.name(name), words.count(entry["turns"]), f1, *shares])
     if rows:
         columns = ("development dialogues", "#turns", "#trigger F1", "#valid schema", "#exact calls")
         caption = "Greedy, at every assistant turn, with 95 % intervals; last the tools that no training dialogue has."
@@ -224,26 +223,21 @@ def _rl_summary(book: Book) -> str:
 def _rl_rates(book: Book) -> Iterable[Block]:
     """Pass rates before and after RL"""
     s = book.stage("rl").statistics
-    rows = _before_after("sampled", s["before"], s["after"], "sampled")
-    if "greedy" in s["before"] and "greedy" in s["after"]:
-        rows += _before_after("greedy", s["before"], s["after"], "greedy")
+    rows = [row for kind in ("sampled", "greedy") for row in _before_after(kind, s["before"], s["after"], kind)]
     caption = f"Held-out prompts, seed {s['seed']}, with 95 % intervals over prompts."
     yield figures.spans(rows, caption, "Before and after")
-    inner: list[tuple[str, float, float, float, str, str]] = []
-    names = s["before"].get("by_environment", {})
-    for name in names:
-        if name in s["after"].get("by_environment", {}):
-            pair = s["before"]["by_environment"][name], s["after"]["by_environment"][name]
-            inner += _before_after(words.name(name), *pair, "sampled")
-    if inner and len(names) > 1:
+    before, after = s["before"]["by_environment"], s["after"]["by_environment"]
+    if len(before) > 1:
+        inner = [
+            row for name in before for row in _before_after(words.name(name), before[name], after[name], "sampled")
+        ]
         yield figures.spans(inner, "Sampled, by environment.", "By environment")
 
 
 def _before_after(label: str, before: Mapping[str, Any], after: Mapping[str, Any], kind: str) -> list[tuple]:
     rows = []
     for when, entry, colour in (("before", before, "soft"), ("after", after, "accent")):
-        low, high = entry[f"{kind}_interval"]
-        value = entry[kind]
+        value, (low, high) = entry[kind], entry[f"{kind}_interval"]
         rows.append((f"{label}, {when}", max(low, 0.0), value, min(high, 1.0), words.share(value), colour))
     return rows
 
@@ -251,23 +245,13 @@ def _before_after(label: str, before: Mapping[str, Any], after: Mapping[str, Any
 def _rl_curves(book: Book) -> Iterable[Block]:
     """RL's curves"""
     panels = (
-        (
-            "reward",
-            "Reward",
-            "Mean reward of the responses drawn; harder prompts are drawn oftener.",
-            "accent",
-        ),
+        ("reward", "Reward", "Mean reward of the responses drawn; harder prompts are drawn oftener.", "accent"),
         ("right", "Right responses", "Share of the drawn responses that the verifier accepts.", "code"),
         ("kl", "Distance from the old policy", "Mean log-ratio of new to old policy, nats a response.", "knowledge"),
         ("ptx_loss", "Loss on pretraining text", "The auxiliary loss against forgetting.", "warm"),
         ("dialogue_loss", "Loss on dialogues", "SFT's loss on what is not practised, or has tools.", "knowledge"),
         ("response_tokens", "Length", "Tokens of a response.", "web"),
-        (
-            "informative",
-            "Informative prompts",
-            "Share of prompts whose responses differ in reward.",
-            "math",
-        ),
+        ("informative", "Informative prompts", "Share of prompts whose responses differ in reward.", "math"),
     )
     yield from _curves(book, "rl", panels, "iterations")
 

@@ -86,9 +86,9 @@ def _table(book: Book) -> Iterable[Block]:
                 NAMES.get(name, name),
                 _estimate(model["pass_rate"]["greedy"]),
                 _estimate(model["pass_rate"]["sampled"]),
-                _ratio(tools.get("trigger_f1")),
-                _ratio(tools.get("schema_accuracy")),
-                _ratio(tools.get("exact")),
+                words.share(tools.get("trigger_f1")),
+                words.share(tools.get("schema_accuracy")),
+                words.share(tools.get("exact")),
             ]
         )
     columns = ("checkpoint", "#right, greedy", "#right, sampled", "#call trigger F1", "#valid schema", "#exact calls")
@@ -99,11 +99,11 @@ def _table(book: Book) -> Iterable[Block]:
 def _heldout(book: Book) -> Iterable[Block]:
     """Held-out loss of the chain"""
     models = _models(book)
-    domains = sorted({domain for model in models.values() for domain in model.get("heldout", {})})
-    rows = [
-        [NAMES.get(name, name), *(_nats(model.get("heldout", {}).get(domain)) for domain in domains)]
-        for name, model in models.items()
-    ]
+    domains = sorted({domain for model in models.values() for domain in model["heldout"]})
+    rows = []
+    for name, model in models.items():
+        losses = [model["heldout"].get(domain) for domain in domains]
+        rows.append([NAMES.get(name, name), *(f"{one['nats']:.3f}" if one else words.NOTHING for one in losses)])
     caption = "Cross-entropy in nats per token of held-out text, by domain."
     yield Table(("checkpoint", *(f"#{domain}" for domain in domains)), rows, caption)
 
@@ -111,10 +111,10 @@ def _heldout(book: Book) -> Iterable[Block]:
 def _environments(book: Book) -> Iterable[Block]:
     """Pass rates by environment"""
     models = _models(book)
-    names = sorted({name for model in models.values() for name in model.get("by_environment", {})})
+    of = [model["by_environment"] for model in models.values()]
     rows = [
-        [words.name(name), *(_share_of(model.get("by_environment", {}).get(name)) for model in models.values())]
-        for name in names
+        [words.name(name), *(words.share(rates[name]["sampled"]["value"]) for rates in of)]
+        for name in sorted({name for rates in of for name in rates})
     ]
     if rows:
         heads = (f"#{NAMES.get(name, name)}" for name in models)
@@ -143,18 +143,6 @@ def _limits(book: Book) -> Iterable[Block]:
 
 def _estimate(found: Mapping[str, float]) -> str:
     return f"{words.share(found['value'])} ({100 * found['low']:.0f} to {100 * found['high']:.0f})"
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else words.share(value)
-
-
-def _nats(found: Mapping[str, float] | None) -> str:
-    return "–" if not found else f"{found['nats']:.3f}"
-
-
-def _share_of(found: Mapping[str, Any] | None) -> str:
-    return "–" if not found else words.share(found["sampled"]["value"])
 
 
 RELEASE = Chapter("release", "Release", ("release",), _release_summary, (_files, everything("release")))

@@ -91,12 +91,8 @@ def _checks(found: Survey, limits: Limits) -> Iterable[Block]:
     if not refused:
         yield Prose("No segment was refused.")
         return
-    total = max(sum(refused.values()), 1)
-    rows = [
-        (words.name(name), float(value), f"{words.count(value)} · {words.share(value / total)}", "warm")
-        for name, value in sorted(refused.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    yield figures.bars(rows, "Refused attempts by the first check that refused them.", "Refused, by check")
+    caption = "Refused attempts by the first check that refused them."
+    yield figures.counted(refused, caption, "Refused, by check", "warm", sum(refused.values()))
     drawn = [
         chart
         for name in limits.checks
@@ -129,7 +125,7 @@ def _samples(book: Book, found: Survey, limits: Limits) -> Iterable[Block]:
     accepted = found.nearest.get("", [])
     refused = found.whole().refused
     ordered = sorted(refused, key=lambda name: (-refused[name], name))
-    tried = [one for name in ordered for one in found.nearest.get(name, []) if one.rewrite.strip()]
+    tried = [one for name in ordered for one in found.nearest.get(name, []) if one.rewrite_text.strip()]
     if not accepted:
         yield Prose("No segment was accepted.")
     for one in accepted:

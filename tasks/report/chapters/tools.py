@@ -70,18 +70,15 @@ def _counts(book: Book) -> Iterable[Block]:
         for name, count in s["by_category"].items()
     ]
     yield figures.bars(rows, "Tools that were kept, by category.", "By category")
-    done = sorted(s["by_operation"].items(), key=lambda item: (-item[1], item[0]))
-    bars = [(words.name(name), count, words.count(count), "accent") for name, count in done]
-    yield Fold("By operation", [figures.bars(bars, "What the tools do.")])
+    yield Fold("By operation", [figures.counted(s["by_operation"], "What the tools do.")])
 
 
 def _refused(book: Book) -> Iterable[Block]:
     """Candidates that were refused"""
     reasons = book.statistic("tools", "rejected_by_reason")
-    rows = [(name, count, words.count(count), "warm") for name, count in reasons.items()]
-    rows.sort(key=lambda row: -row[1])
-    if rows:
-        yield figures.bars(rows, "Candidates that broke a rule, by the first that they broke.", "Refused, by rule")
+    if reasons:
+        caption = "Candidates that broke a rule, by the first that they broke."
+        yield figures.counted(reasons, caption, "Refused, by rule", "warm")
 
 
 def _example(book: Book) -> Iterable[Block]:

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from model.chat import Chat, ChatError, assistant, flat, tool_result, user
-from tasks.evaluate.template import CHAT_TEMPLATE
+from tasks.evaluate.release import chat_template
 
 WEATHER = {
     "type": "function",
@@ -29,7 +29,7 @@ WEATHER = {
 
 def both(tokenizer, messages, tools=(), prompt=False):
     copy = Tokenizer.from_str(tokenizer.to_str())  # Chat changes how the one it is given reads special tokens
-    theirs = PreTrainedTokenizerFast(tokenizer_object=copy, chat_template=CHAT_TEMPLATE)
+    theirs = PreTrainedTokenizerFast(tokenizer_object=copy, chat_template=chat_template())
     ids = theirs.apply_chat_template(
         messages, tools=list(tools) or None, add_generation_prompt=prompt, tokenize=True, return_dict=False
     )
@@ -152,7 +152,7 @@ def spoil(draw: random.Random, messages: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("spoiled", [0, 1, 2])
 def test_a_thousand_dialogues_render_alike_or_are_refused_alike(tokenizer, spoiled):
-    template, chat = _compile_jinja_template(CHAT_TEMPLATE), Chat(tokenizer)
+    template, chat = _compile_jinja_template(chat_template()), Chat(tokenizer)
     refused = 0
     for seed in range(1000):
         draw = random.Random(f"{spoiled}/{seed}")
@@ -196,7 +196,7 @@ def test_k2s_own_system_turn_is_an_option(tokenizer):
     ids=["a result without a call", "a call answered twice", "an unknown role", "a part that is no text"],
 )
 def test_what_the_chat_format_refuses_the_template_refuses_too(tokenizer, messages):
-    theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=CHAT_TEMPLATE)
+    theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=chat_template())
     with pytest.raises(Exception, match=r"answers no open call|is unknown|'?image_url'? cannot be read"):
         theirs.apply_chat_template(messages, tokenize=False)
     with pytest.raises(ValueError, match=r"answers no open call|is unknown|'image_url' cannot be read"):

@@ -5,7 +5,6 @@ from collections import Counter
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from tasks.artifact import Artifact, Step
 from tasks.report import rejects
@@ -60,15 +59,6 @@ def test_lengths_are_in_doublings_and_a_sample_is_bounded(tmp_path):
     assert seen == 100
     assert {low: count for low, _, count in bins} == {0: 20, 128: 40, 256: 20, 512: 0, 1024: 0, 2048: 20}
     assert rejects.lengths(artifact, 10)[1] <= 12
-
-
-@pytest.mark.parametrize("missing", ["rules", "masked"])
-def test_a_corpus_of_an_older_version_has_its_chapter(tmp_path, monkeypatch, missing):
-    old = {name: value for name, value in data.corpus().items() if name != missing}
-    monkeypatch.setitem(data.STATISTICS, "corpus", lambda: old)
-    page, _ = build_report(data.publish(tmp_path, "corpus"))
-    assert "From read to kept" in page
-    assert "Not shown" not in page
 
 
 def test_the_chapter_names_what_could_not_be_read_and_what_was_contaminated(tmp_path):

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from tasks.artifact import Artifact
 from tasks.corpus.config import HEAD_CHARS, CorpusConfig
 from tasks.corpus.quality.judge import judge
 from tasks.report.inspect.corpus.rejects import Sample, Selection
+from tasks.report.rejects import beginnings
 
 SCAN = 20_000
 """Documents that are measured, the same share of every part."""
@@ -26,9 +25,7 @@ class KeptError(ValueError):
     """Documents of which the rule cannot be asked again."""
 
 
-def nearest(
-    artifact: Artifact, rule: str, selection: Selection, count: int, scan: int = SCAN
-) -> tuple[list[Sample], int]:
+def nearest(artifact: Artifact, rule: str, selection: Selection, count: int) -> tuple[list[Sample], int]:
     """(the `count` kept documents nearest to the threshold of `rule`, how many it judged). The text is measured as it
     was kept: what was replaced or cut out after the judgement is not in it.
 
@@ -37,7 +34,7 @@ def nearest(
     config = _config(artifact)
     best: list[Sample] = []
     judged = 0
-    for row in _documents(artifact, selection, scan):
+    for row in _documents(artifact, selection):
         measured = _measured(rule, row, config)
         if measured is None:
             continue
@@ -81,23 +78,11 @@ def _config(artifact: Artifact) -> CorpusConfig:
         ) from error
 
 
-def _documents(artifact: Artifact, selection: Selection, scan: int) -> Iterator[dict[str, Any]]:
-    """About `scan` kept documents, from the beginning of every part, in the order of the parts."""
-    parts = artifact.parts("documents")
-    share = min(1.0, scan / max(sum(part.rows for part in parts), 1))
-    wanted = pl.lit(True)
-    for column in ("source", "language"):
-        if value := getattr(selection, column):
-            wanted &= pl.col(column) == value
-    for part, path in zip(parts, artifact.files("documents"), strict=True):
-        left = max(1, round(share * part.rows))
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256, columns=list(_COLUMNS)):
-                frame = pl.DataFrame(batch).head(left)
-                left -= frame.height
-                yield from frame.filter(wanted).iter_rows(named=True)
-                if left <= 0:
-                    break
+def _documents(artifact: Artifact, selection: Selection) -> Iterator[dict[str, Any]]:
+    """About SCAN kept documents, those of them that are selected."""
+    wanted = {name: value for name in ("source", "language") if (value := getattr(selection, name))}
+    for frame in beginnings(artifact, _COLUMNS, SCAN):
+        yield from frame.filter(**wanted).iter_rows(named=True)
 
 
 def _measured(rule: str, row: dict[str, Any], config: CorpusConfig) -> tuple[float, float] | None:

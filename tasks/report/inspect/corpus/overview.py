@@ -1,7 +1,7 @@
 """Every rule of a corpus in numbers: what the corpus stage published of it, and what its rejected rows say.
 
-The statistics hold a histogram over ALL documents that a rule judged. A corpus published before they did has only the
-rejects: its histograms show the dropped documents alone, and say so.
+The statistics hold a histogram over all documents that a rule on the text judged; of other reasons there are the
+rejects alone, and their histograms say so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.artifact import Artifact
-from tasks.report.chapters.dropped import rule_name
 from tasks.report.inspect.corpus.rejects import Selection, Tally, survey
 from tasks.report.rejects import place
 
@@ -34,11 +33,10 @@ class Route:
     """One more than `counts`."""
     counts: tuple[int, ...]
     whole: bool
-    """Whether the histogram counts all that was judged, or the dropped documents alone."""
+    """Whether the histogram counts all that was judged, the last bin also what lies beyond it, or the dropped documents
+    alone."""
     unit: str = "document"
     """What it judges: a `line` rule takes lines out of documents and drops none."""
-    open: bool = False
-    """Whether the last bin also counts everything beyond it."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ class Inspection:
 def inspect(artifact: Artifact, selection: Selection, count: int) -> Inspection:
     """The rules of a published corpus with their numbers and the `count` rejects nearest to each threshold. Reads the
     narrow columns of every reject once; `selection` narrows samples and the count of the dropped."""
-    tally = survey(artifact, selection, count, _limits(artifact.manifest.get("config", {})))
-    routes = _published(artifact.statistics)
+    tally = survey(artifact, selection, count, _limits(artifact.manifest["config"]))
+    routes = _published(artifact.statistics["rules"])
     names = [(stage, name) for stage, name in tally.counts]
     if not (selection.source or selection.language):  # those rows have no source: they count the whole corpus
         names += [("quality", name) for name in routes if ("quality", name) not in tally.counts]
@@ -97,26 +95,22 @@ def declared_languages(artifact: Artifact) -> dict[str, str]:
     return {name: str(entry.get("language") or "") for name, entry in sources.items()}
 
 
-def _published(statistics: Mapping[str, Any]) -> dict[str, tuple[Route, ...]]:
+def _published(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Route, ...]]:
     """The routes of every rule that the statistics tell of, in their order."""
     found: dict[str, tuple[Route, ...]] = {}
-    records = statistics.get("rules") or {}
-    for key, record in records.items():
-        name = rule_name(key, record)
-        edges, counts = list(record.get("edges") or ()), tuple(record.get("counts") or ())
-        beyond = len(counts) == len(edges) > 1
+    for record in rules.values():
+        edges, name = record["edges"], record["rule"]
         route = Route(
-            str(record.get("route") or ""),
-            record.get("judged"),
-            record.get("failed"),
-            record.get("only"),
-            record.get("limit"),
-            str(record.get("direction") or ""),
-            (*edges, 2 * edges[-1] - edges[-2]) if beyond else tuple(edges),
-            counts,
+            record["route"],
+            record["judged"],
+            record["failed"],
+            record["only"],
+            record["limit"],
+            record["direction"],
+            (*edges, 2 * edges[-1] - edges[-2]),
+            tuple(record["counts"]),
             whole=True,
-            unit=str(record.get("unit") or "document"),
-            open=beyond,
+            unit=record["unit"],
         )
         found[name] = (*found.get(name, ()), route)
     return found
@@ -137,11 +131,7 @@ def _direction(limit: float | None, edges: list[float]) -> str:
 
 
 def _limits(config: Mapping[str, Any]) -> dict[str, float]:
-    """Thresholds that rejects do not name themselves, as far as the corpus's configuration does."""
-    dedup = config.get("dedup") or {}
-    found = {
-        "too_short": config.get("document_chars_min"),
-        "near_duplicate": (dedup.get("near") or {}).get("threshold"),
-        "semantic_duplicate": (dedup.get("semantic") or {}).get("threshold"),
-    }
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    """The similarities from which deduplication drops: its rejects name their own alone."""
+    dedup = config["dedup"]
+    kinds = {kind: (dedup.get(kind) or {}).get("threshold") for kind in ("near", "semantic")}
+    return {f"{kind}_duplicate": float(value) for kind, value in kinds.items() if value is not None}

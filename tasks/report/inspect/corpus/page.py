@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -106,7 +105,7 @@ def _index(found: Inspection, silent: bool = True) -> Section:
             hidden += not routes
             group += [_row(rule, route, first=place == 0) for place, route in enumerate(routes)]
         if group:
-            rows += [[f"**{_plain(stage)}** {told}"], *group]
+            rows += [[f"**{words.unmarked(stage)}** {told}"], *group]
     caption = (
         "Dropped are the documents whose first reason a rule is (of a line rule the lines it takes out); alone are "
         "those that no other rule refuses, and that would be kept without it. The columns grow with the square root of "
@@ -120,8 +119,6 @@ def _index(found: Inspection, silent: bool = True) -> Section:
         blocks.append(figures.bars(kinds, "Personal data and secrets replaced in documents that were kept.", "Masked"))
     if hidden:
         blocks.append(Prose(f"{hidden} more rules refused nothing."))
-    if not s.get("rules"):
-        blocks.append(Prose("This corpus has no statistics by rule: the histograms show the dropped documents alone."))
     blocks.append(Prose("`openk2 inspect RULE` shows what a rule dropped, nearest to its limit first."))
     return Section("index", "Every rule", "", blocks)
 
@@ -129,11 +126,11 @@ def _index(found: Inspection, silent: bool = True) -> Section:
 def _row(rule: Rule, route: Route, first: bool) -> list[str | Spark]:
     dropped = words.count(route.failed or 0) if rule.unit == "line" else words.count(rule.dropped) if first else ""
     return [
-        f"[{_plain(rule.name)}](#{key(rule)})" if first else "",
+        f"[{words.unmarked(rule.name)}](#{key(rule)})" if first else "",
         Verbatim(flat(route.name)),
-        _number(route.judged),
+        words.count(route.judged),
         dropped,
-        _number(route.only),
+        words.count(route.only),
         "–" if route.limit is None else words.figure(route.limit),
         _spark(route),
     ]
@@ -187,7 +184,7 @@ def _charts(rule: Rule) -> Iterator[Block]:
             if route.judged is not None or route.limit is not None:
                 yield Prose(f"{flat(route.name)}: {sentence}" if route.name else sentence)
             continue
-        sentence += " The last column also counts everything beyond it." if route.open else ""
+        sentence += " The last column also counts everything beyond it." if route.whole else ""
         drawn.append(_histogram(route, sentence, len(rule.routes) > 1))
     if len(drawn) > 1:
         yield Charts(drawn)
@@ -248,13 +245,4 @@ def _is_number(text: str) -> bool:
 
 def key(rule: Rule) -> str:
     """A section's anchor."""
-    return re.sub(r"[^a-z0-9]+", "-", f"{rule.stage}-{rule.name}".lower()).strip("-")
-
-
-def _plain(text: str) -> str:
-    """A name as text of our own: no markup can stand in it."""
-    return re.sub(r"[^\w .:/-]", "?", flat(text))
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else words.count(value)
+    return words.anchor(f"{rule.stage}-{rule.name}")

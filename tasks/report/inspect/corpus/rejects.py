@@ -1,23 +1,18 @@
-"""The rejected rows of a corpus, streamed: those nearest to their rule's threshold, whatever the size of the table.
-
-Two passes: the first reads the narrow columns, one row group at a time, and keeps the best rows of each reason by
-place; the second fetches the texts of those alone.
-"""
+"""The rejected rows of a corpus: those nearest to their rule's threshold, whatever the size of the table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact
+from tasks.report.inspect.rows import PLACE, fetch, row_groups
 
 NARROW = ("id", "source", "stage", "reason", "value", "number", "limit")
-_ORDER = ["distance", "id", "part", "group", "row"]
+BINS = 48
 # "<survivor's id> <similarity>", as deduplication writes it
 _SIMILARITY = r"^[0-9a-f]{32} ([01](?:\.\d+)?)"
 
@@ -72,11 +67,10 @@ class Sample:
 
 
 class Histogram:
-    """Counts of numbers in at most `most` bins of equal width, a power of two that the numbers' range decides: the
-    same whatever the order in which they come."""
+    """Counts of numbers in at most BINS bins of equal width, a power of two that the numbers' range decides: the same
+    whatever the order in which they come."""
 
-    def __init__(self, most: int = 48) -> None:
-        self.most = most
+    def __init__(self) -> None:
         self.power = -24
         self.counts: dict[int, int] = {}
 
@@ -89,12 +83,12 @@ class Histogram:
         finite = (finite * 0.0).zip_with(finite.abs() < 2.0**-40, finite)  # what halving would lose is nothing
         low, high = (float(value) for value in (finite.min(), finite.max()))  # type: ignore[arg-type]
         # before counting, so that no number needs more bins than an integer can name
-        while max(abs(low), abs(high)) / 2.0**self.power > 2.0**52 or (high - low) / 2.0**self.power >= self.most:
+        while max(abs(low), abs(high)) / 2.0**self.power > 2.0**52 or (high - low) / 2.0**self.power >= BINS:
             self._widen()
         bins = (finite / 2.0**self.power).floor().cast(pl.Int64).value_counts()
         for number, count in bins.iter_rows():
             self.counts[number] = self.counts.get(number, 0) + count
-        while max(self.counts) - min(self.counts) >= self.most:
+        while max(self.counts) - min(self.counts) >= BINS:
             self._widen()
 
     def _widen(self) -> None:
@@ -128,12 +122,12 @@ class Tally:
 
 
 def survey(artifact: Artifact, selection: Selection, count: int, limits: Mapping[str, float] | None = None) -> Tally:
-    """Count the selected rows and fetch the `count` nearest of every reason. `limits` serve where a row has none (an
-    older corpus). Memory is bounded by a row group and `count` rows a reason."""
+    """Count the selected rows and fetch the `count` nearest of every reason. `limits` serve where a row has none: of a
+    duplicate the similarity from which it is one. Memory is bounded by a row group and `count` rows a reason."""
     tally = Tally()
     best: pl.DataFrame | None = None
     files = artifact.files("rejected")
-    for part, group, frame in _groups(files):
+    for frame in row_groups(files, NARROW):
         frame = _measured(frame.filter(selection.keeps()), dict(limits or {}))
         if frame.is_empty():
             continue
@@ -144,43 +138,26 @@ def survey(artifact: Artifact, selection: Selection, count: int, limits: Mapping
             known = rows["limit"].drop_nulls()
             if len(known):
                 tally.limits.setdefault(key, float(known[0]))
-        if not count:
-            continue
-        placed = frame.drop("value").with_columns(part=pl.lit(part, pl.Int64), group=pl.lit(group, pl.Int64))
-        both = placed if best is None else pl.concat([best, placed])
-        best = (
-            both.sort(_ORDER, nulls_last=True)
-            .group_by("stage", "reason", maintain_order=True)
-            .head(count)
-            .select(both.columns)
-        )
+        if count:
+            both = frame if best is None else pl.concat([best, frame])
+            ordered = both.sort("distance", "id", *PLACE, nulls_last=True)
+            best = ordered.group_by("stage", "reason", maintain_order=True).head(count).select(both.columns)
     if best is not None:
-        for reject in _fetch(files, best):
+        measured = best.select("number", "limit", "distance").iter_rows(named=True)
+        for row, known_of in zip(fetch(files, best), measured, strict=True):
+            reject = Sample(
+                **{name: row[name] for name in ("id", "source", "url", "stage", "reason", "value")},
+                others=tuple(name for name in row["others"].split(",") if name),
+                head=row["text_head"],
+                **known_of,
+            )
             tally.nearest.setdefault((reject.stage, reject.reason), []).append(reject)
     tally.counts = dict(sorted(tally.counts.items()))
     return tally
 
 
-def _groups(files: Sequence[Path]) -> Iterator[tuple[int, int, pl.DataFrame]]:
-    """(file, row group, its narrow columns with `row`), one row group in memory at a time."""
-    for part, path in enumerate(files):
-        with pq.ParquetFile(path) as file:
-            columns = [name for name in NARROW if name in file.schema_arrow.names]
-            for group in range(file.num_row_groups):
-                frame = pl.DataFrame(file.read_row_group(group, columns=columns))
-                missing = {name: pl.Float64 for name in ("number", "limit") if name not in columns}
-                yield (
-                    part,
-                    group,
-                    frame.with_columns(
-                        *(pl.lit(None, dtype).alias(name) for name, dtype in missing.items()),
-                        row=pl.int_range(pl.len(), dtype=pl.Int64),
-                    ).select(*NARROW, "row"),
-                )
-
-
 def _measured(frame: pl.DataFrame, limits: dict[str, float]) -> pl.DataFrame:
-    """Numbers and limits filled in where an older corpus left them out, and the distance between them."""
+    """The numbers and limits of duplicates filled in, and the distance between them."""
     similarity = pl.when(pl.col("stage") == "dedup").then(pl.col("value").str.extract(_SIMILARITY))
     filled = frame.with_columns(
         number=pl.coalesce("number", similarity.cast(pl.Float64, strict=False)),
@@ -189,34 +166,6 @@ def _measured(frame: pl.DataFrame, limits: dict[str, float]) -> pl.DataFrame:
     gap = (pl.col("number") - pl.col("limit")).abs()
     scale = pl.when(pl.col("limit") == 0).then(1.0).otherwise(pl.col("limit").abs())
     return filled.with_columns(distance=(gap / scale).fill_nan(None))
-
-
-def _fetch(files: Sequence[Path], best: pl.DataFrame) -> list[Sample]:
-    """The rows at the places of `best`, in its order."""
-    found: dict[tuple[int, int, int], dict[str, Any]] = {}
-    for (part, group), places in best.group_by("part", "group", maintain_order=True):
-        rows = places["row"].to_list()
-        with pq.ParquetFile(files[int(part)]) as file:  # type: ignore[call-overload]
-            table = file.read_row_group(int(group)).take(rows)  # type: ignore[call-overload]
-        for row, record in zip(rows, table.to_pylist(), strict=True):
-            found[part, group, row] = record  # type: ignore[index]
-    rejects = []
-    for place in best.iter_rows(named=True):
-        record = found[place["part"], place["group"], place["row"]]
-        others = tuple(name for name in (record.get("others") or "").split(",") if name)
-        names = ("id", "source", "url", "stage", "reason", "value")
-        texts = {name: str(record.get(name) or "") for name in names}
-        rejects.append(
-            Sample(
-                **texts,
-                number=place["number"],
-                limit=place["limit"],
-                others=others,
-                head=str(record.get("text_head") or ""),
-                distance=place["distance"],
-            )
-        )
-    return rejects
 
 
 def heads(artifact: Artifact, ids: Sequence[str], characters: int) -> dict[str, tuple[str, str]]:

@@ -1,25 +1,20 @@
-"""The attempts at segments of a rewrites artifact, streamed: rates, scores, and the attempts nearest to a threshold.
-
-Two passes, as over rejects: the first reads the narrow columns, one row group at a time, counts, and keeps the best
-rows by place; the second fetches the texts of those alone.
-"""
+"""The attempts at segments of a rewrites artifact: rates, scores, and the attempts nearest to a threshold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact
 from tasks.report.inspect.rewrites.limits import ENGINE, Limits
+from tasks.report.inspect.rows import PLACE, fetch, row_groups
 
 NARROW = ("source_id", "style", "detail", "domain", "index", "attempt", "candidate", "accepted", "reason", "scores")
-PLACE = ["part", "group", "row"]
-ORDER = ["distance", "source_id", "style", "index", "attempt", "candidate", *PLACE]
+ORDER = ("distance", "source_id", "style", "index", "attempt", "candidate", *PLACE)
 
 
 @dataclass(frozen=True)
@@ -31,13 +26,9 @@ class Selection:
     style: str = ""
     domain: str = ""
 
-    def keeps(self) -> pl.Expr:
-        """Whether a row is of the styles and domains asked for."""
-        wanted = pl.lit(True)
-        for column in ("style", "domain"):
-            if value := getattr(self, column):
-                wanted &= pl.col(column) == value
-        return wanted
+    def wanted(self) -> dict[str, str]:
+        """What the columns of a row that is asked for hold."""
+        return {name: value for name in ("style", "domain") if (value := getattr(self, name))}
 
 
 @dataclass(frozen=True)
@@ -56,8 +47,8 @@ class Attempt:
     engine: str
     model: str
     seed: int
-    source: str
-    rewrite: str
+    source_text: str
+    rewrite_text: str
     accepted: bool
     reason: str
     """The check that refused it; empty where none did."""
@@ -87,7 +78,7 @@ class Cell:
     fallbacks: int = 0
     """Segments whose original text stands in an accepted document."""
     documents: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
     """By check."""
 
     @property
@@ -116,12 +107,7 @@ class Cell:
         return self.failed / max(self.asked, 1)
 
     def __add__(self, other: Cell) -> Cell:
-        numbers = ("segments", "accepted", "asked", "accepted_first", "retried", "fallbacks", "documents")
-        total = Cell(**{name: getattr(self, name) + getattr(other, name) for name in numbers})
-        for counts in (self.refused, other.refused):
-            for name, count in counts.items():
-                total.refused[name] = total.refused.get(name, 0) + count
-        return total
+        return Cell(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(Cell)})
 
 
 class Scores:
@@ -173,21 +159,19 @@ class Scores:
 class Survey:
     """What one pass over the attempts found."""
 
-    cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
+    cells: defaultdict[tuple[str, str], Cell] = field(default_factory=lambda: defaultdict(Cell))
     """By (style, domain)."""
     scores: dict[str, Scores] = field(default_factory=dict)
     """By check, in the order in which they run."""
     nearest: dict[str, list[Attempt]] = field(default_factory=dict)
     """By the check that refused them, nearest to its threshold first; under '' the accepted ones, lowest margin
     first."""
-    recorded: bool = True
-    """Whether attempts record their domain."""
 
     def by(self, place: int) -> dict[str, Cell]:
         """Cells by style (0) or by domain (1)."""
-        found: dict[str, Cell] = {}
+        found: defaultdict[str, Cell] = defaultdict(Cell)
         for key, cell in sorted(self.cells.items()):
-            found[key[place]] = found.get(key[place], Cell()) + cell
+            found[key[place]] += cell
         return found
 
     def whole(self) -> Cell:
@@ -204,10 +188,9 @@ def survey(
     found = Survey()
     files = artifact.files("segments")
     best: pl.DataFrame | None = None
-    for part, group, frame, recorded in _groups(files):
-        found.recorded &= recorded
+    for frame in row_groups(files, NARROW):
         names = list(frame["scores"].struct.fields)
-        frame = frame.filter(selection.keeps())
+        frame = frame.filter(**selection.wanted())
         for name in names:
             score, own = frame["scores"].struct.field(name), frame["reason"] == name
             found.scores.setdefault(name, Scores()).add(score, own)
@@ -217,12 +200,11 @@ def survey(
         measured = frame.with_columns(distance=limits.distance(names)).drop("scores")
         if selection.check:
             measured = measured.filter(pl.col("reason") == selection.check)
-        placed = measured.with_columns(part=pl.lit(part, pl.Int64), group=pl.lit(group, pl.Int64))
-        both = placed if best is None else pl.concat([best, placed])
+        both = measured if best is None else pl.concat([best, measured])
         best = _best(both, refused, accepted, styles)
     _documents(found, artifact, selection)
-    for attempt in _fetch(files, best) if best is not None else []:
-        found.nearest.setdefault(attempt.reason, []).append(attempt)
+    for one in map(attempt, fetch(files, best) if best is not None else ()):
+        found.nearest.setdefault(one.reason, []).append(one)
     return found
 
 
@@ -245,101 +227,33 @@ def _count(found: Survey, frame: pl.DataFrame) -> None:
         retried=((pl.col("attempt") == 1) & once).sum(),
     )
     for row in counted.iter_rows(named=True):
-        key = (row.pop("style"), row.pop("domain"))
-        found.cells[key] = found.cells.get(key, Cell()) + Cell(**row)
+        found.cells[row.pop("style"), row.pop("domain")] += Cell(**row)
     refused = frame.filter(~pl.col("accepted")).group_by("style", "domain", "reason").agg(times=pl.len())
     for style, domain, reason, times in refused.sort("style", "domain", "reason").iter_rows():
-        counts = found.cells[style, domain].refused
-        counts[reason] = counts.get(reason, 0) + times
+        found.cells[style, domain].refused[reason] += times
 
 
 def _documents(found: Survey, artifact: Artifact, selection: Selection) -> None:
     """Documents that were accepted, and the segments in them that kept their original text."""
     for path in artifact.files("rewrites"):
-        frame = pl.scan_parquet(path)
-        if not found.recorded:
-            frame = frame.with_columns(domain=pl.lit(""))
         kept = pl.col("segments").list.eval(pl.element().struct.field("action") == "original").list.sum()
         counted = (
-            frame.filter(selection.keeps())
+            pl.scan_parquet(path)
+            .filter(**selection.wanted())
             .group_by("style", "domain")
             .agg(documents=pl.len(), fallbacks=kept.sum())
             .collect()
         )
         for style, domain, documents, fallbacks in counted.iter_rows():
-            cell = Cell(documents=documents, fallbacks=fallbacks or 0)
-            found.cells[style, domain] = found.cells.get((style, domain), Cell()) + cell
-
-
-def _groups(files: Sequence[Path]) -> Iterator[tuple[int, int, pl.DataFrame, bool]]:
-    """(file, row group, its narrow columns with `row`, whether it records domains), one row group in memory."""
-    for part, path in enumerate(files):
-        with pq.ParquetFile(path) as file:
-            columns = [name for name in NARROW if name in file.schema_arrow.names]
-            for group in range(file.num_row_groups):
-                frame = pl.DataFrame(file.read_row_group(group, columns=columns))
-                recorded = "domain" in columns
-                absent = [name for name in ("domain", "detail") if name not in columns]
-                frame = frame.with_columns(pl.lit("").alias(name) for name in absent)
-                if "candidate" not in columns:  # written when an attempt had one
-                    frame = frame.with_columns(candidate=pl.lit(0, pl.Int32))
-                yield (
-                    part,
-                    group,
-                    frame.with_columns(
-                        pl.col("style", "detail", "domain", "reason").fill_null(""),
-                        pl.col("accepted").fill_null(False),
-                        row=pl.int_range(pl.len(), dtype=pl.Int64),
-                    ).select(*NARROW, "row"),
-                    recorded,
-                )
-
-
-def _fetch(files: Sequence[Path], best: pl.DataFrame) -> Iterator[Attempt]:
-    """The rows at the places of `best`, in its order."""
-    rows: dict[tuple[int, int, int], dict[str, Any]] = {}
-    for (part, group), places in best.group_by("part", "group", maintain_order=True):
-        wanted = places["row"].to_list()
-        with pq.ParquetFile(files[int(part)]) as file:  # type: ignore[call-overload]
-            table = file.read_row_group(int(group)).take(wanted)  # type: ignore[call-overload]
-        for row, record in zip(wanted, table.to_pylist(), strict=True):
-            rows[part, group, row] = record  # type: ignore[index]
-    for place in best.iter_rows(named=True):
-        yield attempt(rows[place["part"], place["group"], place["row"]])
+            found.cells[style, domain] += Cell(documents=documents, fallbacks=fallbacks or 0)
 
 
 def attempt(row: Mapping[str, Any]) -> Attempt:
     """A row of `segments/`."""
-    texts = (
-        "source_id",
-        "style",
-        "perspective",
-        "detail",
-        "domain",
-        "prompt_hash",
-        "engine",
-        "model",
-        "reason",
-        "why",
-        "source_sentence",
-        "rewrite_sentence",
-        "finish",
-    )
-    numbers = ("index", "attempt", "candidate", "seed", "prompt_tokens", "generated_tokens")
-    values: dict[str, Any] = {name: str(row.get(name) or "") for name in texts}
-    values |= {name: int(row.get(name) or 0) for name in numbers}
-    return Attempt(
-        **values,
-        source=str(row.get("source_text") or ""),
-        rewrite=str(row.get("rewrite_text") or ""),
-        accepted=bool(row.get("accepted")),
-        scores=row.get("scores") or {},
-    )
+    return Attempt(**{each.name: row[each.name] for each in fields(Attempt)})
 
 
 def known(found: Survey) -> list[str]:
     """Every check that scored or refused something, in the order in which they run."""
-    refused = found.whole().refused
-    return [*found.scores, *sorted(name for name in refused if name not in found.scores and name != ENGINE)] + (
-        [ENGINE] if ENGINE in refused else []
-    )
+    others = sorted(found.whole().refused.keys() - found.scores, key=lambda name: (name == ENGINE, name))
+    return [*found.scores, *others]

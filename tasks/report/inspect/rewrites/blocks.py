@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -70,7 +69,7 @@ def checks(found: Survey, limits: Limits) -> Table:
         reached = scores.total() or count
         rows.append(
             [
-                f"[{plain(name)}](#{key('check', name)})",
+                f"[{words.unmarked(name)}](#{words.anchor(f'check-{name}')})",
                 words.count(reached),
                 words.count(count),
                 words.share(count / max(reached, 1)),
@@ -98,7 +97,9 @@ def histogram(name: str, limit: Limit, scores: Scores, width: int = 0) -> Chart 
     refused = "below" if least is not None else "above" if most is not None else ""
     caption = f"Scores of the {words.count(scores.total())} attempts that reached it."
     if limit.by_style:
-        bands = ", ".join(f"{words.name(plain(style))} {a:g} to {b:g}" for style, (a, b) in limit.by_style.items())
+        bands = ", ".join(
+            f"{words.name(words.unmarked(style))} {a:g} to {b:g}" for style, (a, b) in limit.by_style.items()
+        )
         caption += f" Of their own: {bands}."
     options: dict[str, Any] = {"width": width} if width else {}
     return figures.histogram(
@@ -116,7 +117,7 @@ def histogram(name: str, limit: Limit, scores: Scores, width: int = 0) -> Chart 
 
 def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared:
     """One attempt as a block."""
-    found = difference(visible(one.source), visible(one.rewrite), visible(one.why))
+    found = difference(visible(one.source_text), visible(one.rewrite_text), visible(one.why))
     verdict = "accepted" if one.accepted else f"refused: {flat(one.reason)}"
     manner = [one.style, one.perspective, one.detail]
     tried = f"attempt {one.attempt + 1}" + (f", candidate {one.candidate + 1}" if one.candidate else "")
@@ -131,7 +132,7 @@ def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared
     return Compared(
         title=Verbatim(f"{verdict}{why}"),
         remark=Verbatim(" · ".join(flat(part) for part in where if part)),
-        titles=(f"source, {len(one.source):,} characters", f"rewrite, {len(one.rewrite):,} characters"),
+        titles=(f"source, {len(one.source_text):,} characters", f"rewrite, {len(one.rewrite_text):,} characters"),
         halves=([_marks(piece) for piece in found.source], [_marks(piece) for piece in found.rewrite]),
         scores=[_score(one, limits, name, score) for name, score in one.scores.items()],
         note=Verbatim(flat(trace)),
@@ -157,13 +158,3 @@ def _score(one: Attempt, limits: Limits, name: str, score: float | None) -> Scor
 def _marks(piece: Piece) -> tuple[str, str]:
     kind = "" if piece.kind == "same" else piece.kind
     return piece.text, f"{kind} weighty" if piece.what else kind
-
-
-def key(kind: str, name: str) -> str:
-    """A section's anchor."""
-    return f"{kind}-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def plain(text: str) -> str:
-    """A name as text of our own: no markup can stand in it."""
-    return re.sub(r"[^\w .:/-]", "?", flat(text))

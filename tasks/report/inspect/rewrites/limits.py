@@ -48,8 +48,8 @@ class Limit:
     """Bands of styles that have one of their own."""
     by_detail: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Those of levels of detail; where both have one, the outer ends hold."""
-    where: str = ""
-    """The field that sets it."""
+    field: str = ""
+    """What sets it."""
 
     def of(self, style: str, detail: str = "") -> tuple[float | None, float | None]:
         """(least, most) as `style` at this level of detail has it."""
@@ -74,26 +74,13 @@ class Limits:
 
     @classmethod
     def of(cls, artifact: Artifact) -> Limits:
-        """As the artifact publishes them; for one that does not, as its configuration gives those that have kept
-        their names."""
-        stated = artifact.statistics.get("thresholds")
-        if not stated:
-            config = (artifact.manifest.get("config") or {}).get("alignment") or {}
-            stated = {name: _stated(name, config[name]) for name in _OLD if name in config}
-        return cls.stated(stated)
+        """As the artifact publishes them."""
+        return cls.stated(artifact.statistics["thresholds"])
 
     @classmethod
     def stated(cls, records: Mapping[str, Mapping[str, Any]]) -> Limits:
         """From `statistics["thresholds"]`."""
-        found = {}
-        for name, record in records.items():
-            bands = [
-                {str(key): (float(a), float(b)) for key, (a, b) in (record.get(by) or {}).items()}
-                for by in ("by_style", "by_detail")
-            ]
-            where = str(record.get("field") or "")
-            found[str(name)] = Limit(record.get("least"), record.get("most"), bands[0], bands[1], where)
-        return cls(found)
+        return cls({check: Limit(**record) for check, record in records.items()})
 
     def get(self, check: str) -> Limit:
         """The limit of `check`; one without sides where its score has none."""
@@ -133,15 +120,6 @@ def _side(limit: Limit, at: int) -> pl.Expr:
     if not own:
         return default
     return (pl.min_horizontal(own) if at == 0 else pl.max_horizontal(own)).fill_null(default)
-
-
-_OLD = ("length", "copied", "seam", "cosine")
-
-
-def _stated(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, list | tuple):
-        return {"least": value[0], "most": value[1]}
-    return {"most": value} if name in ("copied", "seam") else {"least": value}
 
 
 def sentence(check: str) -> str:

@@ -13,14 +13,13 @@ from tasks.report.blocks import (
     Choice,
     Code,
     Document,
-    Filters,
     Headline,
     Prose,
     Section,
     Verbatim,
 )
 from tasks.report.inspect.rewrites.attempts import Cell, Scores, Selection, Survey, known, survey
-from tasks.report.inspect.rewrites.blocks import LEGEND, checks, compared, histogram, key, plain, rates
+from tasks.report.inspect.rewrites.blocks import LEGEND, checks, compared, histogram, rates
 from tasks.report.inspect.rewrites.limits import Limits, sentence
 from tasks.report.inspect.rewrites.whole import Whole
 
@@ -43,7 +42,7 @@ def page(artifact: Artifact, selection: Selection, count: int, accepted: bool = 
     checked = [name for name in known(found) if not selection.check or name == selection.check]
     rest = [_accepted(found, limits)] if found.nearest.get("") else []
     sections = [_rates(found, limits), *rest, *(_check(found, limits, name) for name in checked)]
-    return _document(artifact, found, selection, sections, _filters(found, checked))
+    return _document(artifact, found, selection, sections, _choices(found, checked))
 
 
 def overview(artifact: Artifact, selection: Selection) -> Document:
@@ -89,7 +88,7 @@ def _whole(whole: Whole, limits: Limits) -> Section:
     counts = ", ".join(f"{actions.count(action)} {action}" for action in ACTIONS if action in actions)
     blocks: list[Block] = [Prose(f"{len(actions)} segments: {counts}." if counts else "Nothing was attempted.")]
     for segment in whole.segments:
-        said = ACTIONS.get(segment.action, plain(segment.action))
+        said = ACTIONS.get(segment.action, words.unmarked(segment.action))
         blocks.append(Prose(f"**Segment {segment.index}**: {said}."))
         for number, one in enumerate(segment.attempts, start=1):
             place = f"attempt {number} of {len(segment.attempts)}"
@@ -100,11 +99,11 @@ def _whole(whole: Whole, limits: Limits) -> Section:
         blocks += [Prose("**The joined text**"), Code(visible(whole.text))]
     name = f"rewrite {whole.rewrite_id}" if whole.rewrite_id else "not accepted"
     summary = Verbatim(f"{flat(name)}. openk2 lineage {flat(whole.rewrite_id or whole.source_id)}")
-    return Section(key("style", whole.style), flat(words.name(whole.style)), summary, blocks)
+    return Section(words.anchor(f"style-{whole.style}"), flat(words.name(whole.style)), summary, blocks)
 
 
 def _document(
-    artifact: Artifact, found: Survey, selection: Selection, sections: Sequence[Section], filters: Filters | None = None
+    artifact: Artifact, found: Survey, selection: Selection, sections: Sequence[Section], choices: Sequence[Choice] = ()
 ) -> Document:
     narrowed = [f"{name} {value}" for name in ("check", "style", "domain") if (value := getattr(selection, name))]
     only = f" Only {', '.join(narrowed)}." if narrowed else ""
@@ -115,7 +114,7 @@ def _document(
         "nearest to the threshold first**: there a check is right or wrong.",
         headline=Headline(_headline(found.whole())),
         sections=sections,
-        filters=filters,
+        choices=choices,
     )
 
 
@@ -140,7 +139,7 @@ def _headline(whole: Cell) -> list[tuple[str, str, str]]:
     ]
 
 
-def _filters(found: Survey, checks: Sequence[str]) -> Filters:
+def _choices(found: Survey, checks: Sequence[str]) -> list[Choice]:
     refused = found.whole().refused
     values = (
         ("style", "style", [flat(name) for name in found.by(0)]),
@@ -148,7 +147,7 @@ def _filters(found: Survey, checks: Sequence[str]) -> Filters:
         ("check", "refused by", [flat(name) for name in checks if refused.get(name)]),
         ("verdict", "verdict", ["accepted", "refused"]),
     )
-    return Filters([Choice(key, label, those) for key, label, those in values if len(those) > 1])
+    return [Choice(key, label, those) for key, label, those in values if len(those) > 1]
 
 
 def _accepted(found: Survey, limits: Limits) -> Section:
@@ -171,11 +170,13 @@ def _check(found: Survey, limits: Limits, name: str) -> Section:
         said.append(f"{typical:.2f} is the typical score of those")
     if limit.words():
         said.append(f"threshold {limit.words()}")
-    if limit.where:
-        said.append(f"set by `{plain(limit.where)}`")
+    if limit.field:
+        said.append(f"set by `{words.unmarked(limit.field)}`")
     blocks: list[Block] = [Prose(f"{', '.join(said)}.")]
     by_style = [(cell.refused.get(name, 0), style) for style, cell in found.by(0).items()]
-    if refused := ", ".join(f"{plain(style)} {words.count(n)}" for n, style in sorted(by_style, reverse=True) if n):
+    if refused := ", ".join(
+        f"{words.unmarked(style)} {words.count(n)}" for n, style in sorted(by_style, reverse=True) if n
+    ):
         blocks.append(Prose(f"Refused by style: {refused}."))
     if chart := histogram(name, limit, scores):
         blocks.append(chart)
@@ -183,4 +184,4 @@ def _check(found: Survey, limits: Limits, name: str) -> Section:
         compared(one, limits, f"{place} of {words.count(count)}", opened=place <= OPEN)
         for place, one in enumerate(found.nearest.get(name, []), start=1)
     ]
-    return Section(key("check", name), flat(name), sentence(name), blocks, group="Checks")
+    return Section(words.anchor(f"check-{name}"), flat(name), sentence(name), blocks, group="Checks")

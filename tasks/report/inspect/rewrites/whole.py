@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,7 +39,6 @@ class Whole:
 
     source_id: str
     style: str
-    domain: str
     rewrite_id: str
     """Empty where the document was not accepted."""
     facts: tuple[tuple[str, str], ...]
@@ -80,29 +80,21 @@ def documents(artifact: Artifact, identifier: str, style: str = "") -> list[Whol
 
 
 def _whole(source_id: str, style: str, attempts: Sequence[Attempt], row: dict[str, Any] | None, text: str) -> Whole:
-    by_index: dict[int, list[Attempt]] = {}
+    by_index: defaultdict[int, list[Attempt]] = defaultdict(list)
     for one in sorted(attempts, key=lambda one: (one.index, one.attempt, one.candidate)):
-        by_index.setdefault(one.index, []).append(one)
+        by_index[one.index].append(one)
     segments = []
     if row is None:
         for index, tried in sorted(by_index.items()):
             action = "rewritten" if any(one.accepted for one in tried) else "refused"
-            segments.append(Segment(index, action, tried[0].source, tuple(tried)))
-    for record in (row or {}).get("segments") or ():
-        tried = by_index.get(int(record["index"]), [])
-        source = tried[0].source if tried else text[int(record["start"]) : int(record["end"])]
-        segments.append(Segment(int(record["index"]), str(record["action"]), source, tuple(tried)))
-    facts = [(name, str((row or {}).get(name) or "")) for name in ("source", "url", "licence", "language")]
-    domain = str((row or {}).get("domain") or "") or (attempts[0].domain if attempts else "")
-    return Whole(
-        source_id=source_id,
-        style=style,
-        domain=domain,
-        rewrite_id=str((row or {}).get("id") or ""),
-        facts=tuple((name, value) for name, value in facts if value),
-        segments=tuple(segments),
-        text=str((row or {}).get("text") or ""),
-    )
+            segments.append(Segment(index, action, tried[0].source_text, tuple(tried)))
+        return Whole(source_id, style, "", (), tuple(segments), "")
+    for record in row["segments"]:
+        tried = by_index[record["index"]]
+        source = tried[0].source_text if tried else text[record["start"] : record["end"]]
+        segments.append(Segment(record["index"], record["action"], source, tuple(tried)))
+    facts = tuple((name, row[name]) for name in ("source", "url", "licence", "language") if row[name])
+    return Whole(source_id, style, row["id"], facts, tuple(segments), row["text"])
 
 
 def _original(artifact: Artifact, source_id: str) -> str:
@@ -110,7 +102,7 @@ def _original(artifact: Artifact, source_id: str) -> str:
     with suppress(ArtifactError, OSError):  # not at hand: what was attempted is shown without it
         corpus = artifact.made_from("corpus")
         for row in _rows(corpus.files("documents") if corpus else [], "id", source_id):
-            return str(row["text"] or "")
+            return str(row["text"])
     return ""
 
 

@@ -15,7 +15,6 @@ from tasks.report.blocks import (
     Block,
     Choice,
     Document,
-    Filters,
     Headline,
     Prose,
     Score,
@@ -79,7 +78,7 @@ def page(artifact: Artifact, selection: Selection, count: int) -> Document:
     """Everything, or what `selection` names; `count` responses of each choice."""
     responses = responses_of(artifact, selection)
     sections = [section(responses, name, count) for name in known() if selection.pick in ("", name)]
-    return _document(artifact, responses, [_overview(responses), *sections], filters(responses))
+    return _document(artifact, responses, [_overview(responses), *sections], choices(responses))
 
 
 def overview(artifact: Artifact, selection: Selection) -> Document:
@@ -131,7 +130,7 @@ def _section(name: str, summary: str, blocks: Sequence[Block], nothing: str, gro
 # ------------------------------------------------------------------------------------------------------- one response
 
 
-def transcript(one: Response, before: str = "", prompt: bool = True, opened: bool = True) -> Transcript:
+def transcript(one: Response, before: str = "", prompt: bool = True) -> Transcript:
     """A response turn by turn, with its reward by source and what the verifier said."""
     asked = [Turn("prompt", [(_shortened(one.prompt), None)])] if prompt else []
     said = [
@@ -153,7 +152,6 @@ def transcript(one: Response, before: str = "", prompt: bool = True, opened: boo
         note=Verbatim(f"expected {flat(one.answer, 200)} · prompt {one.problem[:12]}"),
         good=one.right,
         tags=(("environment", one.environment), ("verdict", "right" if one.right else "wrong")),
-        open=opened,
     )
 
 
@@ -174,7 +172,7 @@ def _shortened(text: str) -> str:
 
 
 def _document(
-    artifact: Artifact, responses: Sequence[Response], sections: Sequence[Section], controls: Filters | None = None
+    artifact: Artifact, responses: Sequence[Response], sections: Sequence[Section], controls: Sequence[Choice] = ()
 ) -> Document:
     numbers = sorted({one.iteration for one in of(responses, kind=PRACTICE)})
     heldout = len(of(responses, kind=SAMPLED)) + len(of(responses, kind=GREEDY))
@@ -192,7 +190,7 @@ def _document(
             ]
         ),
         sections=sections,
-        filters=controls,
+        choices=controls,
     )
 
 
@@ -245,11 +243,9 @@ def detected(responses: Sequence[Response]) -> Iterable[Block]:
     yield Table(("detector", "what it looks for", "#suspected"), rows, caption)
 
 
-def filters(responses: Sequence[Response]) -> Filters:
+def choices(responses: Sequence[Response]) -> list[Choice]:
     """By environment and verdict."""
-    return Filters(
-        [
-            Choice("environment", "environment", environments(responses)),
-            Choice("verdict", "verdict", ["right", "wrong"]),
-        ]
-    )
+    return [
+        Choice("environment", "environment", environments(responses)),
+        Choice("verdict", "verdict", ["right", "wrong"]),
+    ]

@@ -103,19 +103,16 @@ def publish(
     rows: Sequence[dict[str, Any]] | None = None,
     documents: Sequence[dict[str, Any]] = (),
     parts: int = 2,
-    old: bool = False,
 ) -> Artifact:
-    """The corpus in `parts` parts; an `old` one knows neither limits nor statistics by rule."""
+    """The corpus in `parts` parts."""
     rows = list(rejects() if rows is None else rows)
     kept = [*documents, document(SURVIVOR)]
     step = Step("corpus", CorpusConfig(), str(root))
     for number in range(parts):
         table = pa.Table.from_pylist(rows[number::parts], schema=records.REJECTED)
-        table = table.drop_columns(["number", "limit", "others"]) if old else table
         step.put(
             f"rejected/web/{number:03}", ".parquet", lambda path, table=table: records.write(path, table), len(table)
         )
     table = pa.Table.from_pylist(kept, schema=records.DOCUMENT)
     step.put("documents/web/000", ".parquet", lambda path: records.write(path, table), rows=len(kept))
-    said = statistics(len(kept), rows)
-    return step.publish({name: value for name, value in said.items() if not (old and name == "rules")})
+    return step.publish(statistics(len(kept), rows))

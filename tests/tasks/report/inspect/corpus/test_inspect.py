@@ -146,13 +146,6 @@ def test_near_duplicates_stand_side_by_side(tmp_path):
     assert "similarity 0.8213" in text
 
 
-def test_old_corpus_degrades_and_says_so(tmp_path):
-    artifact = data.publish(tmp_path, old=True)
-    assert "no statistics by rule" in printed(artifact)
-    assert "1 of 60" in printed(artifact, "fineweb_short_lines")
-    assert "limit 200" in printed(artifact, "too_short")
-
-
 def test_kept_documents_nearest_to_a_threshold(tmp_path):
     words = "one two three and four to five of six the seven have eight with nine that ten be. "
     texts = [f"{words * times}Sentence {times}. Another one. And a third one." for times in (3, 4, 5, 6)]

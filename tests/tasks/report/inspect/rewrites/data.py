@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ def attempt(source: str, rewrite: str, reason: str = "", why: str = "", **values
     row: dict[str, Any] = {
         "source_id": records.document_id(TEXT),
         "style": "academic",
+        "perspective": "",
+        "detail": "",
         "domain": "knowledge",
         "index": 0,
         "attempt": 0,
@@ -108,12 +110,9 @@ def publish(
     root: Path,
     rows: Sequence[dict[str, Any]] | None = None,
     made: Sequence[dict[str, Any]] | None = None,
-    change: Callable[[pa.Table], pa.Table] = lambda table: table,
-    stated: bool = True,
     parts: int = 2,
 ) -> Artifact:
-    """Corpus and rewrites, the attempts in `parts` parts; `change` alters their tables, `stated` publishes the
-    thresholds."""
+    """Corpus and rewrites, the attempts in `parts` parts."""
     corpus = Step("corpus", CorpusConfig(), str(root))
     table = pa.Table.from_pylist([document(TEXT), document(OTHER)], schema=records.DOCUMENT)
     corpus.put("documents/0", ".parquet", lambda path: records.write(path, table), rows=2)
@@ -123,12 +122,12 @@ def publish(
     rows = list(attempts() if rows is None else rows)
     share = -(-len(rows) // parts) or 1
     for place in range(parts):
-        some = change(pa.Table.from_pylist(rows[place * share : (place + 1) * share], schema=SEGMENTS))
+        some = pa.Table.from_pylist(rows[place * share : (place + 1) * share], schema=SEGMENTS)
         step.put(f"segments/{place}", ".parquet", lambda path, some=some: pq.write_table(some, path), len(some))
     written = pa.Table.from_pylist(list([rewrite()] if made is None else made), schema=REWRITES)
     step.put("rewrites/0", ".parquet", lambda path: pq.write_table(written, path), len(written))
-    limits = {"thresholds": thresholds(config.alignment, styles())} if stated else {}
-    return step.publish({"documents": len(written), "segments": len(rows)} | limits)
+    stated = {"thresholds": thresholds(config.alignment, styles())}
+    return step.publish({"documents": len(written), "segments": len(rows)} | stated)
 
 
 def hostile(root: Path) -> Artifact:

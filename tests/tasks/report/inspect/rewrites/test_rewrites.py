@@ -108,15 +108,6 @@ def test_selections(tmp_path, selection, attempts):
     assert survey(data.publish(tmp_path), selection).whole().segments == attempts
 
 
-def test_older_rewrites_without_domain_and_thresholds(tmp_path):
-    artifact = data.publish(tmp_path, change=lambda table: table.drop_columns(["domain"]), stated=False)
-    text = printed(artifact)
-    assert "academic" in text
-    assert "≥ 0.55" in text, "from the configuration"
-    with pytest.raises(InspectError, match="does not record the domain"):
-        printed(artifact, domain="math")
-
-
 @given(st.lists(st.floats(-3, 3).map(lambda score: round(score, 4)), min_size=1, max_size=60), st.randoms())
 def test_scores_are_exact_in_any_order(values, draw):
     one, other = Scores(), Scores()
