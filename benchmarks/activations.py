@@ -22,9 +22,9 @@ from torch import Tensor
 
 from model.config import ModelConfig
 from model.footprint import K2_MEMORY, MemoryConfig, activation_bytes
-from model.memory import bytes_kept
 from model.sizes import model_preset
 from model.transformer import Transformer
+from tests.kept import bytes_kept
 
 SWITCHES = {
     "none": MemoryConfig(),

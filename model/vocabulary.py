@@ -31,8 +31,6 @@ K2_SPECIAL_IDS: dict[str, int] = {
 }
 """Name to id as in the released tokenizer configuration, in the order of the ids."""
 
-K2_FIRST_SPECIAL_ID = K2_SPECIAL_IDS["[BOS]"]
-
 SPECIAL_TOKENS: tuple[str, ...] = tuple(K2_SPECIAL_IDS)
 
 BOS, EOS, END_OF_TURN, UNKNOWN, PADDING = "[BOS]", "[EOS]", "<|im_end|>", "[UNK]", "[PAD]"

@@ -210,7 +210,7 @@ def verify(directory: Path, world: World | None = None) -> None:
         _verify(directory, world)
     except CheckpointError as error:
         fault = str(error)
-    if found := [fault for fault in world.gather_texts(fault) if fault]:
+    if found := [fault for fault in world.gather(fault) if fault]:
         raise CheckpointError("; ".join(dict.fromkeys(found)))
 
 

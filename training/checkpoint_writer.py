@@ -42,7 +42,7 @@ from training.checkpoint import (
 )
 from training.metrics import replace_file
 from training.parallel import World
-from training.pieces import Cuts, Piece, faults, file_names, index_of, index_record, pieces_of, share_out
+from training.pieces import Cuts, faults, file_names, index_of, index_record, pieces_of, share_out
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class Writer:
             task()
         except Exception as error:  # none may leave the others waiting, whatever it met
             failure = error
-        told = self.world.gather_texts("" if failure is None else str(failure) or repr(failure))
+        told = self.world.gather("" if failure is None else str(failure) or repr(failure))
         if failure is not None:
             raise failure
         if any(told):
@@ -171,9 +171,7 @@ class Writer:
             (OPTIMIZER, optimizer_state or {}, None, None),
         ):
             pieces = pieces_of(tensors, cut)
-            told = [json.loads(text) for text in self.world.gather_texts(json.dumps(pieces))]
-            held = [[Piece(name, tuple(shape), *rest) for name, shape, *rest in rows] for rows in told]
-            shares = share_out(held)
+            shares = share_out(self.world.gather(pieces))
             files = file_names(kind, shares)
             index = index_of({file: written for file, written in zip(files, shares, strict=True) if file})
             if found := faults(index, wanted):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from training.trackers import Trackers
+from training.trackers import TensorBoard
 
 
 class Metrics:
@@ -23,7 +23,7 @@ class Metrics:
         """Go on after update `after`: later lines, and a line cut short by a kill, are dropped first. The files of
         `trackers` go beside `path`."""
         self.file = None
-        self.trackers = Trackers(trackers if writes else (), path.parent, after)
+        self.tensorboard = TensorBoard(path.parent / "tensorboard", after) if writes and trackers else None
         if not writes:
             return
         kept = []
@@ -44,7 +44,8 @@ class Metrics:
         if self.file:
             self.file.write(json.dumps({"event": event, "step": step, **values}, allow_nan=False) + "\n")
             self.file.flush()
-            self.trackers.write(event, step, values)
+            if self.tensorboard:
+                self.tensorboard.write(event, step, values)
 
     def sync(self) -> None:
         """Wait until all lines are on the disk: a checkpoint must not be ahead of its metrics."""
@@ -53,7 +54,8 @@ class Metrics:
 
     def close(self) -> None:
         """Close the file and the trackers."""
-        self.trackers.close()
+        if self.tensorboard:
+            self.tensorboard.close()
         if self.file:
             self.file.close()
 

@@ -346,7 +346,7 @@ class MuonClip(torch.optim.Optimizer):
 
     def _error(self, mine: Sequence[str]) -> MuonClipError:
         """The error that every rank raises: the first that some rank can name."""
-        told = self.mesh.world.gather_texts(mine[0] if mine else "")
+        told = self.mesh.world.gather(mine[0] if mine else "")
         return MuonClipError(next(text for text in told if text))
 
     # ------------------------------------------------------------------------------------------------------- state

@@ -110,17 +110,7 @@ class World:
 
     def from_first(self, value: int) -> int:
         """Rank 0's `value`, on every rank."""
-        tensor = torch.tensor(value)
-        if self.size > 1:
-            if dist.get_backend(self.group) == "nccl":
-                tensor = tensor.to(torch.device("cuda", self.local_rank))
-            with _answered():
-                dist.broadcast(tensor, group=self.group, group_src=0)
-        return int(tensor)
-
-    def gather_texts(self, text: str) -> list[str]:
-        """What every rank gives, by rank, on every rank."""
-        return self.gather(text)
+        return self.gather(value)[0]
 
     def gather(self, value: T) -> list[T]:
         """What every rank gives, pickled on its way, by rank, on every rank."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from training.cache import ShardError
 from training.config import PretrainRunConfig
 from training.loader import Batch, Loader
@@ -27,12 +25,12 @@ def read(
         return loader.batch(first + share.start, len(share)), {}
     skipped: dict[str, str] = {}
     while True:
-        batch, met = None, ""
+        batch, met = None, None
         try:
             batch = loader.batch(first + share.start, len(share))
         except BadShard as error:
-            met = json.dumps([error.key, str(error)])
-        found = [json.loads(text) for text in sorted(world.gather_texts(met)) if text]
+            met = error.key, str(error)
+        found = sorted(filter(None, world.gather(met)))
         if batch is not None and not found:
             return batch, skipped
         for key, reason in found:

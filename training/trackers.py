@@ -1,23 +1,15 @@
-"""What shows a run while it trains, beside `metrics.jsonl`. A tracker that fails is dropped and never ends a run."""
+"""What shows a run while it trains, beside `metrics.jsonl`: TensorBoard. Where it fails it is dropped, and the run goes
+on."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 log = logging.getLogger(__name__)
-
-
-class Tracker(Protocol):
-    """A place that metrics go to."""
-
-    def write(self, event: str, step: int, values: Mapping[str, Any]) -> None:
-        """Take one line of the metrics; any exception drops the tracker."""
-
-    def close(self) -> None:
-        """Write what is left."""
 
 
 class TensorBoard:
@@ -25,52 +17,33 @@ class TensorBoard:
 
     def __init__(self, folder: Path, after: int) -> None:
         """Go on after update `after`: points of later updates, of before a kill or a rollback, are hidden."""
-        from torch.utils.tensorboard import SummaryWriter
+        self._writer: Any = None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=after + 1)
+            self._writer = SummaryWriter(str(folder), purge_step=after + 1)
+        except Exception as error:  # whatever the library does, the run goes on
+            log.warning("no tensorboard: %s (pip install 'openk2[tensorboard]'); the run goes on without it", error)
 
     def write(self, event: str, step: int, values: Mapping[str, Any]) -> None:
-        """Add the line's numbers as scalars."""
-        for name, number in scalars(event, values):
-            self._writer.add_scalar(name, number, step)
+        """Add the numbers of a line of the metrics as scalars."""
+        with self._dropped_at_an_error():
+            for name, number in scalars(event, values) if self._writer else ():
+                self._writer.add_scalar(name, number, step)
 
     def close(self) -> None:
         """Write what is left."""
-        self._writer.close()
+        with self._dropped_at_an_error():
+            if self._writer:
+                self._writer.close()
 
-
-class Trackers:
-    """Several trackers, each dropped with a warning at its first error."""
-
-    def __init__(self, names: Sequence[str], folder: Path, after: int) -> None:
-        """Trackers by name (`tensorboard`), with their files under `folder`."""
-        self._open: dict[str, Tracker] = {}
-        for name in names:
-            try:
-                self._open[name] = TensorBoard(folder / name, after)
-            except Exception as error:  # whatever a library does, the run goes on
-                log.warning("no %s: %s (pip install 'openk2[%s]'); the run goes on without it", name, error, name)
-
-    def write(self, event: str, step: int, values: Mapping[str, Any]) -> None:
-        """Give a line to every tracker."""
-        for name, tracker in list(self._open.items()):
-            try:
-                tracker.write(event, step, values)
-            except Exception as error:
-                self._drop(name, error)
-
-    def close(self) -> None:
-        """Close every tracker."""
-        for name, tracker in list(self._open.items()):
-            try:
-                tracker.close()
-            except Exception as error:
-                self._drop(name, error)
-        self._open.clear()
-
-    def _drop(self, name: str, error: Exception) -> None:
-        log.warning("%s failed: %s; the run goes on without it, metrics.jsonl has everything", name, error)
-        del self._open[name]
+    @contextlib.contextmanager
+    def _dropped_at_an_error(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            log.warning("tensorboard failed: %s; the run goes on without it, metrics.jsonl has everything", error)
+            self._writer = None
 
 
 def scalars(name: str, value: Any) -> Iterator[tuple[str, float]]:

@@ -34,8 +34,8 @@ from model.config import ModelConfig, flops_per_token
 from model.footprint import K2_MEMORY, MemoryConfig, activation_bytes
 from model.kernels.gpu import causal_blocks
 from model.kernels.table import VARIABLE
-from model.memory import bytes_kept
 from model.transformer import Transformer
+from tests.kept import bytes_kept
 from training.config import PretrainConfig
 from training.job import Job
 from training.mesh import Mesh

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from model.config import ModelConfig
 from model.footprint import K2_MEMORY, OFFLOAD_BYTES, MemoryConfig, activation_bytes
-from model.memory import bytes_kept
 from model.sizes import model_preset
 from model.transformer import Transformer
+from tests.kept import bytes_kept
 
 SCALARS = 4 + 8  # the loss itself, and the number of targets that its mean divides by
 

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.footprint import K2_MEMORY, TILE, MemoryConfig
-from model.memory import Keep, bytes_kept, from_fp8, to_fp8
+from model.memory import Keep, from_fp8, to_fp8
 from model.moe import Experts, swiglu
 from model.quantize import fake_quantize_experts
 from model.sizes import model_preset
 from model.transformer import Transformer, routers, update_router_bias
+from tests.kept import bytes_kept
 from tests.model.test_footprint import memories
 
 

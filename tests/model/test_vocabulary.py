@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.vocabulary import (
-    K2_FIRST_SPECIAL_ID,
     K2_SPECIAL_IDS,
     K2_VOCABULARY,
     SPECIAL_TOKENS,
@@ -51,4 +50,4 @@ def test_sizes_without_a_placement_are_refused(vocabulary: int) -> None:
 
 
 def test_the_last_256_ids_of_k2_are_special_or_reserved() -> None:
-    assert K2_VOCABULARY - K2_FIRST_SPECIAL_ID == 256
+    assert K2_VOCABULARY - first_special_id(K2_VOCABULARY) == 256

@@ -13,7 +13,7 @@ GROUPS = ("data", "expert", "expert_data", "pipeline")
 
 def rank_work(world: World) -> dict[str, list[str]]:
     mesh = arrange(world, Layout(pipeline=2, expert=2))
-    members = {name: getattr(mesh, name).gather_texts(str(world.rank)) for name in GROUPS}
+    members = {name: getattr(mesh, name).gather(str(world.rank)) for name in GROUPS}
     assert all(members[name][getattr(mesh, name).rank] == str(world.rank) for name in GROUPS)
     # rows for rank r of the group: r + 1 of them from everybody, and none from the last
     ranks = mesh.data

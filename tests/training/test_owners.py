@@ -86,7 +86,7 @@ def test_results_leave_before_the_next_stack_computes_and_an_owner_that_did_not_
     monkeypatch.setattr("training.muonclip.newton_schulz_wide", compute)
     monkeypatch.setattr(World, "broadcast", broadcast)
     monkeypatch.setattr(World, "all_reduce", lambda world, tensor, operation="sum": tensor)
-    monkeypatch.setattr(World, "gather_texts", lambda world, text: [text])
+    monkeypatch.setattr(World, "gather", lambda world, text: [text])
     muon = {"many": nn.Parameter(torch.ones(20, 8, 8)), "few": nn.Parameter(torch.ones(4, 16, 16))}
     for parameter in muon.values():
         parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))

@@ -135,7 +135,7 @@ def compare(
     assert max(received) <= 2 * layout.virtual - 1
     assert buffers(engine) == 0
     assert not any(stage.fwd_cache for stage in stages_of(engine))
-    names = [name for rank in mesh.pipeline.gather_texts("\n".join(cut.state_dict())) for name in rank.split("\n")]
+    names = [name for rank in mesh.pipeline.gather("\n".join(cut.state_dict())) for name in rank.split("\n")]
     assert sorted(names) == sorted(whole.state_dict())
 
 

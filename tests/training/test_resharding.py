@@ -116,9 +116,7 @@ def rank_work(world: World, root: Path) -> None:
     world.barrier()
     assert checkpoint.newest(broken, world=world) == broken / "update-00000001"
     harmed = sorted(path.name for path in broken.glob("*.corrupt"))
-    assert world.gather_texts(json.dumps(harmed))[0] == json.dumps(
-        [f"update-{update:08d}.corrupt" for update in range(2, 6)]
-    )
+    assert world.gather(json.dumps(harmed))[0] == json.dumps([f"update-{update:08d}.corrupt" for update in range(2, 6)])
     if rank == 0:
         harm(broken / "update-00000001" / "config.json", "bit")
     world.barrier()
