@@ -145,9 +145,7 @@ def test_seeds_decide(world):
 
 
 def test_a_broken_invariant_is_loud():
-    lossy = Function(
-        "burn", ("burn",), "Lose a euro", {}, lambda data: data.update(money=data["money"] - 1), writes=True
-    )
+    lossy = Function(("burn",), "Lose a euro", {}, lambda data: data.update(money=data["money"] - 1), writes=True)
     world = World("w", ("w",), functions(lossy), lambda draw: {"money": 1}, {"none is lost": lambda d: d["money"] == 1})
     with pytest.raises(BrokenWorldError, match="none is lost"):
         world.call(world.start(0), "burn", {})
