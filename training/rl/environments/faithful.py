@@ -22,9 +22,7 @@ SUPPORTED = 0.5
 class Faithful(Environment):
     """One reply of at least one sentence."""
 
-    @property
-    def waits(self) -> bool:
-        return True
+    waits = True
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         support = self.services.support

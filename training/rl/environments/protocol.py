@@ -75,17 +75,14 @@ class Environment(ABC):
 
     turns: ClassVar[int] = 1
     """Most replies of an episode."""
+    waits: bool = False
+    """Whether a step waits for another process: it then runs in a thread beside the rollout. It bounds its own time,
+    and what took too long is a wrong answer."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
         self._problem: Problem | None = None
         self._taken = 0
-
-    @property
-    def waits(self) -> bool:
-        """Whether a step waits for another process: it then runs in a thread beside the rollout. It bounds its own
-        time, and what took too long is a wrong answer."""
-        return False
 
     def reset(self, problem: Problem) -> Observation:
         """Begin an episode."""

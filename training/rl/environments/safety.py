@@ -50,11 +50,8 @@ class Safety(Environment):
 
     turns = 6
 
-    @property
-    def waits(self) -> bool:
-        return self.services.judge is not None
-
     def begin(self, problem: Problem) -> Observation:
+        self.waits = self.services.judge is not None
         self.left = list(problem.answer["turns"])
         return Observation(problem.messages)
 
