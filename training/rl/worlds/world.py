@@ -17,8 +17,6 @@ from jsonschema import Draft202012Validator
 State = str
 ARGUMENTS_MAX = 8192
 """Characters of a call's arguments: more are refused before anything reads them."""
-SECONDS = 0.2
-"""Simulated seconds of a call when nothing is wrong."""
 
 
 class RefusalError(Exception):
@@ -43,8 +41,6 @@ class Outcome:
     """JSON: the result, or {"error": code, "message": sentence}."""
     error: str | None = None
     """The code of the error."""
-    seconds: float = SECONDS
-    """Simulated."""
 
     @property
     def text(self) -> str:
@@ -149,8 +145,8 @@ def functions(*rows: Function) -> dict[str, Function]:
     return {row.name: row for row in rows}
 
 
-def refused(state: State, code: str, message: str, seconds: float = SECONDS) -> Outcome:
-    return Outcome(state, {"error": code, "message": message}, code, seconds)
+def refused(state: State, code: str, message: str) -> Outcome:
+    return Outcome(state, {"error": code, "message": message}, code)
 
 
 def write(value: Any) -> str:
