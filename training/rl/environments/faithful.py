@@ -39,9 +39,6 @@ class Faithful(Environment):
         weak = sum(value < SUPPORTED for value in support(problem.answer["source"], said))
         return verdict(weak == 0, f"{weak} of {len(said)} sentences are not supported")
 
-    def gold(self, problem: Problem) -> list[Reply]:
-        return [Reply(problem.answer["gold"])]
-
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         answer = problem.answer
         return [[Reply(text)] for text in (answer["wrong"], f"{answer['gold']} {answer['wrong']}", "...")]

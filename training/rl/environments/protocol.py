@@ -112,9 +112,9 @@ class Environment(ABC):
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         """What a readable reply leads to."""
 
-    @abstractmethod
     def gold(self, problem: Problem) -> Sequence[Reply]:
-        """Replies that score 1.0."""
+        """Replies that score 1.0: one with the text that the answer keeps for it, where nothing else is said."""
+        return [Reply(problem.answer["gold"])]
 
     @abstractmethod
     def corrupted(self, problem: Problem) -> Sequence[Sequence[Reply]]:
