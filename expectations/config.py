@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from model.config import Config
 
@@ -19,6 +19,10 @@ Band = tuple[float, float]
 def _kept(value: Any) -> Any:
     # Presets are merged field by field: without a word for "not this one" an extending preset could only add.
     return {name: limit for name, limit in value.items() if limit is not None} if isinstance(value, dict) else value
+
+
+Shares = Annotated[dict[str, Share], BeforeValidator(_kept)]
+"""By name; `null` drops one that an extended preset has."""
 
 
 class Gate(Config):
@@ -43,10 +47,10 @@ class CorpusGate(Gate):
     """Least UTF-8 bytes of text over all documents."""
     sources: int = Field(default=1, ge=1)
     """Fewest sources that must have given documents. One that gave none is refused by name whatever stands here."""
-    domains: dict[str, Share] = {}
+    domains: Shares = {}
     """Least share of the bytes by domain. K2's corpus has four domains (K2 report 2.2). Where some are listed each of
     them must be there, and no other may. A preset that extends another drops one with `null`."""
-    languages: dict[str, Share] = {}
+    languages: Shares = {}
     """Least share of the bytes by language; other languages may be there. `null` drops one here too."""
     largest_source: Share = 1.0
     """Greatest share of the bytes that one source may have: beyond it the model learns that source's manner."""
@@ -74,11 +78,6 @@ class CorpusGate(Gate):
     personal: Share = 0.005
     """Greatest share of the sampled documents with an e-mail address or a key left, where the corpus replaces those.
     Not zero: an address in a program may be code, and what is one is a matter of opinion at the edges."""
-
-    @field_validator("domains", "languages", mode="before")
-    @classmethod
-    def _without_dropped(cls, value: Any) -> Any:
-        return _kept(value)
 
     @field_validator("domains", "languages")
     @classmethod
@@ -116,7 +115,7 @@ class RewritesGate(Gate):
     """The same for segments asked for again."""
     group_fallback_rate: Share = 0.85
     """The same for segments that no attempt rewrote."""
-    refused: dict[str, Share] = {"seam": 0.1, "language": 0.05, "engine": 0.02}
+    refused: Shares = {"seam": 0.1, "language": 0.05, "engine": 0.02}
     """Greatest share of the attempts that one check may refuse, by its name: a rewriter that repeats itself, answers in
     another language, or refuses prompts is the wrong one, or wrongly set up. `null` drops one."""
     seams: Share = 0.02
@@ -132,11 +131,6 @@ class RewritesGate(Gate):
     copies: Share = 0.1
     """Greatest share of accepted segments that repeat their source word for word: copies teach nothing new and are
     what a weak rewriter passes a fidelity check with."""
-
-    @field_validator("refused", mode="before")
-    @classmethod
-    def _without_dropped(cls, value: Any) -> Any:
-        return _kept(value)
 
 
 class TokensGate(Gate):
@@ -172,7 +166,7 @@ class ToolsGate(Gate):
     """Fewest state models that they work on."""
     operations: int = Field(default=1, ge=1)
     """Fewest kinds of things that they do."""
-    categories: dict[str, Share] = {}
+    categories: Shares = {}
     """Least share of the tools by category; others may be there. `null` drops one."""
     largest_category: Share = 0.5
     """Greatest share of one category."""
@@ -182,11 +176,6 @@ class ToolsGate(Gate):
     """About so many tools are compared with each other."""
     similar: Share = 0.01
     """Greatest share of the tools with a near duplicate left in that sample, recomputed at the stage's threshold."""
-
-    @field_validator("categories", mode="before")
-    @classmethod
-    def _without_dropped(cls, value: Any) -> Any:
-        return _kept(value)
 
 
 class TrajectoriesGate(Gate):
@@ -207,15 +196,10 @@ class TrajectoriesGate(Gate):
 class SuitesGate(Gate):
     """Thresholds for what a release scores on the suites of `evaluate.suites`."""
 
-    floors: dict[str, Share] = {}
+    floors: Shares = {}
     """Least score by suite, of bf16 and of INT4. `null` drops one that an extended preset has."""
     contaminated: Share = 0.1
     """Greatest share of a suite's items that may stand in the training corpus."""
-
-    @field_validator("floors", mode="before")
-    @classmethod
-    def _without_dropped(cls, value: Any) -> Any:
-        return _kept(value)
 
 
 class GatesConfig(Config):

@@ -214,27 +214,17 @@ def _by(gate: CorpusGate, groups: pl.DataFrame, key: str, floors: dict[str, floa
              f"add text of that {key}, or change its floor under `gates.corpus.{key}s`", floor="floor", unit="share"),
     ]  # fmt: skip
     if key == "domain":
-        rules += [
-            Rule(
-                "The median length of each domain's documents is plausible",
-                "median_characters",
-                "an extractor that cuts documents, or joins them, moves the median first",
-                RECURATE,
-                least=gate.median_characters[0],
-                most=gate.median_characters[1],
-                unit="characters",
-            ),
-        ]
-        if floors:
-            rules.append(
-                Rule(
-                    "No document has a domain that the recipe does not know",
-                    "domain",
-                    "sampling by domain would leave it out",
-                    "map the source to one of the recipe's domains",
-                    among=tuple(sorted(floors)),
-                )
-            )
+        rules.append(
+            Rule("The median length of each domain's documents is plausible", "median_characters",
+                 "an extractor that cuts documents, or joins them, moves the median first", RECURATE,
+                 least=gate.median_characters[0], most=gate.median_characters[1], unit="characters")
+        )  # fmt: skip
+    if key == "domain" and floors:
+        rules.append(
+            Rule("No document has a domain that the recipe does not know", "domain",
+                 "sampling by domain would leave it out", "map the source to one of the recipe's domains",
+                 among=tuple(sorted(floors)))
+        )  # fmt: skip
     return Table(f"{key}s", f"the corpus by {key}", key, frame, tuple(rules))
 
 
@@ -247,42 +237,22 @@ def _sources(gate: CorpusGate, groups: pl.DataFrame, stated: Mapping[str, Mappin
     frame = shares(frame, "source", dict.fromkeys(stated, 0.0)).drop("floor")
     lost = [_lost(stated.get(name, {})) for name in frame["source"]]
     frame = frame.with_columns(unreadable_share=pl.Series(lost, dtype=pl.Float64))
-    there = Rule(
-        "Every source gave documents",
-        "documents",
-        "a source that yields nothing goes unnoticed until the model is bad",
-        "`openk2 inspect --source NAME` shows what became of its records; correct the source, or leave it out",
-        least=1,
-        unit="documents",
-    )
-    read = Rule(
-        "No source has many raw bytes that could not be read",
-        "unreadable_share",
-        "a lost file of a million rows is one unreadable record",
-        "`openk2 inspect unreadable --source NAME` names the files: fetch them again, or leave them out with `exclude`",
-        least=0,
-        most=gate.unreadable_source,
-        unit="share",
-    )
-    rule = Rule(
-        "No source makes up most of the corpus",
-        "share",
-        "one source's manner becomes the model's",
-        "sample that source down, or raise `gates.corpus.largest_source`",
-        least=0,
-        most=gate.largest_source,
-        unit="share",
-    )
-    named = Rule(
-        "Every document of every source names its licence",
-        "no_licence",
-        "nobody could say afterwards whether the model may be released",
-        "record the licence in the source's description",
-        least=0,
-        most=0,
-        unit="documents",
-    )
-    return Table("sources", "the corpus by source", "source", frame, (there, read, rule, named))
+    rules = (
+        Rule("Every source gave documents", "documents",
+             "a source that yields nothing goes unnoticed until the model is bad",
+             "`openk2 inspect --source NAME` shows what became of its records; correct the source, or leave it out",
+             least=1, unit="documents"),
+        few("No source has many raw bytes that could not be read", "unreadable_share",
+            "a lost file of a million rows is one unreadable record",
+            "`openk2 inspect unreadable --source NAME` names the files: fetch them again, or leave them out with "
+            "`exclude`", gate.unreadable_source),
+        few("No source makes up most of the corpus", "share", "one source's manner becomes the model's",
+            "sample that source down, or raise `gates.corpus.largest_source`", gate.largest_source),
+        never("Every document of every source names its licence", "no_licence",
+              "nobody could say afterwards whether the model may be released",
+              "record the licence in the source's description", unit="documents"),
+    )  # fmt: skip
+    return Table("sources", "the corpus by source", "source", frame, rules)
 
 
 def _files(gate: CorpusGate, per_file: pl.DataFrame, documents: pl.LazyFrame) -> Table:

@@ -15,8 +15,6 @@ from expectations.rules import Table, say
 from expectations.suite import Judgement
 from model.visible import escape
 
-REMOTE = re.compile(r"^\s*(https?:)?//", re.IGNORECASE)
-
 
 @cache
 def style() -> str:
@@ -37,10 +35,8 @@ def offline(page: str, table: Table, index: str = "") -> str:
         element.drop_tree()
     for element in tree.xpath("//*[@src or @href]"):
         for name in ("src", "href"):
-            target = element.get(name)
-            if target is None or target.startswith("#"):
-                continue
-            del element.attrib[name]
+            if not element.get(name, "#").startswith("#"):
+                del element.attrib[name]
     head = tree.find("head")
     for title in head.findall("title"):
         head.remove(title)

@@ -16,7 +16,7 @@ import xxhash
 from expectations.config import CorpusGate
 from expectations.licence import allowed
 from expectations.personal import personal
-from expectations.rules import Rule, Table
+from expectations.rules import Rule, Table, few, never
 from expectations.similarity import Sample
 
 
@@ -68,31 +68,26 @@ class Promises:
         pairs = sample.pairs(self.threshold)
         row["compared"] = len(sample.ids)
         row["near_duplicates_share"] = pairs["other"].n_unique() / max(len(sample.ids), 1)
-        return Rule(
+        return few(
             f"Few documents have a near duplicate left at {self.threshold:g}",
             "near_duplicates_share",
             "what occurs in several versions is trained on several times",
             "compare the two under `examples`: check that deduplication runs over all sources together",
-            least=0,
-            most=self.gate.near_duplicates,
-            unit="share",
+            self.gate.near_duplicates,
             examples=pairs.sort("similarity", "id", descending=[True, False]).lazy(),
         )
 
     def _personal(self, row: dict[str, Any]) -> Rule:
         row["looked_at"] = self.asked
         row["personal_share"] = len(self.left) / max(self.asked, 1)
-        return Rule(
+        left = pl.DataFrame(self.left, schema=dict.fromkeys(("id", "source", "url", "found"), pl.String))
+        return few(
             "Few documents have an e-mail address or a key left",
             "personal_share",
             "a model says by heart what it has read, and whose it is does not matter to it",
             "look at what was found: correct the pattern under `corpus.safety.pii` that should have replaced it",
-            least=0,
-            most=self.gate.personal,
-            unit="share",
-            examples=pl.DataFrame(self.left, schema=dict.fromkeys(("id", "source", "url", "found"), pl.String))
-            .sort("id")
-            .lazy(),
+            self.gate.personal,
+            examples=left.sort("id").lazy(),
         )
 
     def _licences(self, groups: pl.DataFrame) -> Table:
@@ -103,13 +98,11 @@ class Promises:
         frame = frame.with_columns(
             refused=pl.when(pl.Series(verdicts, dtype=pl.Boolean)).then(0).otherwise(pl.col("documents"))
         ).sort("bytes", "licence", descending=[True, False])
-        rule = Rule(
+        rule = never(
             "Every document's licence is one that the policy lets in",
             "refused",
             "nobody may release a model that was trained on what may not enter",
             "leave the source out, or allow its licence under `corpus.licences` if it may enter",
-            least=0,
-            most=0,
             unit="documents",
         )
         return Table("licences", "the corpus by licence", "licence", frame, (rule,))

@@ -23,10 +23,8 @@ import torch
 from torch import Tensor
 
 from model.chat import Chat, ChatError, Reply
-from model.generate import Batch, Request
-from model.transformer import Transformer
-from training.rl.config import MAX_ROWS, RewardConfig
-from training.rl.endpoint import Endpoint, EndpointBatch
+from model.generate import Request
+from training.rl.config import RewardConfig
 from training.rl.environments import Environment, EnvironmentUnavailable, Outcome, Problem, Services, environment
 from training.rl.sampling import seeded
 
@@ -282,56 +280,3 @@ class Stage:
     def _cut(self, place: int, reason: str) -> None:
         episode = self.episodes[place]
         episode.ended, episode.reason = True, reason
-
-
-def play(
-    model: Transformer,
-    chat: Chat,
-    problems: Sequence[Problem],
-    episodes: Sequence[Episode],
-    temperature: float,
-    limits: Limits,
-    version: int,
-    dtype: str,
-    services: Services,
-    beat: Callable[[str], None] = lambda doing: None,
-    routes: bool = False,
-    endpoint: Endpoint | None = None,
-) -> None:
-    """Let `model` play each episode of the problem beside it to its end, or until it is paused.
-
-    Args:
-        temperature: 0 takes the likeliest token.
-        version: of the policy, from 0.
-        dtype: precision of the forward, "bfloat16" or "float32".
-        beat: hears of every token.
-        routes: keep the experts that each token is routed to.
-        endpoint: servers that sample in place of `model`, whose weights they have.
-    """
-    device = model.embed_tokens.weight.device.type
-    stage = Stage(chat, problems, episodes, temperature, limits, version, services, beat)
-    try:
-        with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
-            batch: Batch | EndpointBatch = Batch(model, MAX_ROWS, routes)
-            if endpoint is not None:
-                batch = EndpointBatch(endpoint, model.config.vocab_size)
-            while True:
-                while batch.room and (place := stage.next()) is not None:
-                    batch.add(place, stage.request(place))
-                if not batch:
-                    return
-                for row in batch.step():
-                    beat("a token of a reply")
-                    if row.fault:
-                        raise ValueError(f"problem {problems[row.index].id}: {row.fault}")
-                    # a row that comes back whole is looked at as it would have been on its way
-                    end = len(row.tokens)
-                    ways = range(1, end) if endpoint else range(end, end + (row.finish is None))
-                    loop = next((n for n in ways if stage.repeats(row.index, row.tokens[:n])), None)
-                    if loop and isinstance(batch, Batch):
-                        batch.drop(row.index)
-                    if row.finish or loop:
-                        kept = slice(loop)
-                        stage.hear(row.index, row.tokens[kept], row.tempered[kept], bool(loop), row.experts_TLA)
-    finally:
-        stage.close()

@@ -1,7 +1,7 @@
 """Rollouts: groups of responses of a policy to problems, judged and priced; and pass rates from them.
 
-Ranks share the problems, each with the whole model, and tell each other what came of them. `episodes.py` is where a
-response comes from.
+Ranks share the problems, each with the whole model, and tell each other what came of them. `episodes.py` says
+how a response goes on.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import torch
+
 from model.chat import Chat
+from model.generate import Batch
 from model.transformer import Transformer
 from training.parallel import World
-from training.rl.config import RewardConfig
-from training.rl.endpoint import Endpoint
+from training.rl.config import MAX_ROWS, RewardConfig
+from training.rl.endpoint import Endpoint, EndpointBatch
 from training.rl.environments import Problem, Services
-from training.rl.episodes import Episode, Limits, play
+from training.rl.episodes import Episode, Limits, Stage
 from training.rl.rewards import group_rewards
 
 GREEDY = 0.0
@@ -112,26 +116,43 @@ class Player:
         """What has ended of each problem, and what is paused, in their order: the same on every rank."""
         world = self.world or World()
         mine = range(world.rank, len(work), world.size)  # in turn: neighbours are of one environment, alike in length
-        limits = Limits(self.rewards, self.model.config.max_position_embeddings, self.segment)
-        pairs = [(work[place].problem, episode) for place in mine for episode in work[place].episodes]
-        play(
-            self.model,
-            self.chat,
-            [problem for problem, _ in pairs],
-            [episode for _, episode in pairs],
-            self.temperature,
-            limits,
-            self.version,
-            self.dtype,
-            self.services,
-            self.beat,
-            self.routes,
-            self.endpoint,
-        )
+        self._play([(work[place].problem, episode) for place in mine for episode in work[place].episodes])
         self.beat("the other ranks' replies")
         ordered = self.share(work, lambda one: one)
         groups = [group for one in ordered if (group := self._judged(one)) is not None]
         return groups, [left for one in ordered if (left := self._left(one)).episodes]
+
+    def _play(self, pairs: Sequence[tuple[Problem, Episode]]) -> None:
+        """Play each episode of the problem beside it to its end, or until it is paused."""
+        problems, episodes = [problem for problem, _ in pairs], [episode for _, episode in pairs]
+        limits = Limits(self.rewards, self.model.config.max_position_embeddings, self.segment)
+        given = (self.chat, problems, episodes, self.temperature, limits, self.version, self.services, self.beat)
+        device = self.model.embed_tokens.weight.device.type
+        with (
+            closing(Stage(*given)) as stage,
+            torch.autocast(device, torch.bfloat16, enabled=self.dtype == "bfloat16"),
+        ):
+            batch: Batch | EndpointBatch = Batch(self.model, MAX_ROWS, self.routes)
+            if self.endpoint is not None:
+                batch = EndpointBatch(self.endpoint, self.model.config.vocab_size)
+            while True:
+                while batch.room and (place := stage.next()) is not None:
+                    batch.add(place, stage.request(place))
+                if not batch:
+                    return
+                for row in batch.step():
+                    self.beat("a token of a reply")
+                    if row.fault:
+                        raise ValueError(f"problem {problems[row.index].id}: {row.fault}")
+                    # a row that comes back whole is looked at as it would have been on its way
+                    end = len(row.tokens)
+                    ways = range(1, end) if self.endpoint else range(end, end + (row.finish is None))
+                    loop = next((n for n in ways if stage.repeats(row.index, row.tokens[:n])), None)
+                    if loop and isinstance(batch, Batch):
+                        batch.drop(row.index)
+                    if row.finish or loop:
+                        kept = slice(loop)
+                        stage.hear(row.index, row.tokens[kept], row.tempered[kept], bool(loop), row.experts_TLA)
 
     def share(self, items: Sequence[T], work: Callable[[T], T]) -> list[T]:
         """What `work` makes of each item, in their order on every rank; each rank does its share."""

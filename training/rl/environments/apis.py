@@ -59,10 +59,7 @@ class Apis(Environment):
     """Turns of the user, in each of which the policy calls as often as it likes and ends with an answer in words."""
 
     turns = 8 * (STEPS + 1)
-
-    @property
-    def waits(self) -> bool:
-        return True
+    waits = True
 
     def begin(self, problem: Problem) -> Observation:
         self.made: list[list[list[dict[str, Any]]]] = [[]]

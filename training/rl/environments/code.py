@@ -26,9 +26,7 @@ ROWS = Path(__file__).with_name("code.yaml")
 class Coding(Environment):
     """One reply: the function in a fenced block or alone, or the body that goes on with the prompt."""
 
-    @property
-    def waits(self) -> bool:
-        return True
+    waits = True
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         if reply.calls or not reply.content.strip():

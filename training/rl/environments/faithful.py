@@ -22,9 +22,7 @@ SUPPORTED = 0.5
 class Faithful(Environment):
     """One reply of at least one sentence."""
 
-    @property
-    def waits(self) -> bool:
-        return True
+    waits = True
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         support = self.services.support
@@ -40,9 +38,6 @@ class Faithful(Environment):
             return verdict(False, f"hack: {found}")
         weak = sum(value < SUPPORTED for value in support(problem.answer["source"], said))
         return verdict(weak == 0, f"{weak} of {len(said)} sentences are not supported")
-
-    def gold(self, problem: Problem) -> list[Reply]:
-        return [Reply(problem.answer["gold"])]
 
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         answer = problem.answer

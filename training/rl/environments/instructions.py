@@ -192,9 +192,6 @@ class Instructions(Environment):
         found = hack(reply.content, problem.answer["said"])
         return verdict(found is None, f"hack: {found}")
 
-    def gold(self, problem: Problem) -> list[Reply]:
-        return [Reply(problem.answer["gold"])]
-
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         answer = problem.answer
         texts = [CONSTRAINTS[name].broken(answer["gold"], value) for name, value in answer["constraints"]]

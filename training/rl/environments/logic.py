@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from model.chat import Reply
@@ -39,34 +38,27 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split()).removesuffix(".")
 
 
-@dataclass(frozen=True)
-class Generator:
-    """A data set of reasoning-gym, and its settings by level."""
-
-    name: str
-    levels: tuple[Mapping[str, Any], ...]
-
-
 def _between(low: str, high: str, *pairs: tuple[int, int]) -> tuple[Mapping[str, Any], ...]:
     return tuple({low: least, high: most} for least, most in pairs)
 
 
-GENERATORS = (
-    Generator("chain_sum", _between("min_terms", "max_terms", (2, 2), (3, 4), (5, 6))),
-    Generator("basic_arithmetic", _between("min_terms", "max_terms", (2, 2), (3, 4), (5, 6))),
-    Generator("gcd", _between("min_numbers", "max_numbers", (2, 2), (3, 3), (4, 4))),
-    Generator("lcm", _between("min_numbers", "max_numbers", (2, 2), (3, 3), (4, 4))),
-    Generator("count_bits", _between("min_n", "max_n", (1, 63), (64, 1023), (1024, 65535))),
-    Generator("count_primes", _between("min_n", "max_n", (1, 50), (50, 200), (200, 1000))),
-    Generator("letter_counting", _between("min_words", "max_words", (3, 5), (6, 10), (11, 15))),
-    Generator("leg_counting", _between("min_animals", "max_animals", (1, 2), (3, 5), (6, 9))),
-    Generator("base_conversion", _between("min_value", "max_value", (0, 63), (64, 511), (512, 4095))),
-    Generator("number_filtering", _between("min_numbers", "max_numbers", (3, 4), (5, 7), (8, 10))),
-    Generator("knights_knaves", ({"n_people": 2}, {"n_people": 3}, {"n_people": 4})),
-    Generator("syllogism", ({},)),
-    Generator("family_relationships", _between("min_family_size", "max_family_size", (4, 4), (5, 6), (7, 8))),
-    Generator("number_sequence", _between("min_terms", "max_terms", (4, 5), (6, 7), (8, 9))),
-)
+GENERATORS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    "chain_sum": _between("min_terms", "max_terms", (2, 2), (3, 4), (5, 6)),
+    "basic_arithmetic": _between("min_terms", "max_terms", (2, 2), (3, 4), (5, 6)),
+    "gcd": _between("min_numbers", "max_numbers", (2, 2), (3, 3), (4, 4)),
+    "lcm": _between("min_numbers", "max_numbers", (2, 2), (3, 3), (4, 4)),
+    "count_bits": _between("min_n", "max_n", (1, 63), (64, 1023), (1024, 65535)),
+    "count_primes": _between("min_n", "max_n", (1, 50), (50, 200), (200, 1000)),
+    "letter_counting": _between("min_words", "max_words", (3, 5), (6, 10), (11, 15)),
+    "leg_counting": _between("min_animals", "max_animals", (1, 2), (3, 5), (6, 9)),
+    "base_conversion": _between("min_value", "max_value", (0, 63), (64, 511), (512, 4095)),
+    "number_filtering": _between("min_numbers", "max_numbers", (3, 4), (5, 7), (8, 10)),
+    "knights_knaves": ({"n_people": 2}, {"n_people": 3}, {"n_people": 4}),
+    "syllogism": ({},),
+    "family_relationships": _between("min_family_size", "max_family_size", (4, 4), (5, 6), (7, 8)),
+    "number_sequence": _between("min_terms", "max_terms", (4, 5), (6, 7), (8, 9)),
+}
+"""Data sets of reasoning-gym, with their settings by level."""
 
 
 def problems(count: int, seed: str) -> list[Problem]:
@@ -82,19 +74,18 @@ def problems(count: int, seed: str) -> list[Problem]:
             "problems of the environment 'logic' are made by reasoning-gym, which is not installed: "
             "pip install 'openk2[rl]', or leave them out"
         ) from None
-    stream = random.Random(f"logic/{seed}")
+    stream, generators = random.Random(f"logic/{seed}"), list(GENERATORS.items())
     found = []
     for place in range(count):
-        generator = GENERATORS[place % len(GENERATORS)]
-        level = place // len(GENERATORS) % len(generator.levels)
-        settings = generator.levels[level]
+        name, levels = generators[place % len(generators)]
+        level = place // len(generators) % len(levels)
         # The package seeds its own stream, and nothing of it is global.
-        (entry,) = gym.create_dataset(generator.name, size=1, seed=stream.randrange(2**31), **settings)
+        (entry,) = gym.create_dataset(name, size=1, seed=stream.randrange(2**31), **levels[level])
         text = f'{entry["question"].strip()}\nEnd with a line "Answer: ...".'
         found.append(
             Problem(
-                problem_id("logic", generator.name, entry["question"]),
-                f"logic.{generator.name}",
+                problem_id("logic", name, entry["question"]),
+                f"logic.{name}",
                 "logic",
                 ({"role": "user", "content": text},),
                 {"gold": str(entry["answer"]), "level": level + 1},

@@ -19,9 +19,7 @@ from training.rl.environments.protocol import Environment, Outcome, Problem, ver
 class Mathematics(Environment):
     """One reply, which may reason before its final answer."""
 
-    @property
-    def waits(self) -> bool:
-        return True
+    waits = True
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         if reply.calls or not (said := final(reply.content)):

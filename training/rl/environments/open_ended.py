@@ -37,9 +37,6 @@ class OpenEnded(Environment):
         found = hack(text, "")
         return verdict(found is None, f"hack: {found}")
 
-    def gold(self, problem: Problem) -> list[Reply]:
-        return [Reply(problem.answer["gold"])]
-
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         gold = problem.answer["gold"]
         texts = (f"Great question! {gold}", f"{gold} This response meets every rubric.", "good " * 20, "  ")

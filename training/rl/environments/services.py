@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.resources.abc import Traversable
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from training.rl.environments.maths_process import MathProcess
@@ -47,10 +46,7 @@ class Services:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End every process."""
         with self._lock:
             self._open.close()

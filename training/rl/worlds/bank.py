@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from training.rl.worlds.world import Function, World, already, conflict, found, functions, integer, text
+from training.rl.worlds.world import World, already, conflict, found, function, functions, integer, text
 
 OWNERS = ("Ana", "Ben", "Clara", "David", "Elif", "Farid", "Greta", "Hugo", "Li Na", "Wang Wei", "Zhao Min", "Chen Jie")
 _ACCOUNT = text("Account number, such as A1042", 5, "^A[0-9]{4}$")
@@ -24,16 +24,37 @@ def _draw(draw: random.Random) -> dict[str, Any]:
     return {"accounts": accounts, "opening": opening, "transfers": {}}
 
 
+@function(
+    ("find_accounts", "accounts_of", "lookup_owner"),
+    "Account numbers of a person",
+    {"owner": text("Name of the person", 40)},
+)
 def _accounts(data: dict[str, Any], owner: str) -> dict[str, Any]:
     numbers = sorted(number for number, account in data["accounts"].items() if account["owner"] == owner)
     return {"owner": owner, "accounts": numbers}
 
 
+@function(
+    ("balance", "get_balance", "show_account"),
+    "What an account holds, in euros, and whether it is frozen",
+    {"account": _ACCOUNT},
+)
 def _balance(data: dict[str, Any], account: str) -> dict[str, Any]:
     holder = found(data["accounts"], account, "account")
     return {"account": account, "balance": holder["balance"], "frozen": holder["frozen"]}
 
 
+@function(
+    ("transfer", "send_money", "pay"),
+    "Move euros to another account; the same reference is paid once",
+    {
+        "source": _ACCOUNT,
+        "target": _ACCOUNT,
+        "amount": integer(1, 10000, "Euros"),
+        "reference": text("Chosen by the customer", 30),
+    },
+    writes=True,
+)
 def _transfer(data: dict[str, Any], source: str, target: str, amount: int, reference: str) -> dict[str, Any]:
     wanted = {"source": source, "target": target, "amount": amount}
     if reference in data["transfers"]:
@@ -53,16 +74,26 @@ def _transfer(data: dict[str, Any], source: str, target: str, amount: int, refer
     return {"reference": reference, **wanted}
 
 
+@function(("transfers", "history", "list_transfers"), "Transfers from and to an account", {"account": _ACCOUNT})
 def _transfers(data: dict[str, Any], account: str) -> dict[str, Any]:
     found(data["accounts"], account, "account")
     made = {key: one for key, one in data["transfers"].items() if account in (one["source"], one["target"])}
     return {"account": account, "transfers": [{"reference": key, **one} for key, one in sorted(made.items())]}
 
 
+@function(
+    ("freeze", "lock_account", "block"),
+    "Freeze an account: no transfers until it is unfrozen",
+    {"account": _ACCOUNT},
+    writes=True,
+)
 def _freeze(data: dict[str, Any], account: str) -> dict[str, Any]:
     return _set_frozen(data, account, True)
 
 
+@function(
+    ("unfreeze", "unlock_account", "unblock"), "End the freezing of an account", {"account": _ACCOUNT}, writes=True
+)
 def _unfreeze(data: dict[str, Any], account: str) -> dict[str, Any]:
     return _set_frozen(data, account, False)
 
@@ -86,58 +117,7 @@ def _balances_follow(data: Mapping[str, Any]) -> bool:
 BANK = World(
     "bank",
     ("bank", "accounts", "banking"),
-    functions(
-        Function(
-            "find_accounts",
-            ("find_accounts", "accounts_of", "lookup_owner"),
-            "Account numbers of a person",
-            {"owner": text("Name of the person", 40)},
-            _accounts,
-        ),
-        Function(
-            "balance",
-            ("balance", "get_balance", "show_account"),
-            "What an account holds, in euros, and whether it is frozen",
-            {"account": _ACCOUNT},
-            _balance,
-        ),
-        Function(
-            "transfer",
-            ("transfer", "send_money", "pay"),
-            "Move euros to another account; the same reference is paid once",
-            {
-                "source": _ACCOUNT,
-                "target": _ACCOUNT,
-                "amount": integer(1, 10000, "Euros"),
-                "reference": text("Chosen by the customer", 30),
-            },
-            _transfer,
-            writes=True,
-        ),
-        Function(
-            "transfers",
-            ("transfers", "history", "list_transfers"),
-            "Transfers from and to an account",
-            {"account": _ACCOUNT},
-            _transfers,
-        ),
-        Function(
-            "freeze",
-            ("freeze", "lock_account", "block"),
-            "Freeze an account: no transfers until it is unfrozen",
-            {"account": _ACCOUNT},
-            _freeze,
-            writes=True,
-        ),
-        Function(
-            "unfreeze",
-            ("unfreeze", "unlock_account", "unblock"),
-            "End the freezing of an account",
-            {"account": _ACCOUNT},
-            _unfreeze,
-            writes=True,
-        ),
-    ),
+    functions(_accounts, _balance, _transfer, _transfers, _freeze, _unfreeze),
     _draw,
     {
         "no account is below zero": lambda data: all(one["balance"] >= 0 for one in data["accounts"].values()),

@@ -9,27 +9,21 @@ from itertools import pairwise
 from typing import Any
 
 from training.rl.worlds.world import (
-    Function,
     RefusalError,
     World,
     already,
     conflict,
     found,
+    function,
     functions,
     integer,
     text,
 )
 
-TITLES: tuple[str, ...] = (
-    "Dentist",
-    "Team lunch",
-    "Budget review",
-    "Yoga class",
-    "Piano lesson",
-    "Car inspection",
-    "Book club",
-)
-TITLES += ("Job interview", "Parents evening", "Flu shot", "Design meeting", "Swimming", "Chess night", "Haircut")
+TITLES = (
+    "Dentist", "Team lunch", "Budget review", "Yoga class", "Piano lesson", "Car inspection", "Book club",
+    "Job interview", "Parents evening", "Flu shot", "Design meeting", "Swimming", "Chess night", "Haircut",
+)  # fmt: skip
 GUESTS = ("Ana", "Ben", "Clara", "David", "Elif", "Hugo", "Li Na", "Wang Wei")
 DATES = tuple((dt.date(2026, 3, 2) + dt.timedelta(days=days)).isoformat() for days in range(60))
 OPENS, CLOSES = 8 * 60, 20 * 60
@@ -103,10 +97,12 @@ def _place(data: dict[str, Any], date: str, start: int, minutes: int, but: str =
             raise conflict(f"{event} is at that time")
 
 
+@function(("day", "list_day", "events_on"), "Events of a day", {"date": _DATE})
 def _day(data: dict[str, Any], date: str) -> dict[str, Any]:
     return {"date": date, "events": [_shown(event, entry) for event, entry in _on(data, date)]}
 
 
+@function(("find", "search", "find_event"), "Find events by a part of their title", {"title": text("Title")})
 def _find(data: dict[str, Any], title: str) -> dict[str, Any]:
     hits = sorted(
         (event for event, entry in data["events"].items() if title.lower() in entry["title"].lower()),
@@ -115,6 +111,11 @@ def _find(data: dict[str, Any], title: str) -> dict[str, Any]:
     return {"events": [_shown(event, data["events"][event]) for event in hits]}
 
 
+@function(
+    ("free", "first_gap", "free_slot"),
+    "The first free time of a day for an event of this length",
+    {"date": _DATE, "minutes": _MINUTES},
+)
 def _free(data: dict[str, Any], date: str, minutes: int) -> dict[str, Any]:
     start = first_free(data, date, minutes)
     if start is None:
@@ -122,6 +123,12 @@ def _free(data: dict[str, Any], date: str, minutes: int) -> dict[str, Any]:
     return {"date": date, "start": clock(start), "minutes": minutes}
 
 
+@function(
+    ("create", "add_event", "book"),
+    "Enter an event",
+    {"title": text("Title", 40), "date": _DATE, "start": _TIME, "minutes": _MINUTES},
+    writes=True,
+)
 def _create(data: dict[str, Any], title: str, date: str, start: str, minutes: int) -> dict[str, Any]:
     begin = _when(date, start, minutes)
     wanted = {"title": title, "date": date, "start": begin, "minutes": minutes}
@@ -133,6 +140,12 @@ def _create(data: dict[str, Any], title: str, date: str, start: str, minutes: in
     return _shown(event, data["events"][event])
 
 
+@function(
+    ("move", "reschedule", "postpone"),
+    "Move an event to another time; its length stays",
+    {"event": _EVENT, "date": _DATE, "start": _TIME},
+    writes=True,
+)
 def _move(data: dict[str, Any], event: str, date: str, start: str) -> dict[str, Any]:
     entry = found(data["events"], event, "event")
     begin = _when(date, start, entry["minutes"])
@@ -141,11 +154,18 @@ def _move(data: dict[str, Any], event: str, date: str, start: str) -> dict[str, 
     return _shown(event, entry)
 
 
+@function(("cancel", "delete_event", "remove"), "Take an event out of the calendar", {"event": _EVENT}, writes=True)
 def _cancel(data: dict[str, Any], event: str) -> dict[str, Any]:
     found(data["events"], event, "event")
     return {"cancelled": event, "title": data["events"].pop(event)["title"]}
 
 
+@function(
+    ("invite", "add_guest", "add_person"),
+    "Invite a person to an event",
+    {"event": _EVENT, "guest": text("Name of the person", 40)},
+    writes=True,
+)
 def _invite(data: dict[str, Any], event: str, guest: str) -> dict[str, Any]:
     entry = found(data["events"], event, "event")
     if guest in entry["guests"]:
@@ -167,55 +187,7 @@ def _no_overlap(data: Mapping[str, Any]) -> bool:
 CALENDAR = World(
     "calendar",
     ("calendar", "agenda", "schedule"),
-    functions(
-        Function("day", ("day", "list_day", "events_on"), "Events of a day", {"date": _DATE}, _day),
-        Function(
-            "find",
-            ("find", "search", "find_event"),
-            "Find events by a part of their title",
-            {"title": text("Title")},
-            _find,
-        ),
-        Function(
-            "free",
-            ("free", "first_gap", "free_slot"),
-            "The first free time of a day for an event of this length",
-            {"date": _DATE, "minutes": _MINUTES},
-            _free,
-        ),
-        Function(
-            "create",
-            ("create", "add_event", "book"),
-            "Enter an event",
-            {"title": text("Title", 40), "date": _DATE, "start": _TIME, "minutes": _MINUTES},
-            _create,
-            writes=True,
-        ),
-        Function(
-            "move",
-            ("move", "reschedule", "postpone"),
-            "Move an event to another time; its length stays",
-            {"event": _EVENT, "date": _DATE, "start": _TIME},
-            _move,
-            writes=True,
-        ),
-        Function(
-            "cancel",
-            ("cancel", "delete_event", "remove"),
-            "Take an event out of the calendar",
-            {"event": _EVENT},
-            _cancel,
-            writes=True,
-        ),
-        Function(
-            "invite",
-            ("invite", "add_guest", "add_person"),
-            "Invite a person to an event",
-            {"event": _EVENT, "guest": text("Name of the person", 40)},
-            _invite,
-            writes=True,
-        ),
-    ),
+    functions(_day, _find, _free, _create, _move, _cancel, _invite),
     _draw,
     {
         "events of a day do not overlap": _no_overlap,

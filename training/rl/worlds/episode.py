@@ -72,7 +72,6 @@ class Episode:
         self.messages.append(user(self.user.opening()))
         self.state: State = self.task.start
         self.calls: list[Made] = []
-        self.seconds = 0.0
         self.turns = 0
         self.done = False
         return list(self.messages), self.task.tools
@@ -116,6 +115,5 @@ class Episode:
             else:
                 outcome = self.task.faults.call(self.world, self.state, behind, arguments, number)
         self.state = outcome.state
-        self.seconds += outcome.seconds
         self.calls.append(Made(tool, arguments, outcome, before))
         return tool_result(tool, f"{PREFIX}{tool}:{number}", outcome.text)

@@ -6,14 +6,14 @@ calls in a row never fail: whoever tries again gets through.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from training.draw import draw
 from training.rl.worlds.world import Outcome, State, World, refused
 
-TIMEOUT = 30.0
-"""Simulated seconds after which a caller stops waiting."""
+TIMEOUT = 30
+"""Seconds after which a caller stops waiting, as it is told."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,6 @@ class Faults:
     """Share of calls that are refused for the moment; nothing was done."""
     lost: float = 0.0
     """Share of calls that are done, and whose answer never comes: a partial failure."""
-    slow: float = 0.0
-    """Share of calls that take up to TIMEOUT simulated seconds."""
     denied: frozenset[str] = frozenset()
     """Functions for which permission is missing, in the whole dialogue."""
 
@@ -39,10 +37,7 @@ class Faults:
             return refused(state, "unavailable", "the service is busy for a moment")
         outcome = world.call(state, name, arguments)
         if due == "lost" and outcome.error is None:
-            lost = refused(state, "timeout", f"no answer within {TIMEOUT:.0f} s; it may have been done", TIMEOUT)
-            return replace(lost, state=outcome.state)
-        if draw("agentic-slow", self.seed, str(number)) < self.slow:
-            return replace(outcome, seconds=1 + draw("agentic-latency", self.seed, str(number)) * (TIMEOUT - 1))
+            return refused(outcome.state, "timeout", f"no answer within {TIMEOUT} s; it may have been done")
         return outcome
 
     def fails(self, number: int) -> bool:

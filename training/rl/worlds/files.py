@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from training.rl.worlds.world import Function, World, already, conflict, found, functions, text
+from training.rl.worlds.world import World, already, conflict, found, function, functions, text
 
 FOLDERS = ("work", "home", "travel", "music", "school", "garden", "archive", "drafts")
 STEMS = ("notes", "plan", "invoice", "recipe", "list", "letter", "budget", "packing", "ideas", "summary", "contract")
@@ -65,25 +65,35 @@ def _size(data: Mapping[str, Any]) -> int:
     return sum(len(content) for kept in (data["files"], data["trash"]) for content in kept.values())
 
 
+@function(("list", "list_folder", "ls"), "Files of a folder", {"folder": _FOLDER})
 def _list(data: dict[str, Any], folder: str) -> dict[str, Any]:
     if folder not in data["folders"]:
         raise conflict(f"there is no folder {folder}")
     return {"folder": folder, "files": sorted(path for path in data["files"] if folder_of(path) == folder)}
 
 
+@function(("read", "read_file", "open"), "What a file says", {"path": _PATH})
 def _read(data: dict[str, Any], path: str) -> dict[str, Any]:
     return {"path": path, "content": found(data["files"], path, "file")}
 
 
+@function(("search", "grep", "find_text"), "Files whose text holds a phrase", {"phrase": text("What to look for")})
 def _search(data: dict[str, Any], phrase: str) -> dict[str, Any]:
     hits = [path for path, content in data["files"].items() if phrase.lower() in content.lower()]
     return {"phrase": phrase, "files": sorted(hits)}
 
 
+@function(("trash", "list_trash", "show_trash"), "Deleted files", {})
 def _trash(data: dict[str, Any]) -> dict[str, Any]:
     return {"trash": sorted(data["trash"])}
 
 
+@function(
+    ("write", "save", "write_file"),
+    "Write a file; an old one of that name is overwritten",
+    {"path": _PATH, "content": text("The whole text", 400)},
+    writes=True,
+)
 def _write(data: dict[str, Any], path: str, content: str) -> dict[str, Any]:
     if folder_of(path) not in data["folders"]:
         raise conflict(f"there is no folder {folder_of(path)}")
@@ -92,6 +102,7 @@ def _write(data: dict[str, Any], path: str, content: str) -> dict[str, Any]:
     return {"path": path, "characters": len(content)}
 
 
+@function(("move", "rename", "mv"), "Move a file to another path", {"path": _PATH, "target": _PATH}, writes=True)
 def _move(data: dict[str, Any], path: str, target: str) -> dict[str, Any]:
     found(data["files"], path, "file")
     _room(data, target)
@@ -99,6 +110,7 @@ def _move(data: dict[str, Any], path: str, target: str) -> dict[str, Any]:
     return {"path": target}
 
 
+@function(("copy", "duplicate", "cp"), "Copy a file to another path", {"path": _PATH, "target": _PATH}, writes=True)
 def _copy(data: dict[str, Any], path: str, target: str) -> dict[str, Any]:
     content = found(data["files"], path, "file")
     if data["files"].get(target) == content:
@@ -109,12 +121,14 @@ def _copy(data: dict[str, Any], path: str, target: str) -> dict[str, Any]:
     return {"path": target}
 
 
+@function(("delete", "remove_file", "rm"), "Put a file in the trash", {"path": _PATH}, writes=True)
 def _delete(data: dict[str, Any], path: str) -> dict[str, Any]:
     found(data["files"], path, "file")
     data["trash"][path] = data["files"].pop(path)
     return {"trash": path}
 
 
+@function(("restore", "undelete", "recover"), "Bring a file back from the trash", {"path": _PATH}, writes=True)
 def _restore(data: dict[str, Any], path: str) -> dict[str, Any]:
     found(data["trash"], path, "file in the trash called")
     _room(data, path)
@@ -125,58 +139,7 @@ def _restore(data: dict[str, Any], path: str) -> dict[str, Any]:
 FILES = World(
     "files",
     ("files", "drive", "docs"),
-    functions(
-        Function("list", ("list", "list_folder", "ls"), "Files of a folder", {"folder": _FOLDER}, _list),
-        Function("read", ("read", "read_file", "open"), "What a file says", {"path": _PATH}, _read),
-        Function(
-            "search",
-            ("search", "grep", "find_text"),
-            "Files whose text holds a phrase",
-            {"phrase": text("What to look for")},
-            _search,
-        ),
-        Function("trash", ("trash", "list_trash", "show_trash"), "Deleted files", {}, _trash),
-        Function(
-            "write",
-            ("write", "save", "write_file"),
-            "Write a file; an old one of that name is overwritten",
-            {"path": _PATH, "content": text("The whole text", 400)},
-            _write,
-            writes=True,
-        ),
-        Function(
-            "move",
-            ("move", "rename", "mv"),
-            "Move a file to another path",
-            {"path": _PATH, "target": _PATH},
-            _move,
-            writes=True,
-        ),
-        Function(
-            "copy",
-            ("copy", "duplicate", "cp"),
-            "Copy a file to another path",
-            {"path": _PATH, "target": _PATH},
-            _copy,
-            writes=True,
-        ),
-        Function(
-            "delete",
-            ("delete", "remove_file", "rm"),
-            "Put a file in the trash",
-            {"path": _PATH},
-            _delete,
-            writes=True,
-        ),
-        Function(
-            "restore",
-            ("restore", "undelete", "recover"),
-            "Bring a file back from the trash",
-            {"path": _PATH},
-            _restore,
-            writes=True,
-        ),
-    ),
+    functions(_list, _read, _search, _trash, _write, _move, _copy, _delete, _restore),
     _draw,
     {
         "every file lies in a folder": lambda data: {folder_of(path) for path in data["files"]} <= {*data["folders"]},

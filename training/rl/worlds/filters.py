@@ -7,8 +7,7 @@ the world and the user give, and its calls must be numbered as they were made.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,19 +177,6 @@ def judge(trajectory: Trajectory) -> Verdict:
         if list(messages[place - len(answers) : place]) != answers:
             return Verdict(0.0, "replay", "a tool or the user says something else", 0.0)
     return verify(episode)
-
-
-def sift(trajectories: Iterable[Trajectory]) -> tuple[list[Trajectory], list[tuple[Trajectory, Verdict]], Counter[str]]:
-    """Those that keep every rule, those that do not with their verdict, and the count of each `rule: reason`."""
-    kept: list[Trajectory] = []
-    refused: list[tuple[Trajectory, Verdict]] = []
-    for trajectory in trajectories:
-        verdict = judge(trajectory)
-        if verdict.score == 1.0:
-            kept.append(trajectory)
-        else:
-            refused.append((trajectory, verdict))
-    return kept, refused, Counter(f"{verdict.rule}: {verdict.reason}" for _, verdict in refused)
 
 
 def _meets(made: Made, checkpoint: Checkpoint, before: list[Made]) -> bool:

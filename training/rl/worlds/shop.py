@@ -6,19 +6,12 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from training.rl.worlds.world import Function, World, already, conflict, found, functions, integer, text
+from training.rl.worlds.world import World, already, conflict, found, function, functions, integer, text
 
-NAMES: tuple[str, ...] = (
-    "desk lamp",
-    "green tea",
-    "notebook",
-    "water bottle",
-    "wool scarf",
-    "chess set",
-    "umbrella",
-    "coffee mug",
-)
-NAMES += ("phone case", "garden gloves", "wall clock", "jigsaw puzzle", "backpack", "candle", "frying pan", "toy train")
+NAMES = (
+    "desk lamp", "green tea", "notebook", "water bottle", "wool scarf", "chess set", "umbrella", "coffee mug",
+    "phone case", "garden gloves", "wall clock", "jigsaw puzzle", "backpack", "candle", "frying pan", "toy train",
+)  # fmt: skip
 _PRODUCT = text("Number of the product, such as P204", 4, "^P[0-9]{3}$")
 _ORDER = text("Number of the order, such as O31", 8, "^O[0-9]{1,6}$")
 
@@ -60,33 +53,48 @@ def _place(data: dict[str, Any], items: dict[str, int]) -> str:
     return order
 
 
+@function(("search", "find_product", "lookup"), "Find products by a part of their name", {"name": text("Name")})
 def _search(data: dict[str, Any], name: str) -> dict[str, Any]:
     hits = [(key, one) for key, one in sorted(data["products"].items()) if name.lower() in one["name"]]
     return {"products": [{"product": key, **one} for key, one in hits]}
 
 
+@function(("cart", "show_cart", "view_basket"), "What lies in the cart, its price, and the credit", {})
 def _cart(data: dict[str, Any]) -> dict[str, Any]:
+    return _in_cart(data)
+
+
+def _in_cart(data: Mapping[str, Any]) -> dict[str, Any]:
     total = sum(data["products"][number]["price"] * count for number, count in data["cart"].items())
     return {"items": data["cart"], "total": total, "credit": data["credit"]}
 
 
+@function(
+    ("set_quantity", "put_in_cart", "update_cart"),
+    "Set how many of a product lie in the cart",
+    {"product": _PRODUCT, "quantity": integer(1, 50, "Pieces")},
+    writes=True,
+)
 def _set_quantity(data: dict[str, Any], product: str, quantity: int) -> dict[str, Any]:
     found(data["products"], product, "product")
     data["cart"][product] = quantity
-    return _cart(data)
+    return _in_cart(data)
 
 
+@function(("remove", "remove_item", "take_out"), "Take a product out of the cart", {"product": _PRODUCT}, writes=True)
 def _remove(data: dict[str, Any], product: str) -> dict[str, Any]:
     found(data["cart"], product, "item of the cart called")
     del data["cart"][product]
-    return _cart(data)
+    return _in_cart(data)
 
 
+@function(("clear", "empty_cart", "clear_basket"), "Empty the cart", {}, writes=True)
 def _clear(data: dict[str, Any]) -> dict[str, Any]:
     data["cart"] = {}
-    return _cart(data)
+    return _in_cart(data)
 
 
+@function(("checkout", "place_order", "buy"), "Order what lies in the cart and pay it from the credit", {}, writes=True)
 def _checkout(data: dict[str, Any]) -> dict[str, Any]:
     if not data["cart"]:
         # Whoever got no answer to a checkout learns here what became of it.
@@ -97,10 +105,17 @@ def _checkout(data: dict[str, Any]) -> dict[str, Any]:
     return {"order": order, **data["orders"][order]}
 
 
+@function(("order", "show_order", "order_status"), "One order", {"order": _ORDER})
 def _order(data: dict[str, Any], order: str) -> dict[str, Any]:
     return {"order": order, **found(data["orders"], order, "order")}
 
 
+@function(
+    ("cancel", "cancel_order", "refund"),
+    "Cancel an order; its price goes back to the credit",
+    {"order": _ORDER},
+    writes=True,
+)
 def _cancel(data: dict[str, Any], order: str) -> dict[str, Any]:
     entry = found(data["orders"], order, "order")
     if entry["status"] == "cancelled":
@@ -119,52 +134,7 @@ def _standing(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 SHOP = World(
     "shop",
     ("shop", "store", "market"),
-    functions(
-        Function(
-            "search",
-            ("search", "find_product", "lookup"),
-            "Find products by a part of their name",
-            {"name": text("Name")},
-            _search,
-        ),
-        Function(
-            "cart", ("cart", "show_cart", "view_basket"), "What lies in the cart, its price, and the credit", {}, _cart
-        ),
-        Function(
-            "set_quantity",
-            ("set_quantity", "put_in_cart", "update_cart"),
-            "Set how many of a product lie in the cart",
-            {"product": _PRODUCT, "quantity": integer(1, 50, "Pieces")},
-            _set_quantity,
-            writes=True,
-        ),
-        Function(
-            "remove",
-            ("remove", "remove_item", "take_out"),
-            "Take a product out of the cart",
-            {"product": _PRODUCT},
-            _remove,
-            writes=True,
-        ),
-        Function("clear", ("clear", "empty_cart", "clear_basket"), "Empty the cart", {}, _clear, writes=True),
-        Function(
-            "checkout",
-            ("checkout", "place_order", "buy"),
-            "Order what lies in the cart and pay it from the credit",
-            {},
-            _checkout,
-            writes=True,
-        ),
-        Function("order", ("order", "show_order", "order_status"), "One order", {"order": _ORDER}, _order),
-        Function(
-            "cancel",
-            ("cancel", "cancel_order", "refund"),
-            "Cancel an order; its price goes back to the credit",
-            {"order": _ORDER},
-            _cancel,
-            writes=True,
-        ),
-    ),
+    functions(_search, _cart, _set_quantity, _remove, _clear, _checkout, _order, _cancel),
     _draw,
     {
         "credit and standing orders add up to the deposit": lambda data: (

@@ -247,7 +247,7 @@ def _faults(draw: random.Random, kind: Kind, needed: list[str], world: World) ->
         return Faults(number, denied=frozenset({denied})), denied
     if draw.random() < kind.faulty:
         lost = 0.15 if all(world.functions[name].repeatable for name in needed) else 0.0
-        return Faults(number, transient=0.25, lost=lost, slow=0.2), None
+        return Faults(number, transient=0.25, lost=lost), None
     return Faults(number), None
 
 

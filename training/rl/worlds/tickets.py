@@ -6,18 +6,13 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from training.rl.worlds.world import Function, World, already, conflict, found, functions, one_of, text
+from training.rl.worlds.world import World, already, conflict, found, function, functions, one_of, text
 
 PEOPLE = ("Ana", "Ben", "Clara", "David", "Elif", "Hugo", "Li Na", "Wang Wei")
-PROBLEMS: tuple[str, ...] = (
-    "Printer offline",
-    "Login fails",
-    "Slow search",
-    "Broken link",
-    "Missing invoice",
-    "Wrong total",
-)
-PROBLEMS += ("Blank page", "Noisy fan", "Expired certificate", "Lost parcel", "Empty export", "Stuck upload")
+PROBLEMS = (
+    "Printer offline", "Login fails", "Slow search", "Broken link", "Missing invoice", "Wrong total", "Blank page",
+    "Noisy fan", "Expired certificate", "Lost parcel", "Empty export", "Stuck upload",
+)  # fmt: skip
 PRIORITIES = ("low", "normal", "high", "urgent")
 _TICKET = text("Number of the ticket, such as T17", 8, "^T[0-9]{1,6}$")
 _PERSON = text("Name of the person", 40)
@@ -47,20 +42,29 @@ def _add(data: dict[str, Any], title: str, priority: str) -> dict[str, Any]:
     return entry
 
 
+@function(("find", "search", "find_ticket"), "Find tickets by a part of their title", {"title": text("Title")})
 def _find(data: dict[str, Any], title: str) -> dict[str, Any]:
     hits = [(key, one) for key, one in sorted(data["tickets"].items()) if title.lower() in one["title"].lower()]
     return {"tickets": [{"ticket": key, "title": one["title"], "status": one["status"]} for key, one in hits]}
 
 
+@function(("of", "list_open", "assigned_to"), "Open tickets that a person works on", {"person": _PERSON})
 def _of(data: dict[str, Any], person: str) -> dict[str, Any]:
     mine = [key for key, one in data["tickets"].items() if one["assignee"] == person and one["status"] == "open"]
     return {"person": person, "tickets": sorted(mine)}
 
 
+@function(("show", "get", "details"), "Everything about a ticket", {"ticket": _TICKET})
 def _show(data: dict[str, Any], ticket: str) -> dict[str, Any]:
     return {"ticket": ticket, **found(data["tickets"], ticket, "ticket")}
 
 
+@function(
+    ("create", "open", "new_ticket"),
+    "Open a ticket",
+    {"title": text("Title", 60), "priority": one_of(PRIORITIES, "How soon")},
+    writes=True,
+)
 def _create(data: dict[str, Any], title: str, priority: str) -> dict[str, Any]:
     for key, one in data["tickets"].items():
         if one["title"] == title and one["status"] == "open":
@@ -71,6 +75,12 @@ def _create(data: dict[str, Any], title: str, priority: str) -> dict[str, Any]:
     return {"ticket": f"T{data['next'] - 1}", "title": title, "priority": priority}
 
 
+@function(
+    ("assign", "give_to", "set_assignee"),
+    "Give a ticket to a person",
+    {"ticket": _TICKET, "person": _PERSON},
+    writes=True,
+)
 def _assign(data: dict[str, Any], ticket: str, person: str) -> dict[str, Any]:
     entry = _open(data, ticket)
     if person not in data["people"]:
@@ -79,6 +89,12 @@ def _assign(data: dict[str, Any], ticket: str, person: str) -> dict[str, Any]:
     return {"ticket": ticket, "assignee": person}
 
 
+@function(
+    ("comment", "add_note", "reply"),
+    "Write a comment under a ticket",
+    {"ticket": _TICKET, "comment": text("The comment", 200)},
+    writes=True,
+)
 def _comment(data: dict[str, Any], ticket: str, comment: str) -> dict[str, Any]:
     entry = found(data["tickets"], ticket, "ticket")
     if comment in entry["comments"]:
@@ -89,11 +105,23 @@ def _comment(data: dict[str, Any], ticket: str, comment: str) -> dict[str, Any]:
     return {"ticket": ticket, "comments": len(entry["comments"])}
 
 
+@function(
+    ("prioritise", "set_priority", "escalate"),
+    "Set how soon a ticket must be dealt with",
+    {"ticket": _TICKET, "priority": one_of(PRIORITIES, "How soon")},
+    writes=True,
+)
 def _prioritise(data: dict[str, Any], ticket: str, priority: str) -> dict[str, Any]:
     _open(data, ticket)["priority"] = priority
     return {"ticket": ticket, "priority": priority}
 
 
+@function(
+    ("block", "depends_on", "link"),
+    "Say that a ticket waits for another one",
+    {"ticket": _TICKET, "blocker": _TICKET},
+    writes=True,
+)
 def _block(data: dict[str, Any], ticket: str, blocker: str) -> dict[str, Any]:
     entry = _open(data, ticket)
     _open(data, blocker)
@@ -105,6 +133,12 @@ def _block(data: dict[str, Any], ticket: str, blocker: str) -> dict[str, Any]:
     return {"ticket": ticket, "blocked_by": entry["blocked_by"]}
 
 
+@function(
+    ("close", "resolve", "finish"),
+    "Close a ticket; those that it waits for are closed first",
+    {"ticket": _TICKET},
+    writes=True,
+)
 def _close(data: dict[str, Any], ticket: str) -> dict[str, Any]:
     entry = found(data["tickets"], ticket, "ticket")
     if entry["status"] == "closed":
@@ -143,67 +177,7 @@ def _no_circle(data: Mapping[str, Any]) -> bool:
 TICKETS = World(
     "tickets",
     ("tickets", "helpdesk", "issues"),
-    functions(
-        Function(
-            "find",
-            ("find", "search", "find_ticket"),
-            "Find tickets by a part of their title",
-            {"title": text("Title")},
-            _find,
-        ),
-        Function(
-            "of", ("of", "list_open", "assigned_to"), "Open tickets that a person works on", {"person": _PERSON}, _of
-        ),
-        Function("show", ("show", "get", "details"), "Everything about a ticket", {"ticket": _TICKET}, _show),
-        Function(
-            "create",
-            ("create", "open", "new_ticket"),
-            "Open a ticket",
-            {"title": text("Title", 60), "priority": one_of(PRIORITIES, "How soon")},
-            _create,
-            writes=True,
-        ),
-        Function(
-            "assign",
-            ("assign", "give_to", "set_assignee"),
-            "Give a ticket to a person",
-            {"ticket": _TICKET, "person": _PERSON},
-            _assign,
-            writes=True,
-        ),
-        Function(
-            "comment",
-            ("comment", "add_note", "reply"),
-            "Write a comment under a ticket",
-            {"ticket": _TICKET, "comment": text("The comment", 200)},
-            _comment,
-            writes=True,
-        ),
-        Function(
-            "prioritise",
-            ("prioritise", "set_priority", "escalate"),
-            "Set how soon a ticket must be dealt with",
-            {"ticket": _TICKET, "priority": one_of(PRIORITIES, "How soon")},
-            _prioritise,
-            writes=True,
-        ),
-        Function(
-            "block",
-            ("block", "depends_on", "link"),
-            "Say that a ticket waits for another one",
-            {"ticket": _TICKET, "blocker": _TICKET},
-            _block,
-            writes=True,
-        ),
-        Function(
-            "close",
-            ("close", "resolve", "finish"),
-            "Close a ticket; those that it waits for are closed first",
-            {"ticket": _TICKET},
-            _close,
-            writes=True,
-        ),
-    ),
+    functions(_find, _of, _show, _create, _assign, _comment, _prioritise, _block, _close),
     _draw,
     {
         "a closed ticket waits for no open one": lambda data: all(

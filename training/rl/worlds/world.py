@@ -17,8 +17,6 @@ from jsonschema import Draft202012Validator
 State = str
 ARGUMENTS_MAX = 8192
 """Characters of a call's arguments: more are refused before anything reads them."""
-SECONDS = 0.2
-"""Simulated seconds of a call when nothing is wrong."""
 
 
 class RefusalError(Exception):
@@ -43,8 +41,6 @@ class Outcome:
     """JSON: the result, or {"error": code, "message": sentence}."""
     error: str | None = None
     """The code of the error."""
-    seconds: float = SECONDS
-    """Simulated."""
 
     @property
     def text(self) -> str:
@@ -56,9 +52,8 @@ class Outcome:
 class Function:
     """One thing that can be done in a world."""
 
-    name: str
     names: tuple[str, ...]
-    """What tools that do this may be called, the first of them usually."""
+    """What tools that do this may be called; by the first of them the world knows it."""
     description: str
     properties: Mapping[str, Any]
     """JSON schema of each argument; no other is allowed. Numbers and texts have bounds."""
@@ -72,6 +67,10 @@ class Function:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "validator", Draft202012Validator(self.parameters))
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -134,12 +133,20 @@ class World:
         return json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
+def function(
+    names: tuple[str, ...], description: str, properties: Mapping[str, Any], writes: bool = False
+) -> Callable[[Callable[..., Any]], Function]:
+    """What it stands above, as a function of a world."""
+    return lambda run: Function(names, description, properties, run, writes)
+
+
 def functions(*rows: Function) -> dict[str, Function]:
+    """In the order in which tasks draw from them."""
     return {row.name: row for row in rows}
 
 
-def refused(state: State, code: str, message: str, seconds: float = SECONDS) -> Outcome:
-    return Outcome(state, {"error": code, "message": message}, code, seconds)
+def refused(state: State, code: str, message: str) -> Outcome:
+    return Outcome(state, {"error": code, "message": message}, code)
 
 
 def write(value: Any) -> str:

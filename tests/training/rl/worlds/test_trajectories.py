@@ -11,7 +11,7 @@ import pytest
 from model.dialogue import assistant, numbered
 from training.rl.worlds.episode import Episode
 from training.rl.worlds.families.table import FAMILIES
-from training.rl.worlds.filters import Trajectory, judge, sift, verify
+from training.rl.worlds.filters import Trajectory, judge, verify
 from training.rl.worlds.policies import WRONG, play
 from training.rl.worlds.task import Kind, draw_task
 from training.rl.worlds.wording import FRAMES, SPLITS, say, split_of
@@ -61,16 +61,6 @@ def test_every_way_of_being_wrong_happens_and_is_told_apart(tasks):
     assert "ends" in rules["too many steps"]
     assert "grounded" in rules["invented answer"]
     assert rules["no question"] <= {"grounded", "asked"}
-
-
-def test_sifting_counts_by_reason(tasks):
-    made = [play(task, policy) for task in tasks[:30] for policy in ("right", "giving up", "invented tool")]
-    made = [one for one in made if one is not None]
-    kept, refused, counts = sift(made)
-    assert {one.policy for one in kept} <= {"right", "recovering"}
-    assert len(kept) + len(refused) == len(made)
-    assert sum(counts.values()) == len(refused)
-    assert "declared: a tool was invented" in counts
 
 
 def test_a_dialogue_that_was_changed_afterwards_is_found_out(tasks):

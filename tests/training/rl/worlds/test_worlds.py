@@ -60,7 +60,7 @@ def test_invariants_hold_over_long_random_lives(world):
     done = dict.fromkeys(world.functions, 0)
     for seed in range(12):
         draw, state = random.Random(seed), world.start(seed)
-        faults = Faults(seed, transient=0.2, lost=0.2, slow=0.2)
+        faults = Faults(seed, transient=0.2, lost=0.2)
         for number in range(60):
             name, arguments = plausible(draw, world, state)
             outcome = faults.call(world, state, name, arguments, number)
@@ -145,9 +145,7 @@ def test_seeds_decide(world):
 
 
 def test_a_broken_invariant_is_loud():
-    lossy = Function(
-        "burn", ("burn",), "Lose a euro", {}, lambda data: data.update(money=data["money"] - 1), writes=True
-    )
+    lossy = Function(("burn",), "Lose a euro", {}, lambda data: data.update(money=data["money"] - 1), writes=True)
     world = World("w", ("w",), functions(lossy), lambda draw: {"money": 1}, {"none is lost": lambda d: d["money"] == 1})
     with pytest.raises(BrokenWorldError, match="none is lost"):
         world.call(world.start(0), "burn", {})
@@ -157,17 +155,15 @@ def test_faults_repeat_by_seed_and_never_come_twice_in_a_row():
     bank = WORLDS["bank"]
     state = bank.start(2)
     account = {"account": next(iter(json.loads(state)["accounts"]))}
-    errors = {}
+    errors = set()
     for seed in range(30):
-        faults = Faults(seed, transient=0.4, lost=0.3, slow=0.5)
+        faults = Faults(seed, transient=0.4, lost=0.3)
         made = [faults.call(bank, state, "balance", account, number) for number in range(30)]
         assert made == [faults.call(bank, state, "balance", account, number) for number in range(30)]
         codes = [outcome.error for outcome in made]
         assert not any(one and other for one, other in itertools.pairwise(codes))
-        for outcome in made:
-            errors.setdefault(outcome.error, []).append(outcome.seconds)
-    assert set(errors) == {None, "unavailable", "timeout"}
-    assert len(set(errors[None])) > 2, "some are slow"
+        errors.update(codes)
+    assert errors == {None, "unavailable", "timeout"}
 
 
 def test_a_lost_answer_was_done_and_a_busy_service_did_nothing():

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from training.rl.worlds.families.family import Data, Family, both, last, pair
+from training.rl.worlds.families.family import Data, Family, last, pair
 
 
 def _reference(draw: random.Random) -> str:
@@ -72,13 +72,11 @@ BANK = (
         "bank",
         _draw_account,
         lambda data, a: [("balance", a)],
-        both(
-            (
-                "(tell|show) me (the balance of|what is on) account {account}",
-                "(check|look up) how much (money|) is on {account}",
-            ),
-            ("(查一下|告诉我)账户{account}的余额", "看看{account}里有多少钱"),
+        (
+            "(tell|show) me (the balance of|what is on) account {account}",
+            "(check|look up) how much (money|) is on {account}",
         ),
+        ("(查一下|告诉我)账户{account}的余额", "看看{account}里有多少钱"),
         pair("Account {account} holds {balance} euros.", "账户{account}的余额是{balance}欧元。"),
         last("balance"),
     ),
@@ -87,15 +85,13 @@ BANK = (
         "bank",
         _draw_transfer,
         lambda data, a: [("transfer", a)],
-        both(
-            (
-                "(transfer|send|move) {amount} euros from {source} to {target} with the reference {reference}",
-                "(pay|wire) {amount} euros to {target} from {source}, reference {reference}",
-            ),
-            (
-                "从{source}向{target}(转|汇){amount}欧元，备注{reference}",
-                "用{source}给{target}付{amount}欧元，备注{reference}",
-            ),
+        (
+            "(transfer|send|move) {amount} euros from {source} to {target} with the reference {reference}",
+            "(pay|wire) {amount} euros to {target} from {source}, reference {reference}",
+        ),
+        (
+            "从{source}向{target}(转|汇){amount}欧元，备注{reference}",
+            "用{source}给{target}付{amount}欧元，备注{reference}",
         ),
         pair(
             "Done: {amount} euros went from {source} to {target} ({reference}).",
@@ -123,15 +119,13 @@ BANK = (
                 | {"target": _account_of(data, a["owner"])},
             ),
         ],
-        both(
-            (
-                "(send|transfer) {owner} {amount} euros from my account {source}, reference {reference}",
-                "(pay|give) {amount} euros to {owner} from {source} with the reference {reference}",
-            ),
-            (
-                "从我的账户{source}给{owner}(转|汇){amount}欧元，备注{reference}",
-                "用{source}付{amount}欧元给{owner}，备注{reference}",
-            ),
+        (
+            "(send|transfer) {owner} {amount} euros from my account {source}, reference {reference}",
+            "(pay|give) {amount} euros to {owner} from {source} with the reference {reference}",
+        ),
+        (
+            "从我的账户{source}给{owner}(转|汇){amount}欧元，备注{reference}",
+            "用{source}付{amount}欧元给{owner}，备注{reference}",
         ),
         pair("{owner} got {amount} euros ({reference}).", "已付{amount}欧元给{owner}（{reference}）。"),
     ),
@@ -143,13 +137,11 @@ BANK = (
             ("balance", {"account": a["source"]}),
             ("transfer", {**a, "amount": data["accounts"][a["source"]]["balance"]}),
         ],
-        both(
-            (
-                "(move|transfer|send) everything on {source} to {target}, reference {reference}",
-                "empty {source} into {target} (with the|under) reference {reference}",
-            ),
-            ("把{source}里的钱全部(转|汇)到{target}，备注{reference}", "把{source}的余额都给{target}，备注{reference}"),
+        (
+            "(move|transfer|send) everything on {source} to {target}, reference {reference}",
+            "empty {source} into {target} (with the|under) reference {reference}",
         ),
+        ("把{source}里的钱全部(转|汇)到{target}，备注{reference}", "把{source}的余额都给{target}，备注{reference}"),
         pair("All {amount} euros are on {target} now.", "{amount}欧元已全部转到{target}。"),
         last("amount"),
     ),
@@ -158,13 +150,8 @@ BANK = (
         "bank",
         _draw_account,
         lambda data, a: [("freeze", a)],
-        both(
-            (
-                "(freeze|lock|block) (my|the) account {account}",
-                "make sure nobody can take money from {account}: freeze it",
-            ),
-            ("(冻结|锁定)账户{account}", "把{account}冻结起来"),
-        ),
+        ("(freeze|lock|block) (my|the) account {account}", "make sure nobody can take money from {account}: freeze it"),
+        ("(冻结|锁定)账户{account}", "把{account}冻结起来"),
         pair("Account {account} is frozen.", "账户{account}已冻结。"),
     ),
     Family(
@@ -172,15 +159,13 @@ BANK = (
         "bank",
         _draw_frozen_transfer,
         lambda data, a: [("unfreeze", {"account": a["source"]}), ("transfer", a), ("freeze", {"account": a["source"]})],
-        both(
-            (
-                "unfreeze {source}, (send|pay) {amount} euros to {target}, reference {reference}, and freeze it again",
-                "(open|unlock) account {source}, pay {amount} euros to {target}, reference {reference}, and freeze it",
-            ),
-            (
-                "先解冻{source}，向{target}(转|汇){amount}欧元，备注{reference}，然后再冻结",
-                "解冻{source}，付{amount}欧元给{target}，备注{reference}，最后重新冻结",
-            ),
+        (
+            "unfreeze {source}, (send|pay) {amount} euros to {target}, reference {reference}, and freeze it again",
+            "(open|unlock) account {source}, pay {amount} euros to {target}, reference {reference}, and freeze it",
+        ),
+        (
+            "先解冻{source}，向{target}(转|汇){amount}欧元，备注{reference}，然后再冻结",
+            "解冻{source}，付{amount}欧元给{target}，备注{reference}，最后重新冻结",
         ),
         pair(
             "{target} got {amount} euros, and {source} is frozen again.",
@@ -192,13 +177,11 @@ BANK = (
         "bank",
         _draw_two,
         lambda data, a: [("balance", {"account": a["one"]}), ("balance", {"account": a["other"]})],
-        both(
-            (
-                "(tell|show) me which holds more, {one} or {other}",
-                "(compare|check) {one} and {other} and (name|tell me) the fuller account",
-            ),
-            ("看看{one}和{other}哪个(钱多|余额多)", "比较{one}和{other}的余额，告诉我哪个(多|更多)"),
+        (
+            "(tell|show) me which holds more, {one} or {other}",
+            "(compare|check) {one} and {other} and (name|tell me) the fuller account",
         ),
+        ("看看{one}和{other}哪个(钱多|余额多)", "比较{one}和{other}的余额，告诉我哪个(多|更多)"),
         pair("{richer} holds more.", "{richer}的余额更多。"),
         _richer,
     ),

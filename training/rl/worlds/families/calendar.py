@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from training.rl.worlds import calendar
-from training.rl.worlds.families.family import Call, Data, Family, both, last, pair
+from training.rl.worlds.families.family import Call, Data, Family, last, pair
 
 
 def _free_start(data: Data, draw: random.Random, date: str, minutes: int, but: str = "") -> int | None:
@@ -81,13 +81,11 @@ CALENDAR = (
             {"date": draw.choice(sorted(one["date"] for one in data["events"].values()))} if data["events"] else None
         ),
         lambda data, a: [("day", a)],
-        both(
-            (
-                "(tell|show) me (what is planned for|all events on) {date}",
-                "(list|read out) my (events|appointments) of {date}",
-            ),
-            ("(看看|告诉我){date}有什么安排", "列出{date}的(日程|活动)"),
+        (
+            "(tell|show) me (what is planned for|all events on) {date}",
+            "(list|read out) my (events|appointments) of {date}",
         ),
+        ("(看看|告诉我){date}有什么安排", "列出{date}的(日程|活动)"),
         pair("On {date} you have: {titles}.", "{date}的安排：{titles}。"),
         lambda results: {"titles": [event["title"] for event in results[-1]["events"]]},
     ),
@@ -96,15 +94,13 @@ CALENDAR = (
         "calendar",
         _draw_event,
         lambda data, a: [("create", a)],
-        both(
-            (
-                "(enter|put) {title} on {date} at {start} for {minutes} minutes (in my calendar|)",
-                "(book|plan) {minutes} minutes of {title} for {date}, {start}",
-            ),
-            (
-                "在{date}的{start}(安排|加上){title}，{minutes}分钟",
-                "(添加|新建)日程{title}：{date}，{start}，{minutes}分钟",
-            ),
+        (
+            "(enter|put) {title} on {date} at {start} for {minutes} minutes (in my calendar|)",
+            "(book|plan) {minutes} minutes of {title} for {date}, {start}",
+        ),
+        (
+            "在{date}的{start}(安排|加上){title}，{minutes}分钟",
+            "(添加|新建)日程{title}：{date}，{start}，{minutes}分钟",
         ),
         pair("{title} is entered for {date} at {start}.", "{title}已安排在{date}的{start}。"),
         withheld={
@@ -121,13 +117,8 @@ CALENDAR = (
         "calendar",
         _draw_move,
         lambda data, a: _found_event(data, a, "move", "date", "start"),
-        both(
-            (
-                "(move|shift|reschedule) {title} to {date} at {start}",
-                "let {title} begin on {date} at {start} (instead|)",
-            ),
-            ("把{title}(改|移|挪)到{date}的{start}", "让{title}在{date}的{start}开始"),
-        ),
+        ("(move|shift|reschedule) {title} to {date} at {start}", "let {title} begin on {date} at {start} (instead|)"),
+        ("把{title}(改|移|挪)到{date}的{start}", "让{title}在{date}的{start}开始"),
         pair("{title} is now on {date} at {start}.", "{title}已改到{date}的{start}。"),
         withheld={"start": pair("(move|shift) {title} to {date}", "把{title}(改|移)到{date}")},
     ),
@@ -136,10 +127,8 @@ CALENDAR = (
         "calendar",
         _draw_title,
         lambda data, a: _found_event(data, a, "cancel"),
-        both(
-            ("(cancel|drop|remove) {title}", "take {title} (off|out of) my calendar"),
-            ("(取消|删掉){title}", "把{title}从日历里(去掉|删除)"),
-        ),
+        ("(cancel|drop|remove) {title}", "take {title} (off|out of) my calendar"),
+        ("(取消|删掉){title}", "把{title}从日历里(去掉|删除)"),
         pair("{title} is cancelled.", "{title}已取消。"),
     ),
     Family(
@@ -147,10 +136,8 @@ CALENDAR = (
         "calendar",
         _draw_guest,
         lambda data, a: _found_event(data, a, "invite", "guest"),
-        both(
-            ("invite {guest} to {title}", "(add|put) {guest} (to|on) the guests of {title}", "ask {guest} to {title}"),
-            ("(邀请|请){guest}参加{title}", "把{guest}加到{title}的(客人|名单)里"),
-        ),
+        ("invite {guest} to {title}", "(add|put) {guest} (to|on) the guests of {title}", "ask {guest} to {title}"),
+        ("(邀请|请){guest}参加{title}", "把{guest}加到{title}的(客人|名单)里"),
         pair("{guest} is invited to {title}.", "已邀请{guest}参加{title}。"),
         withheld={"guest": pair("invite (somebody|a friend) to {title}", "(邀请|叫)一个人参加{title}")},
     ),
@@ -159,13 +146,11 @@ CALENDAR = (
         "calendar",
         _draw_slot,
         _plan_slot,
-        both(
-            (
-                "(find|take) the first free {minutes} minutes on {date} (for|and book them for) {title}",
-                "(enter|put) {title} on {date} as early as {minutes} minutes are free",
-            ),
-            ("在{date}找最早的{minutes}分钟空闲，(安排|加上){title}", "{date}一有{minutes}分钟空就(安排|加上){title}"),
+        (
+            "(find|take) the first free {minutes} minutes on {date} (for|and book them for) {title}",
+            "(enter|put) {title} on {date} as early as {minutes} minutes are free",
         ),
+        ("在{date}找最早的{minutes}分钟空闲，(安排|加上){title}", "{date}一有{minutes}分钟空就(安排|加上){title}"),
         pair("{title} is on {date} at {start}.", "{title}安排在{date}的{start}。"),
         last("start"),
     ),

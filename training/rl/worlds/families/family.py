@@ -37,8 +37,10 @@ class Family:
     """Arguments as a user wants them; None where this state has none."""
     plan: Callable[[Data, dict[str, Any]], list[Call]]
     """The calls that do it, each of whose arguments is said by the user or by a result before it."""
-    clauses: Mapping[Language, tuple[str, ...]]
+    english: tuple[str, ...]
     """Grammars, with the arguments as fields."""
+    chinese: tuple[str, ...]
+    """The same; empty where nobody asks in it."""
     answer: Mapping[Language, str]
     """The last turn, with arguments and facts as fields."""
     facts: Facts = nothing
@@ -47,7 +49,8 @@ class Family:
     """Arguments that a forgetful user leaves out, each with the clauses that lack it."""
 
     def wordings(self, language: Language) -> list[str]:
-        return [clause for grammar in self.clauses[language] for clause in expand(grammar)]
+        grammars = self.english if language == "english" else self.chinese
+        return [clause for grammar in grammars for clause in expand(grammar)]
 
 
 def both(english: tuple[str, ...], chinese: tuple[str, ...]) -> Mapping[Language, tuple[str, ...]]:

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from training.rl.worlds import tickets
-from training.rl.worlds.families.family import Call, Data, Family, both, last, pair
+from training.rl.worlds.families.family import Call, Data, Family, last, pair
 
 
 def _open_tickets(data: Data) -> list[str]:
@@ -70,13 +70,8 @@ TICKETS = (
         "tickets",
         _draw_new_ticket,
         lambda data, a: [("create", a)],
-        both(
-            (
-                "(open|create) a ticket “{title}” with priority {priority}",
-                "(report|file) “{title}” as a {priority} ticket",
-            ),
-            ("(新建|提交)工单“{title}”，优先级{priority}", "把“{title}”(报|登记)成优先级为{priority}的工单"),
-        ),
+        ("(open|create) a ticket “{title}” with priority {priority}", "(report|file) “{title}” as a {priority} ticket"),
+        ("(新建|提交)工单“{title}”，优先级{priority}", "把“{title}”(报|登记)成优先级为{priority}的工单"),
         pair("It is ticket {ticket}.", "工单号是{ticket}。"),
         last("ticket"),
         withheld={"priority": pair("(open|create) a ticket “{title}”", "(新建|提交)工单“{title}”")},
@@ -86,10 +81,8 @@ TICKETS = (
         "tickets",
         _draw_assign,
         lambda data, a: [("assign", a)],
-        both(
-            ("(give|assign|hand) {ticket} to {person}", "let {person} (work on|take care of) {ticket}"),
-            ("把{ticket}(交给|分配给){person}", "让{person}(处理|负责){ticket}"),
-        ),
+        ("(give|assign|hand) {ticket} to {person}", "let {person} (work on|take care of) {ticket}"),
+        ("把{ticket}(交给|分配给){person}", "让{person}(处理|负责){ticket}"),
         pair("{person} works on {ticket} now.", "{ticket}现在由{person}处理。"),
         withheld={"person": pair("(give|assign) {ticket} to somebody", "把{ticket}(交给|分配给)一个同事")},
     ),
@@ -98,10 +91,8 @@ TICKETS = (
         "tickets",
         _draw_titled,
         lambda data, a: [("find", a), ("show", {"ticket": _ticket_of(data, a["title"])})],
-        both(
-            ("(find out|tell me) which priority the ticket “{title}” has", "(look up|check) the priority of “{title}”"),
-            ("(查一下|告诉我)工单“{title}”的优先级", "看看“{title}”这个工单的(优先级|紧急程度)"),
-        ),
+        ("(find out|tell me) which priority the ticket “{title}” has", "(look up|check) the priority of “{title}”"),
+        ("(查一下|告诉我)工单“{title}”的优先级", "看看“{title}”这个工单的(优先级|紧急程度)"),
         pair("Its priority is {priority}.", "优先级是{priority}。"),
         last("priority"),
     ),
@@ -110,14 +101,8 @@ TICKETS = (
         "tickets",
         _draw_titled,
         lambda data, a: [("find", a), ("close", {"ticket": _ticket_of(data, a["title"])})],
-        both(
-            (
-                "close the ticket “{title}”",
-                "(mark|set) the ticket about “{title}” as (done|closed)",
-                "finish “{title}”",
-            ),
-            ("(关闭|结束)工单“{title}”", "把“{title}”这个工单(关掉|结掉)"),
-        ),
+        ("close the ticket “{title}”", "(mark|set) the ticket about “{title}” as (done|closed)", "finish “{title}”"),
+        ("(关闭|结束)工单“{title}”", "把“{title}”这个工单(关掉|结掉)"),
         pair("{ticket} is closed.", "{ticket}已关闭。"),
         last("ticket"),
     ),
@@ -126,13 +111,11 @@ TICKETS = (
         "tickets",
         _draw_blocked,
         _plan_blocked,
-        both(
-            (
-                "close {ticket} and, before it, all that it waits for",
-                "(finish|resolve) {ticket} together with (everything|all tickets) that must be closed first",
-            ),
-            ("关闭{ticket}，先把它等待的工单(都关掉|关闭)", "把{ticket}和它(依赖|等待)的工单都关闭"),
+        (
+            "close {ticket} and, before it, all that it waits for",
+            "(finish|resolve) {ticket} together with (everything|all tickets) that must be closed first",
         ),
+        ("关闭{ticket}，先把它等待的工单(都关掉|关闭)", "把{ticket}和它(依赖|等待)的工单都关闭"),
         pair("{ticket} is closed, and so is what it waited for.", "{ticket}及其等待的工单都已关闭。"),
     ),
     Family(
@@ -140,13 +123,11 @@ TICKETS = (
         "tickets",
         _draw_escalation,
         lambda data, a: [("comment", a), ("prioritise", {"ticket": a["ticket"], "priority": "urgent"})],
-        both(
-            (
-                "(note|write) “{comment}” under {ticket} and (make it|set it to) urgent",
-                "add the comment “{comment}” to {ticket}, then raise it to urgent",
-            ),
-            ("在{ticket}下(写|加上)“{comment}”，再把它设为urgent", "给{ticket}加评论“{comment}”，然后(升|改)为urgent"),
+        (
+            "(note|write) “{comment}” under {ticket} and (make it|set it to) urgent",
+            "add the comment “{comment}” to {ticket}, then raise it to urgent",
         ),
+        ("在{ticket}下(写|加上)“{comment}”，再把它设为urgent", "给{ticket}加评论“{comment}”，然后(升|改)为urgent"),
         pair("{ticket} has the comment and is urgent now.", "{ticket}已加评论，现为urgent。"),
     ),
 )

@@ -50,7 +50,6 @@ def function_of(domain: DomainSpec, tool: ToolSpec) -> Function:
     if not operation.accepts(bound):
         raise ValueError(f"{tool.operation} does not take {', '.join(tool.fields) or tool.target or 'no field'}")
     return Function(
-        tool.name,
         (tool.name,),
         tool.description,
         operation.arguments(bound),
