@@ -1,8 +1,8 @@
 """datatrove's side of `benchmarks/curation.py`; runs under an interpreter that has datatrove and its extras.
 
-    python datatrove_peer.py filters|minhash|exact DOCUMENTS.jsonl RESULT.json
+    python datatrove_peer.py filters|minhash|exact DOCUMENTS.jsonl
 
-DOCUMENTS holds one {"text": ...} a line. RESULT gets {"cpu": seconds, ...}: the work alone, no imports, no reading.
+DOCUMENTS holds one {"text": ...} a line. Prints {"cpu": seconds, ...}: the work alone, no imports, no reading.
 """
 
 from __future__ import annotations
@@ -114,10 +114,10 @@ def exact(texts: list[str]) -> dict[str, Any]:
 WORK: dict[str, Callable[[list[str]], dict[str, Any]]] = {"filters": filters, "minhash": minhash, "exact": exact}
 
 
-def main(kind: str, documents: str, result: str) -> None:
+def main(kind: str, documents: str) -> None:
     logger.remove()
     texts = [json.loads(line)["text"] for line in Path(documents).read_text(encoding="utf-8").split("\n") if line]
-    Path(result).write_text(json.dumps(WORK[kind](texts)))
+    print(json.dumps(WORK[kind](texts)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """TRL's side of `benchmarks/rl.py`; runs under an interpreter that has TRL, on one thread.
 
-    python trl_peer.py FOLDER      reads model/, tokenizer.json and job.json there, writes result.json
+    python trl_peer.py FOLDER      reads model/, tokenizer.json and job.json there, prints one line of JSON
 
 Counted are whole training steps after the first, in CPU-seconds: generation, reward, one update.
 """
@@ -80,8 +80,7 @@ def main() -> None:
     )
     trainer.train()
     samples = rows * job["responses"] * job["rounds"]
-    result = {"samples_per_cpu_second": samples / (clock.ends[-1] - clock.ends[0])}
-    (folder / "result.json").write_text(json.dumps(result))
+    print(json.dumps({"samples_per_cpu_second": samples / (clock.ends[-1] - clock.ends[0])}))
 
 
 if __name__ == "__main__":
