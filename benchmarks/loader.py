@@ -41,14 +41,14 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.common import PEERS, in_turns, module, ratio, told
-from tests.shards import folder_of
+from benchmarks.random_tokens import random_tokens
 from training.cache import Cache
 from training.loader import Loader
 from training.ranges import Ranges
 from training.shards import TABLE, TOKEN
 
 PEER = str(PEERS / "streaming_peer.py")
-SHARDS, SHARD_TOKENS, DOCUMENT = 8, 8 << 20, 700
+SHARDS, SHARD_TOKENS = 8, 8 << 20
 MANY, MANY_TOKENS = 57_742, 1 << 28
 
 
@@ -152,16 +152,9 @@ def rate(side: Callable[[int], object], batch: int, seconds: float) -> dict[str,
 
 
 def write(folder: Path, shards: int, tokens: int) -> str:
-    """A tokens artifact of random tokens; returns its folder."""
-    generator, made = np.random.default_rng(0), {}
-    for number in range(shards):
-        tokens_T = generator.integers(1, 160_000, tokens)
-        tokens_T[DOCUMENT - 1 :: DOCUMENT] = 0
-        tokens_T[-1] = 0
-        ends = np.flatnonzero(tokens_T == 0) + 1
-        rows = {"start": np.concatenate([[0], ends[:-1]]), "end": ends, "id": [f"{n}" for n in range(len(ends))]}
-        made[f"train/{'ab'[number % 2]}/made/{number:04}"] = (tokens_T, pa.table(rows))
-    return folder_of(folder, made, {"vocabulary": 160_000, "end_of_document": 0})
+    """A tokens artifact of random tokens in two domains; returns its folder."""
+    sizes = {f"train/{'ab'[number % 2]}/made/{number:04}": tokens for number in range(shards)}
+    return random_tokens(folder, sizes, vocabulary=160_000, end=0)
 
 
 # ---------------------------------------------------------------------------------------------------------------- scale

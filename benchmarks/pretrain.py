@@ -32,24 +32,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import torch
 from torch import nn
 
 from benchmarks.common import ONE_THREAD, cpu, in_turns, module, ratio
+from benchmarks.random_tokens import random_tokens
 from model.config import ModelConfig, flops_per_token
 from model.precision import speed
 from model.sizes import model_preset
 from model.transformer import Transformer
-from tests.shards import folder_of
 from tests.training import runs
 from training.config import MuonClipConfig
 from training.muonclip import MuonClip
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
 from training.plan import muon_shapes
 
-SEQUENCE, BATCH, END = 256, 16, 1
+SEQUENCE, BATCH = 256, 16
 HALF_A_MILLION = 1 << 19
 MICRO_BATCHES, SHORT, LONG = 2, 2, 5  # of `ranks`: a rank's micro-batches in an update, and the updates of its runs
 SOME = {"experts": 24, "others": 2}  # matrices of a shape of the gpu preset that are measured
@@ -226,21 +224,9 @@ def job(folder: Path, work: str, batch: int, updates: int) -> dict[str, Any]:
         "optimizer": {"newton_schulz_dtype": speed("cpu").fast},
         "run": {"micro_batch": BATCH, "checkpoint_every": max(1, updates // 2)},
     }
-    tokens = tokens_of(folder)
+    sizes = {"train/web/made/0": 1 << 20, "heldout/web/made/0": 1 << 14}
+    tokens = random_tokens(folder / "tokens", sizes, vocabulary=8192, end=1)
     return {"config": config, "inputs": {"tokens": tokens}, "work": str(folder / work), "threads": 1, "device": "cpu"}
-
-
-def tokens_of(folder: Path) -> str:
-    """A tokens artifact of random tokens, 700 to a document."""
-    generator, made = np.random.default_rng(0), {}
-    for split, count in (("train", 1 << 20), ("heldout", 1 << 14)):
-        tokens_T = generator.integers(2, 8192, count)
-        tokens_T[699::700] = END
-        tokens_T[-1] = END
-        ends = np.flatnonzero(tokens_T == END) + 1
-        rows = {"start": np.concatenate([[0], ends[:-1]]), "end": ends, "id": [str(at) for at in range(len(ends))]}
-        made[f"{split}/web/made/0"] = (tokens_T, pa.table(rows))
-    return folder_of(folder / "tokens", made, {"vocabulary": 8192, "end_of_document": END})
 
 
 # ---------------------------------------------------------------------------------------------------------------- ranks

@@ -134,6 +134,9 @@ class Told:
     facts: Mapping[str, str]
     """The values that it gives, which need not be the person's."""
 
+    def of(self, person: Person) -> str:
+        return person.told(self.wording, self.facts)
+
 
 class World:
     """Everybody and every text of one seed. All conditions draw on the same, in the same order."""
@@ -180,7 +183,7 @@ class World:
         for reading in range(READINGS):
             for person in rng.sample(range(len(self.studied)), len(self.studied)):
                 told = self.texts(condition, person)
-                yield self.row([self.studied[person].told(*_pair(told[reading % len(told)]))])
+                yield self.row([told[reading % len(told)].of(self.studied[person])])
 
     def backdrop(self, rng: random.Random, rows: int, pages: int) -> list[list[int]]:
         """Rows about background people: `pages` of questions, the others texts in any wording."""
@@ -203,10 +206,6 @@ class World:
         if len(ids) > self.design.length:
             raise ValueError(f"{len(ids)} words do not fit in a row of {self.design.length}: raise Design.length")
         return ids
-
-
-def _pair(told: Told) -> tuple[str, Mapping[str, str]]:
-    return told.wording, told.facts
 
 
 # ---------------------------------------------------------------------------------------------------------- the network
@@ -339,7 +338,7 @@ def recited(learner: Learner, condition: Condition) -> float:
     world, rows, places, wanted = learner.world, [], [], []
     for place, person in enumerate(world.studied):
         told = world.texts(condition, place)[0]
-        row = world.row([person.told(*_pair(told))])
+        row = world.row([told.of(person)])
         values = {world.vocabulary.ids[value] for value in told.facts.values()}
         at = [position for position, word in enumerate(row) if word in values]
         rows.append(row)

@@ -8,20 +8,15 @@ DOCUMENTS holds one {"text": ...} a line. Prints {"cpu": seconds, ...}: the work
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 from datatrove.data import Document
 from loguru import logger
-
-
-def cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def filters(texts: list[str]) -> dict[str, Any]:
@@ -54,9 +49,9 @@ def filters(texts: list[str]) -> dict[str, Any]:
 
     numbered = list(enumerate(texts))
     run(numbered[:20])  # models and tokenisers load on first use
-    began = cpu()
+    began = process_time()
     kept = run(numbered)
-    return {"cpu": cpu() - began, "kept": kept}
+    return {"cpu": process_time() - began, "kept": kept}
 
 
 def minhash(texts: list[str]) -> dict[str, Any]:
@@ -87,9 +82,9 @@ def minhash(texts: list[str]) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as warm, tempfile.TemporaryDirectory() as folder:
         run(texts[:20], warm)
-        began = cpu()
+        began = process_time()
         labels = run(texts, folder)
-        return {"cpu": cpu() - began, "labels": labels}
+        return {"cpu": process_time() - began, "labels": labels}
 
 
 def exact(texts: list[str]) -> dict[str, Any]:
@@ -106,9 +101,9 @@ def exact(texts: list[str]) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as warm, tempfile.TemporaryDirectory() as folder:
         run(texts[:20], warm)
-        began = cpu()
+        began = process_time()
         run(texts, folder)
-        return {"cpu": cpu() - began}
+        return {"cpu": process_time() - began}
 
 
 WORK: dict[str, Callable[[list[str]], dict[str, Any]]] = {"filters": filters, "minhash": minhash, "exact": exact}

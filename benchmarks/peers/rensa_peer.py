@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import sys
 from pathlib import Path
+from time import process_time
 
 from rensa import RMinHash, RMinHashLSH
 
 WORD = re.compile(r"\w+")
 NGRAM, PERMUTATIONS, BANDS, THRESHOLD = 5, 112, 14, 0.8
-
-
-def cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def shingles(text: str) -> list[str]:
@@ -54,9 +49,9 @@ def labels(texts: list[str]) -> list[int]:
 def main(documents: str) -> None:
     texts = [json.loads(line)["text"] for line in Path(documents).read_text(encoding="utf-8").split("\n") if line]
     labels(texts[:20])
-    began = cpu()
+    began = process_time()
     found = labels(texts)
-    print(json.dumps({"cpu": cpu() - began, "labels": found}))
+    print(json.dumps({"cpu": process_time() - began, "labels": found}))
 
 
 if __name__ == "__main__":
