@@ -1,6 +1,6 @@
 """What each switch of `model.footprint.MemoryConfig` saves, costs and changes: one model, the same weights and tokens.
 
-    python benchmarks/activations.py [--preset laptop] [--rows 8] [--sequence 256] [--rounds 5]
+    python -m benchmarks.activations [--preset laptop] [--rows 8] [--sequence 256] [--rounds 5]
 
 For every switch: bytes that a forward leaves for its backward (every storage counted; on a GPU the allocator's growth),
 the closed formula beside it, the relative error of the gradients against no switch, and the time of a step beside it

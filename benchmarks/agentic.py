@@ -1,6 +1,6 @@
 """Simulated turns per CPU-second without a model, and the CPU time of evolving synthetic tools.
 
-    python benchmarks/agentic.py [--tasks 300] [--tools 2000] [--plays 4000]
+    python -m benchmarks.agentic [--tasks 300] [--tools 2000] [--plays 4000]
 
 Turns: tasks drawn, played by scripted assistants, judged by the rules. A turn is a message of a dialogue: of the
 user, the assistant or a tool. The goal is 500 per CPU-second. Tools: evolved, validated, exercised and deduplicated,
@@ -15,7 +15,6 @@ import argparse
 import json
 import resource
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,20 +24,18 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-HOUSE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOUSE)]
-
-from tasks.agentic.config import DialoguesConfig, PlayerConfig, WorldsConfig  # noqa: E402 (the folder is no package)
-from tasks.agentic.dialogues import ahead, makers_of  # noqa: E402
-from tasks.agentic.roles import open_roles  # noqa: E402
-from tasks.agentic.synthesis.config import ToolsConfig  # noqa: E402
-from tasks.agentic.synthesis.tools import run as make_tools  # noqa: E402
-from tasks.artifact import Step  # noqa: E402
-from tasks.launch import Execution  # noqa: E402
-from training.rl.worlds.filters import Trajectory, sift  # noqa: E402
-from training.rl.worlds.policies import WRONG, play  # noqa: E402
-from training.rl.worlds.task import draw_task  # noqa: E402
-from training.rl.worlds.wording import SPLITS  # noqa: E402
+from benchmarks.common import module
+from tasks.agentic.config import DialoguesConfig, PlayerConfig, WorldsConfig
+from tasks.agentic.dialogues import ahead, makers_of
+from tasks.agentic.roles import open_roles
+from tasks.agentic.synthesis.config import ToolsConfig
+from tasks.agentic.synthesis.tools import run as make_tools
+from tasks.artifact import Step
+from tasks.launch import Execution
+from training.rl.worlds.filters import Trajectory, sift
+from training.rl.worlds.policies import WRONG, play
+from training.rl.worlds.task import draw_task
+from training.rl.worlds.wording import SPLITS
 
 SLOTS = 256
 
@@ -93,14 +90,7 @@ def evolve(count: int) -> None:
 
 def overlap(count: int, seconds: float) -> None:
     """Many dialogues with an endpoint at once."""
-    command = [
-        sys.executable,
-        str(HOUSE / "benchmarks" / "endpoint.py"),
-        "--first",
-        str(seconds),
-        "--batch",
-        str(SLOTS),
-    ]
+    command = module("endpoint", "--first", str(seconds), "--batch", str(SLOTS))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, tempfile.TemporaryDirectory() as root:
         try:
             assert server.stdout is not None

@@ -1,6 +1,6 @@
 """Curation beside datatrove and rensa: same documents, same rules, one run, documents per CPU-second.
 
-    python benchmarks/curation.py --peers PYTHON [--rounds 3] [--documents 4000] [--only filters,near,exact,flat]
+    python -m benchmarks.curation --peers PYTHON [--rounds 3] [--documents 4000] [--only filters,near,exact,flat]
 
 PYTHON is an interpreter of another environment that has the peers:
 
@@ -20,28 +20,32 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import subprocess
-import sys
+import site
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-HOUSE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOUSE), str(HOUSE / "benchmarks")]
-PEERS = HOUSE / "benchmarks" / "peers"
+import pyarrow.parquet as pq
+
+from benchmarks.common import PEERS, cpu, in_turns, module, ratio, told
+from benchmarks.planted import jaccard, planted
+from tasks.artifact import Step
+from tasks.corpus import records
+from tasks.corpus.config import CorpusConfig
+from tasks.corpus.dedup.find import find
+from tasks.corpus.dedup.index import IndexWriter
+from tasks.corpus.executor import Serial
+from tasks.corpus.extract.python import docstrings
+from tasks.corpus.language import identify
+from tasks.corpus.quality.judge import judge
+from tasks.corpus.records import document_id
+
 CHARS = 2700
 THRESHOLD = 0.8
-
-
-def cpu() -> float:
-    return sum(
-        used.ru_utime + used.ru_stime
-        for used in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    )
 
 
 def documents(count: int, prose: bool = True) -> list[str]:
@@ -60,10 +64,6 @@ def documents(count: int, prose: bool = True) -> list[str]:
 
 def _texts(prose: bool) -> Iterator[str]:
     """The text of module after module, joined until it is some documents long."""
-    import site
-
-    from tasks.corpus.extract.python import docstrings
-
     held = ""
     for folder in site.getsitepackages():
         for path in sorted(Path(folder).rglob("*.py")):
@@ -77,22 +77,18 @@ def _texts(prose: bool) -> Iterator[str]:
                 held = ""
 
 
-def work(kind: str, path: str, result: str) -> None:
+def work(kind: str, path: str) -> dict[str, Any]:
     """Our side of one measurement, in this process."""
     texts = load(Path(path))
     run = {"filters": _filters, "near": _near, "exact": _exact}[kind]
     run(texts[:20])
     began = cpu()
     found = run(texts)
-    Path(result).write_text(json.dumps({"cpu": cpu() - began, **found}))
+    return {"cpu": cpu() - began, **found}
 
 
 def _filters(texts: list[str]) -> dict[str, Any]:
     """Language and every rule of English prose, but for the C4 rules that the peer leaves out."""
-    from tasks.corpus.config import CorpusConfig
-    from tasks.corpus.language import identify
-    from tasks.corpus.quality.judge import judge
-
     off = {"curly_brackets_max": None, "lines": {"terminal_min": None, "javascript_max": None}}
     config = CorpusConfig.model_validate({"prose": off})
     kept = []
@@ -105,9 +101,9 @@ def _filters(texts: list[str]) -> dict[str, Any]:
 
 def _near(texts: list[str]) -> dict[str, Any]:
     """As the corpus stage does it: an index on disk, pairs by range of keys, true Jaccard similarity, components."""
-    removed, _ = _deduplicated(texts, near=True)
+    removed = _deduplicated(texts, near=True)
     # of equal texts the first stays
-    survivors = {name: number for number, name in reversed(list(enumerate(_ids(texts))))}
+    survivors = {name: number for number, name in reversed(list(enumerate(map(document_id, texts))))}
     labels = list(range(len(texts)))
     for row, survivor in removed:
         labels[row] = survivors[survivor]
@@ -119,23 +115,8 @@ def _exact(texts: list[str]) -> dict[str, Any]:
     return {}
 
 
-def _ids(texts: list[str]) -> list[str]:
-    from tasks.corpus.records import document_id
-
-    return [document_id(text) for text in texts]
-
-
-def _deduplicated(texts: list[str], near: bool, memory_bytes: int = 1 << 30) -> tuple[list[tuple[int, str]], int]:
-    """((row, survivor's id) of every document that goes, bytes of the index): one partition through `dedup`."""
-    import pyarrow.parquet as pq
-
-    from tasks.artifact import Step
-    from tasks.corpus import records
-    from tasks.corpus.config import CorpusConfig
-    from tasks.corpus.dedup.find import find
-    from tasks.corpus.dedup.index import IndexWriter
-    from tasks.corpus.executor import Serial
-
+def _deduplicated(texts: list[str], near: bool) -> list[tuple[int, str]]:
+    """(row, survivor's id) of every document that goes: one partition through `dedup`."""
     off = {"enabled": False}
     methods = {"passages": off, **({} if near else {"near": off})}
     config = CorpusConfig.model_validate({"dedup": methods})
@@ -143,22 +124,20 @@ def _deduplicated(texts: list[str], near: bool, memory_bytes: int = 1 << 30) -> 
         step = Step("benchmark", config, root)
         index = IndexWriter(config.dedup)
         for start in range(0, len(texts), 512):
-            batch = texts[start : start + 512]
-            ids = _ids(batch)
             index.add(
                 [
-                    {"id": name, "text": text, "url": f"u{start + at:09}", "domain": "web"}
-                    for at, (name, text) in enumerate(zip(ids, batch, strict=True))
+                    {"id": document_id(text), "text": text, "url": f"u{at:09}", "domain": "web"}
+                    for at, text in enumerate(texts[start : start + 512], start)
                 ]
             )
-        part = step.put("index/all", ".index", index.write, rows=len(texts))
+        step.put("index/all", ".index", index.write, rows=len(texts))
         # No method that is on reads a text again, so the candidates need not be there.
         step.put("candidates/all", ".parquet", lambda path: records.write(path, records.DOCUMENT.empty_table()))
-        find(step, ["all"], Serial(), memory_bytes=memory_bytes)
+        find(step, ["all"], Serial(), memory_bytes=1 << 30)
         removals = step.part("removals/all")
         assert removals is not None
         rows = pq.read_table(step.path(removals), columns=["row", "survivor"]).to_pylist()
-    return [(row["row"], row["survivor"]) for row in rows], part.bytes
+    return [(row["row"], row["survivor"]) for row in rows]
 
 
 def load(path: Path) -> list[str]:
@@ -170,36 +149,24 @@ def save(path: Path, texts: list[str]) -> Path:
     return path
 
 
-def measure(command: list[str], result: Path) -> dict[str, Any]:
-    """One measurement in a process of its own."""
-    done = subprocess.run([*command, str(result)], capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    return json.loads(result.read_text())
-
-
 def ours(kind: str, texts: Path) -> list[str]:
-    return [sys.executable, str(Path(__file__).resolve()), "--work", kind, str(texts)]
+    return module("curation", "--work", kind, str(texts))
 
 
-def compare(rounds: int, count: int, result: Path, sides: dict[str, list[str]]) -> dict[str, list[dict[str, Any]]]:
-    """Every side `rounds` times, in turn; prints documents per CPU-second and the median ratios."""
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for _ in range(rounds):
-        for name, command in sides.items():
-            found[name].append(measure(command, result))
+def compare(rounds: int, count: int, sides: dict[str, list[str]]) -> dict[str, list[dict[str, Any]]]:
+    """Every side `rounds` times, in turn, each a process of its own; prints documents per CPU-second and the median
+    ratios."""
+    found = in_turns({name: partial(told, command) for name, command in sides.items()}, rounds)
+    spent = {name: [run["cpu"] for run in runs] for name, runs in found.items()}
     first = next(iter(sides))
-    for name, runs in found.items():
-        rate = median(count / run["cpu"] for run in runs)
-        ratio = median(run["cpu"] / mine["cpu"] for run, mine in zip(runs, found[first], strict=True))
-        print(f"  {name:22} {rate:12,.0f} documents per CPU-second" + ("" if name == first else f"   x {ratio:,.1f}"))
+    for name, seconds in spent.items():
+        more = "" if name == first else f"   x {ratio(seconds, spent[first]):,.1f}"
+        print(f"  {name:22} {median(count / each for each in seconds):12,.0f} documents per CPU-second{more}")
     return found
 
 
 def accuracy(texts: list[str], origins: dict[int, int], shares: dict[int, float], labels: list[int]) -> None:
     """Prints recall of the planted copies by share of edited words, and the precision of what was joined."""
-    from planted import jaccard
-
     by_share: dict[float, list[bool]] = defaultdict(list)
     for copy, origin in origins.items():
         if jaccard(texts[copy], texts[origin]) >= THRESHOLD:
@@ -221,8 +188,6 @@ def accuracy(texts: list[str], origins: dict[int, int], shares: dict[int, float]
 
 def plant(texts: list[str]) -> tuple[list[str], dict[int, int], dict[int, float]]:
     """(the texts and edited copies of one in five, origin of each copy, share of edited words of each copy)."""
-    from planted import planted
-
     copies = planted(texts, len(texts) // 5, seed=0)
     everything = [*texts, *(copy.text for copy in copies)]
     numbers = range(len(texts), len(everything))
@@ -236,7 +201,7 @@ def flat(texts: list[str], folder: Path, rounds: int) -> None:
     for factor in (1, 4, 16):
         path = save(folder / f"flat{factor}.jsonl", texts[: len(texts) * factor // 16])
         count = len(texts) * factor // 16
-        spent = median(measure(ours("near", path), folder / "flat.json")["cpu"] for _ in range(rounds)) / count
+        spent = median(told(ours("near", path))["cpu"] for _ in range(rounds)) / count
         base = base or spent
         print(f"  {count:8,} documents: {spent * 1e6:7.1f} CPU-microseconds each   x {spent / base:.2f}")
 
@@ -247,17 +212,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--documents", type=int, default=4000)
     parser.add_argument("--only", default="filters,near,exact,flat")
-    parser.add_argument("--work", nargs=3, metavar=("KIND", "DOCUMENTS", "RESULT"), help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=2, metavar=("KIND", "DOCUMENTS"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.work:
-        work(*chosen.work)
+        print(json.dumps(work(*chosen.work)))
         return
     wanted = chosen.only.split(",")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         some = documents(chosen.documents)
         plain = save(folder / "plain.jsonl", some)
-        result = folder / "result.json"
 
         def peer(file: str, *more: str) -> list[str]:
             return [chosen.peers, str(PEERS / file), *more]
@@ -268,7 +232,7 @@ def main() -> None:
             if chosen.peers:
                 sides["datatrove"] = peer("datatrove_peer.py", "filters", str(plain))
             kept = {}
-            for name, runs in compare(chosen.rounds, len(some), result, sides).items():
+            for name, runs in compare(chosen.rounds, len(some), sides).items():
                 kept[name] = set(runs[0]["kept"])
                 print(f"    {name} keeps {len(kept[name]):,}")
             if len(kept) == 2:
@@ -282,7 +246,7 @@ def main() -> None:
             if chosen.peers:
                 sides["rensa"] = peer("rensa_peer.py", str(path))
                 sides["datatrove"] = peer("datatrove_peer.py", "minhash", str(path))
-            for name, runs in compare(chosen.rounds, len(everything), result, sides).items():
+            for name, runs in compare(chosen.rounds, len(everything), sides).items():
                 print(f"  {name}")
                 accuracy(everything, origins, shares, runs[0]["labels"])
         if "exact" in wanted:
@@ -290,7 +254,7 @@ def main() -> None:
             sides = {"openk2": ours("exact", plain)}
             if chosen.peers:
                 sides["datatrove"] = peer("datatrove_peer.py", "exact", str(plain))
-            compare(chosen.rounds, len(some), result, sides)
+            compare(chosen.rounds, len(some), sides)
         if "flat" in wanted:
             print("Cost of near deduplication as the corpus grows")
             flat(documents(chosen.documents * 16, prose=False), folder, chosen.rounds)

@@ -1,6 +1,6 @@
 """A simulated OpenAI-compatible endpoint: realistic latency, every way to fail, the same rewrite for the same request.
 
-    python benchmarks/endpoint.py --port 8000 --first 0.3 --token 0.01 --fail hang=0.01,error_429=0.05 --log asked.jsonl
+    python -m benchmarks.endpoint --port 8000 --first 0.3 --token 0.01 --fail hang=0.01,error_429=0.05 --log asked.jsonl
 
 A request takes `first` seconds and `token` seconds for each generated token, times a log-normal factor drawn from its
 content, and longer the more requests are in flight. Its answer is the last user message's part in other function words

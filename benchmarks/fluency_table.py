@@ -1,12 +1,11 @@
 """Make the table that the check of fluency reads: how much likelier each kind of word is behind each other one than
 anywhere. Learned from the texts of `train` (tasks/rephrase/calibration/pairs), sources and faithful rewrites.
 
-    python benchmarks/fluency_table.py     # writes tasks/rephrase/alignment/fluency.safetensors, the same each time
+    python -m benchmarks.fluency_table     # writes tasks/rephrase/alignment/fluency.safetensors, the same each time
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +13,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-HOUSE = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(HOUSE)]  # before this folder, where `model` would be another file
-
-from tasks.rephrase.alignment.fluency import HAN, OTHER, SCALE, TABLE, kind, tokens  # noqa: E402
-from tasks.rephrase.calibration.pairs import FAITHFUL, load  # noqa: E402
+from tasks.rephrase.alignment.fluency import HAN, OTHER, SCALE, TABLE, kind, tokens
+from tasks.rephrase.calibration.pairs import FAITHFUL, load
 
 NAMED = 100
 """Words, and as many Chinese characters, that are themselves; all others are kinds."""

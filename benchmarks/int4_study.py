@@ -1,7 +1,7 @@
 """What INT4 experts cost: bf16, rounding after training, and training through the rounding, in SFT and in RL.
 
     openk2 run STAGE --preset test --root data       # corpus, rephrase, tokens
-    python benchmarks/int4_study.py --root data [--out docs/claims/int4] [--seeds 1,2,3] [--stages sft,rl]
+    python -m benchmarks.int4_study --root data [--out docs/claims/int4] [--seeds 1,2,3] [--stages sft,rl]
                                     [--tables]
 
 One base, and from it for each seed SFT and RL twice: plain, and with `int4: true`. Their jobs are those of the recipe
@@ -15,7 +15,6 @@ What comes of it stands in docs/claims/int4.md.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import statistics
 import sys
@@ -27,26 +26,23 @@ from typing import Any
 
 import torch
 
-HOUSE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOUSE)]
-
-from benchmarks.muonclip_findings import interval, read_table, table  # noqa: E402
-from expectations.gate import judge  # noqa: E402
-from flows.preset import load_preset  # noqa: E402
-from flows.request import Request  # noqa: E402
-from flows.steps import graph  # noqa: E402
-from model.moe import Experts  # noqa: E402
-from model.quantize import GROUP, as_served, fake_quantize_experts  # noqa: E402
-from model.transformer import Transformer  # noqa: E402
-from tasks.agentic import dialogues as dialogue_stage  # noqa: E402
-from tasks.artifact import Artifact  # noqa: E402
-from tasks.evaluate.checkpoint import write_checkpoint  # noqa: E402
-from tasks.evaluate.config import EvaluateConfig  # noqa: E402
-from tasks.evaluate.measure import answer, even, heldout_loss  # noqa: E402
-from tasks.launch import run_job  # noqa: E402
-from tasks.progress import listen  # noqa: E402
-from training.fidelity import tool_call_fidelity, tool_turns, try_tools  # noqa: E402
-from training.inputs import load_chat, load_dialogues, load_model  # noqa: E402
+from benchmarks.studies import read_table, spread, table, write_table
+from expectations.gate import judge
+from flows.preset import load_preset
+from flows.request import Request
+from flows.steps import graph
+from model.moe import Experts
+from model.quantize import GROUP, as_served, fake_quantize_experts
+from model.transformer import Transformer
+from tasks.agentic import dialogues as dialogue_stage
+from tasks.artifact import Artifact
+from tasks.evaluate.checkpoint import write_checkpoint
+from tasks.evaluate.config import EvaluateConfig
+from tasks.evaluate.measure import answer, even, heldout_loss
+from tasks.launch import run_job
+from tasks.progress import listen
+from training.fidelity import tool_call_fidelity, tool_turns, try_tools
+from training.inputs import load_chat, load_dialogues, load_model
 
 PRESET = Path(__file__).with_suffix(".yaml")
 STAGES = {"sft": "SFT", "rl": "RL"}
@@ -224,9 +220,8 @@ def _differences(runs: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> st
 def _cost(folder: Path) -> str:
     steps, stored = read_table(folder / "speed.csv"), read_table(folder / "size.csv")
     plain, int4 = (statistics.median(row[name] for row in steps) for name in ("plain", "int4"))
-    centre, half = interval([row["int4"] / row["plain"] - 1 for row in steps])
     bytes_of = {row["variant"]: row["bytes"] for row in stored}
-    share = f"{centre:+.1%} ± {half:.1%}"
+    share = spread([row["int4"] / row["plain"] - 1 for row in steps], "+.1%")
     return table(
         ["", "bf16", "INT4", "change"],
         [
@@ -248,23 +243,13 @@ def _values(runs: Sequence[Mapping[str, Any]], stage: str, variant: str, measure
 def _spread(measure: str, values: Sequence[Any], sign: str = "") -> str:
     if any(isinstance(value, str) for value in values):
         return "none"
-    centre, half = interval(values)
-    digits = 4 if measure == "heldout" else 3
-    return f"{centre:{sign}.{digits}f} ± {half:.{digits}f}"
-
-
-def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    return spread(values, f"{sign}.{4 if measure == 'heldout' else 3}f")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", default="data", help="where the tokens of the preset `test` lie")
-    parser.add_argument("--out", type=Path, default=HOUSE / "docs" / "claims" / "int4")
+    parser.add_argument("--out", type=Path, default=Path("docs/claims/int4"))
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--stages", default="sft,rl")
     parser.add_argument("--tables", action="store_true", help="run nothing")
@@ -274,11 +259,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seeds = [int(seed) for seed in options.seeds.split(",")]
         with listen(lambda tick: print(tick.sentence(), flush=True)):
             rows = list(measured(options.root, seeds, options.stages.split(",")))
-        write(options.out / "runs.csv", rows)
+        write_table(options.out / "runs.csv", rows)
         model = load_model(trained(options.root, "sft", seeds[0], False)["sft"].uri)
-        write(options.out / "control.csv", list(control(options.root, seeds)))
-        write(options.out / "size.csv", [{"variant": name, "bytes": count} for name, count in sizes(model).items()])
-        write(options.out / "speed.csv", list(speed(model)))
+        write_table(options.out / "control.csv", list(control(options.root, seeds)))
+        write_table(
+            options.out / "size.csv", [{"variant": name, "bytes": count} for name, count in sizes(model).items()]
+        )
+        write_table(options.out / "speed.csv", list(speed(model)))
     print(markdown(options.out))
     return 0
 

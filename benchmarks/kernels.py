@@ -1,7 +1,7 @@
 """What the faster forms of the model's operations save of a run's training stages (docs/model.md has the table).
 
-    python benchmarks/kernels.py --root data [--stages base,sft,rl] [--of rms_norm,causal_attention] [--rounds 5]
-    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python benchmarks/kernels.py ...
+    python -m benchmarks.kernels --root data [--stages base,sft,rl] [--of rms_norm,causal_attention] [--rounds 5]
+    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python -m benchmarks.kernels ...
 
 The stages are those of a finished run of the laptop preset below `--root`: its jobs are read again, on one rank of one
 thread and in the precision that this machine multiplies fast, and their steps timed: an update of the base and of
@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,11 +26,9 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this folder, where `model` would be another file
-
+from benchmarks.common import ONE_THREAD, module
 from model.kernels.table import TABLE, VARIABLE
 from model.precision import speed
-from tasks.launch import CPU_ENVIRONMENT
 from training.job import Job
 from training.mesh import Mesh
 from training.objective import Objective
@@ -41,9 +38,7 @@ from training.rl.train import Reinforcement
 from training.sft import Tuning
 from training.trainer import Trainer
 
-HOUSE = Path(__file__).resolve().parents[1]
 KINDS: dict[str, type[Objective]] = {"base": NextToken, "sft": Tuning, "rl": Reinforcement}
-ENVIRONMENT = {**CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HOUSE)}
 TRAINING = ("rms_norm", "causal_attention", "silu_times", "router_scores", "grouped_linear", "cross_entropy", "all")
 GENERATING = ("decoder", "all")
 
@@ -62,7 +57,7 @@ def main() -> None:
         else:  # what CPUs need in the environment has to stand before a process starts
             given = ["--root", str(arguments.root), "--stages", stage, "--rounds", str(arguments.rounds)]
             given += ["--of", arguments.of] if arguments.of else []
-            subprocess.run([sys.executable, __file__, *given, "--here"], env=os.environ | ENVIRONMENT, check=True)
+            subprocess.run(module("kernels", *given, "--here"), env=os.environ | ONE_THREAD, check=True)
 
 
 def measure(stage: str, arguments: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """The loader beside a bare numpy memmap and mosaicml-streaming: windows a second, start-up, resume, remote reads.
 
-    python benchmarks/loader.py [--only read,scale,remote,resume] [--peers PYTHON] [--length 4096] [--batch 64]
+    python -m benchmarks.loader [--only read,scale,remote,resume] [--peers PYTHON] [--length 4096] [--batch 64]
                                 [--rounds 7] [--seconds 1]
 
 PYTHON is an interpreter of another environment that has mosaicml-streaming:
@@ -23,25 +23,32 @@ PYTHON is an interpreter of another environment that has mosaicml-streaming:
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
-HOUSE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOUSE)]
-PEER = HOUSE / "benchmarks" / "peers" / "streaming_peer.py"
-SHARDS, SHARD_TOKENS, DOCUMENT = 8, 8 << 20, 700
+from benchmarks.common import PEERS, in_turns, module, ratio, told
+from benchmarks.random_tokens import random_tokens
+from training.cache import Cache
+from training.loader import Loader
+from training.ranges import Ranges
+from training.shards import TABLE, TOKEN
+
+PEER = str(PEERS / "streaming_peer.py")
+SHARDS, SHARD_TOKENS = 8, 8 << 20
 MANY, MANY_TOKENS = 57_742, 1 << 28
 
 
@@ -53,10 +60,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--start", help=argparse.SUPPRESS)
+    parser.add_argument("--start", nargs=2, metavar=("URI", "LENGTH"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.start:
-        print(json.dumps(start(arguments.start)))
+        uri, length = arguments.start
+        print(json.dumps(start(uri, int(length))))
         return
     for name in arguments.only.split(","):
         with tempfile.TemporaryDirectory() as folder:
@@ -67,11 +75,6 @@ def main() -> None:
 
 
 def read(folder: Path, arguments: argparse.Namespace) -> None:
-    import torch
-
-    from training.cache import Cache
-    from training.loader import Loader
-
     torch.set_num_threads(1)
     cache = Cache(folder / "cache")
     uri = write(folder, SHARDS, SHARD_TOKENS)
@@ -79,38 +82,31 @@ def read(folder: Path, arguments: argparse.Namespace) -> None:
     packed = Loader(uri, "train", None, 0, arguments.length, "best_fit", cache)
     loader.store.verify()
     turns = sides(loader, packed, arguments.batch)
-    peers = Path(arguments.peers) if arguments.peers else None
-    if peers:
-        tokens = folder / "tokens.bin"
+    timed = {name: partial(rate, side, arguments.batch, arguments.seconds) for name, side in turns.items()}
+    if arguments.peers:
+        tokens, mds = folder / "tokens.bin", str(folder / "mds")
         with tokens.open("wb") as file:
             for shard in loader.store:
                 file.write(shard.tokens_T.tobytes())
-        peer(peers, "write", str(tokens), str(arguments.length), str(folder / "mds"))
-    found: dict[str, list[float]] = {}
-    cpu: dict[str, list[float]] = {}
-    for _ in range(arguments.rounds):
-        for name, side in turns.items():
-            per_second, per_cpu_second = rate(side, arguments.batch, arguments.seconds)
-            found.setdefault(name, []).append(per_second)
-            cpu.setdefault(name, []).append(per_cpu_second)
-        if peers:
-            result = peer(peers, "read", str(folder / "mds"), str(arguments.batch), str(arguments.seconds))
-            found.setdefault("mosaicml", []).append(result["per_second"])
-            cpu.setdefault("mosaicml", []).append(result["per_cpu_second"])
+        told([arguments.peers, PEER, "write", str(tokens), str(arguments.length), mds])
+        reading = [arguments.peers, PEER, "read", mds, str(arguments.batch), str(arguments.seconds)]
+        timed["mosaicml"] = lambda: told(reading)
+    found = in_turns(timed, arguments.rounds)
     print(f"windows of {arguments.length} tokens, batches of {arguments.batch}, medians of {arguments.rounds} rounds")
-    ours = median(cpu["loader"])
+    wall, cpu = (
+        {name: [one[what] for one in rounds] for name, rounds in found.items()}
+        for what in ("per_second", "per_cpu_second")
+    )
     for name in found:
         print(
-            f"{name:>10}: {median(found[name]):10,.0f} a second, {median(cpu[name]):10,.0f} a CPU-second; "
-            f"loader is {ours / median(cpu[name]):6.2f} of it"
+            f"{name:>10}: {median(wall[name]):10,.0f} a second, {median(cpu[name]):10,.0f} a CPU-second; "
+            f"loader is {ratio(cpu['loader'], cpu[name]):6.2f} of it"
         )
     print(f"  padding of packed rows: {packed.waste()}")
 
 
-def sides(loader: Any, packed: Any, batch: int) -> dict[str, Callable[[int], object]]:
+def sides(loader: Loader, packed: Loader, batch: int) -> dict[str, Callable[[int], object]]:
     """What is measured, each a function of the number of the batch."""
-    from training.shards import TOKEN
-
     length = loader.sequence_length
     maps = [np.memmap(shard.file.local, TOKEN, "r") for shard in loader.store]
     generator = np.random.default_rng(0)
@@ -140,7 +136,7 @@ def sides(loader: Any, packed: Any, batch: int) -> dict[str, Callable[[int], obj
     }
 
 
-def rate(side: Callable[[int], object], batch: int, seconds: float) -> tuple[float, float]:
+def rate(side: Callable[[int], object], batch: int, seconds: float) -> dict[str, float]:
     """Windows a second and a CPU-second."""
     for turn in range(4):
         side(turn)
@@ -149,30 +145,16 @@ def rate(side: Callable[[int], object], batch: int, seconds: float) -> tuple[flo
         side(turn)
         turn += 1
     count = (turn - 4) * batch
-    return count / (time.perf_counter() - began), count / (time.process_time() - cpu)
+    return {
+        "per_second": count / (time.perf_counter() - began),
+        "per_cpu_second": count / (time.process_time() - cpu),
+    }
 
 
 def write(folder: Path, shards: int, tokens: int) -> str:
-    """A tokens artifact of random tokens; returns its folder."""
-    from tests.shards import folder_of
-
-    generator, made = np.random.default_rng(0), {}
-    for number in range(shards):
-        tokens_T = generator.integers(1, 160_000, tokens)
-        tokens_T[DOCUMENT - 1 :: DOCUMENT] = 0
-        tokens_T[-1] = 0
-        ends = np.flatnonzero(tokens_T == 0) + 1
-        rows = {"start": np.concatenate([[0], ends[:-1]]), "end": ends, "id": [f"{n}" for n in range(len(ends))]}
-        made[f"train/{'ab'[number % 2]}/made/{number:04}"] = (tokens_T, pa.table(rows))
-    return folder_of(folder, made, {"vocabulary": 160_000, "end_of_document": 0})
-
-
-def peer(python: Path, *arguments: str) -> dict[str, float]:
-    """What the peer's script printed."""
-    done = subprocess.run([str(python), str(PEER), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"the peer failed: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    """A tokens artifact of random tokens in two domains; returns its folder."""
+    sizes = {f"train/{'ab'[number % 2]}/made/{number:04}": tokens for number in range(shards)}
+    return random_tokens(folder, sizes, vocabulary=160_000, end=0)
 
 
 # ---------------------------------------------------------------------------------------------------------------- scale
@@ -180,7 +162,7 @@ def peer(python: Path, *arguments: str) -> dict[str, float]:
 
 def scale(folder: Path, arguments: argparse.Namespace) -> None:
     uri = listed(folder, MANY, MANY_TOKENS)
-    results = [fresh(uri, arguments.length) for _ in range(arguments.rounds)]
+    results = [told(module("loader", "--start", uri, str(arguments.length))) for _ in range(arguments.rounds)]
     print(f"{MANY:,} shards, {results[0]['windows']:,.0f} windows of {arguments.length}; fresh processes, medians")
     for name in results[0]:
         print(f"  {name}: {median(result[name] for result in results):,.4g}")
@@ -188,10 +170,6 @@ def scale(folder: Path, arguments: argparse.Namespace) -> None:
 
 def listed(folder: Path, shards: int, tokens: int) -> str:
     """A tokens artifact with a table and no shards."""
-    import hashlib
-
-    from training.shards import TABLE
-
     rows: dict[str, list[Any]] = {name: [] for name in TABLE}
     for number in range(shards):
         domain = ("code", "knowledge", "math", "web")[number * 4 // shards]
@@ -211,19 +189,8 @@ def listed(folder: Path, shards: int, tokens: int) -> str:
     return str(folder)
 
 
-def fresh(uri: str, length: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--start", json.dumps([uri, length])]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
-def start(given: str) -> dict[str, float]:
+def start(uri: str, length: int) -> dict[str, float]:
     """Start-up of a process, from its imports on."""
-    uri, length = json.loads(given)
-    before = time.process_time()
-    import torch  # noqa: F401 (what training has loaded anyway)
-
-    from training.loader import Loader
-
     imported, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     loader = Loader(uri, "train", None, 0, length)
     loader.order.locate(np.arange(64))
@@ -233,7 +200,7 @@ def start(given: str) -> dict[str, float]:
     loader.identity()
     return {
         "windows": float(loader.order.windows_D.sum()),
-        "imports, CPU seconds": imported - before,
+        "imports, CPU seconds": imported,
         "loader and first samples, CPU seconds": started - imported,
         "64 samples at 3e9, CPU seconds": resumed - started,
         "identity, CPU seconds": time.process_time() - resumed,
@@ -246,8 +213,6 @@ def start(given: str) -> dict[str, float]:
 
 
 def resume(folder: Path, arguments: argparse.Namespace) -> None:
-    from training.loader import Loader
-
     for tokens in (1 << 17, 1 << 20):
         here = folder / str(tokens)
         loader_uri = write(here, 1, 2 * tokens)
@@ -260,9 +225,9 @@ def resume(folder: Path, arguments: argparse.Namespace) -> None:
         line = f"{tokens:>10,} samples: ours {median(ours) * 1e3:8.1f} ms of CPU"
         if arguments.peers:
             (shard,) = list(Loader(loader_uri, "train", None, 0, 2).store)
-            found = peer(Path(arguments.peers), "write", str(shard.file.local), "2", str(here / "mds"))
+            found = told([arguments.peers, PEER, "write", str(shard.file.local), "2", str(here / "mds")])
             assert abs(found["windows"] - tokens) < 2
-            theirs = peer(Path(arguments.peers), "resume", str(here / "mds"), str(at))
+            theirs = told([arguments.peers, PEER, "resume", str(here / "mds"), str(at)])
             line += f", mosaicml {theirs['cpu_seconds'] * 1e3:8.1f} ms, {theirs['megabytes']:.0f} MB"
         print(line)
 
@@ -271,12 +236,6 @@ def resume(folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def remote(folder: Path, arguments: argparse.Namespace) -> None:
-    import fsspec
-
-    from training.cache import Cache
-    from training.loader import Loader
-    from training.ranges import Ranges
-
     uri = write(folder, 64, 1 << 18)
     fsspec.filesystem("memory").put(f"{uri}/", "memory://bench/", recursive=True)
     total, count = 64 * (1 << 20), 1000

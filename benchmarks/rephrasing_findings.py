@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.muonclip_findings import Row, interval, read_table, table
 from benchmarks.rephrasing_people import CHANCE
+from benchmarks.studies import Row, read_table, spread, table
 from tasks.report import charts
 from tasks.report.html import drawing
 
@@ -63,8 +62,7 @@ def picture(runs: Runs) -> str:
 
 
 def _mean(values: Sequence[float], sign: str = "") -> str:
-    mean, half = interval(values)
-    return f"{mean:{sign}.1f}" + (f" ± {half:.1f}" if math.isfinite(half) else "")
+    return spread(values, f"{sign}.1f")
 
 
 def _accuracy(runs: Runs) -> str:

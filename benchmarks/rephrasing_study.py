@@ -1,6 +1,6 @@
 """What rewriting is worth as training data: facts of invented people in one wording or in many, true and corrupted.
 
-    python benchmarks/rephrasing_study.py [--out docs/claims/rephrasing] [--seeds 1,2,3] [--seconds 600] [--tables]
+    python -m benchmarks.rephrasing_study [--out docs/claims/rephrasing] [--seeds 1,2,3] [--seconds 600] [--tables]
 
 A small K2 network first reads about background people, in many wordings and in questions; from these weights every
 condition of `CONDITIONS` goes on with the studied people's texts, each person ten times, and is then asked about them.
@@ -25,11 +25,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-HOUSE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOUSE)]
-
-from benchmarks import rephrasing_findings as findings  # noqa: E402
-from benchmarks.rephrasing_people import (  # noqa: E402
+from benchmarks import rephrasing_findings as findings
+from benchmarks.rephrasing_people import (
     ATTRIBUTES,
     HOUSE_STYLE,
     QUESTIONS,
@@ -38,12 +35,12 @@ from benchmarks.rephrasing_people import (  # noqa: E402
     Vocabulary,
     invent,
 )
-from model.config import ModelConfig  # noqa: E402
-from model.precision import speed  # noqa: E402
-from model.transformer import Transformer  # noqa: E402
-from training.engine import Engine, MicroBatch  # noqa: E402
-from training.mesh import Mesh  # noqa: E402
-from training.muonclip import MuonClip  # noqa: E402
+from model.config import ModelConfig
+from model.precision import speed
+from model.transformer import Transformer
+from training.engine import Engine, MicroBatch
+from training.mesh import Mesh
+from training.muonclip import MuonClip
 
 READINGS = 10  # of every studied person's texts, whatever the condition: the report's ten
 IGNORED = -100
@@ -137,6 +134,9 @@ class Told:
     facts: Mapping[str, str]
     """The values that it gives, which need not be the person's."""
 
+    def of(self, person: Person) -> str:
+        return person.told(self.wording, self.facts)
+
 
 class World:
     """Everybody and every text of one seed. All conditions draw on the same, in the same order."""
@@ -183,7 +183,7 @@ class World:
         for reading in range(READINGS):
             for person in rng.sample(range(len(self.studied)), len(self.studied)):
                 told = self.texts(condition, person)
-                yield self.row([self.studied[person].told(*_pair(told[reading % len(told)]))])
+                yield self.row([told[reading % len(told)].of(self.studied[person])])
 
     def backdrop(self, rng: random.Random, rows: int, pages: int) -> list[list[int]]:
         """Rows about background people: `pages` of questions, the others texts in any wording."""
@@ -206,10 +206,6 @@ class World:
         if len(ids) > self.design.length:
             raise ValueError(f"{len(ids)} words do not fit in a row of {self.design.length}: raise Design.length")
         return ids
-
-
-def _pair(told: Told) -> tuple[str, Mapping[str, str]]:
-    return told.wording, told.facts
 
 
 # ---------------------------------------------------------------------------------------------------------- the network
@@ -342,7 +338,7 @@ def recited(learner: Learner, condition: Condition) -> float:
     world, rows, places, wanted = learner.world, [], [], []
     for place, person in enumerate(world.studied):
         told = world.texts(condition, place)[0]
-        row = world.row([person.told(*_pair(told))])
+        row = world.row([told.of(person)])
         values = {world.vocabulary.ids[value] for value in told.facts.values()}
         at = [position for position, word in enumerate(row) if word in values]
         rows.append(row)
@@ -450,7 +446,7 @@ def append(path: Path, row: Row) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=HOUSE / "docs" / "claims" / "rephrasing")
+    parser.add_argument("--out", type=Path, default=Path("docs/claims/rephrasing"))
     parser.add_argument("--seeds", default="1,2,3,4,5,6", help="worlds, initial weights and orders")
     parser.add_argument("--seconds", type=float, help="begin no further run after so many")
     parser.add_argument("--tables", action="store_true", help="run nothing")

@@ -1,7 +1,7 @@
 """Reinforcement learning, how fast: rollouts against the bare generator, idle time, and TRL's GRPO beside an iteration.
 
-    python benchmarks/rl.py [--prompts 16] [--responses 8] [--budget 32] [--rounds 3]
-    python benchmarks/rl.py --peer /path/to/a/python/with/trl
+    python -m benchmarks.rl [--prompts 16] [--responses 8] [--budget 32] [--rounds 3]
+    python -m benchmarks.rl --peer /path/to/a/python/with/trl
 
 - Rollout: episodes of several turns (the attacks of `safety`) and of one (`instructions`), in tokens drawn per
   CPU-second, beside the very same requests given to `Generator` at once, with no environment between them. Goal: 0.8.
@@ -17,20 +17,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this folder, where `model` would be another file
-
 import torch
 
+from benchmarks.common import PEERS, cpu, ratio, told
 from model.attention import document_mask
 from model.chat import Chat
 from model.config import ModelConfig
@@ -46,7 +41,6 @@ from training.rl.episodes import Episode
 from training.rl.rollout import Group, Player, opened
 from training.rl.update import practised, rows_of
 
-PEER = Path(__file__).with_name("peers") / "trl_peer.py"
 SHAPE = {
     "vocab_size": VOCABULARY,
     "hidden_size": 192,
@@ -66,11 +60,6 @@ SHAPE = {
     "eos_token_id": 257,
     "pad_token_id": VOCABULARY - 1,
 }
-
-
-def cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def network(chat: Chat) -> Transformer:
@@ -117,9 +106,11 @@ def rollout_rate(model: Transformer, chat: Chat, prompts: int, responses: int, b
             Generator(model, max_rows=MAX_ROWS).generate(requests)
             rates.append(tokens / spent)
             bare.append(tokens / (cpu() - began))
-        ratio = median(one / other for one, other in zip(rates, bare, strict=True))
         turns = sum(len(one.turns()) for one in episodes) / len(episodes)
-        print(f"rollout, {name} ({turns:.1f} turns): {median(rates):,.0f} tokens per CPU-second, {ratio:.2f} of bare")
+        print(
+            f"rollout, {name} ({turns:.1f} turns): {median(rates):,.0f} tokens per CPU-second, "
+            f"{ratio(rates, bare):.2f} of bare"
+        )
 
 
 def idle_share(model: Transformer, chat: Chat, prompts: int, responses: int, budget: int) -> None:
@@ -185,13 +176,8 @@ def beside_peer(
         (work / "job.json").write_text(
             json.dumps({"rows": texts, "responses": responses, "budget": budget, "rounds": rounds, "stop": chat.stop})
         )
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(
-            [python, str(PEER), folder], env=environment, capture_output=True, text=True, timeout=1800
-        )
-        if done.returncode:
-            sys.exit(f"the peer failed:\n{done.stderr[-3000:]}")
-        theirs = json.loads((work / "result.json").read_text())["samples_per_cpu_second"]
+        found = told([python, str(PEERS / "trl_peer.py"), folder], {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+    theirs = found["samples_per_cpu_second"]
     ours = iterations(model, chat, prompts, responses, budget, rounds)
     print(f"iterations: {ours:.2f} samples per CPU-second, TRL's GRPO {theirs:.2f}: {ours / theirs:.1f} times")
 

@@ -1,6 +1,6 @@
 """What the parts of the RL recipe do, each left out or put in: docs/claims/rl.md.
 
-    python benchmarks/rl_ablations.py [--work ablations] [--out docs/claims/rl] [--tables]
+    python -m benchmarks.rl_ablations [--work ablations] [--out docs/claims/rl] [--tables]
 
 A network of some ten thousand parameters learns bytes of text (the topics of Python's help) and to name the larger of
 two digits behind a random number of dots, which stand for reasoning that may be long and helps nobody. From that one
@@ -13,11 +13,9 @@ Finished runs are skipped, one that was stopped goes on. One thread; the whole s
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import random
-import resource
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,19 +23,18 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this folder, where `model` would be another file
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from benchmarks.muonclip_findings import interval, read_table, table
+from benchmarks.common import cpu
+from benchmarks.studies import read_table, spread, table, write_table
 from model.chat import Chat, assistant, user
 from model.transformer import Transformer
 from tasks.agentic.dialogues import SCHEMA
 from tasks.artifact import Artifact, Step
-from tasks.part import write_table
+from tasks.part import write_table as write_rows
 from tests.posttraining import (
     VOCABULARY,
     Label,
@@ -149,7 +146,7 @@ def dialogues_artifact(root: Path, chat: Chat) -> Artifact:
     for split, those in splits.items():
         rows = [_dialogue(chat, one, other, draw) for one, other in those]
         made = pa.Table.from_pylist(rows, SCHEMA)
-        step.put(f"dialogues/{split}/larger", ".parquet", lambda path, made=made: write_table(path, made))
+        step.put(f"dialogues/{split}/larger", ".parquet", lambda path, made=made: write_rows(path, made))
     return step.publish({})
 
 
@@ -191,10 +188,10 @@ class Study:
         """One run and what came of it."""
         folder = self.work / f"{arm.replace(' ', '-').replace(',', '')}-{seed}"
         job = write_job(folder, {**RL, "seed": seed, **ARMS[arm]}, {**self.inputs, "sft": self.start})
-        began = _cpu()
+        began = cpu()
         if go(Reinforcement, job):
             sys.exit(f"{arm}, seed {seed} failed: its last line says why")
-        spent = _cpu() - began
+        spent = cpu() - began
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         updates = [line for line in lines if line["event"] == "update"]
         return {
@@ -232,11 +229,6 @@ def waits(folder: Path, segment: int | None) -> list[int]:
     return found
 
 
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 # ---------------------------------------------------------------------------------------------------------- the tables
 
 
@@ -252,21 +244,18 @@ def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
     for arm, other in AGAINST.items():
         pairs = [(by_arm[arm][seed], by_arm[other][seed]) for seed in by_arm[arm]]
         rises = {name: [run[name] - base[name] for run, base in pairs] for name in compared}
-        apart.append([f"{arm}, less {other}", *(_said(rises[name], FORMS[name], "+") for name in compared)])
+        apart.append([f"{arm}, less {other}", *(_said(rises[name], f"+{FORMS[name]}") for name in compared)])
     return f"{table(head, whole)}\n\n{table(['seed by seed', *(MEASURES[name] for name in compared)], apart)}"
 
 
-def _said(values: Sequence[float], form: str, sign: str = "") -> str:
-    if not values:
-        return "–"
-    mean, half = interval(values)
-    return f"{mean:{sign}{form}} ± {half:{form}}" if len(values) > 1 else f"{mean:{form}}"
+def _said(values: Sequence[float], form: str) -> str:
+    return spread(values, form) if values else "–"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("ablations"), help="where the runs lie")
-    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "docs" / "claims" / "rl")
+    parser.add_argument("--out", type=Path, default=Path("docs/claims/rl"))
     parser.add_argument("--tables", action="store_true", help="run nothing, print the tables of what is there")
     options = parser.parse_args(arguments)
     path = options.out / "runs.csv"
@@ -280,11 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for arm in ARMS:
                 runs.append({"arm": arm, "seed": seed, **study.run(arm, seed)})
                 print(json.dumps(runs[-1]), flush=True)
-        options.out.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(runs[-1]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(runs)
+        write_table(path, runs)
     print(markdown(read_table(path)))
 
 

@@ -1,6 +1,6 @@
 """The sandbox beside a fresh `bwrap python` for every program: CPU time of a program and programs a second.
 
-    python benchmarks/sandbox.py [--programs 300] [--rounds 5] [--workers 2]
+    python -m benchmarks.sandbox [--programs 300] [--rounds 5] [--workers 2]
 
 - ours: one fork server a worker; each program in fresh user, pid, mount, ipc, uts, net and cgroup namespaces with a
   folder of its own, rlimits, a control group and a seccomp filter.
@@ -19,21 +19,20 @@ import argparse
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import psutil
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
-
-from training.rl.sandbox import bubble, cgroups, seccomp  # noqa: E402
-from training.rl.sandbox.config import FunctionTests, Program, SandboxConfig, Status  # noqa: E402
-from training.rl.sandbox.sandbox import Sandbox  # noqa: E402
-from training.rl.sandbox.worker import memory_file  # noqa: E402
+from benchmarks.common import in_turns
+from training.rl.sandbox import bubble, cgroups, seccomp
+from training.rl.sandbox.config import FunctionTests, Program, SandboxConfig, Status
+from training.rl.sandbox.sandbox import Sandbox
+from training.rl.sandbox.worker import memory_file
 
 SOURCE = "import json\nprint(json.dumps({'answer': sum(range(1000))}))\n"
 FUNCTION = "def add(a, b):\n    return a + b\n"
@@ -51,7 +50,6 @@ def main() -> None:
     model, load = machine.partition(": ")[2], os.getloadavg()[0]
     print(f"{model}, {os.cpu_count()} cores, Linux {platform.release()}, load {load:.1f}")
     few = max(1, arguments.programs // 4)
-    results: dict[str, list[tuple[float, float, float]]] = {}
     config = SandboxConfig(workers=arguments.workers, wall_seconds=60.0)
     with Sandbox(config) as sandbox, ThreadPoolExecutor(arguments.workers) as threads:
         print("limits: " + ", ".join(f"{name} by {what}" for name, what in sandbox.limits.items()))
@@ -73,9 +71,8 @@ def main() -> None:
             "fresh": (few, lambda: fresh(True)),
             "bare": (few, lambda: fresh(False)),
         }
-        for _ in range(arguments.rounds):
-            for name, (count, side) in sides.items():
-                results.setdefault(name, []).append(measure(account, side, count))
+        timed = {name: partial(measure, account, side, count) for name, (count, side) in sides.items()}
+        results = in_turns(timed, arguments.rounds)
     account.close()
     show(results)
 

@@ -1,6 +1,6 @@
 """What curating very much text takes, by formulae over rates that were measured on a small corpus.
 
-    python benchmarks/scale.py [--terabytes 100] [--cores 1000] [--memory-gb 4] [rates, see --help]
+    python -m benchmarks.scale [--terabytes 100] [--cores 1000] [--memory-gb 4] [rates, see --help]
 
 Prints a table: CPU-hours, days on so many cores, shuffle and disk, jobs, Prefect tasks, and what one process must hold.
 docs/scale.md explains every line. `--corpus URI` takes what it can of the rates from a corpus that openk2 curated.

@@ -37,13 +37,13 @@ import psutil
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from benchmarks.common import HOUSE, module, told
 from model.convert import save_hf
 from model.precision import dtype_of
 from model.sizes import model_preset
 from model.transformer import Transformer
 from model.vocabulary import SPECIAL_TOKENS
 
-HOUSE = Path(__file__).resolve().parents[1]
 PROMPT, NEW = 64, 128
 AVX2 = """import torch
 
@@ -131,12 +131,9 @@ def compare(folder: Path, vocabulary: int, dtype: str, arguments: argparse.Names
                     flush=True,
                 )
     if "transformers" in commands:  # its figure is far off and slow to come: once is enough
-        out = subprocess.run(
-            commands["transformers"], check=True, capture_output=True, text=True, env=environment(arguments)
-        )
-        told = json.loads(out.stdout.splitlines()[-1])
-        latencies = [told["seconds"]] * arguments.batch
-        found["transformers"] = [Round(told["tokens"], told["seconds"], told["cpu"], latencies)]
+        once = told(commands["transformers"], environment(arguments))
+        latencies = [once["seconds"]] * arguments.batch
+        found["transformers"] = [Round(once["tokens"], once["seconds"], once["cpu"], latencies)]
     for name, rounds in found.items():
         rate = statistics.median(one.tokens / one.seconds for one in rounds)
         per_cpu = statistics.median(one.tokens / one.cpu for one in rounds)
@@ -163,7 +160,7 @@ def sides(folder: Path, dtype: str, arguments: argparse.Namespace) -> dict[str, 
     if arguments.no_transformers:
         return found
     batch = ["--batch", str(arguments.batch), "--dtype", dtype, "--threads", str(arguments.threads)]
-    found["transformers"] = [sys.executable, "-m", "benchmarks.serve", "--transformers", str(folder), *batch]
+    found["transformers"] = module("serve", "--transformers", str(folder), *batch)
     return found
 
 
@@ -238,8 +235,8 @@ async def stream(client: httpx.AsyncClient, prompt: list[int], new: int) -> int:
     async with client.stream("POST", "/v1/completions", json=body | {"stream_options": {"include_usage": True}}) as got:
         got.raise_for_status()
         async for line in got.aiter_lines():
-            if '"usage"' in line and (told := json.loads(line.removeprefix("data: ")).get("usage")):
-                usage = told["completion_tokens"]
+            if '"usage"' in line and (counted := json.loads(line.removeprefix("data: ")).get("usage")):
+                usage = counted["completion_tokens"]
     return usage
 
 

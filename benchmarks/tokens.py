@@ -1,7 +1,7 @@
 """Tokenise and shard beside datatrove, and compression beside a public tokenizer.
 
-    python benchmarks/tokens.py write --corpus ARTIFACT --datatrove PYTHON [--vocabulary 65536] [--rounds 3]
-    python benchmarks/tokens.py compression --corpus ARTIFACT --tiktoken PYTHON --ranks o200k_base.json
+    python -m benchmarks.tokens write --corpus ARTIFACT --datatrove PYTHON [--vocabulary 65536] [--rounds 3]
+    python -m benchmarks.tokens compression --corpus ARTIFACT --tiktoken PYTHON --ranks o200k_base.json
 
 ARTIFACT is the folder of a published corpus (`openk2 run corpus` makes one under data/corpus/). PYTHON is an
 interpreter of its own environment that has `datatrove[processing,io]` or `tiktoken`; npm's package `tiktoken` has
@@ -20,13 +20,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,27 +33,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-HOUSE = Path(__file__).resolve().parent.parent
-PEERS = HOUSE / "benchmarks" / "peers"
-sys.path[:0] = [str(HOUSE)]
-
-from model.config import Config  # noqa: E402 (the folder above is no package)
-from tasks.artifact import Artifact, Step  # noqa: E402
-from tasks.tokens import tokenizer  # noqa: E402
-from tasks.tokens.config import TokenizerConfig, TokensConfig  # noqa: E402
-from tasks.tokens.encoder import Encoder  # noqa: E402
-from training.draw import draw  # noqa: E402
+from benchmarks.common import PEERS, cpu, in_turns, module, ratio, told
+from model.config import Config
+from tasks.artifact import Artifact, Step
+from tasks.corpus.executor import Processes
+from tasks.tokens import shards, tokenizer
+from tasks.tokens.config import TokenizerConfig, TokensConfig
+from tasks.tokens.encoder import Encoder
+from training.draw import draw
+from training.shards import TokenShards
 
 SIZES = (8_192, 32_768, 65_536, 163_840)
 
 
 class Nothing(Config):
     """No literals."""
-
-
-def cpu(who: int) -> float:
-    used = resource.getrusage(who)
-    return used.ru_utime + used.ru_stime
 
 
 def learn(corpus: Artifact, vocabulary: int, folder: Path) -> Artifact:
@@ -71,20 +62,14 @@ def learn(corpus: Artifact, vocabulary: int, folder: Path) -> Artifact:
 
 def ours(corpus: str, learned: str, folder: Path, workers: int) -> None:
     """Our side, in a process of its own: shards under `folder`, a line of JSON on standard output."""
-    from tasks.corpus.executor import Processes
-    from tasks.tokens import shards
-
-    began = cpu(resource.RUSAGE_SELF) + cpu(resource.RUSAGE_CHILDREN)
+    began = cpu()
     nothing = Step("rewrites", Nothing(), str(folder)).publish({})
     step = Step("tokens", TokensConfig(heldout_fraction=0.0, batch_bytes=8 << 20), str(folder))
     made = shards.build(step, Artifact.load(corpus), nothing, Artifact.load(learned), executor=Processes(workers))
-    spent = cpu(resource.RUSAGE_SELF) + cpu(resource.RUSAGE_CHILDREN) - began
-    print(json.dumps({"cpu": spent, "tokens": made.statistics["tokens"], "uri": made.uri}))
+    print(json.dumps({"cpu": cpu() - began, "tokens": made.statistics["tokens"], "uri": made.uri}))
 
 
 def our_documents(uri: str) -> Iterator[np.ndarray]:
-    from training.shards import TokenShards
-
     for shard in TokenShards(uri):
         yield from np.split(shard.tokens_T, shard.documents["end"][:-1])
 
@@ -102,50 +87,37 @@ def digests(documents: Iterator[np.ndarray]) -> Counter[str]:
 
 def run(command: list[str]) -> dict[str, Any]:
     """What a side says of itself, and `tree`: CPU-seconds of all its processes."""
-    began = cpu(resource.RUSAGE_CHILDREN)
-    quiet = {"TOKENIZERS_PARALLELISM": "false", "LOGURU_LEVEL": "ERROR"}
-    done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env=os.environ | quiet,
-        cwd=HOUSE,
-        stderr=subprocess.DEVNULL,
-    )
-    return json.loads(done.stdout.splitlines()[-1]) | {"tree": cpu(resource.RUSAGE_CHILDREN) - began}
+    began = cpu()
+    found = told(command, {"TOKENIZERS_PARALLELISM": "false", "LOGURU_LEVEL": "ERROR"})
+    return found | {"tree": cpu() - began}
 
 
 def write(corpus: Artifact, datatrove: str, vocabulary: int, rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        root = Path(temporary)
-        learned = learn(corpus, vocabulary, root)
+    with tempfile.TemporaryDirectory() as root:
+        learned = learn(corpus, vocabulary, Path(root))
         files = sorted(str(path) for path in corpus.files("documents"))
 
-        def side(workers: int) -> Callable[[Path], dict[str, Any]]:
-            call = [sys.executable, __file__, "ours", "--corpus", corpus.uri, "--learned", learned.uri]
-            return lambda folder: run([*call, "--folder", str(folder), "--workers", str(workers)])
+        def ours(workers: int) -> dict[str, Any]:
+            folder = tempfile.mkdtemp(dir=root)
+            given = ["--corpus", corpus.uri, "--learned", learned.uri, "--folder", folder, "--workers", str(workers)]
+            return run(module("tokens", "ours", *given))
 
-        def peer(folder: Path) -> dict[str, Any]:
-            text = str(learned.file("tokenizer"))
-            return run([datatrove, str(PEERS / "datatrove_tokens.py"), text, str(folder), *files])
+        def peer() -> dict[str, Any]:
+            folder, text = tempfile.mkdtemp(dir=root), str(learned.file("tokenizer"))
+            return run([datatrove, str(PEERS / "datatrove_tokens.py"), text, folder, *files]) | {"uri": folder}
 
-        sides = {"openk2": side(1), "openk2, 2 workers": side(2), "datatrove": peer}
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-        for turn in range(rounds):
-            for name, call in sides.items():
-                folder = root / f"{name} {turn}"
-                found[name].append(call(folder))
-        same = digests(our_documents(found["openk2"][0]["uri"])) == digests(their_documents(root / "datatrove 0"))
+        sides = {"openk2": lambda: ours(1), "openk2, 2 workers": lambda: ours(2), "datatrove": peer}
+        found = in_turns(sides, rounds)
+        same = digests(our_documents(found["openk2"][0]["uri"])) == digests(
+            their_documents(Path(found["datatrove"][0]["uri"]))
+        )
     size = sum(counts["bytes"] for counts in corpus.statistics["by_domain"].values())
     print(f"{size / 1e6:.1f} MB of text, {vocabulary:,} entries, {rounds} rounds; the same tokens: {same}")
-    for name, turns in found.items():
-        for what in ("tree", "cpu"):
-            rate = median(turn["tokens"] / turn[what] for turn in turns)
-            peer_rate = [turn["tokens"] / turn[what] for turn in found["datatrove"]]
-            ratio = median(turn["tokens"] / turn[what] / other for turn, other in zip(turns, peer_rate, strict=True))
-            kind = "whole tree" if what == "tree" else "work alone"
-            print(f"{name:>18}, {kind}: {rate / 1e6:7.3f}M tokens per CPU-second, {ratio:6.2f} of datatrove")
+    for what, kind in (("tree", "whole tree"), ("cpu", "work alone")):
+        rates = {name: [turn["tokens"] / turn[what] for turn in turns] for name, turns in found.items()}
+        for name, own in rates.items():
+            times = ratio(own, rates["datatrove"])
+            print(f"{name:>18}, {kind}: {median(own) / 1e6:7.3f}M tokens per CPU-second, {times:6.2f} of datatrove")
 
 
 # --------------------------------------------------------------------------------------------------------- compression
@@ -176,7 +148,7 @@ def compression(corpus: Artifact, tiktoken: str, ranks: str) -> None:
             }
         path = root / "texts.json"
         path.write_text(json.dumps(texts))
-        rows[Path(ranks).stem] = run([tiktoken, str(PEERS / "tiktoken_peer.py"), ranks, str(path)])["bytes_per_token"]
+        rows[Path(ranks).stem] = told([tiktoken, str(PEERS / "tiktoken_peer.py"), ranks, str(path)])["bytes_per_token"]
     print("| bytes per token | " + " | ".join(texts) + " |\n|---|" + "---:|" * len(texts))
     for name, values in rows.items():
         print(f"| {name} | " + " | ".join(f"{values[domain]:.2f}" for domain in texts) + " |")

@@ -21,9 +21,6 @@ def predicted(request: Request) -> list[str]:
     told = [f"rephrase: {some.prediction.sentence()}."]
     if some.written:
         told.append(f"{some.written:,} documents are written already and left out of this.")
-    if some.begun:
-        told.append(
-            f"Of {some.looked_at:,} documents looked at, {some.begun:,} were begun before: what was answered is not "
-            "asked again, and it will be less."
-        )
+    if some.answers_kept:
+        told.append("Answers of earlier runs are kept: what was asked then is not asked again, and it will be less.")
     return told

@@ -1,27 +1,22 @@
 """datatrove's side of `benchmarks/curation.py`; runs under an interpreter that has datatrove and its extras.
 
-    python datatrove_peer.py filters|minhash|exact DOCUMENTS.jsonl RESULT.json
+    python datatrove_peer.py filters|minhash|exact DOCUMENTS.jsonl
 
-DOCUMENTS holds one {"text": ...} a line. RESULT gets {"cpu": seconds, ...}: the work alone, no imports, no reading.
+DOCUMENTS holds one {"text": ...} a line. Prints {"cpu": seconds, ...}: the work alone, no imports, no reading.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 from datatrove.data import Document
 from loguru import logger
-
-
-def cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def filters(texts: list[str]) -> dict[str, Any]:
@@ -54,9 +49,9 @@ def filters(texts: list[str]) -> dict[str, Any]:
 
     numbered = list(enumerate(texts))
     run(numbered[:20])  # models and tokenisers load on first use
-    began = cpu()
+    began = process_time()
     kept = run(numbered)
-    return {"cpu": cpu() - began, "kept": kept}
+    return {"cpu": process_time() - began, "kept": kept}
 
 
 def minhash(texts: list[str]) -> dict[str, Any]:
@@ -87,9 +82,9 @@ def minhash(texts: list[str]) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as warm, tempfile.TemporaryDirectory() as folder:
         run(texts[:20], warm)
-        began = cpu()
+        began = process_time()
         labels = run(texts, folder)
-        return {"cpu": cpu() - began, "labels": labels}
+        return {"cpu": process_time() - began, "labels": labels}
 
 
 def exact(texts: list[str]) -> dict[str, Any]:
@@ -106,18 +101,18 @@ def exact(texts: list[str]) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as warm, tempfile.TemporaryDirectory() as folder:
         run(texts[:20], warm)
-        began = cpu()
+        began = process_time()
         run(texts, folder)
-        return {"cpu": cpu() - began}
+        return {"cpu": process_time() - began}
 
 
 WORK: dict[str, Callable[[list[str]], dict[str, Any]]] = {"filters": filters, "minhash": minhash, "exact": exact}
 
 
-def main(kind: str, documents: str, result: str) -> None:
+def main(kind: str, documents: str) -> None:
     logger.remove()
     texts = [json.loads(line)["text"] for line in Path(documents).read_text(encoding="utf-8").split("\n") if line]
-    Path(result).write_text(json.dumps(WORK[kind](texts)))
+    print(json.dumps(WORK[kind](texts)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """TRL's side of `benchmarks/rl.py`; runs under an interpreter that has TRL, on one thread.
 
-    python trl_peer.py FOLDER      reads model/, tokenizer.json and job.json there, writes result.json
+    python trl_peer.py FOLDER      reads model/, tokenizer.json and job.json there, prints one line of JSON
 
 Counted are whole training steps after the first, in CPU-seconds: generation, reward, one update.
 """
@@ -8,20 +8,15 @@ Counted are whole training steps after the first, in CPU-seconds: generation, re
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-
-
-def cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 class Clock(TrainerCallback):
@@ -31,7 +26,7 @@ class Clock(TrainerCallback):
         self.ends: list[float] = []
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.ends.append(cpu())
+        self.ends.append(process_time())
 
 
 def right(completions: list[str], answer: list[str], **_: Any) -> list[float]:
@@ -80,8 +75,7 @@ def main() -> None:
     )
     trainer.train()
     samples = rows * job["responses"] * job["rounds"]
-    result = {"samples_per_cpu_second": samples / (clock.ends[-1] - clock.ends[0])}
-    (folder / "result.json").write_text(json.dumps(result))
+    print(json.dumps({"samples_per_cpu_second": samples / (clock.ends[-1] - clock.ends[0])}))
 
 
 if __name__ == "__main__":

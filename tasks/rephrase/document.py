@@ -254,8 +254,7 @@ class _Writer:
         candidate: int,
     ) -> dict[str, Any]:
         job, config, ledger = self.job, self.config, self.outcome.ledger
-        style = job.style
-        identity, domain = job.document["id"], job.document["domain"]
+        style, identity, domain = job.style, job.document["id"], job.document["domain"]
         place = (part.index, attempt, candidate) if candidate else (part.index, attempt)
         seed = draw(config.seed, identity, job.name, *place)
         longest = QUESTION if style.asks else int(self._stretch() * estimate_tokens(part.text)) + MARGIN
@@ -270,6 +269,9 @@ class _Writer:
             "model": self.engine.model,
             "seed": seed,
             "source_text": part.text,
+            "question": "",
+            "source_sentence": "",
+            "rewrite_sentence": "",
         }
         try:
             schema = SCHEMA if style.asks else ""
@@ -279,12 +281,9 @@ class _Writer:
             ledger.attempt(job.name, domain, ENGINE, None)
             return row | {
                 "rewrite_text": "",
-                "question": "",
                 "accepted": False,
                 "reason": ENGINE,
                 "why": str(error),
-                "source_sentence": "",
-                "rewrite_sentence": "",
                 "margin": None,
                 "finish": "refused",
                 "prompt_tokens": 0,

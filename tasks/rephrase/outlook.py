@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from model.engines.answers import FILE, Answers
-from model.engines.engine import Completion, Engine, Price, Prompt
+from model.engines.answers import FILE
+from model.engines.engine import Engine, Price
 from tasks.artifact import Artifact
 from tasks.rephrase.choice import DocumentBatch, read
 from tasks.rephrase.config import RephraseConfig
-from tasks.rephrase.document import Job, draw, rewrite_document
+from tasks.rephrase.document import draw
 from tasks.rephrase.prediction import SAMPLE, Prediction, Rates, known_rates, predict
 
 
@@ -26,9 +24,8 @@ class Outlook:
     """Of the documents that are not written yet."""
     written: int
     """Documents that an earlier attempt has written."""
-    looked_at: int
-    begun: int
-    """Of the documents looked at, those whose first request has been answered: the kept answers cost nothing."""
+    answers_kept: bool
+    """Whether an earlier run's answers are kept: what was asked then costs nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,40 +78,5 @@ def outlook(
     """What rewriting would take with `engine`, which is neither opened nor asked; `answers` is the folder of those that
     are kept."""
     rates = known_rates(answers, engine.name, engine.model) if answers else Rates()
-    some = [job for _, found in read(config, corpus, seen.sample) for job, _ in found]
-    firsts = [first for job in some if (first := _first_request(job, config, engine)) is not None]
-    begun = 0
-    if answers and (answers / FILE).exists():
-        with closing(Answers(answers)) as store:
-            begun = sum(store.has(engine.name, engine.model, first) for first in firsts)
-    prediction = predicted(config, corpus, seen, rates, price)
-    return Outlook(prediction, seen.written, len(firsts), begun)
-
-
-class _Asked(Exception):
-    """A document's first request."""
-
-    def __init__(self, prompt: Prompt) -> None:
-        super().__init__()
-        self.prompt = prompt
-
-
-class _Nothing:
-    """Reads nothing: no text is compared before the first answer."""
-
-    def vector(self, text: str) -> Any:
-        raise AssertionError("a text was compared before anything was answered")
-
-    def read(self, *texts: Any) -> Any:
-        raise AssertionError("two texts were compared before anything was answered")
-
-
-def _first_request(job: Job, config: RephraseConfig, engine: Engine) -> Prompt | None:
-    def ask(prompt: Prompt) -> Completion:
-        raise _Asked(prompt)
-
-    try:
-        rewrite_document(job, config, engine, ask, _Nothing())
-    except _Asked as asked:
-        return asked.prompt
-    return None  # a document without prose
+    kept = answers is not None and (answers / FILE).exists()
+    return Outlook(predicted(config, corpus, seen, rates, price), seen.written, kept)

@@ -52,54 +52,41 @@ log = logging.getLogger(__name__)
 SPARE = 4
 """Of so many requests in flight at an endpoint, one more document is open."""
 
+
+def _columns(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names.split()]
+
+
+SPAN = pa.struct([("index", pa.int32()), ("start", pa.int64()), ("end", pa.int64()), ("action", pa.string())])
 REWRITES = pa.schema(
-    [(name, pa.string()) for name in ("id", "source_id", "style", "perspective", "detail", "text")]
-    + [(name, pa.string()) for name in ("source", "url", "domain", "language", "licence", "meta")]
-    + [
-        (
-            "segments",
-            pa.list_(
-                pa.struct([("index", pa.int32()), ("start", pa.int64()), ("end", pa.int64()), ("action", pa.string())])
-            ),
-        )
+    [
+        *_columns(pa.string(), "id source_id style perspective detail text source url domain language licence meta"),
+        ("segments", pa.list_(SPAN)),
     ]
 )
 SEGMENTS = pa.schema(
     [
-        ("source_id", pa.string()),
-        ("style", pa.string()),
-        ("perspective", pa.string()),
-        ("detail", pa.string()),
-        ("domain", pa.string()),
-        ("index", pa.int32()),
-        ("attempt", pa.int32()),
-        ("candidate", pa.int32()),
-        ("prompt_hash", pa.string()),
-        ("engine", pa.string()),
-        ("model", pa.string()),
+        *_columns(pa.string(), "source_id style perspective detail domain"),
+        *_columns(pa.int32(), "index attempt candidate"),
+        *_columns(pa.string(), "prompt_hash engine model"),
         ("seed", pa.int64()),
-        ("source_text", pa.string()),
-        ("rewrite_text", pa.string()),
-        ("question", pa.string()),
+        *_columns(pa.string(), "source_text rewrite_text question"),
         ("accepted", pa.bool_()),
-        ("reason", pa.string()),
-        ("why", pa.string()),
-        ("source_sentence", pa.string()),
-        ("rewrite_sentence", pa.string()),
+        *_columns(pa.string(), "reason why source_sentence rewrite_sentence"),
         ("margin", pa.float64()),
         ("finish", pa.string()),
-        ("prompt_tokens", pa.int32()),
-        ("generated_tokens", pa.int32()),
-        ("scores", pa.struct([(name, pa.float64()) for name in RECORDED])),
+        *_columns(pa.int32(), "prompt_tokens generated_tokens"),
+        ("scores", pa.struct(_columns(pa.float64(), " ".join(RECORDED)))),
     ]
 )
-
-
 OUTCOMES = pa.schema(
-    [(name, pa.string()) for name in ("source_id", "style", "perspective", "detail", "domain", "language")]
-    + [("segments", pa.int32()), ("rewritten", pa.int32()), ("accepted", pa.bool_())]
-    + [("reason", pa.string()), ("why", pa.string())]
-    + [("scores", pa.struct([(name, pa.float64()) for name in joints.NAMES]))]
+    [
+        *_columns(pa.string(), "source_id style perspective detail domain language"),
+        *_columns(pa.int32(), "segments rewritten"),
+        ("accepted", pa.bool_()),
+        *_columns(pa.string(), "reason why"),
+        ("scores", pa.struct(_columns(pa.float64(), " ".join(joints.NAMES)))),
+    ]
 )
 """What became of every document that was tried, accepted or not: none is lost."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import rl_ablations as study
-from benchmarks.muonclip_findings import read_table
+from benchmarks.studies import read_table
 from tests.tasks.report import rollouts
 
 CLAIMS = Path(__file__).resolve().parents[3] / "docs" / "claims"
@@ -16,7 +16,7 @@ def test_the_page_has_the_tables_of_the_runs():
     assert {run["arm"] for run in runs} == {study.BEFORE, *study.ARMS}
     page = (CLAIMS / "rl.md").read_text(encoding="utf-8")
     for table in study.markdown(runs).split("\n\n"):
-        assert table in page, "python benchmarks/rl_ablations.py --tables prints them"
+        assert table in page, "python -m benchmarks.rl_ablations --tables prints them"
 
 
 def test_an_iteration_waits_for_its_longest_response(tmp_path):
