@@ -96,8 +96,8 @@ def side(problem: str, share: float) -> Split:
 
 
 def same_work(name: str, key: Key) -> str:
-    """The id of a family's problem. A sum is one problem whether it is asked for bare, through the calculator, or as what
-    comes after a number."""
+    """The id of a family's problem. A sum is one problem whether it is asked for bare, through the calculator, or
+    as what comes after a number."""
     if name == "successor":
         number = int(key[0])
         name, key = "addition", (min(1, number), max(1, number))
