@@ -37,7 +37,7 @@ class SplitsConfig(Config):
 class TaskConfig(SplitsConfig):
     """One family of verifiable tasks."""
 
-    family: Literal["addition", "subtraction", "larger", "reverse", "copy", "sort"]
+    family: Literal["addition", "subtraction", "larger", "reverse", "copy", "sort", "rotate", "successor"]
     """What is asked (tasks/agentic/problems.py)."""
     size: int = Field(default=2, ge=1, le=6)
     """Digits of a number."""

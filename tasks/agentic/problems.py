@@ -76,6 +76,16 @@ FAMILIES: Mapping[str, Family] = {
         lambda key: "".join(sorted(str(key[0]))),
         ("Sort the digits of {0}.", "Put {0} in order.", "把{0}从小到大排列。"),
     ),
+    "rotate": Family(
+        _digits,
+        lambda key: str(key[0])[1:] + str(key[0])[:1],
+        ("Rotate {0} to the left.", "Move the first digit of {0} to the end.", "把{0}的第一位移到最后。"),
+    ),
+    "successor": Family(
+        lambda draw, digits: (_number(draw, digits),),
+        lambda key: str(int(key[0]) + 1),
+        ("What comes after {0}?", "Count on from {0}.", "{0}后面的数是几?"),
+    ),
 }
 
 
@@ -86,7 +96,11 @@ def side(problem: str, share: float) -> Split:
 
 
 def same_work(name: str, key: Key) -> str:
-    """The id of a family's problem. A sum is one problem whether it is asked for bare or through the calculator."""
+    """The id of a family's problem. A sum is one problem whether it is asked for bare, through the calculator, or
+    as what comes after a number."""
+    if name == "successor":
+        number = int(key[0])
+        name, key = "addition", (min(1, number), max(1, number))
     return problem_id(name, *key)
 
 

@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
         (["rl.rewards.budget=1024"], r"rl.rewards.budget takes 1,025 tokens.*1,024"),
         (["sft.budgets.tool_call=1024"], "sft.budget takes 1,025 tokens"),
         (["evaluate.max_new_tokens=4096"], "evaluate.max_new_tokens takes 4,097 tokens"),
-        (["sft.gate=[subtraction]"], "sft.gate names 'subtraction'.*addition, copy, reverse, sort, tool_call"),
+        (["sft.gate=[subtraction]"], "sft.gate names 'subtraction'.*copy, reverse, sort, rotate, successor, tool_call"),
         (
             ["dialogues.servers.train=9"],
             "dialogues.servers.train asks for dialogues with real tools, and tools.servers names no",

@@ -114,6 +114,7 @@ def test_a_function_is_known_by_as_many_names_as_are_asked_for():
 
 def test_a_sum_through_the_tool_is_the_sum():
     assert work_of(BY_NAME["math.plus"], {"a": 71, "b": 15}) == same_work("addition", (15, 71))
+    assert work_of(BY_NAME["math.plus"], {"a": 71, "b": 1}) == same_work("successor", (71,))
     assert work_of(BY_NAME["math.subtract"], {"a": 71, "b": 15}) == same_work("subtraction", (71, 15))
     assert work_of(BY_NAME["math.subtract"], {"a": 15, "b": 71}) != same_work("subtraction", (71, 15))
 
@@ -334,6 +335,8 @@ def test_answers_follow_the_rule_and_prompts_name_the_problem(name, size, seed):
         "reverse": lambda text: "".join(reversed(text)),
         "copy": lambda text: text,
         "sort": lambda text: "".join(sorted(text)),
+        "rotate": lambda text: text[1:] + text[0],
+        "successor": lambda number: number + 1,
     }[name]
     assert answer == str(rule(*key))
     assert not answer.startswith("-")
