@@ -60,8 +60,9 @@ def stranger(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def owner(server: Server) -> Iterator[httpx.Client]:
-    with api.owner(server.address, server.key) as client:
-        yield client
+    client = api.owner(server.address, server.key)
+    yield client
+    client.close()
 
 
 @pytest.fixture

@@ -103,14 +103,14 @@ def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch,
 
 def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, capsys):
     """The trainer must see the log-probabilities that the samples were drawn with."""
-    real = rollout.play
+    real = rollout.Player._play
 
-    def skewed(model, chat, problems, episodes, *arguments):
-        real(model, chat, problems, episodes, *arguments)
-        for episode in episodes:
+    def skewed(player, pairs):
+        real(player, pairs)
+        for _, episode in pairs:
             episode.log_probs = [value - 0.5 for value in episode.log_probs]
 
-    monkeypatch.setattr(rollout, "play", skewed)
+    monkeypatch.setattr(rollout.Player, "_play", skewed)
     job = world.rl("rl-skewed", tuned)
     assert go(Reinforcement, job) == FAILED
     assert "differ from the trainer's" in capsys.readouterr().err
