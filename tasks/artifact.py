@@ -170,8 +170,9 @@ class Step:
             return self.fingerprint
         artifact = self.artifact()
         if artifact is None:
-            command = "fetch" if self.name == "sources" else "run posttrain"
-            raise NotReady(f"'{self.name}' has not been fetched yet: run `openk2 {command}`, with this preset and root")
+            raise NotReady(
+                f"what '{self.name}' is made of is known once it has run: `openk2 fetch` for sources, else `openk2 run`"
+            )
         return artifact.manifest["content"]
 
     @property

@@ -74,10 +74,6 @@ class Answers:
         self._put(key, answer)
         return answer, False
 
-    def has(self, engine: str, model: str, prompt: Prompt) -> bool:
-        """Whether the answer to `prompt` is known."""
-        return self._get(bytes.fromhex(prompt.key(engine, model))) is not None
-
     def __len__(self) -> int:
         return self._do(lambda db: int(db.execute("SELECT count(*) FROM answers").fetchone()[0]))
 

@@ -70,6 +70,7 @@ class _Writing:
             result = tool.call(arguments)
         except ToolError as error:
             self.broken, result = f"the tool failed: {tool.name}", f"error: {error}"
+        reply = tool.reply(self.language, arguments, result)
         function = {"name": name, "arguments": spaced(arguments)}
         self.messages += [
             user(text),
@@ -79,7 +80,7 @@ class _Writing:
                 "tool_calls": [{"id": call_id, "type": "function", "function": function}],
             },
             tool_result(name, call_id, result),
-            {"role": "assistant", "content": (reply := tool.reply(self.language, arguments, result))},
+            {"role": "assistant", "content": reply},
         ]
         self.final = result if result in reply else ""
 

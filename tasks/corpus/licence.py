@@ -18,7 +18,7 @@ HEADER_CHARS = 6000
 """Where a program's header is looked for."""
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "public-domain": (*"CC0-1.0 Unlicense PDDL-1.0 0BSD MIT-0 LicenseRef-public-domain WTFPL CC-PDDC".split(),),
+    "public-domain": tuple("CC0-1.0 Unlicense PDDL-1.0 0BSD MIT-0 LicenseRef-public-domain WTFPL CC-PDDC".split()),
     "permissive": (
         *"MIT* BSD-* Apache-* ISC PSF-* Python-* Zlib BSL-1.0 X11* NCSA PostgreSQL HPND*".split(),
         *"Artistic-2.0 Unicode-* CC-BY-[1-4].0* ODC-By-1.0 curl OpenSSL* TCL Ruby W3C* ICU".split(),

@@ -53,39 +53,40 @@ SPARE = 4
 """Of so many requests in flight at an endpoint, one more document is open."""
 
 
-def _columns(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
-    return [(name, kind) for name in names.split()]
+def _columns(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names]
 
 
 SPAN = pa.struct([("index", pa.int32()), ("start", pa.int64()), ("end", pa.int64()), ("action", pa.string())])
 REWRITES = pa.schema(
     [
-        *_columns(pa.string(), "id source_id style perspective detail text source url domain language licence meta"),
+        *_columns(pa.string(), "id", "source_id", "style", "perspective", "detail", "text", "source", "url"),
+        *_columns(pa.string(), "domain", "language", "licence", "meta"),
         ("segments", pa.list_(SPAN)),
     ]
 )
 SEGMENTS = pa.schema(
     [
-        *_columns(pa.string(), "source_id style perspective detail domain"),
-        *_columns(pa.int32(), "index attempt candidate"),
-        *_columns(pa.string(), "prompt_hash engine model"),
+        *_columns(pa.string(), "source_id", "style", "perspective", "detail", "domain"),
+        *_columns(pa.int32(), "index", "attempt", "candidate"),
+        *_columns(pa.string(), "prompt_hash", "engine", "model"),
         ("seed", pa.int64()),
-        *_columns(pa.string(), "source_text rewrite_text question"),
+        *_columns(pa.string(), "source_text", "rewrite_text", "question"),
         ("accepted", pa.bool_()),
-        *_columns(pa.string(), "reason why source_sentence rewrite_sentence"),
+        *_columns(pa.string(), "reason", "why", "source_sentence", "rewrite_sentence"),
         ("margin", pa.float64()),
         ("finish", pa.string()),
-        *_columns(pa.int32(), "prompt_tokens generated_tokens"),
-        ("scores", pa.struct(_columns(pa.float64(), " ".join(RECORDED)))),
+        *_columns(pa.int32(), "prompt_tokens", "generated_tokens"),
+        ("scores", pa.struct(_columns(pa.float64(), *RECORDED))),
     ]
 )
 OUTCOMES = pa.schema(
     [
-        *_columns(pa.string(), "source_id style perspective detail domain language"),
-        *_columns(pa.int32(), "segments rewritten"),
+        *_columns(pa.string(), "source_id", "style", "perspective", "detail", "domain", "language"),
+        *_columns(pa.int32(), "segments", "rewritten"),
         ("accepted", pa.bool_()),
-        *_columns(pa.string(), "reason why"),
-        ("scores", pa.struct(_columns(pa.float64(), " ".join(joints.NAMES)))),
+        *_columns(pa.string(), "reason", "why"),
+        ("scores", pa.struct(_columns(pa.float64(), *joints.NAMES))),
     ]
 )
 """What became of every document that was tried, accepted or not: none is lost."""

@@ -90,6 +90,9 @@ class ServerConfig(Config):
     """Licence of its tools' names, descriptions and schemas (SPDX)."""
     tools: tuple[str, ...] | None = None
     """The tools of it that may be listed and called; all where nothing is said."""
+    descriptions: bool = True
+    """Whether models are told what the server says of its tools and their arguments. A small model reads names alone,
+    in a third of the tokens; declare a tool in training as it will be declared in use."""
     limits: Limits = Limits()
     """What it may cost."""
     optional: bool = False

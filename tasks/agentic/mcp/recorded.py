@@ -108,7 +108,7 @@ def _tool(row: Mapping[str, Any], answers: Mapping[str, tuple[str, str]]) -> Rec
 
     return RecordedTool(
         names=(row["function"],),
-        description=declared["function"]["description"],
+        description=declared["function"].get("description", ""),
         properties=declared["function"]["parameters"].get("properties", {}),
         run=run,
         draw=draw,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.agentic.mcp.config import ServerConfig, ServerError
-from tasks.agentic.mcp.schema import canonical, refused_schema
+from tasks.agentic.mcp.schema import canonical, refused_schema, undescribed
 
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 """Names that the specification asks of tools."""
@@ -31,7 +31,7 @@ class ToolRow:
     name: str
     """What the server calls it."""
     description: str
-    """What the server says of it; cut where it is endless."""
+    """What the server says of it; cut where it is endless, empty where `descriptions` is off."""
     schema: str
     """The JSON schema of its arguments, as canonical JSON."""
     sha256: str
@@ -56,8 +56,8 @@ class ToolRow:
     def declaration(self) -> dict[str, Any]:
         """The tool in OpenAI's layout."""
         parameters = json.loads(self.schema)
-        function = {"name": self.function, "description": self.description, "parameters": parameters}
-        return {"type": "function", "function": function}
+        described = {"description": self.description} if self.description else {}
+        return {"type": "function", "function": {"name": self.function, **described, "parameters": parameters}}
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ def sort_out(
     for name, description, schema in listed:
         if allowed is not None and name not in allowed:
             continue
+        if not server.descriptions:
+            description, schema = "", undescribed(schema)
         reason = _refusal(server.name, name, schema, names)
         if reason is not None:
             refused.append(Refused(server.name, name[:MOST_NAME], reason))

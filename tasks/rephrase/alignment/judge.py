@@ -15,6 +15,8 @@ from model.engines.engine import Completion, Message, Prompt, PromptRefused, Sam
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.config import FidelityJudgeConfig
 
+JUDGE = "judge"
+"""Its name among the checks."""
 SYSTEM = """\
 You compare a passage with a rewriting of it. The rewriting is faithful when it says all that the passage says and \
 nothing else. Other words, another order, another tone, questions that the text answers, and a sentence that sums up \
@@ -74,15 +76,15 @@ class Judge:
             try:
                 answer = self._ask(prompt(pair, question))
             except PromptRefused as error:
-                return Verdict("judge", 0.0, False, f"the judge could not be asked: {error}")
+                return Verdict(JUDGE, 0.0, False, f"the judge could not be asked: {error}")
             logit = read(answer)
             if logit is None:
-                return Verdict("judge", 0.0, False, f"the judge said neither yes nor no: '{answer.text[:80]}'")
+                return Verdict(JUDGE, 0.0, False, f"the judge said neither yes nor no: '{answer.text[:80]}'")
             logits[defect] = logit if right == "yes" else -logit
         score = 1 / (1 + math.exp(-sum(logits.values()) / len(logits)))
         worst = min(DEFECTS, key=lambda defect: logits[defect])
         passed = score >= self.config.least
-        return Verdict("judge", score, passed, "" if passed else f"not faithful; most likely {worst}")
+        return Verdict(JUDGE, score, passed, "" if passed else f"not faithful; most likely {worst}")
 
 
 def prompt(pair: Pair, question: str) -> Prompt:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tasks.rephrase.alignment.answer import copied, finished, language, length, repetition, talk
 from tasks.rephrase.alignment.fluency import fluency
 from tasks.rephrase.alignment.formulas import formulas
 from tasks.rephrase.alignment.joints import seam
+from tasks.rephrase.alignment.judge import JUDGE, Judge
 from tasks.rephrase.alignment.limits import margin
 from tasks.rephrase.alignment.literals import code
 from tasks.rephrase.alignment.meaning import cosine, fidelity
@@ -26,9 +26,6 @@ from tasks.rephrase.alignment.solution import answer
 from tasks.rephrase.alignment.translation import sentencewise
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentences
-
-if TYPE_CHECKING:
-    from tasks.rephrase.alignment.judge import Judge
 
 CHECKS: tuple[Check, ...] = (
     finished,
@@ -56,7 +53,7 @@ MONOLINGUAL = frozenset(("copied", "cosine", "fidelity"))
 NAMES = tuple(check.__name__ for check in (*CHECKS, *NETWORK_CHECKS))
 """Every check, in the order in which they run."""
 
-RECORDED = (*NAMES, "judge")
+RECORDED = (*NAMES, JUDGE)
 """Every score that a record of a segment has."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks.rephrase.alignment.judge import JUDGE
 from tasks.rephrase.alignment.limits import LIMITS
 from tasks.rephrase.alignment.stack import RECORDED
 from tasks.rephrase.calibration.measure import LEARNED, Result
@@ -19,7 +20,6 @@ from tasks.rephrase.calibration.pairs import DEFECTS, KINDS
 from tasks.rephrase.config import AlignmentConfig
 from training.intervals import wilson
 
-JUDGE = "judge"
 THRESHOLDS = (0.01, 0.02, *(n / 20 for n in range(1, 20)), 0.98, 0.99)
 """Thresholds to choose from."""
 

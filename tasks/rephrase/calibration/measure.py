@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from tasks.process import die_with_pool
 from tasks.progress import Progress
-from tasks.rephrase.alignment.judge import Judge
+from tasks.rephrase.alignment.judge import JUDGE, Judge
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.alignment.stack import align
 from tasks.rephrase.calibration.pairs import Row
@@ -40,8 +40,11 @@ class Result:
     verdicts: tuple[Verdict, ...]
     seconds: float = field(default=0.0, compare=False)
     """CPU-seconds that all checks together took."""
-    learned: str = LEARNED
-    """The check over whose threshold the curve is: the judge where one was asked."""
+
+    @cached_property
+    def learned(self) -> str:
+        """The check over whose threshold the curve is: the judge where one was asked."""
+        return JUDGE if any(verdict.check == JUDGE for verdict in self.verdicts) else LEARNED
 
     @property
     def refused_by(self) -> tuple[str, ...]:
@@ -101,7 +104,7 @@ def consult(results: Sequence[Result], asked: Judge, slots: int) -> list[Result]
 
     def consulted(result: Result) -> Result:
         verdict = asked.check(Pair(result.row.source, result.row.rewrite))
-        return replace(result, verdicts=(*result.verdicts, verdict), learned=verdict.check)
+        return replace(result, verdicts=(*result.verdicts, verdict))
 
     found: list[Result] = []
     with Progress("judge", total=len(results), unit="pairs") as progress, ThreadPoolExecutor(slots) as pool:

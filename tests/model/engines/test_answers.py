@@ -58,14 +58,16 @@ def test_what_was_asked_is_not_asked_again_and_who_paid_is_known(tmp_path: Path)
     given = [first.complete(engine, prompt(number)) for number in range(5)]
     assert [first.complete(engine, prompt(number)) for number in range(5)] == given
     assert not any(reused for _, reused in given)
-    assert first.has("counting", "none", prompt(4))
-    assert not first.has("counting", "other", prompt(4))
+    another = Counting()
+    another.model = "other"
+    assert first.complete(another, prompt(4)) == (given[4][0], False)  # another model's answer is another
+    assert len(another.asked) == 1
     first.close()
     with pytest.raises(EngineError, match="was closed"):
         first.complete(engine, prompt(0))
     other = Answers(tmp_path, "other")
     assert [other.complete(engine, prompt(number)) for number in range(5)] == [(answer, True) for answer, _ in given]
-    assert len(engine.asked) == len(other) == 5
+    assert (len(engine.asked), len(other)) == (5, 6)
     other.close()
 
 
@@ -137,9 +139,12 @@ def test_the_file_keeps_to_its_bound_and_forgets_the_longest_unused(tmp_path: Pa
     assert (tmp_path / FILE).stat().st_size <= bound
     left = Answers(tmp_path)
     assert 0 < len(left) < 600
-    assert left.has("counting", "none", prompt(3))
-    assert left.has("counting", "none", prompt(599))
-    assert not left.has("counting", "none", prompt(5))
+    asked = len(engine.asked)
+    left.complete(engine, prompt(3))
+    left.complete(engine, prompt(599))
+    assert len(engine.asked) == asked
+    left.complete(engine, prompt(5))
+    assert len(engine.asked) == asked + 1
     left.close()
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from model.chat import Message, Reply, user
 from training.draw import problem_id
-from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, verdict
+from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, Services, verdict
 
 REFUSES = re.compile(
     r"\b(?:can(?:no|')t|can not|won't|will not|unable to|not able to|not allowed to|may not|must not)\b"
@@ -49,8 +49,11 @@ class Safety(Environment):
 
     turns = 6
 
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.waits = services.judge is not None
+
     def begin(self, problem: Problem) -> Observation:
-        self.waits = self.services.judge is not None
         self.left = list(problem.answer["turns"])
         return Observation(problem.messages)
 

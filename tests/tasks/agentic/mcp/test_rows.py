@@ -20,7 +20,7 @@ from tasks.agentic.mcp.rows import (
     sort_out,
     write_rows,
 )
-from tasks.agentic.mcp.schema import refused_schema
+from tasks.agentic.mcp.schema import refused_schema, undescribed
 from tests.posttraining import byte_tokenizer
 
 SERVER = ServerConfig(name="shop", command="shop", licence="MIT", package="pypi:shop", version="1.2")
@@ -50,6 +50,34 @@ def test_a_row_says_where_it_is_from_and_is_declared_as_a_function():
     assert (made.licence, made.package, made.version, made.announced) == ("MIT", "pypi:shop", "1.2", "shop 9")
     function = made.declaration["function"]
     assert function == {"name": "shop_list_x2eitems_x2dall", "description": "Buys it", "parameters": SCHEMA}
+
+
+def test_a_server_may_be_offered_without_descriptions():
+    given = {
+        "type": "object",
+        "title": "Arguments",
+        "properties": {
+            "title": {"type": "string", "title": "Title", "description": "What it is called"},
+            "description": {"anyOf": [{"type": "string", "description": "free"}, {"$ref": "#/$defs/title"}]},
+        },
+        "$defs": {"title": {"enum": [{"title": "kept"}], "description": "one"}},
+        "required": ["title", "description"],
+    }
+    short = {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string"},
+            "description": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/title"}]},
+        },
+        "$defs": {"title": {"enum": [{"title": "kept"}]}},
+        "required": ["title", "description"],
+    }
+    assert undescribed(given) == short
+    silent = SERVER.model_copy(update={"descriptions": False})
+    listed = [("buy", "Buys it", given), ("ask", "", {"type": "object", "$ref": "#/description", "description": {}})]
+    rows, refused = sort_out(silent, listed, "")
+    assert [row.declaration["function"] for row in rows] == [{"name": "shop_buy", "parameters": short}]
+    assert [(one.name, "not in it" in one.reason) for one in refused] == [("ask", True)]  # what it refers to is gone
 
 
 def test_a_hostile_description_and_a_call_go_through_the_chat_format():
