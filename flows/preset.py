@@ -143,7 +143,7 @@ class Preset(Config):
     @model_validator(mode="after")
     def _rows_fit(self) -> Preset:
         """Dialogues into rows, rows and replies into the window that pretraining leaves."""
-        rows = {"sft.sequence_length": self.sft.sequence_length}
+        rows = {"sft.sequence_length": self.sft.longest}
         if self.rl.dialogue_rows:
             rows["rl.dialogue_sequence_length"] = self.rl.dialogue_sequence_length
         for field, row in rows.items():

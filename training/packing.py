@@ -73,7 +73,7 @@ class Rows(NamedTuple):
 class Packed:
     """An endless stream of batches over some dialogues: epoch after epoch, each in its own order."""
 
-    def __init__(self, examples: Sequence[Example], size: int, rows: int, seed: int, pad: int) -> None:
+    def __init__(self, examples: Sequence[Example], size: int, rows: int, seed: int | str, pad: int) -> None:
         self.examples, self.size, self.rows, self.seed, self.pad = examples, size, rows, seed, pad
         self._lengths = [len(example.ids) for example in examples]
         self._epochs: list[list[list[int]]] = []

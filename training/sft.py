@@ -19,11 +19,12 @@ from typing import Any
 from training.fidelity import fidelity, tool_turns, try_tools
 from training.heldout import HeldoutText
 from training.inputs import Example
+from training.job import JobError
 from training.packing import Packed
 from training.posttraining import PostTraining
 from training.rl.rollout import Evaluation
 from training.selection import select
-from training.sft_config import SftConfig
+from training.sft_config import SftConfig, SftStage
 from training.trainer import Trainer, main
 
 VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
@@ -48,14 +49,15 @@ class Tuning(PostTraining):
         in."""
         super().__init__(trainer)
         config = self.config
-        self.require_window("sft", config.sequence_length)
-        self.steps = config.max_updates
+        self.require_window("sft", config.longest)
+        self.steps = config.updates
         with_tools = {problem.environment for problem in self.development.problems if problem.tools}
         known = {example.environment for example in self.train.examples}
         self.families = sorted(set(config.gate) or known - with_tools - {"world"})
         """Those that rest."""
         self.never_rest = sorted(known - set(self.families))
-        self.packed: dict[tuple[str, ...], Packed] = {}
+        self.packed: dict[tuple[int, tuple[str, ...]], Packed] = {}
+        """Rows by the stage and by what rests in it."""
         self.heldout = HeldoutText(trainer, trainer.job.input("tokens"))
         wanted = config.text_samples and config.text_weight
         self.pretraining = self.text_loader(config.text_sequence_length) if wanted else None
@@ -68,25 +70,32 @@ class Tuning(PostTraining):
     def step(self, number: int) -> str:
         """One update."""
         trainer, config = self.trainer, self.config
-        parts, read, trained = self.dialogues(self._awake(), number - 1)
+        place, own = staged(config.stages, number)
+        stage = config.stages[place]
+        parts, read, trained = self.dialogues(self._awake(place), own - 1)
         if self.pretraining is not None:
             parts += self.text(self.pretraining, number - 1, config.text_samples, config.text_weight)
             self.counts["text"] += config.text_samples * config.text_sequence_length
-        totals, values = trainer.update(parts, config.rate(number))
+        totals, values = trainer.update(parts, stage.rate(own))
         self.counts["tokens"] += read
         self.counts["trained"] += trained
         counted = {name: self.counts[name] for name in ("tokens", "trained")}
-        self.record(number, counted | values, read, config.sequence_length)
+        self.record(number, counted | values, read, stage.sequence_length)
         return f"loss {totals.loss:.3f}"
 
-    def _awake(self) -> Packed:
-        """Rows of what does not rest."""
-        resting = tuple(self.counts["resting"])
-        if resting not in self.packed:
-            config, pad = self.config, self.model.pad_token_id
-            examples = awake(self.train.examples, resting)
-            self.packed[resting] = Packed(examples, config.sequence_length, config.rows, config.seed, pad)
-        return self.packed[resting]
+    def _awake(self, place: int) -> Packed:
+        """Rows of what does not rest, for the stage at that place."""
+        resting, config = tuple(self.counts["resting"]), self.config
+        if (place, resting) not in self.packed:
+            stage = config.stages[place]
+            room = stage.sequence_length if stage.sequence_length < config.longest else None
+            fitting = [each for each in self.train.examples if room is None or len(each.ids) <= room]
+            if not fitting:
+                raise JobError(f"no dialogue has at most {room} tokens, the rows of a stage: raise its sequence_length")
+            order = f"{config.seed}/{place}" if place else config.seed
+            rows = (stage.sequence_length, stage.rows, order, self.model.pad_token_id)
+            self.packed[place, resting] = Packed(awake(fitting, resting), *rows)
+        return self.packed[place, resting]
 
     # ------------------------------------------------------------------------------------------------- evaluation
 
@@ -173,6 +182,15 @@ class Tuning(PostTraining):
             "dialogues": len(self.train.examples),
             **super().summary(),
         }
+
+
+def staged(stages: Sequence[SftStage], number: int) -> tuple[int, int]:
+    """The place of the stage that update `number` of the run belongs to, and its number within that, from 1."""
+    for place, stage in enumerate(stages):
+        if number <= stage.updates:
+            return place, number
+        number -= stage.updates
+    raise ValueError("the stages have fewer updates")
 
 
 def _mean(losses: Mapping[str, float]) -> float:

@@ -12,6 +12,29 @@ from training.precision import Precision
 from training.rl.config import RewardConfig
 
 
+class SftStage(Config):
+    """A stretch of SFT with rows and a learning rate of its own."""
+
+    updates: int = Field(ge=1)
+    """How many it takes."""
+    sequence_length: int = Field(ge=16)
+    """Tokens of a row; dialogues that only a later stage has room for wait for that."""
+    rows: int = Field(ge=1)
+    """Rows of an update."""
+    learning_rate: float = Field(gt=0)
+    """After the warm-up."""
+    final_learning_rate: float | None = Field(default=None, gt=0)
+    """At its last update; a straight line leads there. None keeps the rate."""
+    warmup: int = Field(default=0, ge=0)
+    """Updates over which the learning rate rises from 0."""
+
+    def rate(self, number: int) -> float:
+        """The learning rate of its update `number`, from 1."""
+        last = self.learning_rate if self.final_learning_rate is None else self.final_learning_rate
+        progress = max(0, number - self.warmup) / max(1, self.updates - self.warmup)
+        return min(1.0, number / max(1, self.warmup)) * (self.learning_rate + (last - self.learning_rate) * progress)
+
+
 class SftConfig(Config):
     """Supervised fine-tuning, in each family as far as reinforcement learning still has something to win."""
 
@@ -24,7 +47,7 @@ class SftConfig(Config):
     learning_rate: float = Field(default=1e-3, gt=0)
     """After the warm-up."""
     final_learning_rate: float | None = Field(default=None, gt=0)
-    """At the last update; a straight line leads there. None keeps the rate, for runs that the band may end."""
+    """At the last of `max_updates`; a straight line leads there. None keeps the rate: the band may end a run."""
     warmup: int = Field(default=10, ge=0)
     """Updates over which the learning rate rises from 0."""
     sequence_length: int = Field(default=256, ge=16)
@@ -41,6 +64,9 @@ class SftConfig(Config):
     release's INT4 is what was seen, bit for bit."""
     max_updates: int = Field(default=500, ge=1)
     """The run ends here, if not every family has come into the band before; with tools it always ends here."""
+    then: tuple[SftStage, ...] = ()
+    """Stages after those updates. K1.5 has one (its report, 2.5): an epoch in rows of 32K at 2e-5 to 2e-6, then another
+    in rows of 128K, warmed up again to 1e-5 and down to 1e-6."""
     text_samples: int = Field(default=0, ge=0)
     """Samples of pretraining text in each update, against forgetting the language; 0 mixes none in."""
     text_sequence_length: int = Field(default=256, ge=8)
@@ -79,8 +105,25 @@ class SftConfig(Config):
         """How replies are judged in evaluations."""
         return RewardConfig(budget=self.budget, budgets=self.budgets)
 
-    def rate(self, number: int) -> float:
-        """The learning rate of update `number`, from 1."""
-        last = self.learning_rate if self.final_learning_rate is None else self.final_learning_rate
-        progress = max(0, number - self.warmup) / max(1, self.max_updates - self.warmup)
-        return min(1.0, number / max(1, self.warmup)) * (self.learning_rate + (last - self.learning_rate) * progress)
+    @property
+    def stages(self) -> tuple[SftStage, ...]:
+        """All of them, in order."""
+        first = SftStage(
+            updates=self.max_updates,
+            sequence_length=self.sequence_length,
+            rows=self.rows,
+            learning_rate=self.learning_rate,
+            final_learning_rate=self.final_learning_rate,
+            warmup=self.warmup,
+        )
+        return (first, *self.then)
+
+    @property
+    def updates(self) -> int:
+        """Of all stages."""
+        return sum(stage.updates for stage in self.stages)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest rows."""
+        return max(stage.sequence_length for stage in self.stages)

@@ -173,10 +173,13 @@ def of_pretraining(config: PretrainConfig) -> Workload:
 
 def of_sft(config: SftConfig, model: ModelConfig, dialogue_tokens: int, environments: int) -> Workload:
     """SFT to its last update, the band never reached."""
-    rounds = -(-config.max_updates // config.evaluate_every)
-    phases = [_rows("sft.rows", config.sequence_length, config.rows, config.max_updates, config.run)]
+    rounds = -(-config.updates // config.evaluate_every)
+    phases = [
+        _rows("sft.then" if place else "sft.rows", stage.sequence_length, stage.rows, stage.updates, config.run)
+        for place, stage in enumerate(config.stages)
+    ]
     if config.text_weight and config.text_samples:
-        text = (config.text_sequence_length, config.text_samples, config.max_updates, config.run)
+        text = (config.text_sequence_length, config.text_samples, config.updates, config.run)
         phases.append(_text("sft.text_samples", *text))
     return _tuning(
         "sft",

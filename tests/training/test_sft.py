@@ -11,10 +11,10 @@ from model import storage
 from tasks.artifact import Step
 from tests.posttraining import Cut, Label, World, cut_after, finals, go, summary
 from training.checkpoint import verify
-from training.inputs import Example
+from training.inputs import Example, load_splits
 from training.selection import select, selected
-from training.sft import Tuning, awake
-from training.sft_config import SftConfig
+from training.sft import Tuning, awake, staged
+from training.sft_config import SftConfig, SftStage
 from training.trainer import DONE, FAILED
 
 
@@ -52,6 +52,41 @@ def test_a_killed_sft_run_ends_with_the_same_bytes(world, tuned, monkeypatch, af
     monkeypatch.undo()
     assert go(Tuning, job) == DONE
     assert finals(job.parent) == finals(tuned)
+
+
+def test_stages_have_rows_and_rates_of_their_own():
+    second = SftStage(updates=3, sequence_length=64, rows=2, learning_rate=1.0, final_learning_rate=0.4, warmup=1)
+    config = SftConfig(max_updates=2, warmup=0, learning_rate=2.0, final_learning_rate=0.2, then=(second,))
+    found = [staged(config.stages, number) for number in range(1, config.updates + 1)]
+    assert found == [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)]
+    rates = [config.stages[place].rate(own) for place, own in found]
+    assert rates == pytest.approx([1.1, 0.2, 1.0, 0.7, 0.4])
+    assert config.longest == 256
+
+
+def test_a_run_of_two_stages_is_one_run(world, monkeypatch):
+    """Dialogues that are too long for the first stage's rows come in the second; a cut there changes nothing."""
+    lengths = sorted(len(each.ids) for each in load_splits(world.dialogues.uri).train.examples)
+    middle = lengths[len(lengths) // 2]
+    assert 16 <= middle < lengths[-1]
+    second = {"updates": 4, "sequence_length": lengths[-1], "rows": 3, "learning_rate": 1e-4}
+    staging = {"sequence_length": middle, "rows": 2, "max_updates": 2, "evaluate_every": 6, "then": [second]}
+    ends = []
+    for name, cut in (("sft-whole", 0), ("sft-halved", 4)):
+        job = world.sft(name, **staging, run={"checkpoint_every": 1})
+        if cut:
+            cut_after(monkeypatch, cut)
+            with pytest.raises(Cut):
+                go(Tuning, job)
+            monkeypatch.undo()
+        assert go(Tuning, job) == DONE
+        ends.append(finals(job.parent))
+    assert ends[0] == ends[1]
+    lines = [line for line in json.loads(ends[0]["metrics"]) if line["event"] == "update"]
+    assert [line["tokens"] for line in lines] == sorted(line["tokens"] for line in lines)
+    assert len(lines) == 6
+    none = world.sft("sft-none", **staging | {"sequence_length": 16})
+    assert go(Tuning, none) == FAILED
 
 
 def test_sft_that_never_learns_says_so(world, caplog):
