@@ -6,7 +6,7 @@ anything by what they say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -132,8 +132,11 @@ class Connection:
         if all(row.name != tool for row in self.rows):
             return failed("unknown_tool", f"there is no tool '{flat(tool, 80)}'")
         try:
+            if not isinstance(arguments, Mapping):  # `dict` would make one of an empty list, and of a list of pairs
+                raise TypeError
+            compact(arguments)  # half a surrogate pair would only be found where it is sent, and NaN be sent as null
             request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
-            request.model_dump_json()  # half a surrogate pair, say, would only be found where it is sent
+            request.model_dump_json()
         except (ValueError, TypeError, RecursionError):
             return failed("invalid_arguments", "the arguments are no JSON object")
         if self._client is None:

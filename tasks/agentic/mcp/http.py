@@ -59,7 +59,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         except httpx2.TransportError as error:
             self.failure = f"no answer from its address: {type(error).__name__} {error}".rstrip()
             raise
-        if "content-encoding" in response.headers:
+        if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             self.failure = "its answer is packed, though it was asked not to pack it"
             raise httpx2.StreamError(self.failure)

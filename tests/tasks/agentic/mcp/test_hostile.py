@@ -81,7 +81,9 @@ def test_a_call_that_goes_wrong(hostile, kind, code, says):
     fails_to_call(hostile(kind, limits={"call_seconds": seconds, "answer_bytes": 1 << 20}), code, says)
 
 
-@pytest.mark.parametrize("arguments", [None, "text", [1], {"text": "\ud800"}])
+@pytest.mark.parametrize(
+    "arguments", [None, "text", "", [], [1], [["text", "x"]], {"text": "\ud800"}, {"text": float("nan")}]
+)
 def test_a_model_s_call_that_is_none_reaches_no_server(hostile, arguments):
     with toolbox([hostile("die")]) as tools:
         assert tools.call("bad_echo", arguments).error == "invalid_arguments"

@@ -61,6 +61,7 @@ def test_a_server_may_be_offered_without_descriptions():
             "description": {"anyOf": [{"type": "string", "description": "free"}, {"$ref": "#/$defs/title"}]},
         },
         "$defs": {"title": {"enum": [{"title": "kept"}], "description": "one"}},
+        "dependencies": {"title": ["description"]},
         "required": ["title", "description"],
     }
     short = {
@@ -70,6 +71,7 @@ def test_a_server_may_be_offered_without_descriptions():
             "description": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/title"}]},
         },
         "$defs": {"title": {"enum": [{"title": "kept"}]}},
+        "dependencies": {"title": ["description"]},
         "required": ["title", "description"],
     }
     assert undescribed(given) == short
