@@ -32,7 +32,7 @@ from model.chat import compact
 from model.visible import flat
 from tasks.agentic.mcp.allowance import Allowance
 from tasks.agentic.mcp.config import ServerConfig, ServerError
-from tasks.agentic.mcp.http import HttpTransport
+from tasks.agentic.mcp.http import UNANSWERED, HttpTransport
 from tasks.agentic.mcp.process import ProcessTransport
 from tasks.agentic.mcp.rows import Refused, ToolRow, cut, original_name, sort_out
 
@@ -151,7 +151,7 @@ class Connection:
         except TimeoutError:
             return failed("timeout", f"no answer within {limits.call_seconds:g} s; it may have been done")
         except MCPError as error:
-            if self._transport.failure or self._client is None:
+            if error.error.code == UNANSWERED or self._transport.failure or self._client is None:
                 return failed("unavailable", self._reason(error))
             code = "invalid_arguments" if error.error.code == INVALID_PARAMS else "refused"
             return failed(code, flat(error.error.message, limits.result_characters))
