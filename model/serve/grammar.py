@@ -15,7 +15,7 @@ import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from torch import Tensor
 
-from model.chat import Chat
+from model.chat import BROKEN, Chat
 from model.dialogue import PREFIX, ChatError, compact
 from model.generate import ConstraintError
 from model.reply import ARGUMENTS, CALL, CALL_END, SECTION, SECTION_END
@@ -70,7 +70,10 @@ class Grammars:
 
     def bytes_of(self, token: int) -> bytes:
         """What a token stands for, which may be part of a character."""
-        return bytes(self._tokenizer.decode_bytes([token]))
+        # llguidance marks special tokens by the byte 255, and gives nothing for the token that is it
+        return bytes(self._tokenizer.decode_bytes([token])) or (
+            b"\xff" if self._chat.decode([token]) == BROKEN else b""
+        )
 
     def json(self, schema: dict[str, Any] | bool, param: str) -> Matching:
         """JSON of a schema. Raises ApiError; `param` is the field that held it."""

@@ -150,7 +150,9 @@ def read_rows(path: str | Path) -> list[ToolRow]:
         except (ValueError, TypeError, AttributeError):
             raise ServerError(f"{path}, line {number}: no tool's row: remove the file and list again") from None
         if not intact:
-            raise ServerError(f"{path}, line {number}: the schema does not have its sha256: remove the file and list again")
+            raise ServerError(
+                f"{path}, line {number}: the schema does not have its sha256: remove the file and list again"
+            )
         rows.append(row)
     return rows
 

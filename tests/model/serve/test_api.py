@@ -121,6 +121,12 @@ def test_texts_and_ids_go_on_as_the_generator_would(running, client):
     assert streamed(client, TEXT, prompt="ab", max_tokens=3)[0]["object"] == "text_completion"
 
 
+def test_every_token_is_told_with_its_bytes(running):
+    grammars, format = Grammars(running.chat, running.model.config.vocab_size), running.chat
+    assert sorted(grammars.bytes_of(token) for token in range(256)) == [bytes([byte]) for byte in range(256)]
+    assert all(grammars.bytes_of(token).decode() == format.decode([token]) for token in format.specials)
+
+
 def test_a_stop_string_cuts_the_answer_and_frees_its_row(running, client):
     whole = asked(client, TEXT, prompt="ab", seed=4, max_tokens=200)["choices"][0]["text"]
     stop = whole[40:43]
