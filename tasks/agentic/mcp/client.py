@@ -115,7 +115,7 @@ class Connection:
             listed += [(tool.name, tool.description or "", tool.input_schema) for tool in page.tools]
             if len(listed) > limits.tools:
                 raise ServerError(f"it lists more than limits.tools ({limits.tools:,}) tools")
-            if page.next_cursor is None:
+            if not page.next_cursor:  # some servers write an empty one at the end
                 break
             if page.next_cursor in cursors:
                 raise ServerError("its list of tools goes round in a circle: a nextCursor came twice")

@@ -38,7 +38,10 @@ def page(cursor):
     """What `tools/list` answers."""
     number = int(cursor or 0)
     if KIND == "pages":
-        pages = [{"tools": [tool(f"tool{number}")], "nextCursor": str(number + 1)}, {"tools": [tool(f"tool{number}")]}]
+        pages = [
+            {"tools": [tool(f"tool{number}")], "nextCursor": str(number + 1)},
+            {"tools": [tool(f"tool{number}")], "nextCursor": ""},
+        ]
         return pages[number == 2]
     if KIND == "circle":
         return {"tools": [], "nextCursor": "1"}
