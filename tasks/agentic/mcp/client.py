@@ -180,7 +180,8 @@ def _text(answer: CallToolResult) -> str:
         if isinstance(part, TextContent):
             pieces.append(part.text)
         elif isinstance(part, ImageContent | AudioContent):
-            pieces.append(f"[{part.type} left out: {flat(part.mime_type, 60)}, {len(part.data) * 3 // 4:,} bytes]")
+            size = len(part.data.rstrip("=")) * 3 // 4
+            pieces.append(f"[{part.type} left out: {flat(part.mime_type, 60)}, {size:,} bytes]")
         else:
             pieces.append(f"[{part.type} left out]")
     if not pieces and answer.structured_content is not None:

@@ -157,7 +157,7 @@ def test_an_output_schema_that_never_ends_is_not_used(hostile):
 
 
 def test_what_is_no_text_is_named(hostile):
-    assert result_of(hostile("picture")) == "look\n[image left out: image/png␛[2J, 3 bytes]"
+    assert result_of(hostile("picture")) == "look\n[image left out: image/png␛[2J, 2 bytes]"
 
 
 def test_names_that_cannot_be_taken(hostile):
