@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -125,6 +125,7 @@ class Dialogue:
     def _answer(self) -> list[dict[str, Any]]:
         """One answer, shown as it comes; the calls in it."""
         content, calls, problems = "", list[dict[str, Any]](), list[str]()
+        under_way: dict[Any, dict[str, Any]] = {}  # calls by their index
         finish = None
         declared = self.tools.tools() if self.tools else []
         for choice in self.endpoint.stream(self.messages, declared, self.sampling):
@@ -134,10 +135,14 @@ class Dialogue:
                 sys.stdout.write(visible(piece))
                 sys.stdout.flush()
             for part in delta.get("tool_calls") or ():
-                if part.get("id"):
-                    calls.append({"id": part["id"], "type": "function", "function": {"name": "", "arguments": ""}})
+                place = part.get("index")
+                # some servers repeat a call's id in each of its parts, some give every call the index 0
+                if part.get("id") and under_way.get(place, {}).get("id") != part["id"]:
+                    function = {"name": "", "arguments": ""}
+                    under_way[place] = {"id": part["id"], "type": "function", "function": function}
+                    calls.append(under_way[place])
                 for key in ("name", "arguments"):
-                    calls[-1]["function"][key] += (part.get("function") or {}).get(key) or ""
+                    under_way[place]["function"][key] += (part.get("function") or {}).get(key) or ""
             problems += [error["reason"] for error in delta.get("tool_call_errors") or ()]
         sys.stdout.write("\n")
         for problem in problems:
@@ -172,11 +177,12 @@ class Endpoint:
 
     @classmethod
     @contextmanager
-    def at(cls, url: str, key: str, model: str = "") -> Iterator[Endpoint]:
-        """Raises ChatEnded where nothing there answers, or not to this key."""
+    def at(cls, url: str, key: str, model: str = "", own: bool = False) -> Iterator[Endpoint]:
+        """`own`: it is in this process, whatever proxies the environment names. Raises ChatEnded where nothing there
+        answers, or not to this key."""
         timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        with httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout) as client:
+        with httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout, trust_env=not own) as client:
             if not model:
                 try:
                     answer = client.get("/models")
@@ -203,17 +209,28 @@ class Endpoint:
             ) as got:
                 if got.status_code != 200:
                     raise ChatEnded(f"status {got.status_code}: {shown(got.read())}")
-                for line in got.iter_lines():
-                    if not line.startswith("data: ") or line == "data: [DONE]":
+                for data in _events(got.iter_bytes()):
+                    if data.strip() in (b"", b"[DONE]"):
                         continue
-                    chunk = json.loads(line.removeprefix("data: "))
+                    chunk = json.loads(data)
                     if chunk.get("error"):
-                        raise ChatEnded(shown(line.removeprefix("data: ").encode()))
+                        raise ChatEnded(shown(data))
                     yield from chunk.get("choices") or ()
         except httpx.HTTPError as error:
             raise ChatEnded(f"{type(error).__name__}: {error}") from None
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise ChatEnded(f"a chunk is no JSON object ({error})") from None
+
+
+def _events(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The data of server-sent events, a line each. httpx's own lines would end at U+2028 and its like too, which stand
+    in an answer as they are."""
+    left = b""
+    for chunk in chunks:
+        *lines, left = (left + chunk).split(b"\n")
+        yield from (line.removeprefix(b"data:") for line in lines if line.startswith(b"data:"))
+    if left.startswith(b"data:"):
+        yield left.removeprefix(b"data:")
 
 
 @contextmanager
@@ -222,5 +239,5 @@ def in_process(released: Released) -> Iterator[Endpoint]:
     key = secrets.token_urlsafe(32)
     one = ServeConfig(rows=1, waiting=1)
     app = application(released.model, released.chat, "openk2", key, ["127.0.0.1"], one)
-    with in_background(app) as url, Endpoint.at(f"{url}/v1", key) as endpoint:
+    with in_background(app) as url, Endpoint.at(f"{url}/v1", key, own=True) as endpoint:
         yield endpoint

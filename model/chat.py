@@ -51,6 +51,8 @@ STRUCTURE = (END, USER, ASSISTANT, SYSTEM, MIDDLE, SECTION, SECTION_END, CALL, A
 DEFAULT_SYSTEM = "You are Kimi, an AI assistant created by Moonshot AI."
 """What the released template puts before a dialogue that begins with no system turn."""
 BROKEN = "\ufffd"  # what a decoder gives for bytes that are no whole character yet
+MOST_HELD = 16
+"""Tokens that wait for the end of a character, before it is asked whether all of them must."""
 _MARKER = re.compile("(" + "|".join(map(re.escape, STRUCTURE)) + ")")
 Segment = tuple[list[int], bool]
 
@@ -210,7 +212,18 @@ class Text:
     def add(self, token: int) -> str:
         """What this token lets be shown."""
         self._ids.append(token)
-        return "" if self._chat.decode(self._ids).endswith(BROKEN) else self.rest()
+        text = self._chat.decode(self._ids)
+        if not text.endswith(BROKEN):
+            self._ids = []
+            return text
+        # Bytes that are no characters may go on for ever, as may that very character; read as a whole for each token
+        # they would take the square of their time. Where both sides read apart say the same, no character is cut.
+        for cut in range(len(self._ids) - 1, 0, -1) if len(self._ids) >= MOST_HELD else ():
+            whole = self._chat.decode(self._ids[:cut])
+            if whole + self._chat.decode(self._ids[cut:]) == text:
+                self._ids = self._ids[cut:]
+                return whole
+        return ""
 
     def rest(self) -> str:
         """What was held back, where nothing more comes; half a character shows as such."""

@@ -384,7 +384,7 @@ def _nucleus(p_V: Tensor, top_p: float, top_k: int) -> Tensor:
     """The likeliest tokens that together hold `top_p`, at most `top_k`, the others at 0; at least one stays. `p_V` are
     probabilities times WHOLE."""
     sorted_V, order_V = p_V.sort(descending=True, stable=True)
-    kept_V = sorted_V.cumsum(0) - sorted_V < top_p * WHOLE
+    kept_V = sorted_V.cumsum(0) - sorted_V < max(top_p * WHOLE, 1.0)  # in float32 a smaller one could be 0
     if top_k:
         kept_V[top_k:] = False
     return torch.zeros_like(p_V).index_put_((order_V[kept_V],), sorted_V[kept_V])

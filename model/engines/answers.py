@@ -91,7 +91,7 @@ class Answers:
             return None
         payer, day, digest, data = row
         try:
-            if digest != _digest(data):
+            if not _intact(key, digest, data):
                 raise ValueError("it was altered")
             answer, stale = Completion(**json.loads(data)), int(day) < self._today
         except (TypeError, ValueError) as error:
@@ -104,7 +104,7 @@ class Answers:
 
     def _put(self, key: bytes, answer: Completion) -> None:
         data = json.dumps(asdict(answer), ensure_ascii=False).encode()
-        row = (key, self.payer.encode(), self._today, _digest(data), data)
+        row = (key, self.payer.encode(), self._today, _digest(key + data), data)
         self._do(
             lambda db: db.execute(
                 "INSERT OR REPLACE INTO answers (key, payer, day, digest, answer) VALUES (?, ?, ?, ?, ?)", row
@@ -156,7 +156,7 @@ class Answers:
         try:
             old = sqlite3.connect(f"file:{aside}?mode=ro", uri=True)
             for row in old.execute("SELECT key, payer, day, digest, answer FROM answers"):
-                if row[3] == _digest(row[4]):
+                if _intact(row[0], row[3], row[4]):
                     self._db.execute(
                         "INSERT OR REPLACE INTO answers (key, payer, day, digest, answer) VALUES (?, ?, ?, ?, ?)", row
                     )
@@ -193,5 +193,12 @@ class Answers:
         self._do(work)
 
 
-def _digest(data: Any) -> bytes:
-    return hashlib.sha256(data if isinstance(data, bytes) else b"").digest()[:8]
+def _intact(key: Any, digest: Any, data: Any) -> bool:
+    """Whether an answer is what was given, and given to this request: a damaged index leads to another's. Files made
+    before the key was in it have the digest of the answer alone."""
+    found = isinstance(key, bytes) and isinstance(data, bytes)
+    return found and digest in (_digest(key + data), _digest(data))
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()[:8]

@@ -181,7 +181,7 @@ def likeliest(choice: Mapping[str, Any]) -> dict[str, float]:
     none that can be read."""
     try:
         told = [(one["token"], float(one["logprob"])) for one in choice["logprobs"]["content"][0]["top_logprobs"]]
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
         return {}
     return {sound(token): chance for token, chance in told if isinstance(token, str) and chance <= 0}
 

@@ -230,7 +230,7 @@ class _Line:
         sent = self._loop.time()
         landed: Callable[[Replica], None] = replicas.left
         try:
-            status, headers, content = await self._post(replica, body)
+            status, headers, content = await self._send("POST", f"{replica.url}/chat/completions", body)
             answer = read(replica.url, status, headers, content, prompt, self._loop.time() - sent)
             landed, self._troubled = replicas.succeeded, None
             self._answered += 1
@@ -270,14 +270,14 @@ class _Line:
                 except TimeoutError:
                     pass  # a rest is over
 
-    async def _post(self, replica: Replica, body: bytes) -> tuple[int, httpx.Headers, bytes]:
+    async def _send(self, method: str, url: str, body: bytes | None = None) -> tuple[int, httpx.Headers, bytes]:
         """One request, as a whole within `answer_seconds` and `most_bytes`. Raises Failed."""
         most = self.engine.most_bytes
         try:
             async with asyncio.timeout(self.limits.answer_seconds):
                 async with (
                     self._client() as client,
-                    client.stream("POST", f"{replica.url}/chat/completions", content=body) as response,
+                    client.stream(method, url, content=body) as response,
                 ):
                     if (coding := response.headers.get("content-encoding", "identity")) != "identity":
                         raise Failed(f"the answer is compressed ({coding}), which was not asked for")
@@ -339,12 +339,12 @@ class _Line:
     async def _named(self, replica: Replica, error: EngineError) -> EngineError:
         """`error`, saying which models the endpoint serves where the one asked for is not among them."""
         try:
-            async with asyncio.timeout(self.limits.connect_seconds), self._client() as client:
-                response = await client.get(f"{replica.url}/models")
-            served = sorted(str(model["id"]) for model in response.json()["data"])
-        except (TimeoutError, httpx.HTTPError, ValueError, KeyError, TypeError):
+            async with asyncio.timeout(self.limits.connect_seconds):
+                _, _, content = await self._send("GET", f"{replica.url}/models")
+            served = sorted(str(model["id"]) for model in json.loads(content)["data"])
+        except (TimeoutError, Failed, ValueError, KeyError, TypeError, RecursionError):
             return error
         if not served or self.engine.model in served:
             return error
-        names = ", ".join(served[:8]) + (" ..." if len(served) > 8 else "")
+        names = ", ".join(name[:80] for name in served[:8]) + (" ..." if len(served) > 8 else "")
         return EngineError(f"{replica.url} serves {names} and no '{self.engine.model}': set the model to one of those")

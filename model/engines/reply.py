@@ -131,7 +131,7 @@ def _completion(answer: dict[str, Any], prompt: Prompt, seconds: float, url: str
 
 def _count(value: object) -> int | None:
     """A number of tokens, None where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 0 <= value <= MOST_TOKENS else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -29,6 +30,8 @@ class Asked:
     stops: tuple[str, ...]
     calls_before: int = 0
     """Calls in the dialogue so far: K2 numbers them through."""
+    one_call: bool = False
+    """A choice ends where a second call would begin."""
     log_probs: bool = False
     token_ids: bool = False
     """Tell the tokens themselves, with the one that ends a choice."""
@@ -81,7 +84,8 @@ class Answer:
 
     async def deltas(self) -> AsyncIterator[Delta]:
         """What every token adds, until all choices have ended. Raises ApiError."""
-        turns = [Turn(self.format, self.asked.stops, raw=not self.asked.chat) for _ in range(self.asked.choices)]
+        raw, one_call = not self.asked.chat, self.asked.one_call
+        turns = [Turn(self.format, self.asked.stops, raw, one_call) for _ in range(self.asked.choices)]
         left = set(range(self.asked.choices))
         while left:
             place, event = await self.job.events.get()
@@ -159,6 +163,7 @@ class _Choice:
         self._entries: list[dict[str, Any]] = []
         self._tokens: list[int] = []
         self._offset = 0  # of the next token in a completion's text
+        self._characters = codecs.getincrementaldecoder("utf-8")("replace")  # a token may hold part of one
         self._finish: str | None = None
         self._errors: list[dict[str, str]] = []
 
@@ -222,15 +227,19 @@ class _Choice:
             return None
         if self._asked.chat:
             return {"content": self._entries}
-        names, offsets = [entry["token"] for entry in self._entries], []
-        for name in names:
-            offsets.append(self._offset)
-            self._offset += len(name)
         return {
-            "tokens": names,
+            "tokens": [entry["token"] for entry in self._entries],
             "token_logprobs": [entry["logprob"] for entry in self._entries],
             "top_logprobs": [
                 {one["token"]: one["logprob"] for one in entry["top_logprobs"]} for entry in self._entries
             ],
-            "text_offset": offsets,
+            "text_offset": [self._begin(bytes(entry["bytes"])) for entry in self._entries],
         }
+
+    def _begin(self, data: bytes) -> int:
+        """Where the next token begins in a completion's text."""
+        begun, _ = self._characters.getstate()
+        broken = begun and data and not 0x80 <= data[0] < 0xC0  # it does not go on with the character
+        place = self._offset + bool(broken)
+        self._offset += len(self._characters.decode(data))
+        return place

@@ -140,8 +140,12 @@ class Service:
         elif asked.response_format.type != "text":
             form = asked.response_format.json_schema
             matching = self.grammars.json(form.schema_ if form else {"type": "object"}, "response_format")
-        told = Asked(True, self.name, len(prompt), asked.n, asked.stop, before, asked.logprobs, ends=self.hidden)
-        return self._continuations([prompt], asked, asked.max_tokens, asked.likeliest, told.ends, matching), told
+        told = Asked(
+            True, self.name, len(prompt), asked.n, asked.stop, before, not asked.parallel_tool_calls, asked.logprobs,
+            ends=self.hidden,
+        )  # fmt: skip
+        most = asked.max_completion_tokens or asked.max_tokens
+        return self._continuations([prompt], asked, most, asked.likeliest, told.ends, matching), told
 
     def _of_text(self, asked: CompletionRequest) -> tuple[list[Continuation], Asked]:
         bos = self.worker.model.config.bos_token_id

@@ -15,7 +15,7 @@ import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from torch import Tensor
 
-from model.chat import Chat
+from model.chat import BROKEN, Chat
 from model.dialogue import PREFIX, ChatError, compact
 from model.generate import ConstraintError
 from model.reply import ARGUMENTS, CALL, CALL_END, SECTION, SECTION_END
@@ -70,7 +70,10 @@ class Grammars:
 
     def bytes_of(self, token: int) -> bytes:
         """What a token stands for, which may be part of a character."""
-        return bytes(self._tokenizer.decode_bytes([token]))
+        # llguidance marks special tokens by the byte 255, and gives nothing for the token that is it
+        return bytes(self._tokenizer.decode_bytes([token])) or (
+            b"\xff" if self._chat.decode([token]) == BROKEN else b""
+        )
 
     def json(self, schema: dict[str, Any] | bool, param: str) -> Matching:
         """JSON of a schema. Raises ApiError; `param` is the field that held it."""
@@ -90,8 +93,7 @@ class Grammars:
             rules.append(f"call{number}: <[{ids[CALL]}]> ({' | '.join(names)}) <[{ids[CALL_END]}]>{more}")
         left = MOST_BYTES
         for place, function in enumerate(functions):
-            schema = {"type": "object"} if function.parameters is None else function.parameters
-            written = _json(schema, "tools", left)
+            written = _json(_of_object(function), "tools", left)
             left -= len(written)
             rules.append(f"arguments{place}: {written}")
         return self._matching("\n".join(rules) + "\n", "tools")
@@ -104,6 +106,18 @@ class Grammars:
         except ConstraintError as error:
             raise ApiError(400, str(error), param, "invalid_schema") from None
         return matching
+
+
+def _of_object(function: Function) -> dict[str, Any] | bool:
+    """The schema of a function's arguments, which are an object even where it does not say so. Raises ApiError."""
+    if function.parameters is False:
+        return False
+    given = function.parameters if isinstance(function.parameters, dict) else {}
+    kinds = given.get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+        told = f"the arguments of `{function.name}` are an object, and its schema is of another type"
+        raise ApiError(400, told, "tools", "invalid_schema")
+    return {**given, "type": "object"}
 
 
 def _json(schema: dict[str, Any] | bool, param: str, most: int = MOST_BYTES) -> str:

@@ -33,8 +33,10 @@ class OwnOrigin:
             return
         headers = Headers(scope=scope)
         origins = headers.getlist("origin")
-        # The port is the one that the browser used, which a forwarded port may have changed.
-        if any(origin != f"http://{headers['host']}" for origin in origins):
+        # The port is the one that the browser used, which a forwarded port may have changed; so is the scheme where
+        # what ends TLS on this machine says so in X-Forwarded-Proto.
+        own = f"{scope.get('scheme', 'http').replace('ws', 'http')}://{headers.get('host')}"
+        if any(origin != own for origin in origins):
             await self.refusal(scope, receive, send)
             return
 
@@ -55,7 +57,8 @@ class Key:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in self.open:
             kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-            if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.key):
+            # headers are latin-1 by name: these are the bytes that came
+            if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), self.key):
                 await self.refusal(scope, receive, send)
                 return
         await self.app(scope, receive, send)

@@ -10,7 +10,7 @@ import re
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator, model_validator
 
 from model.config import Config
 from model.dialogue import Message, shown
@@ -36,6 +36,16 @@ MOST_FIELDS = 64
 T = TypeVar("T")
 # A megabyte may hold half a million things that are wrong: one is told, and the others cost seconds of the event loop.
 Several = Annotated[tuple[T, ...], FailFast()]
+
+
+def _schema(given: Any) -> Any:
+    """A schema looked at before its kinds are tried: pydantic would name the kind where a client looks for a field."""
+    if not isinstance(given, dict | bool):
+        raise ValueError("a schema is an object, true or false")
+    return given
+
+
+Schema = Annotated[dict[str, Any] | bool, BeforeValidator(_schema)]
 
 
 class ApiError(Exception):
@@ -76,7 +86,7 @@ class JsonSchema(Config):
 
     name: str = ""
     description: str | None = None
-    schema_: dict[str, Any] | bool = Field(alias="schema")
+    schema_: Schema = Field(alias="schema")
     strict: bool | None = None
 
 
@@ -98,7 +108,7 @@ class Function(Config):
 
     name: str
     description: str | None = None
-    parameters: dict[str, Any] | bool | None = None
+    parameters: Schema | None = None
     strict: bool | None = None
 
     @field_validator("name")
@@ -119,8 +129,6 @@ class Tool(Config):
 class Sampled(Config):
     """What both endpoints take."""
 
-    renamed: ClassVar[dict[str, str]] = {}
-    """Other names of fields."""
     said_in: ClassVar[str] = "messages"
     """The field that holds what is answered."""
 
@@ -149,7 +157,7 @@ class Sampled(Config):
                 if value is not None and value not in NEUTRAL[name]:
                     raise ValueError(f"`{name}` is not supported: leave it out, or give {NEUTRAL[name][0]!r}")
             elif value is not None and name not in LABELS:  # null is OpenAI's way to say nothing
-                taken[cls.renamed.get(name, name)] = value
+                taken[name] = value
         return taken
 
     @field_validator("stop", mode="before")
@@ -172,10 +180,10 @@ class Sampled(Config):
 class ChatRequest(Sampled):
     """`/v1/chat/completions`."""
 
-    renamed: ClassVar[dict[str, str]] = {"max_completion_tokens": "max_tokens"}
-
     messages: Several[dict[str, Any]] = Field(min_length=1)
     tools: Several[dict[str, Any]] = Field(default=(), max_length=MOST_TOOLS)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    """The newer name of `max_tokens`."""
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     logprobs: bool = False
@@ -192,8 +200,21 @@ class ChatRequest(Sampled):
                 raise ValueError(f"tool {place}: {_sentence(error, Tool)}") from None
         return tools
 
+    @field_validator("tool_choice", mode="before")
+    @classmethod
+    def _is_choice(cls, choice: Any) -> Any:
+        if choice in ("none", "auto", "required"):
+            return choice
+        try:
+            return NamedTool.model_validate(choice)
+        except ValidationError:
+            given = '{"type": "function", "function": {"name": "..."}}'
+            raise ValueError(f'give "none", "auto", "required" or {given}') from None
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.max_tokens and self.max_completion_tokens and self.max_tokens != self.max_completion_tokens:
+            raise ValueError("max_tokens and max_completion_tokens differ: give one of them")
         names = [function.name for function in self.functions]
         if len(set(names)) < len(names):
             raise ValueError("two tools have the same name")
@@ -251,8 +272,10 @@ class CompletionRequest(Sampled):
     @classmethod
     def _says_something(cls, prompt: Any) -> Any:
         """Lists are looked through here: pydantic would tell of every item that it is none of each kind."""
-        if not isinstance(prompt, list):
+        if isinstance(prompt, str):
             return prompt
+        if not isinstance(prompt, list):
+            raise ValueError("a prompt is a text, or a list of texts or tokens")
         kinds = {type(one) for one in prompt}
         tokens = prompt if kinds == {int} else [token for one in prompt if isinstance(one, list) for token in one]
         alike = len(kinds) == 1 and kinds <= {str, int, list} and {type(token) for token in tokens} <= {int}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -94,29 +95,85 @@ def test_what_is_no_endpoint_is_told_in_a_sentence(endpoint, capsys):
         pass
 
 
-@pytest.mark.parametrize(
-    "chunk",
-    ["[1]", "{", '{"choices": [{"delta": {"tool_calls": [{}]}}]}', '{"choices": 3}', '{"error": {"message": "no"}}'],
-)
-def test_an_endpoint_that_streams_nonsense_ends_the_turn_alone(chunk, capsys):
-    class Nonsense(BaseHTTPRequestHandler):
+def test_a_proxy_of_the_environment_sees_nothing_of_a_chat_in_this_process(endpoint, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "")
+    model = Transformer(tiny_config(), seed=5).eval()
+    with in_process(Released(model, Chat(byte_tokenizer()))) as endpoint:
+        assert endpoint.model == "openk2"
+
+
+@contextmanager
+def streaming(body: bytes) -> Iterator[Endpoint]:
+    """An endpoint whose every answer is `body`."""
+
+    class Streaming(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(f"data: {json.dumps({'choices': []})}\n\ndata: {chunk}\n\n".encode())
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Nonsense)
+    server = HTTPServer(("127.0.0.1", 0), Streaming)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with Endpoint.at(f"http://127.0.0.1:{server.server_port}/v1", "", "x") as there:
-            dialogue = Dialogue(there, {}, [])
-            dialogue.say("Hello")
+            yield there
     finally:
         server.shutdown()
         server.server_close()
+
+
+def delta(**fields: Any) -> bytes:
+    chunk = {"choices": [{"index": 0, "delta": fields}]}
+    return f"data:{json.dumps(chunk, ensure_ascii=False)}\r\n\r\n".encode()
+
+
+def test_a_stream_is_read_as_events_are_written(capsys):
+    """Lines end at a line feed and at nothing else that Python takes for one; the space behind `data:` may be left."""
+    said = "one\u2028two\x85three\x0b"
+    with streaming(b": warm\n" + delta(content=said) + delta(content="!") + b"data: [DONE]") as there:
+        dialogue = Dialogue(there, {}, [])
+        dialogue.say("Hello")
+    assert dialogue.messages[-1]["content"] == said + "!"
+
+
+@pytest.mark.parametrize(("places", "ids"), [((0, 1), ("a", None)), ((0, 1), ("a", "a")), ((0, 0), ("a", "a"))])
+def test_the_parts_of_calls_are_put_together_by_their_index(places, ids, capsys):
+    """Servers send parts of calls in any order, repeat the id in each part, or give every call the index 0."""
+    clock = Clock()
+    first, second = places
+    parts = [
+        {"index": first, "id": ids[0], "function": {"name": "time", "arguments": ""}},
+        {"index": first, "id": ids[1], "function": {"arguments": '{"x": 1}'}},
+        {"index": second, "id": "b", "function": {"name": "date", "arguments": ""}},
+        {"index": second, "function": {"arguments": "{}"}},
+    ]
+    if first != second:
+        parts[1], parts[2] = parts[2], parts[1]
+    with streaming(b"".join(delta(tool_calls=[part]) for part in parts)) as there:
+        dialogue = Dialogue(there, {}, [], clock)
+        dialogue.say("Hello")
+    assert clock.asked[:2] == [("time", {"x": 1}), ("date", {})]
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        "[1]",
+        "{",
+        "[" * 100_000,
+        '{"choices": [{"delta": {"tool_calls": [{}]}}]}',
+        '{"choices": 3}',
+        '{"error": {"message": "no"}}',
+    ],
+)
+def test_an_endpoint_that_streams_nonsense_ends_the_turn_alone(chunk, capsys):
+    with streaming(f"data: {json.dumps({'choices': []})}\n\ndata: {chunk}\n\n".encode()) as there:
+        dialogue = Dialogue(there, {}, [])
+        dialogue.say("Hello")
     assert dialogue.messages == []
     assert "No answer: " in capsys.readouterr().out

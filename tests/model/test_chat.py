@@ -291,3 +291,14 @@ def test_characters_come_whole():
     assert decoded.rest() == ""
     decoded.add(CHAT.encode("🙂")[0])
     assert decoded.rest() == "\ufffd"  # half a character at the end is shown as such, not swallowed
+
+
+def test_what_decoders_give_for_broken_bytes_waits_for_no_end_of_it():
+    """A text of that very character, or of bytes that are none: what waits is bounded, and no character is cut."""
+    half = CHAT.encode("🙂")[:2]
+    ids = [*CHAT.encode("\ufffd" * 40), *half * 40, *CHAT.encode("天\ufffd" * 20), *half]
+    decoded, said = Text(CHAT), ""
+    for place, token in enumerate(ids):
+        said += decoded.add(token)
+        assert len(CHAT.decode(ids[: place + 1])) - len(said) <= 16
+    assert said + decoded.rest() == CHAT.decode(ids)

@@ -140,6 +140,7 @@ def test_sampling_follows_the_distribution_and_top_p_cuts_it():
     order = p.argsort(descending=True).tolist()
     nucleus = next(size for size in range(1, 9) if p[order[:size]].sum() >= 0.6)
     assert set(frequencies(0.6)) == set(order[:nucleus])
+    assert set(frequencies(1e-300)) == set(order[:1])  # which float32 has no number for
 
 
 def test_stream_takes_requests_only_when_a_row_is_free_and_tells_tokens():

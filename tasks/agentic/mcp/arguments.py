@@ -61,10 +61,10 @@ def draw_arguments(
     for _ in range(TRIES):
         try:
             found = _value(schema, "", schema, values, draw)
+            if validator.is_valid(found):
+                return dict(found)
         except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
-            return None  # a stranger's schema: bounds that cross, properties that are none
-        if validator.is_valid(found):
-            return dict(found)
+            return None  # a stranger's schema: bounds that cross, properties that are none, an older draft's `items`
     return None
 
 
@@ -87,7 +87,7 @@ def _value(
             return _value(draw.choice(branches), name, root, values, draw)
     kind = schema.get("type")
     if isinstance(kind, list):
-        kind = next(one for one in kind if one != "null")
+        kind = next((one for one in kind if one != "null"), None)
     match kind:
         case "object":
             needed = schema.get("required", ())

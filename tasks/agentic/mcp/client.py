@@ -6,7 +6,7 @@ anything by what they say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ from model.chat import compact
 from model.visible import flat
 from tasks.agentic.mcp.allowance import Allowance
 from tasks.agentic.mcp.config import ServerConfig, ServerError
-from tasks.agentic.mcp.http import HttpTransport
+from tasks.agentic.mcp.http import UNANSWERED, HttpTransport
 from tasks.agentic.mcp.process import ProcessTransport
 from tasks.agentic.mcp.rows import Refused, ToolRow, cut, original_name, sort_out
 
@@ -115,7 +115,7 @@ class Connection:
             listed += [(tool.name, tool.description or "", tool.input_schema) for tool in page.tools]
             if len(listed) > limits.tools:
                 raise ServerError(f"it lists more than limits.tools ({limits.tools:,}) tools")
-            if page.next_cursor is None:
+            if not page.next_cursor:  # some servers write an empty one at the end
                 break
             if page.next_cursor in cursors:
                 raise ServerError("its list of tools goes round in a circle: a nextCursor came twice")
@@ -132,8 +132,11 @@ class Connection:
         if all(row.name != tool for row in self.rows):
             return failed("unknown_tool", f"there is no tool '{flat(tool, 80)}'")
         try:
+            if not isinstance(arguments, Mapping):  # `dict` would make one of an empty list, and of a list of pairs
+                raise TypeError
+            compact(arguments)  # half a surrogate pair would only be found where it is sent, and NaN be sent as null
             request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
-            request.model_dump_json()  # half a surrogate pair, say, would only be found where it is sent
+            request.model_dump_json()
         except (ValueError, TypeError, RecursionError):
             return failed("invalid_arguments", "the arguments are no JSON object")
         if self._client is None:
@@ -148,7 +151,7 @@ class Connection:
         except TimeoutError:
             return failed("timeout", f"no answer within {limits.call_seconds:g} s; it may have been done")
         except MCPError as error:
-            if self._transport.failure or self._client is None:
+            if error.error.code == UNANSWERED or self._transport.failure or self._client is None:
                 return failed("unavailable", self._reason(error))
             code = "invalid_arguments" if error.error.code == INVALID_PARAMS else "refused"
             return failed(code, flat(error.error.message, limits.result_characters))
@@ -177,7 +180,8 @@ def _text(answer: CallToolResult) -> str:
         if isinstance(part, TextContent):
             pieces.append(part.text)
         elif isinstance(part, ImageContent | AudioContent):
-            pieces.append(f"[{part.type} left out: {flat(part.mime_type, 60)}, {len(part.data) * 3 // 4:,} bytes]")
+            size = len(part.data.rstrip("=")) * 3 // 4
+            pieces.append(f"[{part.type} left out: {flat(part.mime_type, 60)}, {size:,} bytes]")
         else:
             pieces.append(f"[{part.type} left out]")
     if not pieces and answer.structured_content is not None:

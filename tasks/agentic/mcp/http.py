@@ -12,6 +12,9 @@ from mcp.client.streamable_http import streamable_http_client
 from tasks.agentic.mcp.allowance import Allowance
 from tasks.agentic.mcp.config import ServerConfig, ServerError
 
+UNANSWERED = 503
+"""Code of the JSON-RPC error that a request gets which the address did not answer; no server's own has it by rule."""
+
 
 class HttpTransport:
     """What `mcp.Client` takes as a transport. The SDK refuses redirects to another origin; here answers are bounded."""
@@ -45,24 +48,27 @@ class HttpTransport:
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
+    """What goes wrong is the answer to its one request: an exception here would end the SDK's session with the server,
+    which a slow answer or a lost connection need not do."""
+
     def __init__(self, allowance: Allowance) -> None:
         self.allowance = allowance
         self.inner = httpx2.AsyncHTTPTransport()
         self.failure = ""
+        """What went wrong in the body of the latest answer."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             # The stream on which a server speaks unasked, for as long as it likes: MCP lets either side do without.
             return httpx2.Response(405, request=request)
+        self.failure = ""
         try:
             response = await self.inner.handle_async_request(request)
         except httpx2.TransportError as error:
-            self.failure = f"no answer from its address: {type(error).__name__} {error}".rstrip()
-            raise
-        if "content-encoding" in response.headers:
+            return _unanswered(request, _lost(error))
+        if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            self.failure = "its answer is packed, though it was asked not to pack it"
-            raise httpx2.StreamError(self.failure)
+            return _unanswered(request, "its answer is packed, though it was asked not to pack it")
         response.stream = _Counted(response.stream, self)
         return response
 
@@ -76,13 +82,22 @@ class _Counted(httpx2.AsyncByteStream):
         self.bounded = bounded
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self.inner:
-            try:
+        try:
+            async for chunk in self.inner:
                 self.bounded.allowance.take(len(chunk))
-            except ServerError as error:
-                self.bounded.failure = str(error)
-                raise httpx2.StreamError(str(error)) from None
-            yield chunk
+                yield chunk
+        except (ServerError, httpx2.TransportError) as error:
+            self.bounded.failure = str(error) if isinstance(error, ServerError) else _lost(error)
+            raise httpx2.StreamError(self.bounded.failure) from None
 
     async def aclose(self) -> None:
         await self.inner.aclose()
+
+
+def _lost(error: httpx2.TransportError) -> str:
+    return f"no answer from its address: {type(error).__name__} {error}".rstrip()
+
+
+def _unanswered(request: httpx2.Request, why: str) -> httpx2.Response:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": UNANSWERED, "message": why}}
+    return httpx2.Response(503, json=error, request=request)

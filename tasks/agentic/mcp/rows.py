@@ -142,14 +142,17 @@ def read_rows(path: str | Path) -> list[ToolRow]:
         ServerError: a line is no row, or its schema is not the one whose sha256 it has.
     """
     rows = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n"), 1):
+    *lines, rest = Path(path).read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate([*lines, rest] if rest else lines, 1):
         try:
             row = ToolRow(**json.loads(line))
             intact = hashlib.sha256(row.schema.encode()).hexdigest() == row.sha256
         except (ValueError, TypeError, AttributeError):
-            raise ServerError(f"{path}, line {number}: no tool's row: list the tools again") from None
+            raise ServerError(f"{path}, line {number}: no tool's row: remove the file and list again") from None
         if not intact:
-            raise ServerError(f"{path}, line {number}: the schema does not have its sha256: list the tools again")
+            raise ServerError(
+                f"{path}, line {number}: the schema does not have its sha256: remove the file and list again"
+            )
         rows.append(row)
     return rows
 

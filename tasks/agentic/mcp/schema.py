@@ -13,7 +13,7 @@ from jsonschema.validators import validator_for
 MOST_CHARACTERS = 1 << 16
 MOST_NODES = 10_000
 """Nodes of a schema with every reference written out: references to references double at each step."""
-BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 """Keywords whose keys are names, which may be those of keywords."""
 VALUES = ("const", "enum", "default", "examples", "required", "dependentRequired")
 """Keywords of values, which are no schemas."""

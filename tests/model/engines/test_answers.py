@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sqlite3
@@ -100,13 +101,29 @@ def test_an_altered_answer_is_asked_again_and_counted(tmp_path: Path) -> None:
         keys = [row[0] for row in db.execute("SELECT key FROM answers ORDER BY key")]
         db.execute("UPDATE answers SET answer = CAST('not json' AS BLOB) WHERE key = ?", keys[:1])
         db.execute("UPDATE answers SET answer = CAST(replace(answer, 'text', 'test') AS BLOB) WHERE key = ?", keys[1:2])
+        # another's, whole as it is, as a damaged index may give it
+        other = "(SELECT digest, answer FROM answers WHERE key = ?)"
+        db.execute(f"UPDATE answers SET (digest, answer) = {other} WHERE key = ?", (keys[3], keys[2]))
     again = Answers(tmp_path)
     for number in range(4):
         assert again.complete(engine, prompt(number))[0].text == f"text {number} é\u2028" * 20
-    assert again.unreadable == 2
-    assert len(engine.asked) == 6
+    assert again.unreadable == 3
+    assert len(engine.asked) == 7
     assert [again.complete(engine, prompt(number))[1] for number in range(4)] == [False] * 4
     again.close()
+
+
+def test_answers_from_before_their_digest_held_the_key_are_kept(tmp_path: Path) -> None:
+    answers, engine = Answers(tmp_path), Counting()
+    answers.complete(engine, prompt(0))
+    answers.close()
+    with sqlite3.connect(tmp_path / FILE) as db:
+        (data,) = db.execute("SELECT answer FROM answers").fetchone()
+        db.execute("UPDATE answers SET digest = ?", (hashlib.sha256(data).digest()[:8],))
+    again = Answers(tmp_path)
+    again.complete(engine, prompt(0))
+    again.close()
+    assert len(engine.asked) == 1
 
 
 @settings(deadline=None, max_examples=40)

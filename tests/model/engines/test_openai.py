@@ -47,6 +47,8 @@ class Server:
     def __init__(self, answer: Answer) -> None:
         self.requests: list[dict] = []
         self.headers: list[dict] = []
+        self.models = b""
+        """What `/models` answers."""
         self.flying = self.most = 0
         lock, outer = threading.Lock(), self
 
@@ -68,6 +70,10 @@ class Server:
                 finally:
                     with lock:
                         outer.flying -= 1
+
+            def do_GET(self) -> None:
+                with suppress(OSError):
+                    reply(self, 200, outer.models)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -302,11 +308,13 @@ def test_candidates_of_the_first_token_are_asked_for_and_told_where_they_can_be_
         return answer
 
     assert asked({"content": [{"top_logprobs": told}]}).likeliest == {"Yes": -0.5, " no": -1.0}
-    for nothing in (None, {}, {"content": []}, {"content": [{"top_logprobs": [{"token": "Yes", "logprob": "high"}]}]}):
+    for nothing in (None, {}, {"content": []}):
         assert asked(nothing).likeliest == {}
+    for chance in ("high", -(10**400)):
+        assert asked({"content": [{"top_logprobs": [{"token": "Yes", "logprob": chance}]}]}).likeliest == {}
 
 
-@pytest.mark.parametrize("usage", [{"prompt_tokens": 10**30, "completion_tokens": -1}, [], {"prompt_tokens": "x"}, 5])
+@pytest.mark.parametrize("usage", [{"prompt_tokens": 10**400, "completion_tokens": -1}, [], {"prompt_tokens": "x"}, 5])
 def test_usage_that_cannot_be_is_estimated(usage: object) -> None:
     body = {"choices": [{"message": {"content": "a\ud800b"}, "finish_reason": "stop"}], "usage": usage}
     with serving(lambda handler, request, number: reply(handler, 200, json.dumps(body).encode())) as server:
@@ -385,6 +393,14 @@ def test_a_wrong_model_name_is_told_with_those_that_are_served() -> None:
         pytest.raises(EngineError, match=r"serves other-8b and no 'tiny'"),
     ):
         some.complete([prompt()])
+
+
+@pytest.mark.parametrize("models", [b"[" * 200_000, b'{"data": [{"id": "' + b"x" * (9 << 20) + b'"}]}', b"null"])
+def test_a_list_of_models_that_is_none_hides_nothing_of_what_went_wrong(models: bytes) -> None:
+    with serving(lambda handler, request, number: reply(handler, 404, b"no")) as server, engine(server) as some:
+        server.models = models
+        with pytest.raises(EngineError, match="answered status 404: no: check the URL"):
+            some.complete([prompt()])
 
 
 def test_a_request_that_had_not_begun_is_told_what_ended_all_of_them() -> None:

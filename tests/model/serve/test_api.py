@@ -14,6 +14,7 @@ from model.chat import user
 from model.engines.engine import Message, Prompt, Sampling
 from model.engines.openai import OpenAI
 from model.generate import requests_for
+from model.serve.grammar import Grammars
 from tests.model.serve.conftest import KEY, Running, together
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -112,9 +113,18 @@ def test_texts_and_ids_go_on_as_the_generator_would(running, client):
     told = by_text["choices"][0]["logprobs"]
     assert told["token_logprobs"] == pytest.approx(want.log_probs[: len(told["tokens"])], abs=1e-4)
     assert all(1 <= len(best) <= 2 for best in told["top_logprobs"])  # two halves of characters have one name
+    long = asked(client, TEXT, prompt="ab", seed=11, max_tokens=200, logprobs=0)["choices"][0]
+    places = zip(long["logprobs"]["tokens"], long["logprobs"]["text_offset"], strict=True)
+    assert all(long["text"].startswith(token, place) for token, place in places if "\ufffd" not in token)
     both = asked(client, TEXT, prompt=["ab", "cd"], n=2, seed=3, max_tokens=6)
     assert [choice["index"] for choice in both["choices"]] == [0, 1, 2, 3]
     assert streamed(client, TEXT, prompt="ab", max_tokens=3)[0]["object"] == "text_completion"
+
+
+def test_every_token_is_told_with_its_bytes(running):
+    grammars, format = Grammars(running.chat, running.model.config.vocab_size), running.chat
+    assert sorted(grammars.bytes_of(token) for token in range(256)) == [bytes([byte]) for byte in range(256)]
+    assert all(grammars.bytes_of(token).decode() == format.decode([token]) for token in format.specials)
 
 
 def test_a_stop_string_cuts_the_answer_and_frees_its_row(running, client):
@@ -172,6 +182,37 @@ def test_a_call_that_is_asked_for_is_made_and_fits_its_schema(client, choice, se
                     else:
                         joined[delta["index"]]["function"]["arguments"] += delta["function"]["arguments"]
         assert joined == calls
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        True,
+        {"properties": {}, "additionalProperties": False},
+        {"type": ["object", "null"], "maxProperties": 0},
+        {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/none"}], "$defs": {"none": NOTHING}},
+    ],
+)
+def test_arguments_are_an_object_whatever_their_schema_leaves_open(client, parameters):
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    for choice in asked(client, tools=[tool], tool_choice="required", n=4, seed=3, max_tokens=60)["choices"]:
+        (call,) = choice["message"]["tool_calls"][:1]
+        assert call["function"]["arguments"].startswith("{")
+
+
+def test_no_second_call_is_told_where_one_alone_is_asked_for(client, monkeypatch):
+    """As with `auto`, where no grammar keeps the model from it."""
+    calls = Grammars.calls
+    monkeypatch.setattr(
+        Grammars, "calls", lambda self, functions, before, several: calls(self, functions, before, several=True)
+    )
+    body = {"tools": TOOLS, "tool_choice": "required", "seed": 3, "n": 8}
+    several, one = asked(client, **body)["choices"], asked(client, **body, parallel_tool_calls=False)["choices"]
+    assert max(len(choice["message"]["tool_calls"]) for choice in several) > 1
+    for choice, whole in zip(one, several, strict=True):
+        assert choice["finish_reason"] == "tool_calls"
+        assert choice["message"] == {**whole["message"], "tool_calls": whole["message"]["tool_calls"][:1]}
 
 
 def test_without_a_choice_the_model_answers_as_it_likes(running, client):

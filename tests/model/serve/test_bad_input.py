@@ -75,6 +75,28 @@ def refused(answer: httpx.Response, status: int, words: str, param: str | None =
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}}, "none of the tools", None),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "exclude each other", None),
         ({"response_format": {"type": "json_schema"}}, "`json_schema` is given", "response_format"),
+        ({"max_completion_tokens": 0}, "'max_completion_tokens'", "max_completion_tokens"),
+        ({"max_tokens": 9, "max_completion_tokens": 8}, "max_tokens and max_completion_tokens differ", None),
+        ({"tool_choice": "f"}, "'tool_choice': give", "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "time"}}, "'tool_choice': give", "tool_choice"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}},
+            "a schema is an object",
+            "response_format.json_schema.schema",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]},
+            "tool 0: 'function.parameters': a schema is an object",
+            "tools",
+        ),
+        (
+            {
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": ["string"]}}}],
+                "tool_choice": "required",
+            },
+            "arguments of `f` are an object",
+            "tools",
+        ),
     ],
 )
 def test_a_malformed_request_is_refused_in_a_sentence(client, body, words, param):
@@ -95,6 +117,7 @@ def test_a_malformed_request_is_refused_in_a_sentence(client, body, words, param
         ([-1], "outside"),
         ("a" * 1100, "the 1024 of the model's window"),
         (["a"] * 40, "ask for fewer"),
+        ({}, "'prompt': a prompt is a text"),
     ],
 )
 def test_a_prompt_that_is_none_is_refused(client, prompt, words):
@@ -161,6 +184,10 @@ def test_other_hosts_origins_paths_and_methods_are_refused(running, client):
         answer = client.get("/v1/models", headers={"Origin": origin})
         assert not [name for name in answer.headers if name.startswith("access-control")]
     assert client.get("/v1/models", headers={"Origin": running.url}).status_code == 200
+    # behind TLS the page's own origin is https, as the proxy on this machine says; a page elsewhere cannot say so
+    behind = {"Host": "127.0.0.1", "X-Forwarded-Proto": "https"}
+    for origin, status in (("https://127.0.0.1", 200), ("http://127.0.0.1", 403), ("https://evil.example", 403)):
+        assert client.get("/v1/models", headers={**behind, "Origin": origin}).status_code == status
     refused(client.get("/v1/nothing"), 404, "no such path")
     refused(client.get(CHAT), 405, "another method")
 

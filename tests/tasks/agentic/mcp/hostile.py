@@ -38,7 +38,10 @@ def page(cursor):
     """What `tools/list` answers."""
     number = int(cursor or 0)
     if KIND == "pages":
-        pages = [{"tools": [tool(f"tool{number}")], "nextCursor": str(number + 1)}, {"tools": [tool(f"tool{number}")]}]
+        pages = [
+            {"tools": [tool(f"tool{number}")], "nextCursor": str(number + 1)},
+            {"tools": [tool(f"tool{number}")], "nextCursor": ""},
+        ]
         return pages[number == 2]
     if KIND == "circle":
         return {"tools": [], "nextCursor": "1"}
@@ -117,7 +120,7 @@ def answer(arguments):
     if KIND == "slow_output":
         return {"content": [{"type": "text", "text": "done"}], "structuredContent": {"a": "a" * 60 + "!"}}
     if KIND == "picture":
-        picture = {"type": "image", "data": "AAAA", "mimeType": "image/png\u001b[2J"}
+        picture = {"type": "image", "data": "AAA=", "mimeType": "image/png\u001b[2J"}
         return {"content": [{"type": "text", "text": "look"}, picture]}
     if KIND == "number":
         return {"content": [], "structuredContent": {"a": float("inf")}}

@@ -81,7 +81,9 @@ def test_a_call_that_goes_wrong(hostile, kind, code, says):
     fails_to_call(hostile(kind, limits={"call_seconds": seconds, "answer_bytes": 1 << 20}), code, says)
 
 
-@pytest.mark.parametrize("arguments", [None, "text", [1], {"text": "\ud800"}])
+@pytest.mark.parametrize(
+    "arguments", [None, "text", "", [], [1], [["text", "x"]], {"text": "\ud800"}, {"text": float("nan")}]
+)
 def test_a_model_s_call_that_is_none_reaches_no_server(hostile, arguments):
     with toolbox([hostile("die")]) as tools:
         assert tools.call("bad_echo", arguments).error == "invalid_arguments"
@@ -155,7 +157,7 @@ def test_an_output_schema_that_never_ends_is_not_used(hostile):
 
 
 def test_what_is_no_text_is_named(hostile):
-    assert result_of(hostile("picture")) == "look\n[image left out: image/png␛[2J, 3 bytes]"
+    assert result_of(hostile("picture")) == "look\n[image left out: image/png␛[2J, 2 bytes]"
 
 
 def test_names_that_cannot_be_taken(hostile):

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +48,14 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(500, "text/plain", b"no")
         if self.kind == "drops" and calls:
             return self.connection.close()
+        says = params.get("arguments", {}).get("text", "")
+        if says == "slow":
+            time.sleep(4)
+        if says == "drops":
+            return self.connection.close()
+        if says == "cut":
+            self.reply(200, "application/json", b"{}", **{"content-length": "99"})
+            return self.connection.close()
         if self.kind == "no_json":
             return self.reply(200, "application/json", b"{{{")
         results = {
@@ -60,15 +69,17 @@ class Handler(BaseHTTPRequestHandler):
         }
         answer = {"jsonrpc": "2.0", "id": message["id"]}
         answer |= {"result": results[method]} if method in results else {"error": {"code": -32601, "message": "no"}}
+        if says == "refuses":
+            answer = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32602, "message": "bad argument"}}
         data = json.dumps(answer).encode()
-        if self.kind == "endless" and calls:
+        if "endless" in (self.kind, says) and calls:
             return self.endless()
-        if self.kind == "packed" and calls:
+        if "packed" in (self.kind, says) and calls:
             bomb = gzip.compress(b" " * 50_000_000)
             return self.reply(200, "application/json", bomb, **{"content-encoding": "gzip"})
         if self.kind == "stream":
             return self.reply(200, "text/event-stream", b"event: message\ndata: " + data + b"\n\n")
-        return self.reply(200, "application/json", data, **{"mcp-session-id": "one"})
+        return self.reply(200, "application/json", data, **{"mcp-session-id": "one", "content-encoding": "identity"})
 
     def reply(self, code: int, kind: str, body: bytes, **headers: str) -> None:
         self.send_response(code)
@@ -157,6 +168,23 @@ def test_a_call_that_goes_wrong_takes_nothing_with_it(kind, says):
             assert result.error == "unavailable"
             assert re.search(says, result.text)
             assert tools.call("other_echo", {"text": "hello"}).text == "hello"
+
+
+def test_a_call_that_goes_wrong_is_forgotten_by_the_next_one():
+    """A slow answer, a lost connection or a packed one is the fault of one call, not the end of the server."""
+    with web("json") as (server, _):
+        brief = server.model_copy(update={"limits": server.limits.model_copy(update={"call_seconds": 3.0})})
+        with toolbox([brief]) as tools:
+            for text, error in {
+                "slow": "timeout",
+                "drops": "unavailable",
+                "cut": "unavailable",
+                "packed": "unavailable",
+                "endless": "unavailable",
+            }.items():
+                assert tools.call("web_echo", {"text": text}).error == error
+                assert tools.call("web_echo", {"text": "refuses"}).error == "invalid_arguments"
+                assert tools.call("web_echo", {"text": "hello"}).text == "hello"
 
 
 def test_a_page_instead_of_a_result_is_the_call_s_error():

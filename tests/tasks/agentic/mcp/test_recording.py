@@ -99,6 +99,8 @@ def test_arguments_fit_their_schema(argument):
         {"type": "array", "minItems": 10**9, "items": {"type": "string"}},
         {"type": "string", "minLength": 10**9},
         {"type": "number", "minimum": 1e308, "exclusiveMinimum": 1e308},
+        {"type": ["null"]},
+        {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]},  # of draft 7
         False,
     ],
 )

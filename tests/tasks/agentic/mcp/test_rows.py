@@ -61,6 +61,7 @@ def test_a_server_may_be_offered_without_descriptions():
             "description": {"anyOf": [{"type": "string", "description": "free"}, {"$ref": "#/$defs/title"}]},
         },
         "$defs": {"title": {"enum": [{"title": "kept"}], "description": "one"}},
+        "dependencies": {"title": ["description"]},
         "required": ["title", "description"],
     }
     short = {
@@ -70,6 +71,7 @@ def test_a_server_may_be_offered_without_descriptions():
             "description": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/title"}]},
         },
         "$defs": {"title": {"enum": [{"title": "kept"}]}},
+        "dependencies": {"title": ["description"]},
         "required": ["title", "description"],
     }
     assert undescribed(given) == short
@@ -95,6 +97,8 @@ def test_rows_are_written_and_read(tmp_path):
     rows = [row("buy"), row("ask", description="Ünïcode\u2028\u0085 line")]
     write_rows(path, rows)
     assert read_rows(path) == sorted(rows, key=lambda one: one.name)
+    write_rows(tmp_path / "none.jsonl", [])
+    assert read_rows(tmp_path / "none.jsonl") == []
     path.write_text(path.read_text(encoding="utf-8").replace("string", "number", 1), encoding="utf-8")
     with pytest.raises(ServerError, match="line 1: the schema does not have its sha256"):
         read_rows(path)
