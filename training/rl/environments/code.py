@@ -19,7 +19,7 @@ from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 from training.rl.sandbox.config import FunctionTests, Program, SandboxUnavailable, Status
 
-FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+FENCE = re.compile(r"```(?:\w[^`\n]*)?[ \t\r]*\n(.*?)(?:```|\Z)", re.DOTALL)
 ROWS = Path(__file__).with_name("code.yaml")
 
 
@@ -56,14 +56,12 @@ class Coding(Environment):
 
 
 def source(text: str, prompt: str, entry_point: str) -> str:
-    """The program that a reply gives: its last fenced block or all of it, behind the prompt where it does not define
-    the function itself."""
-    blocks = FENCE.findall(text)
-    found = blocks[-1] if blocks else text
-    defined = re.search(
-        rf"^(?:async )?def {re.escape(entry_point)}\b|^{re.escape(entry_point)}\s*=", found, re.MULTILINE
-    )
-    return found if defined else prompt + found
+    """The program that a reply gives: the last fenced block that defines the function, for examples may stand behind
+    it; else the last one or all of the reply, behind the prompt where it does not define the function either."""
+    blocks = FENCE.findall(text) or [text]
+    name = re.escape(entry_point)
+    defines = re.compile(rf"^(?:async )?def {name}\b|^{name}\s*=", re.MULTILINE)
+    return next(filter(defines.search, reversed(blocks)), prompt + blocks[-1])
 
 
 def problems(count: int, seed: str) -> list[Problem]:
