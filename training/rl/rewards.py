@@ -49,6 +49,8 @@ def schema_error(name: str, arguments: Mapping[str, Any], tools: Sequence[Mappin
                 jsonschema.Draft202012Validator(tool["function"]["parameters"]).validate(dict(arguments))
             except jsonschema.ValidationError as error:
                 return f"{name}: {error.message}"
+            except OverflowError:  # multipleOf a fraction, and a whole number that no float holds
+                return f"{name}: a number is too large"
             return None
     return f"{name} is not among the declared tools"
 

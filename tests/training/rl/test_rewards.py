@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model.chat import ParseError, Reply, ToolCall
 from training.rl.config import RewardConfig
-from training.rl.rewards import exact_answer, group_rewards, length_rewards, right_call, same
+from training.rl.rewards import exact_answer, group_rewards, length_rewards, right_call, same, schema_error
 
 TOOLS = (
     {
@@ -69,6 +69,12 @@ def test_the_right_call_scores_whatever_the_order_of_its_keys():
 )
 def test_every_other_call_scores_nothing(reply):
     assert right_call(reply, GOLD, TOOLS) == 0.0
+
+
+def test_a_number_that_no_float_holds_fits_no_fraction():
+    tool = {"function": {"name": "f", "parameters": {"properties": {"a": {"type": "number", "multipleOf": 0.01}}}}}
+    assert schema_error("f", {"a": 10**400}, [tool]) == "f: a number is too large"
+    assert schema_error("f", {"a": 2}, [tool]) is None
 
 
 def test_a_call_of_an_undeclared_tool_scores_nothing():
