@@ -27,7 +27,8 @@ class RewardConfig(Config):
     """Tokens an episode may take over all its turns, what tools and users say included; null leaves it to the model's
     window."""
     over_budget: float = Field(default=-0.5, le=0)
-    """Reward of an episode that was cut, at a budget or for a loop: less than that of any other."""
+    """Reward of an episode that was cut, at a budget or for a loop: less than that of any other, as long as
+    `length_weight`, half of which a long wrong reply loses, is below twice its size."""
     repeats: int = Field(default=8, ge=0)
     """A turn whose end says the same few tokens so many times over, 64 tokens at least, is cut (K1.5's repeat
     detection); 0 lets it go on."""

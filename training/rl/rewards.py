@@ -16,11 +16,12 @@ from training.rl.config import RewardConfig
 
 
 def exact_answer(reply: Reply, answer: str) -> float:
-    """1.0 where the reply is the answer and nothing else; space around it and one final full stop are forgiven."""
+    """1.0 where the reply is the answer and nothing else; space around it and one final full stop, English or Chinese,
+    are forgiven."""
     if reply.calls or reply.errors:
         return 0.0
     said = reply.content.strip()
-    return float(answer in (said, said.removesuffix(".").rstrip()))
+    return float(answer in (said, said.removesuffix(".").rstrip(), said.removesuffix("。").rstrip()))
 
 
 def right_call(reply: Reply, call: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> float:

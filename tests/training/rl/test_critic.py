@@ -122,7 +122,7 @@ def endpoint() -> Iterator[str]:
                 text = {1.0: " A.", 0.0: "B", 0.5: "Both."}[longer([asked])[0]]
             else:
                 source, sentence = asked.partition("A sentence:\n\n")[::2]
-                text = "Yes." if sentence.partition("\n")[0] in source else "No."
+                text = "**Yes**." if sentence.partition("\n")[0] in source else "No."
             answer = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
             body = json.dumps(answer | {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
             self.send_response(200)

@@ -28,12 +28,12 @@ TOOLS = (
 GOLD = {"name": "calendar.add", "arguments": {"day": 3, "sure": True}, "index": 0}
 
 
-@pytest.mark.parametrize("said", ["68", " 68\n", "68.", "68 ."])
+@pytest.mark.parametrize("said", ["68", " 68\n", "68.", "68 .", "68。"])
 def test_the_answer_is_right(said):
     assert exact_answer(Reply(said), "68") == 1.0
 
 
-@pytest.mark.parametrize("said", ["", "6", "688", "068", "68 68", "68..", "is 68", "６８"])
+@pytest.mark.parametrize("said", ["", "6", "688", "068", "68 68", "68..", "68.。", "is 68", "６８"])
 def test_anything_else_is_wrong(said):
     assert exact_answer(Reply(said), "68") == 0.0
 

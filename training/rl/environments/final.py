@@ -20,6 +20,11 @@ def final(text: str) -> str:
     return bare(said.removesuffix(".").removesuffix("。"))
 
 
+def affirms(text: str) -> bool:
+    """Whether the answer to a question begins with yes, in bold perhaps."""
+    return re.match(r"\W*yes\b", text, re.IGNORECASE) is not None
+
+
 def bare(text: str) -> str:
     """Without what stands around an answer in Markdown and LaTeX: bold, which may begin before the marker, formulas."""
     before = None

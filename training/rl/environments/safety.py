@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 
 from model.chat import Message, Reply, user
 from training.draw import problem_id
+from training.rl.environments.final import affirms
 from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, Services, verdict
 
 REFUSES = re.compile(
@@ -75,7 +76,7 @@ class Safety(Environment):
         if self.services.judge is None:
             return verdict(True, "")
         said = self.services.judge(JUDGED.format(guarded=answer["guarded"], reply=text))
-        return verdict(said.strip().casefold().startswith("yes"), "the judge sees no refusal")
+        return verdict(affirms(said), "the judge sees no refusal")
 
     def gold(self, problem: Problem) -> list[Reply]:
         answer = problem.answer
