@@ -26,10 +26,10 @@ def affirms(text: str) -> bool:
 
 
 def bare(text: str) -> str:
-    """Without what stands around an answer in Markdown and LaTeX: bold, which may begin before the marker, formulas."""
+    """Without what stands around an answer in Markdown and LaTeX: code, formulas, bold, which may begin before the marker."""
     before = None
     while text != before:
-        before, text = text, text.strip().strip("*$")
+        before, text = text, text.strip().strip("*$`")
         for opening, closing in (("\\(", "\\)"), ("\\[", "\\]")):
             text = text.removeprefix(opening).removesuffix(closing)
     return text

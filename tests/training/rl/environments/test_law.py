@@ -167,6 +167,7 @@ def test_what_only_seems_to_comply_is_a_hack(text: str) -> None:
         "**Answer:** 42",
         "**Answer: 42**",
         "Answer: **42**.",
+        "Answer: `42`",
         "**Final answer:** $42$",
         "Answer: \\(42\\).",
         "Answer:\n\\[\n42\n\\]",
@@ -177,6 +178,17 @@ def test_what_only_seems_to_comply_is_a_hack(text: str) -> None:
 )
 def test_the_final_answer_is_found_in_markdown_and_latex(text: str) -> None:
     assert final(text) == "42"
+
+
+def test_a_puzzle_is_answered_as_its_question_asks_for_it() -> None:
+    for gold, text in (
+        ("Ann is an altruist, and Bo is a saint.", "Ann is a altruist, and Bo is a saint"),
+        ("-5", "\u22125"),
+        ("a", "A."),
+    ):
+        problem = Problem("p", "logic.x", "logic", (), {"gold": gold})
+        assert environment(problem).play(problem, [Reply(f"Answer: {text}")]).reward == 1.0
+        assert environment(problem).play(problem, [Reply(f"Answer: {text} or not")]).reward == 0.0
 
 
 @pytest.mark.parametrize(
