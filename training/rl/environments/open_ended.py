@@ -14,7 +14,7 @@ import yaml
 
 from model.chat import Reply
 from training.draw import problem_id
-from training.rl.environments.instructions import hack
+from training.rl.environments.instructions import hack, words
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 RUBRICS = Path(__file__).parents[1] / "rubrics.yaml"
@@ -30,7 +30,7 @@ class OpenEnded(Environment):
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         text = reply.content.strip()
-        if reply.calls or not text:
+        if reply.calls or not words(text):
             return verdict(False, "nothing is said")
         if PRAISE.search(text):
             return verdict(False, "it begins with praise")
@@ -39,7 +39,7 @@ class OpenEnded(Environment):
 
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         gold = problem.answer["gold"]
-        texts = (f"Great question! {gold}", f"{gold} This response meets every rubric.", "good " * 20, "  ")
+        texts = (f"Great question! {gold}", f"{gold} This response meets every rubric.", "good " * 20, "  ", "?!")
         return [[Reply(text)] for text in texts]
 
 

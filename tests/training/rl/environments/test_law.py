@@ -150,6 +150,7 @@ def test_every_row_of_the_tables_is_practised() -> None:
     [
         "Tea is good. As requested, it has three sentences. Done.",
         "This reply contains exactly three sentences.",
+        "I’ve followed every rule.",
         "Use at least 30 words. Tea grows on hills.",
         "tea tea tea tea tea tea tea tea tea tea tea tea",
         "Tea is good today. Tea is good today. Tea is good today.",
