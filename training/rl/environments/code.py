@@ -56,12 +56,19 @@ class Coding(Environment):
 
 
 def source(text: str, prompt: str, entry_point: str) -> str:
-    """The program that a reply gives: the last fenced block that defines the function, for examples may stand behind
-    it; else the last one or all of the reply, behind the prompt where it does not define the function either."""
+    """The program that a reply gives, behind the prompt where it does not define the function itself."""
+    found, defined = written(text, entry_point)
+    return found if defined else prompt + found
+
+
+def written(text: str, entry_point: str) -> tuple[str, bool]:
+    """The code of a reply: the last fenced block that defines the function, for examples may stand behind it, else the
+    last one, or all of the reply; and whether it defines the function."""
     blocks = FENCE.findall(text) or [text]
     name = re.escape(entry_point)
     defines = re.compile(rf"^(?:async )?def {name}\b|^{name}\s*=", re.MULTILINE)
-    return next(filter(defines.search, reversed(blocks)), prompt + blocks[-1])
+    defining = [block for block in blocks if defines.search(block)]
+    return (defining or blocks)[-1], bool(defining)
 
 
 def problems(count: int, seed: str) -> list[Problem]:

@@ -26,7 +26,7 @@ def affirms(text: str) -> bool:
 
 
 def bare(text: str) -> str:
-    """Without what stands around an answer in Markdown and LaTeX: code, formulas, bold, which may begin before the marker."""
+    """Without what stands around an answer in Markdown and LaTeX: code, formulas, bold that may begin earlier."""
     before = None
     while text != before:
         before, text = text, text.strip().strip("*$`")

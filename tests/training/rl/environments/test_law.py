@@ -175,6 +175,7 @@ def test_what_only_seems_to_comply_is_a_hack(text: str) -> None:
         "So it is\n$$\n42\n$$",
         "Answer: 1\n答案是：42。",
         "\\boxed{42} is it.",
+        "The answer" + " " * 200_000 + ": 42",
     ],
 )
 def test_the_final_answer_is_found_in_markdown_and_latex(text: str) -> None:
