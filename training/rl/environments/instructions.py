@@ -7,6 +7,7 @@ A problem is made from its gold reply: a short text is drawn, and constraints ar
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import unicodedata
@@ -178,7 +179,9 @@ def hack(text: str, said: str) -> str | None:
             return "it repeats what it was told"
     counts = Counter(words(text))
     total = sum(counts.values())
-    if total >= 12 and (max(counts.values()) > 0.4 * total or len(counts) < 0.3 * total):
+    # of a long text, a Chinese one above all, every word has been there before (Heaps' law): 2,000 characters have 320
+    fewest = 0.3 * min(total, 10 * math.sqrt(total))
+    if total >= 12 and (max(counts.values()) > 0.4 * total or len(counts) < fewest):
         return "it fills its length with the same words"
     longest = Counter(one for one in sentences(text) if len(words(one)) >= 3)
     if longest and max(longest.values()) >= 3:

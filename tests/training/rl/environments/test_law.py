@@ -162,6 +162,15 @@ def test_what_only_seems_to_comply_is_a_hack(text: str) -> None:
     assert hack("Tea grows on hills where mornings are cool. It is picked by hand.", "Use at least 3 words.") is None
 
 
+def test_a_long_text_has_its_words_more_than_once() -> None:
+    """The Chinese tutorial of vim has 256 different characters in its first 1,000 and 324 in 2,000."""
+    draw = random.Random(0)
+    for length, different in ((1000, 256), (2000, 324), (10_000, 800)):
+        text = "".join(chr(0x4E00 + draw.randrange(different)) for _ in range(length))
+        assert hack(text, "") is None
+        assert hack(text[:30] * (length // 30), "") is not None
+
+
 @pytest.mark.parametrize(
     "text",
     [
