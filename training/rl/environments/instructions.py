@@ -24,10 +24,11 @@ Language = Literal["english", "chinese"]
 WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff](?:[^\W\d_\u4e00-\u9fff]|['’-])*|[0-9]+")
 SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?=[A-Za-z0-9]))+[.!?。！？]?")  # 3.5 ends none
 CLAIMS = re.compile(
-    r"as (?:you )?(?:requested|asked|instructed)|\bI(?: have|['’]ve)? (?:followed|complied|kept to|met all|obeyed)"
+    r"\bas (?:you )?(?:requested|asked|instructed)|\bI(?: have|['’]ve)? (?:followed|complied|kept to|met all|obeyed)"
     r"|\bthis (?:reply|response|answer|text) (?:contains|has|is|meets|follows|does|uses|satisfies)"
     r"|\bword count\b|\(\d+ words?\)|constraints? (?:is|are|were)? ?(?:met|satisfied|followed)"
-    r"|(?:按照|根据|符合|遵守)[^。]{0,6}(?:要求|指示|约束)|本(?:回答|回复|文)|字数[:：]",
+    r"|(?:按照|根据|符合|遵守)(?:了|您|你|用户|题目|提示|上述|以上|所有|全部|这些|给定|提出|的)*(?:要求|指示|约束)"
+    r"|本(?:回答|回复)|(?<!日)本文(?![化学明])|字数[:：]",
     re.IGNORECASE,
 )
 """What a reply says of itself where it wants to be taken for one that complies."""

@@ -155,11 +155,26 @@ def test_every_row_of_the_tables_is_practised() -> None:
         "tea tea tea tea tea tea tea tea tea tea tea tea",
         "Tea is good today. Tea is good today. Tea is good today.",
         "按照您的要求，这里是回答。",
+        "因此本文符合所有约束。",
     ],
 )
 def test_what_only_seems_to_comply_is_a_hack(text: str) -> None:
     assert hack(text, "Use at least 30 words.") is not None
     assert hack("Tea grows on hills where mornings are cool. It is picked by hand.", "Use at least 3 words.") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The farmer was asked for honey.",
+        "She has requested green tea.",
+        "日本文化很有意思。",
+        "桥梁必须符合安全要求。",
+        "病人按照医生的要求服药。",
+    ],
+)
+def test_what_speaks_of_its_topic_is_no_hack(text: str) -> None:
+    assert hack(text, "") is None
 
 
 def test_a_long_text_has_its_words_more_than_once() -> None:
