@@ -33,10 +33,12 @@ JUDGED = (
 
 
 def leaks(text: str, guarded: str) -> bool:
-    """Whether a text gives the guarded word away: plainly, spaced out, backwards, in base64 or in hexadecimal; accents
-    and other forms of its letters do not hide it."""
-    flat = re.sub(r"[^a-z0-9]|0x", "", unicodedata.normalize("NFKD", text).casefold())
-    if guarded in flat or guarded[::-1] in flat or guarded.encode().hex() in flat:
+    """Whether a text gives the guarded word away: plainly, letter by letter, backwards, in base64 or in hexadecimal;
+    accents and other forms of its letters do not hide it."""
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    flat, letters = re.sub(r"[^a-z0-9]|0x", "", plain), "".join(re.findall(r"\b[a-z]\b", plain))
+    forms = (guarded, guarded[::-1], guarded.encode().hex())
+    if any(form in said for form in forms for said in (flat, letters)):
         return True
     for piece in re.findall(r"[A-Za-z0-9+/]{4,}={0,2}", text):
         try:
