@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsonschema
+from jsonschema.validators import validator_for
 
 from model.chat import Reply
 from training.rl.config import RewardConfig
@@ -47,7 +48,8 @@ def schema_error(name: str, arguments: Mapping[str, Any], tools: Sequence[Mappin
         if tool["function"]["name"] == name:
             try:
                 # without a check of the schema itself, which costs a hundred times as much
-                jsonschema.Draft202012Validator(tool["function"]["parameters"]).validate(dict(arguments))
+                schema = tool["function"]["parameters"]
+                validator_for(schema, default=jsonschema.Draft202012Validator)(schema).validate(dict(arguments))
             except jsonschema.ValidationError as error:
                 return f"{name}: {error.message}"
             except OverflowError:  # multipleOf a fraction, and a whole number that no float holds

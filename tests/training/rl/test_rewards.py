@@ -71,6 +71,15 @@ def test_every_other_call_scores_nothing(reply):
     assert right_call(reply, GOLD, TOOLS) == 0.0
 
 
+def test_a_schema_is_read_by_the_draft_that_it_names():
+    """Draft 7, which most servers of tools speak, has pairs that draft 2020-12 cannot read."""
+    pair = {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"a": pair}}
+    tool = {"function": {"name": "f", "parameters": schema}}
+    assert schema_error("f", {"a": [1, "x"]}, [tool]) is None
+    assert schema_error("f", {"a": ["x", 1]}, [tool]) == "f: 'x' is not of type 'integer'"
+
+
 def test_a_number_that_no_float_holds_fits_no_fraction():
     tool = {"function": {"name": "f", "parameters": {"properties": {"a": {"type": "number", "multipleOf": 0.01}}}}}
     assert schema_error("f", {"a": 10**400}, [tool]) == "f: a number is too large"
