@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from model.config import Config
 from training.config import MuonClipConfig, TuningRunConfig
@@ -88,7 +88,7 @@ class SftConfig(Config):
     """Environments that rest; none means all whose problems declare no tools."""
     budget: int = Field(default=48, ge=1)
     """Tokens of a reply in evaluations; what runs over counts as wrong."""
-    budgets: dict[str, int] = Field(default_factory=dict)
+    budgets: dict[str, PositiveInt] = Field(default_factory=dict)
     """Budgets of single environments, where they differ (`tool_call`: of every turn with tools, too)."""
     run: TuningRunConfig = Field(default_factory=TuningRunConfig)
     """How it runs; its micro-batches are rows."""

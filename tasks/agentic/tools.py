@@ -89,4 +89,11 @@ class Tool:
             self.validator.validate(dict(arguments))
         except jsonschema.ValidationError as error:
             raise ToolError(f"{self.name}: {error.message}") from error
-        return self.run(**arguments)
+        # JSON schema takes 3.0 for an integer
+        given = {name: int(value) if isinstance(value, float) else value for name, value in arguments.items()}
+        try:
+            return self.run(**given)
+        except ToolError:
+            raise
+        except (OverflowError, ValueError) as error:  # of a date, or of a text that has no room for the digits
+            raise ToolError(f"{self.name}: a number is too large") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from model.config import Config
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
@@ -21,13 +21,14 @@ class RewardConfig(Config):
 
     budget: int = Field(default=2048, ge=1)
     """Tokens a turn may take, its end included; what runs over is cut (a K2 write-up gives 2,048 by default)."""
-    budgets: dict[str, int] = Field(default_factory=dict)
+    budgets: dict[str, PositiveInt] = Field(default_factory=dict)
     """Budgets of single environments, where they differ (K2 report 3.2.3: a maximum by the type of task)."""
     episode_budget: int | None = Field(default=None, ge=1)
     """Tokens an episode may take over all its turns, what tools and users say included; null leaves it to the model's
     window."""
     over_budget: float = Field(default=-0.5, le=0)
-    """Reward of an episode that was cut, at a budget or for a loop: less than that of any other."""
+    """Reward of an episode that was cut, at a budget or for a loop: less than that of any other, as long as
+    `length_weight`, half of which a long wrong reply loses, is below twice its size."""
     repeats: int = Field(default=8, ge=0)
     """A turn whose end says the same few tokens so many times over, 64 tokens at least, is cut (K1.5's repeat
     detection); 0 lets it go on."""
@@ -35,6 +36,13 @@ class RewardConfig(Config):
     """Weight of K1.5's length reward; 0 leaves it out."""
     length_from: float = Field(default=0.5, ge=0, le=1)
     """Share of the run after which the length reward counts: K1.5 begins without it."""
+
+    @field_validator("repeats")
+    @classmethod
+    def _more_than_once(cls, times: int) -> int:
+        if times == 1:
+            raise ValueError("every turn says itself once: give 0 to cut none, or at least 2")
+        return times
 
     def budget_of(self, environment: str) -> int:
         """Tokens a reply may take in `environment`: what is said of `tool_call` holds for `tool_call_tool` as well, and
@@ -143,7 +151,7 @@ class RlConfig(Config):
     only what is drawn then is trained on (K1.5's partial rollouts). null lets every response end."""
     refill: int = Field(default=0, ge=0)
     """Most prompts of an iteration that are drawn in place of others whose responses were all worth the same."""
-    sets: dict[str, int] = Field(default_factory=dict)
+    sets: dict[str, PositiveInt] = Field(default_factory=dict)
     """Problems that are made here beside the dialogues' own, by set (math, logic, instructions, code, faithful,
     safety, critique, apis): so many to practise on, and a fifth as many held out."""
     judge: JudgeConfig | None = None

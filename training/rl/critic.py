@@ -11,6 +11,7 @@ often it agrees with the truth is known.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -66,10 +67,16 @@ def judge_asks(judge: Judge) -> Ask:
     """The letter that a judge says."""
 
     def ask(questions: Sequence[str]) -> list[float]:
-        said = [answer.strip().upper()[:1] for answer in judge.all(questions)]
-        return [{"A": 1.0, "B": 0.0}.get(letter, 0.5) for letter in said]
+        return [{"A": 1.0, "B": 0.0}.get(letter_of(answer), 0.5) for answer in judge.all(questions)]
 
     return ask
+
+
+def letter_of(answer: str) -> str:
+    """The letter that an answer begins with, else the only one that stands in it; "" where there is none."""
+    first = re.match(r"\W*([AB])\b", answer, re.IGNORECASE)
+    named = {first[1].upper()} if first else set(re.findall(r"\b[AB]\b", answer))
+    return named.pop() if len(named) == 1 else ""
 
 
 def question(request: str, criteria: Sequence[str], first: str, second: str) -> str:
@@ -122,6 +129,8 @@ def comparisons(chat: Chat, groups: Sequence[Group], count: int, seed: str) -> l
         if group.problem.verifier == "critique" or not right or not wrong:
             continue
         pair = [said(chat, draw.choice(right)), said(chat, draw.choice(wrong))]
+        if pair[0] == pair[1]:  # a call under a number that does not count on: what is wrong cannot be seen
+            continue
         answer = draw.choice("AB")
         first, second = pair if answer == "A" else reversed(pair)
         text = question(_request(group.problem), CORRECT, first, second)

@@ -8,6 +8,7 @@ from model.engines.engine import EngineError, Message, Prompt, Sampling
 from model.engines.openai import OpenAI
 from training.rl.config import JudgeConfig
 from training.rl.environments import EnvironmentUnavailable
+from training.rl.environments.final import affirms
 
 SUPPORT = (
     "A source:\n\n{source}\n\nA sentence:\n\n{sentence}\n\n"
@@ -43,4 +44,4 @@ class Judge:
     def support(self, source: str, sentences: Sequence[str]) -> list[float]:
         """For each sentence 1.0 where the source says it, 0.0 where not."""
         said = self.all([SUPPORT.format(source=source, sentence=one) for one in sentences])
-        return [float(answer.strip().casefold().startswith("yes")) for answer in said]
+        return [float(affirms(answer)) for answer in said]

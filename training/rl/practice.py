@@ -33,7 +33,7 @@ class Practice:
         groups, left = self._roll_out(player, [*resumed, *opened(drawn, config.responses, seed)])
         tried, spare = {problem.id for problem in drawn}, config.refill
         while spare and (dull := [place for place, group in enumerate(groups) if not group.informative]):
-            fresh = self.curriculum.draw(min(spare, len(dull)), f"{seed}/refill/{spare}", tried)
+            fresh = self.curriculum.draw(min(spare, len(dull), len(problems)), f"{seed}/refill/{spare}", tried)
             if not fresh:
                 break
             more, late = self._roll_out(player, opened(fresh, config.responses, f"{seed}/refill/{spare}"))
@@ -57,6 +57,8 @@ class Practice:
         """What came of it; the curriculum hears how it went, and the critic compares what no rule could judge."""
         groups, left = player.roll_out(work)
         for group in groups:
+            if group.problem.verifier == "critique":
+                continue  # that a reply may be compared is no success: such prompts would hardly be drawn again
             self.curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
         if self.config.critic is None or not any(group.problem.verifier == "critique" for group in groups):
             return groups, left

@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsonschema
+from jsonschema.validators import validator_for
 
 from model.chat import Reply
 from training.rl.config import RewardConfig
 
 
 def exact_answer(reply: Reply, answer: str) -> float:
-    """1.0 where the reply is the answer and nothing else; space around it and one final full stop are forgiven."""
+    """1.0 where the reply is the answer and nothing else; space around it and one final full stop, English or Chinese,
+    are forgiven."""
     if reply.calls or reply.errors:
         return 0.0
     said = reply.content.strip()
-    return float(answer in (said, said.removesuffix(".").rstrip()))
+    return float(answer in (said, said.removesuffix(".").rstrip(), said.removesuffix("。").rstrip()))
 
 
 def right_call(reply: Reply, call: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> float:
@@ -46,9 +48,12 @@ def schema_error(name: str, arguments: Mapping[str, Any], tools: Sequence[Mappin
         if tool["function"]["name"] == name:
             try:
                 # without a check of the schema itself, which costs a hundred times as much
-                jsonschema.Draft202012Validator(tool["function"]["parameters"]).validate(dict(arguments))
+                schema = tool["function"]["parameters"]
+                validator_for(schema, default=jsonschema.Draft202012Validator)(schema).validate(dict(arguments))
             except jsonschema.ValidationError as error:
                 return f"{name}: {error.message}"
+            except OverflowError:  # multipleOf a fraction, and a whole number that no float holds
+                return f"{name}: a number is too large"
             return None
     return f"{name} is not among the declared tools"
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from jsonschema.validators import validator_for
 
 from tasks.agentic.catalogue import CAPITALS, PEOPLE, WORDS
 from tasks.agentic.mcp.config import Kind
@@ -57,7 +58,7 @@ def draw_arguments(
 ) -> dict[str, Any] | None:
     """Arguments that fit a tool's schema; None where none are found. `values`: what an argument is drawn from, by its
     name: a kind or a list."""
-    validator = Draft202012Validator(schema)
+    validator = validator_for(schema, default=Draft202012Validator)(schema)
     for _ in range(TRIES):
         try:
             found = _value(schema, "", schema, values, draw)

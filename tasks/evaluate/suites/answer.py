@@ -11,7 +11,7 @@ from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable, rat
 from tasks.evaluate.suites.subject import Ask, Subject
 from training.rl.environments.final import boxed
 
-SAID = re.compile(r"(?:answer|答案)\s*(?:is|是|为)?\s*[:：]?\s*([^\n]+)", re.IGNORECASE)
+SAID = re.compile(r"(?:answer|答案)\s*(?:(?:is|是|为)\s*)?(?:[:：]\s*)?([^\n]+)", re.IGNORECASE)
 NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
 FRACTION = re.compile(r"([-+]?)\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
 DECORATION = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}|\\(?:left|right|!|,|;| )|[$\s]")

@@ -11,11 +11,11 @@ from tasks.evaluate.suites.config import Code
 from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
 from tasks.evaluate.suites.subject import Ask, Subject
 from training.intervals import mean
+from training.rl.environments.code import written
 from training.rl.sampling import seeded
 from training.rl.sandbox.config import FunctionTests, Program, SandboxConfig, SandboxUnavailable
 from training.rl.sandbox.sandbox import Sandbox
 
-FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 STOPS = re.compile(r"\n(?=class |def |#|if |print|@|```)")
 """Where a continuation leaves the function: the stop sequences that HumanEval's authors give (arXiv 2107.03374)."""
 ASKED = "Complete this Python function. Answer with the whole function in one fenced block.\n\n```python\n{prompt}```"
@@ -66,13 +66,10 @@ def pass_at(k: int, samples: int, right: int) -> float:
 
 
 def program(reply: str, prompt: str, entry_point: str) -> str:
-    """What a reply says is to be run: its last fenced block, or all of it, behind the prompt's own lines. A function
-    that is defined anew there takes the place of the prompt's."""
-    blocks = FENCE.findall(reply)
-    text = blocks[-1] if blocks else reply
-    if re.search(rf"^\s*(?:async\s+)?def\s+{re.escape(entry_point)}\b", text, re.MULTILINE):
-        return f"{prompt}\n\n{text}"
-    return prompt + STOPS.split(text, maxsplit=1)[0]
+    """What a reply says is to be run, behind the prompt's own lines. A function that is defined anew there takes the
+    place of the prompt's."""
+    text, defined = written(reply, entry_point)
+    return f"{prompt}\n\n{text}" if defined else prompt + STOPS.split(text, maxsplit=1)[0]
 
 
 def _tests(item: Item) -> FunctionTests:

@@ -14,7 +14,7 @@ from model.chat import Chat, Reply, user
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
 from training.rl.config import JudgeConfig
-from training.rl.critic import comparisons, critiqued, judge_asks, policy_asks, preferences, question
+from training.rl.critic import comparisons, critiqued, judge_asks, letter_of, policy_asks, preferences, question
 from training.rl.environments import SETS, EnvironmentUnavailable, Problem, play
 from training.rl.environments.open_ended import rubrics
 from training.rl.episodes import Episode
@@ -96,6 +96,19 @@ def test_comparisons_of_verifiable_replies_have_the_right_ones_letter(chat):
         assert play(one, [Reply(one.answer)]).reward == 1.0
     assert comparisons(chat, [*groups, equal], 12, "seed") == found
     assert comparisons(chat, [equal], 12, "seed") == []
+    alike = Group(problems[0], [episode(chat, "1", 1.0), episode(chat, "1", 0.0)], [1.0, 0.0])
+    assert comparisons(chat, [alike], 12, "seed") == [], "two replies that read alike have no better one"
+
+
+@pytest.mark.parametrize(
+    ("answer", "letter"),
+    [
+        *((" A.", "A"), ("b", "B"), ("**B**", "B"), ("(A)", "A"), ("A is better than B.", "A"), ("Reply B", "B")),
+        *(("Answer: B", "B"), ("Both.", ""), ("Actually, B is better.", "B"), ("Neither A nor B.", ""), ("", "")),
+    ],
+)
+def test_the_letter_of_a_judges_answer(answer, letter):
+    assert letter_of(answer) == letter
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +122,7 @@ def endpoint() -> Iterator[str]:
                 text = {1.0: " A.", 0.0: "B", 0.5: "Both."}[longer([asked])[0]]
             else:
                 source, sentence = asked.partition("A sentence:\n\n")[::2]
-                text = "Yes." if sentence.partition("\n")[0] in source else "No."
+                text = "**Yes**." if sentence.partition("\n")[0] in source else "No."
             answer = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
             body = json.dumps(answer | {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
             self.send_response(200)

@@ -6,8 +6,12 @@ from collections import Counter
 
 import pytest
 
+from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.environments import Problem
+from training.rl.episodes import Episode
+from training.rl.practice import Practice
+from training.rl.rollout import Group
 
 EASY = [Problem(f"e{place}", "easy", "exact", (), "1") for place in range(50)]
 HARD = [Problem(f"h{place}", "hard", "exact", (), "1") for place in range(50)]
@@ -61,3 +65,30 @@ def test_what_was_tried_is_left_out_of_a_refill():
     again = curriculum.draw(10, "refill", first)
     assert len(again) == 5
     assert first.isdisjoint(problem.id for problem in again)
+
+
+class Dull:
+    """Plays what it is given: every response is wrong."""
+
+    version = 3
+
+    def roll_out(self, work):
+        groups = [Group(one.problem, [Episode("s", ended=True)] * 2, [0.0] * 2) for one in work]
+        return groups, []
+
+
+def test_a_refill_of_few_problems_takes_those_that_are_left():
+    """What is resumed makes an iteration's groups more than there are problems."""
+    practice = Practice(RlConfig(prompts=3, refill=8), Curriculum(EASY[:4], {}, True), None)
+    paused = [{"problem": place, "episodes": [], "earlier": []} for place in range(4)]
+    groups, left = practice.iterate(Dull(), paused)
+    assert (len(groups), left) == (7, [])
+
+
+def test_replies_that_are_compared_are_no_successes():
+    """1.0 says that a rule lets them be compared: as successes they would keep their prompts from being drawn."""
+    open_ended = [Problem(f"o{place}", "critique", "critique", (), {}) for place in range(3)]
+    curriculum = Curriculum([*open_ended, *HARD], {}, True)
+    practice = Practice(RlConfig(prompts=53), curriculum, None)
+    practice.iterate(Dull(), [])
+    assert curriculum.seen.keys() == {problem.id for problem in HARD}

@@ -347,6 +347,9 @@ def test_what_cannot_go_together_is_refused():
         ({"sets": {"faithful": 3}}, r"rl\.judge"),
         ({"sets": {"critique": 3}}, r"rl\.critic"),
         ({"sets": {"chess": 3}}, "chess"),
+        ({"sets": {"math": 0}}, "greater than 0"),
+        ({"rewards": {"budgets": {"math": 0}}}, "greater than 0"),
+        ({"rewards": {"repeats": 1}}, "says itself once"),
     ):
         with pytest.raises(ValueError, match=word):
             RlConfig(**settings)

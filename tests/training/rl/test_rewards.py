@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model.chat import ParseError, Reply, ToolCall
 from training.rl.config import RewardConfig
-from training.rl.rewards import exact_answer, group_rewards, length_rewards, right_call, same
+from training.rl.rewards import exact_answer, group_rewards, length_rewards, right_call, same, schema_error
 
 TOOLS = (
     {
@@ -28,12 +28,12 @@ TOOLS = (
 GOLD = {"name": "calendar.add", "arguments": {"day": 3, "sure": True}, "index": 0}
 
 
-@pytest.mark.parametrize("said", ["68", " 68\n", "68.", "68 ."])
+@pytest.mark.parametrize("said", ["68", " 68\n", "68.", "68 .", "68。"])
 def test_the_answer_is_right(said):
     assert exact_answer(Reply(said), "68") == 1.0
 
 
-@pytest.mark.parametrize("said", ["", "6", "688", "068", "68 68", "68..", "is 68", "６８"])
+@pytest.mark.parametrize("said", ["", "6", "688", "068", "68 68", "68..", "68.。", "is 68", "６８"])
 def test_anything_else_is_wrong(said):
     assert exact_answer(Reply(said), "68") == 0.0
 
@@ -69,6 +69,21 @@ def test_the_right_call_scores_whatever_the_order_of_its_keys():
 )
 def test_every_other_call_scores_nothing(reply):
     assert right_call(reply, GOLD, TOOLS) == 0.0
+
+
+def test_a_schema_is_read_by_the_draft_that_it_names():
+    """Draft 7, which most servers of tools speak, has pairs that draft 2020-12 cannot read."""
+    pair = {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"a": pair}}
+    tool = {"function": {"name": "f", "parameters": schema}}
+    assert schema_error("f", {"a": [1, "x"]}, [tool]) is None
+    assert schema_error("f", {"a": ["x", 1]}, [tool]) == "f: 'x' is not of type 'integer'"
+
+
+def test_a_number_that_no_float_holds_fits_no_fraction():
+    tool = {"function": {"name": "f", "parameters": {"properties": {"a": {"type": "number", "multipleOf": 0.01}}}}}
+    assert schema_error("f", {"a": 10**400}, [tool]) == "f: a number is too large"
+    assert schema_error("f", {"a": 2}, [tool]) is None
 
 
 def test_a_call_of_an_undeclared_tool_scores_nothing():

@@ -206,20 +206,21 @@ def problem_of(row: Mapping[str, Any], due: Sequence[Sequence[str]], package: Tr
 
 
 def problems(count: int, seed: str) -> list[Problem]:
-    """At most `count` of BFCL's questions, those of odd numbers: the even ones are left to be measured with.
+    """At most `count` of BFCL's questions, those of odd numbers: the even ones are left to be measured with. Of the
+    variants of a scenario, which have one number, one is taken, or others of them would be held out.
 
     Raises:
         EnvironmentUnavailable: bfcl-eval is not installed.
     """
-    package = installed()
-    found = [
-        problem_of(row, due, package)
-        for category in CATEGORIES
-        for row, due in questions(package, category)
-        if practised(row["id"])
-    ]
-    random.Random(f"apis/{seed}").shuffle(found)
-    return found[:count]
+    package, draw = installed(), random.Random(f"apis/{seed}")
+    variants: dict[str, list[tuple[dict[str, Any], list[list[str]]]]] = {}
+    for category in CATEGORIES:
+        for row, due in questions(package, category):
+            if practised(row["id"]):
+                variants.setdefault(row["id"].rpartition("_")[2], []).append((row, due))
+    taken = [draw.choice(found) for found in variants.values()]
+    draw.shuffle(taken)
+    return [problem_of(row, due, package) for row, due in taken[:count]]
 
 
 def practised(identifier: str) -> bool:

@@ -19,7 +19,7 @@ from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 from training.rl.sandbox.config import FunctionTests, Program, SandboxUnavailable, Status
 
-FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+FENCE = re.compile(r"```(?:\w[^`\n]*)?[ \t\r]*\n(.*?)(?:```|\Z)", re.DOTALL)
 ROWS = Path(__file__).with_name("code.yaml")
 
 
@@ -56,14 +56,19 @@ class Coding(Environment):
 
 
 def source(text: str, prompt: str, entry_point: str) -> str:
-    """The program that a reply gives: its last fenced block or all of it, behind the prompt where it does not define
-    the function itself."""
-    blocks = FENCE.findall(text)
-    found = blocks[-1] if blocks else text
-    defined = re.search(
-        rf"^(?:async )?def {re.escape(entry_point)}\b|^{re.escape(entry_point)}\s*=", found, re.MULTILINE
-    )
+    """The program that a reply gives, behind the prompt where it does not define the function itself."""
+    found, defined = written(text, entry_point)
     return found if defined else prompt + found
+
+
+def written(text: str, entry_point: str) -> tuple[str, bool]:
+    """The code of a reply: the last fenced block that defines the function, for examples may stand behind it, else the
+    last one, or all of the reply; and whether it defines the function."""
+    blocks = FENCE.findall(text) or [text]
+    name = re.escape(entry_point)
+    defines = re.compile(rf"^(?:async )?def {name}\b|^{name}\s*=", re.MULTILINE)
+    defining = [block for block in blocks if defines.search(block)]
+    return (defining or blocks)[-1], bool(defining)
 
 
 def problems(count: int, seed: str) -> list[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MARKER = re.compile(r"(?:final answer|answer|答案)\s*(?:is|是|为)?\s*[:：]", re.IGNORECASE)
+MARKER = re.compile(r"(?:final answer|answer|答案)\s*(?:(?:is|是|为)\s*)?[:：]", re.IGNORECASE)
 
 
 def final(text: str) -> str:
@@ -13,11 +13,26 @@ def final(text: str) -> str:
         return inner.strip()
     marks = list(MARKER.finditer(text))
     rest = text[marks[-1].end() :] if marks else text
-    lines = [line.strip() for line in rest.splitlines() if line.strip()]
+    lines = [inner for line in rest.splitlines() if (inner := bare(line))]
     if not lines:
         return ""
     said = lines[0] if marks else lines[-1]
-    return said.strip("$").removesuffix(".").removesuffix("。").strip().strip("$")
+    return bare(said.removesuffix(".").removesuffix("。"))
+
+
+def affirms(text: str) -> bool:
+    """Whether the answer to a question begins with yes, in bold perhaps."""
+    return re.match(r"\W*yes\b", text, re.IGNORECASE) is not None
+
+
+def bare(text: str) -> str:
+    """Without what stands around an answer in Markdown and LaTeX: code, formulas, bold that may begin earlier."""
+    before = None
+    while text != before:
+        before, text = text, text.strip().strip("*$`")
+        for opening, closing in (("\\(", "\\)"), ("\\[", "\\]")):
+            text = text.removeprefix(opening).removesuffix(closing)
+    return text
 
 
 def boxed(text: str) -> str | None:

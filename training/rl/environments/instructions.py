@@ -7,8 +7,10 @@ A problem is made from its gold reply: a short text is drawn, and constraints ar
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,13 +21,14 @@ from training.draw import problem_id
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 Language = Literal["english", "chinese"]
-WORD = re.compile(r"[A-Za-z][A-Za-z'-]*|[0-9]+|[\u4e00-\u9fff]")
-SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]?")
+WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff](?:[^\W\d_\u4e00-\u9fff]|['’-])*|[0-9]+")
+SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?=[A-Za-z0-9]))+[.!?。！？]?")  # 3.5 ends none
 CLAIMS = re.compile(
-    r"as (?:you )?(?:requested|asked|instructed)|\bI(?: have|'ve)? (?:followed|complied|kept to|met all|obeyed)"
+    r"\bas (?:you )?(?:requested|asked|instructed)|\bI(?: have|['’]ve)? (?:followed|complied|kept to|met all|obeyed)"
     r"|\bthis (?:reply|response|answer|text) (?:contains|has|is|meets|follows|does|uses|satisfies)"
     r"|\bword count\b|\(\d+ words?\)|constraints? (?:is|are|were)? ?(?:met|satisfied|followed)"
-    r"|(?:按照|根据|符合|遵守)[^。]{0,6}(?:要求|指示|约束)|本(?:回答|回复|文)|字数[:：]",
+    r"|(?:按照|根据|符合|遵守)(?:了|您|你|用户|题目|提示|上述|以上|所有|全部|这些|给定|提出|的)*(?:要求|指示|约束)"
+    r"|本(?:回答|回复)|(?<!日)本文(?![化学明])|字数[:：]",
     re.IGNORECASE,
 )
 """What a reply says of itself where it wants to be taken for one that complies."""
@@ -45,7 +48,7 @@ class Constraint:
 
 
 def words(text: str) -> list[str]:
-    return [word.casefold() for word in WORD.findall(text)]
+    return [word.casefold() for word in WORD.findall(unicodedata.normalize("NFC", text))]
 
 
 def sentences(text: str) -> list[str]:
@@ -66,7 +69,9 @@ def _record(text: str) -> dict[str, Any] | None:
 
 def _filled(text: str, keys: list[str]) -> bool:
     record = _record(text)
-    return record is not None and sorted(record) == keys and all(str(value).strip() for value in record.values())
+    if record is None or sorted(record) != keys:
+        return False
+    return all(value not in (None, [], {}) and str(value).strip() for value in record.values())
 
 
 def _keys(text: str, draw: random.Random) -> list[str] | None:
@@ -83,9 +88,12 @@ def _absent(text: str, draw: random.Random) -> str | None:
     return draw.choice([word for word in ("very", "really", "thing", "the best") if word not in text.casefold()])
 
 
-def _chinese(text: str) -> bool:
-    letters = [letter for letter in text if letter.isalpha()]
-    return sum("\u4e00" <= letter <= "\u9fff" for letter in letters) > len(letters) / 2
+def _language(text: str) -> str | None:
+    """That of most of its words, as far as letters tell: a Chinese sentence may name an English term."""
+    found = [word for word in words(text) if not word.isdigit()]
+    if sum("\u4e00" <= word <= "\u9fff" for word in found) > len(found) / 2:
+        return "Chinese"
+    return "English" if sum(map(str.isascii, found)) > len(found) / 2 else None
 
 
 CONSTRAINTS: Mapping[str, Constraint] = {
@@ -103,13 +111,13 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     ),
     "keyword": Constraint(
         {"english": 'Use the word "{0}".', "chinese": "使用“{0}”这个词。"},
-        lambda text, word: word in words(text),
+        lambda text, word: re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) is not None,
         _rare,
         lambda text, word: re.sub(re.escape(word), "other", text, flags=re.IGNORECASE),
     ),
     "avoid": Constraint(
         {"english": 'Do not write "{0}".', "chinese": "不要写“{0}”。"},
-        lambda text, word: bool(words(text)) and word not in text.casefold(),
+        lambda text, word: bool(words(text)) and word not in " ".join(text.casefold().split()),
         _absent,
         lambda text, word: f"{text} {word}",
     ),
@@ -137,7 +145,7 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     "lowercase": Constraint(
         {"english": "Use no capital letters.", "chinese": "不要使用大写字母。"},
         lambda text, _: bool(words(text)) and text == text.lower(),
-        lambda text, draw: True if text == text.lower() and not _chinese(text) else None,
+        lambda text, draw: True if text == text.lower() and _language(text) == "English" else None,
         lambda text, _: text.title(),
     ),
     "no_commas": Constraint(
@@ -148,9 +156,9 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     ),
     "language": Constraint(
         {"english": "Answer in {0}.", "chinese": "请用{0}回答。"},
-        lambda text, name: bool(words(text)) and _chinese(text) == (name in ("Chinese", "中文")),
-        lambda text, draw: None if _record(text) is not None else "Chinese" if _chinese(text) else "English",
-        lambda text, name: "Das sagt man so." if name in ("Chinese", "中文") else "这是另一种语言。",
+        lambda text, name: _language(text) == name,
+        lambda text, draw: None if _record(text) is not None else _language(text),
+        lambda text, name: "It is another language." if name == "Chinese" else "这是另一种语言。",
     ),
     "ends": Constraint(
         {"english": 'End with "{0}".', "chinese": "以“{0}”结尾。"},
@@ -172,7 +180,9 @@ def hack(text: str, said: str) -> str | None:
             return "it repeats what it was told"
     counts = Counter(words(text))
     total = sum(counts.values())
-    if total >= 12 and (max(counts.values()) > 0.4 * total or len(counts) < 0.3 * total):
+    # of a long text, a Chinese one above all, every word has been there before (Heaps' law): 2,000 characters have 320
+    fewest = 0.3 * min(total, 10 * math.sqrt(total))
+    if total >= 12 and (max(counts.values()) > 0.4 * total or len(counts) < fewest):
         return "it fills its length with the same words"
     longest = Counter(one for one in sentences(text) if len(words(one)) >= 3)
     if longest and max(longest.values()) >= 3:

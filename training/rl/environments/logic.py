@@ -35,7 +35,10 @@ class Logic(Environment):
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).removesuffix(".")
+    """Without what does not count: case, space, the full stop, which minus it is, and articles, for knights_knaves
+    asks for "is a altruist" and expects "is an altruist"."""
+    words = text.casefold().replace("\u2212", "-").split()
+    return " ".join(word for word in words if len(words) == 1 or word not in ("a", "an")).removesuffix(".")
 
 
 def _between(low: str, high: str, *pairs: tuple[int, int]) -> tuple[Mapping[str, Any], ...]:

@@ -42,7 +42,8 @@ def _fraction(value: Fraction) -> str:
 
 def _sum(draw: random.Random, level: int) -> tuple[str, str]:
     top = 4 + 4 * level
-    one, other = (Fraction(draw.randint(1, top), draw.randint(2, top)) for _ in range(2))
+    # a pair has one order, or a problem could be held out one way round and practised the other
+    one, other = sorted(Fraction(draw.randint(1, top), draw.randint(2, top)) for _ in range(2))
     return f"{one} + {other}", _fraction(one + other)
 
 
@@ -68,7 +69,7 @@ def _slope(draw: random.Random, level: int) -> tuple[str, str]:
 
 def _divisor(draw: random.Random, level: int) -> tuple[str, str]:
     shared = draw.randint(2, 6 * level)
-    one, other = shared * draw.randint(2, 9 * level), shared * draw.randint(2, 9 * level)
+    one, other = sorted(shared * draw.randint(2, 9 * level) for _ in range(2))
     return f"{one} and {other}", str(gcd(one, other))
 
 

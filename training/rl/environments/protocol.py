@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from model.chat import Message, Reply
@@ -62,7 +62,6 @@ class Outcome:
     """What the tools or the user say, where it goes on."""
     tools: tuple[Mapping[str, Any], ...] | None = None
     """What is declared from now on, where that changes; only suites follow it (`apis`)."""
-    info: dict[str, Any] = field(default_factory=dict)
 
 
 def verdict(right: bool, reason: str) -> Outcome:

@@ -71,6 +71,8 @@ def grounded(episode: Episode) -> str | None:
         properties = episode.world.functions[episode.task.toolbox[made.tool]].properties
         for name, value in made.arguments.items():
             chosen = isinstance(value, bool) or "enum" in properties.get(name, {})  # the schema says what there is
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)  # 269.0 is an integer to the schema and to the world
             if not chosen and not says(known, str(value)):
                 return "an argument comes from nowhere"
     for place, message in enumerate(episode.messages):

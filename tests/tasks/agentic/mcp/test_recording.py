@@ -109,6 +109,13 @@ def test_arguments_that_nobody_can_give_are_none(argument):
     assert draw_arguments(schema, {}, random.Random(0)) is None
 
 
+def test_a_schema_of_an_older_draft_is_read_as_that():
+    older = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "required": ["it"]}
+    pair = {"type": "array", "items": [{"type": "integer"}, {"type": "integer"}]}
+    assert draw_arguments(older | {"properties": {"it": pair}}, {}, random.Random(0)) is None
+    assert draw_arguments(older | {"properties": {"it": {"type": "boolean"}}}, {}, random.Random(0)) is not None
+
+
 def test_a_record_holds_what_was_asked_and_said_and_whose_it_is(honest):
     (tool,) = rows(honest, "server_tools")
     assert (tool["function"], tool["licence"], tool["announced"]) == ("bad_echo", "MIT", "honest 1")

@@ -55,7 +55,7 @@ ADD = {
 def test_programs_are_run_with_their_tests_and_pass_at_k_is_unbiased():
     suite = Code(kind="code", name="h", path="x", samples=3, temperature=0.5, k=(1, 2), form="raw")
     right, wrong = "    return a + b\n\ndef other():\n    loop(", "    return a - b\n"
-    fenced = "Sure:\n```python\nimport sys\ndef add(a, b):\n    return a + b\n```\nDone."
+    fenced = "Sure:\n```Python\nimport sys\ndef add(a, b):\n    return a + b\n```\nSo:\n```\nadd(1, 2)\n```"
     subject = Parrot(right, wrong, fenced, "    while True: pass", wrong, "")
     items = [Item("a", "t", ADD), Item("b", "t", ADD)]
     try:
@@ -217,9 +217,10 @@ def test_the_answer_is_found_in_the_reply_and_in_the_record():
     suite = Answer(kind="answer", name="g", path="x", answer_pattern=r"#### (.+)")
     rows = {"question": "2+2?", "answer": "Two and two.\n#### 4"}
     replies = ("So 3, then \\boxed{4}.", "2+2=5\nThe answer is 4.", "I get 1 and 4", "The answer is 5", "No.", None)
+    replies += ("My answer" + "\n" * 20_000,)  # a pattern that goes back and forth would read it for hours
     items = [Item(str(place), "q", rows) for place in range(len(replies))]
     found = answer.measure(suite, Parrot(*replies), items, 0)
-    assert [one.score for one in found.scored] == [1, 1, 1, 0, 0, 0]
+    assert [one.score for one in found.scored] == [1, 1, 1, 0, 0, 0, 0]
     with pytest.raises(Unmeasurable, match="has no field 'question'"):
         answer.measure(suite, Parrot("1"), [Item("a", "", {"answer": "1"})], 0)
 

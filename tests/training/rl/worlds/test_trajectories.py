@@ -63,6 +63,21 @@ def test_every_way_of_being_wrong_happens_and_is_told_apart(tasks):
     assert rules["no question"] <= {"grounded", "asked"}
 
 
+def test_an_integer_may_be_written_as_a_float(tasks):
+    """To JSON schema and to the world 269.0 is the integer that the user said."""
+    seen = 0
+    for task in tasks:
+        messages = copy.deepcopy(list(right(task).messages))
+        for call in [call for message in messages for call in message.get("tool_calls", ())]:
+            given = json.loads(call["function"]["arguments"])
+            seen += any(type(value) is int for value in given.values())
+            floats = {name: float(value) if type(value) is int else value for name, value in given.items()}
+            call["function"]["arguments"] = json.dumps(floats)
+        verdict = judge(Trajectory(task, tuple(messages), "right"))
+        assert verdict.score == 1.0, (verdict, messages)
+    assert seen > 20
+
+
 def test_a_dialogue_that_was_changed_afterwards_is_found_out(tasks):
     task = next(task for task in tasks if len(right(task).messages) > 4 and not task.system)
     gold = right(task)
