@@ -357,7 +357,23 @@ def f(x):
 
 
 def test_markdown_front_matter_goes():
-    assert plain.markdown("---\na: 1\n---\n# T\n\nBody") == [Passage("# T\n\nBody", "T")]
+    for fields in ("a: 1", "# who\n\n  'a b': 1\nc: |\n  text", "tags:\n- a"):
+        assert plain.markdown(f"---\n{fields}\n---\n# T\n\nBody") == [Passage("# T\n\nBody", "T")]
+
+
+def test_a_rule_at_the_beginning_of_markdown_is_no_front_matter():
+    text = "---\n\nA paragraph between two rules.\n\n---\n\nBody"
+    assert plain.markdown(text) == [Passage(text)]
+
+
+def test_what_follows_the_end_of_a_latex_document_is_none_of_it():
+    text = (
+        "\\documentclass{a}\n\\begin{document}\nOne.\n\\begin{verbatim}\n\\end{document}\n\\end{verbatim}\n"
+        "Say \\verb|\\end{document}| last.\n% \\end{document}\nTwo.\n \\end{document}\nOld notes."
+    )
+    (one,) = tex.extract(text)
+    assert "Two." in one.text
+    assert "Old notes" not in one.text
 
 
 def test_records_of_jsonl_and_parquet_one_bad_line_does_not_hide_the_rest(tmp_path):
