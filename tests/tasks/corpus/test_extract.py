@@ -129,6 +129,7 @@ STORY = "<p>" + "The river rose in the night and the lower fields were under wat
         '<div style="display:none"><p>Loading</p></div>',
         '<div role="navigation">Home</div><aside>Advert</aside><nav>Up</nav><footer>©</footer>',
         '<header class="site"><a href="/">Logo</a> Daily News</header>',
+        '<form action="/search"><label>Search</label><input><button>Go</button></form>',
     ],
 )
 def test_what_stands_around_the_text_of_a_web_page_goes(furniture):
@@ -145,6 +146,7 @@ def test_what_stands_around_the_text_of_a_web_page_goes(furniture):
         '<div class="code-toolbar social"><pre>x = 1</pre></div>' + STORY,
         '<div class="menu"><math><mi>x</mi></math></div>' + STORY,
         f"<header><h1>Title</h1></header>{STORY}",
+        f'<form id="aspnetForm">{STORY}</form>',
     ],
 )
 def test_a_name_that_its_content_belies_is_not_believed(markup):
