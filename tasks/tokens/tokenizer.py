@@ -80,7 +80,7 @@ def build(step: Step, corpus: Artifact) -> Artifact:
     if step.part("tokenizer") is None:
         sampled = {"documents": 0, "bytes": 0}
         tokenizer = adopt(config) if config.file else train(_sample(config, corpus, fractions, sampled), config)
-        step.put("tokenizer", ".json", lambda path: tokenizer.save(str(path), pretty=False), statistics=sampled)
+        step.put("tokenizer", ".json", lambda path: path.write_text(tokenizer.to_str(), "utf-8"), statistics=sampled)
     part = step.part("tokenizer")
     assert part is not None
     tokenizer = load(step.path(part))
