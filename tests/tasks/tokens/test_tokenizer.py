@@ -198,3 +198,13 @@ def test_a_disk_that_takes_no_more_is_told_as_such(root: Path, corpus: tuple[Ste
             tokenizer.build(step, corpus[1])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("text", ["", "extends: laptop", "{}", "[1]"])
+def test_a_file_that_is_no_tokenizer_is_told_by_its_name(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(text)
+    with pytest.raises(TokenizerError, match=r"is no tokenizer\.json"):
+        tokenizer.load(path)
+    with pytest.raises(TokenizerError, match=r"is no tokenizer\.json"):
+        adopt(TokenizerConfig(file=str(path), sha256=hashlib.sha256(text.encode()).hexdigest()))
