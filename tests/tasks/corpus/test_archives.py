@@ -82,6 +82,40 @@ def test_a_truncated_package_gives_what_lies_before_the_cut_and_is_named():
     assert "damaged archive" in found[-1].reason
 
 
+PLAIN = tar({name: name.encode() * 700 for name in ("a", "b", "c")})
+HEADER = 512 + 1024
+"""Where in PLAIN the second header begins."""
+
+
+@pytest.mark.parametrize("keep", range(0, len(PLAIN), 101))
+def test_every_cut_of_a_plain_tar_is_named_and_what_lies_before_it_is_read(keep):
+    found = read("p.tar", PLAIN[:keep])
+    whole = [one for one in found if isinstance(one, File)]
+    assert [one.data for one in whole] == [name.encode() * 700 for name in ("a", "b", "c")][: len(whole)]
+    assert len(whole) == min(3, keep // HEADER + (keep % HEADER >= 512 + 700))
+    # a block of zeros is the mark of the end
+    assert isinstance(found[-1], Unreadable) == (keep < 3 * HEADER + 512)
+
+
+@pytest.mark.parametrize("name", ["p.tar", "p.tar.gz", "p.tgz"])
+def test_a_damaged_header_within_a_tar_is_not_its_end(name):
+    data = bytearray(PLAIN)
+    data[HEADER + 10] ^= 1
+    lone = PLAIN[:HEADER] + bytes(512) + PLAIN[HEADER:]
+    for wrong, why in ((bytes(data), "bad checksum"), (lone, "what follows the mark of its end is passed over")):
+        found = read(name, wrong if name == "p.tar" else gzip.compress(wrong))
+        assert found == [File(f"{name}/a", b"a" * 700), Unreadable(name, f"damaged archive: {why}")]
+
+
+def test_a_tar_is_held_to_the_checksum_of_its_compression():
+    packed = bytearray(gzip.compress(PLAIN))
+    packed[-5] ^= 1  # of the checksum, behind everything that tarfile reads
+    *files, last = read("p.tar.gz", bytes(packed))
+    assert len(files) == 3
+    assert isinstance(last, Unreadable)
+    assert "incorrect" in last.reason
+
+
 @pytest.mark.parametrize("data", [b"", b"not an archive", b"!<arch>\n", b"!<arch>\nshort header"])
 @pytest.mark.parametrize("name", ["p.deb", "p.zip", "p.tar.gz", "p.tar.zst"])
 def test_what_is_no_archive_is_one_unreadable(name, data):
