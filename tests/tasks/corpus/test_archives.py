@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import struct
@@ -53,6 +54,31 @@ def test_every_truncation_is_seen(suffix):
 def test_a_bomb_stops_at_the_limit(suffix):
     with pytest.raises(DamagedError, match="larger than 1,000,000 bytes"):
         decompress(f"a{suffix}", PACK[suffix](b"\0" * 50_000_000), LIMIT)
+
+
+def test_damage_at_the_end_of_what_unfolds_far_takes_no_step_for_every_byte():
+    packed = bytearray(bz2.compress(b"\0" * 20_000_000))
+    packed[-6] ^= 1
+    calls = 0
+
+    class Counted:
+        def __init__(self):
+            self.inner = bz2.BZ2Decompressor()
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def decompress(self, data, size):
+            nonlocal calls
+            calls += 1
+            return self.inner.decompress(data, size)
+
+    found = bytearray()
+    with pytest.raises(DamagedError, match="damaged bzip2"):
+        for block in compression._streams(compression._Counted(io.BytesIO(packed)), Counted, "bzip2"):
+            found += block
+    assert len(found) == 20_000_000
+    assert calls < 400_000
 
 
 def test_gzip_padded_with_zeros_is_whole_and_other_trailing_bytes_are_damage():
