@@ -40,7 +40,7 @@ class Wanted:
     """What to look at."""
 
     words: tuple[str, ...] = ()
-    """`[DATASET] [RULE] [PATH.html]`, the last only with `html`."""
+    """`[DATASET] [RULE] [PATH.html]`; the path, which may stand anywhere, only with `html`."""
     stage: str = ""
     source: str = ""
     language: str = ""
@@ -63,18 +63,21 @@ class Wanted:
     @property
     def dataset(self) -> str:
         """Which of DATASETS is meant."""
-        return next((word for word in self.words[:1] if word in DATASETS), next(iter(DATASETS)))
+        return next((word for word in self._named[:1] if word in DATASETS), next(iter(DATASETS)))
 
     @property
     def path(self) -> str:
         """Where the page goes; empty for its usual place."""
-        return next((word for word in self.words[-1:] if self.html and word.endswith(".html")), "")
+        return next((word for word in self.words if self.html and word.endswith(".html")), "")
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        return tuple(word for word in self.words if word != self.path)
 
     @property
     def rule(self) -> str:
         """The rule that is named, or ''. Raises InspectError where there are several."""
-        rest = self.words[1:] if self.words and self.words[0] in DATASETS else self.words
-        rest = rest[:-1] if self.path else rest
+        rest = self._named[1:] if self._named[:1] and self._named[0] in DATASETS else self._named
         if len(rest) > 1:
             raise InspectError(f"'{' '.join(rest)}' is more than one rule: say `openk2 inspect [DATASET] [RULE]`")
         return rest[0] if rest else ""

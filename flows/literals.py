@@ -75,7 +75,8 @@ class Literals:
                 raise PresetError(f"{shown}: '{key}' is a value, not a group of fields")
         group[keys[-1]] = _parsed(value, lambda _: shown, written)
         above = {keys[: at + 1]: shown for at in range(len(keys))}
-        return Literals(values, self.places | above | {(*keys, *path): shown for path in written})
+        kept = {path: place for path, place in self.places.items() if path[: len(keys)] != keys}
+        return Literals(values, kept | above | {(*keys, *path): shown for path in written})
 
     def dropping(self, path: Sequence[str]) -> Literals:
         """These literals without the field at `path`, where there is one."""

@@ -22,7 +22,8 @@ SetOption = Annotated[
 ]
 MfuOption = Annotated[float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak that training achieves.")]
 PeakOption = Annotated[
-    float | None, typer.Option("--peak", min=1, help="FLOP/s of one accelerator; else the preset's, else 989e12.")
+    float | None,
+    typer.Option("--peak", min=1, max=1e21, help="FLOP/s of one accelerator; else the preset's, else 989e12."),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import get_args
 
@@ -204,7 +205,7 @@ def load_preset(request: Request) -> Preset:
 
 def _layers(path: Path, seen: tuple[Path, ...]) -> Literals:
     """The literals of `path` over those of the preset it `extends`, field by field."""
-    if path in seen:
+    if os.path.realpath(path) in map(os.path.realpath, seen):  # `../here/mine` is one more name of a file
         raise PresetError(f"{path} extends itself through {' -> '.join(str(item) for item in seen)}")
     try:
         literals = read(path)

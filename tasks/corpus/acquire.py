@@ -26,6 +26,7 @@ from tasks.artifact import Artifact, Part, Step, cache_folder
 from tasks.corpus import blocklists, debian, evaluations, folders, packages
 from tasks.corpus.archives import File, Unreadable
 from tasks.corpus.sources import (
+    PLACE,
     DebianSource,
     FolderSource,
     PythonSource,
@@ -39,7 +40,7 @@ from tasks.corpus.unavailable import UnavailableError
 from tasks.launch import Execution
 from tasks.progress import Progress
 
-VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,9 @@ class Served:
     """What lies in a folder source."""
 
     def record(self) -> dict[str, Any]:
+        """What the corpus depends on. Where a folder lies is none of it: `partition.sources_of` adds that."""
         return {
-            "source": self.source.model_dump(mode="json"),
+            "source": self.source.model_dump(mode="json", exclude=set(PLACE)),
             "origin": self.origin,
             "instead_of": self.instead_of,
         }

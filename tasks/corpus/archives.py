@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from tasks.corpus.compression import DamagedError, blocks, guard, read_whole, reader, suffix_of
 
@@ -167,7 +167,15 @@ class _Available:
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header whose long names and attributes are bounded: tarfile reads those whole."""
+    """A tar header whose long names and attributes are bounded, for tarfile reads those whole; and whose damage is
+    told, for tarfile takes it for the archive's end."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(archive)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
+            raise DamagedError(str(error)) from error
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.size > TAR_HEADER_MAX and self.type in _TAR_HEADERS:
@@ -186,7 +194,14 @@ def _tar(path: str, stream: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
             file = archive.extractfile(info) if info.isfile() else None
             if file is not None:
                 yield Member(_label(path, info.name), reader(_exactly(file, info.size)))
-    yield from _passed_over(path, links)
+        yield from _passed_over(path, links)
+        rest: Any = archive.fileobj
+        if rest.tell() == archive.offset:  # type: ignore[attr-defined]
+            yield Unreadable(path, "it ends without the mark of an archive's end: it may have been cut", "truncated")
+        # To the end, where a compressed stream has its checksum.
+        while block := rest.read(1 << 18):
+            if block.strip(b"\0"):
+                raise DamagedError("what follows the mark of its end is passed over")
 
 
 def _passed_over(path: str, count: int) -> Iterator[Unreadable]:
@@ -197,7 +212,10 @@ def _passed_over(path: str, count: int) -> Iterator[Unreadable]:
 def _exactly(file: Any, size: int) -> Iterator[bytes]:
     """`size` bytes of `file`, DamagedError where it ends before."""
     while size:
-        block = file.read(min(size, 1 << 18))
+        try:
+            block = file.read(min(size, 1 << 18))
+        except tarfile.ReadError:  # which tarfile raises where an archive without compression is cut
+            block = b""
         if not block:
             raise DamagedError(f"ends {size:,} bytes early")
         size -= len(block)

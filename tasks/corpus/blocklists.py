@@ -63,7 +63,7 @@ def entries(one: BlocklistSource) -> Iterator[tuple[str, str, str]]:
         if one.categories and category.split("/")[-1] not in one.categories:
             continue
         try:
-            with fs.open(file, "rt", encoding="utf-8", errors="replace", compression="infer") as lines:
+            with fs.open(file, "rt", encoding="utf-8-sig", errors="replace", compression="infer") as lines:
                 for line in lines:
                     entry = _entry(line)
                     if entry:

@@ -224,11 +224,11 @@ def _ahead_of_error(decompress: Callable[[bytes, int], bytes], held: _Held, give
     pieces = chain([(bytes(held.data[: held.last]), BLOCK)], ((last[at : at + 1], 1) for at in range(len(last))))
     try:
         for piece, size in pieces:
-            block = decompress(piece, size)
-            while block:
+            # What was given already may be a thousand times what is held: that is passed over in large steps.
+            while block := decompress(piece, min(given, BLOCK) or size):
                 out += block[given:]
                 given = max(0, given - len(block))
-                block = decompress(b"", size)
+                piece = b""
     except (lzma.LZMAError, OSError, EOFError, MemoryError):
         pass  # the damage, which whoever calls has met already
     if out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +26,12 @@ class Fields:
         return cls()
 
     def passage(self, record: Mapping[str, Any], anchor: str) -> Passage:
-        """The record as a passage."""
-        text, licence, url = (_string(record, name) for name in (self.text, self.licence, self.url))
-        return Passage(text, anchor=anchor, licence=licence, url=url)
+        """The record as a passage. A licence that is no text (a list of several, a number) comes as JSON, which no
+        policy takes: without one of its own the record would be under the source's."""
+        text, url = (_string(record, name) for name in (self.text, self.url))
+        licence = record.get(self.licence) if self.licence else None
+        said = licence if isinstance(licence, str) else json.dumps(licence, default=str) if licence else ""
+        return Passage(text, anchor=anchor, licence=said, url=url)
 
 
 def _string(record: Mapping[str, Any], key: str | None) -> str:

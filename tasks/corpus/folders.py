@@ -23,7 +23,8 @@ def files(
 
     Record files (JSON lines, Parquet, WARC, WET) and whatever is larger than `pack_max` come as a reference with a
     checksum, smaller files as their bytes, those of archives under `archive.tar/inner` and at most `limit` bytes each.
-    skip(path, checksum): whether an object is wanted by nobody; what the source's patterns refuse is left out too.
+    skip(path, checksum): whether an object is wanted by nobody, and comes as the reference that it is; what the
+    source's patterns refuse is left out.
     """
     store = Store(source)
     for some in _batches(objects, pack_max):
@@ -35,7 +36,7 @@ def files(
             elif not _packed(one, source, pack_max):
                 yield one.bytes, _referenced(store, one, source)
             elif one.checksum and skip(label(one.path), one.checksum):
-                yield one.bytes, []
+                yield one.bytes, [one]  # it has its place in what `bytes_max` draws
             else:
                 reference, data = next(contents)
                 yield one.bytes, _unpacked(reference, data, limit)

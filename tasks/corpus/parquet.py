@@ -55,6 +55,6 @@ def _row(path: str, row: dict[str, pa.Scalar], number: int, fields: Fields, limi
     except UnicodeDecodeError as error:
         return Unreadable(f"{path}#{number}", f"row {number} is not UTF-8: {error.reason}")
     text = record[fields.text]
-    if isinstance(text, str) and len(text) > limit:
+    if isinstance(text, str) and len(text) * 4 > limit and len(text.encode("utf-8", "surrogatepass")) > limit:
         return Unreadable(f"{path}#{number}", f"row {number} is larger than {limit:,} bytes")
     return fields.passage(record, str(number))

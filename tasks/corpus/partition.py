@@ -35,7 +35,7 @@ from tasks.corpus.repair import repair
 from tasks.corpus.safety.config import SafetyConfig
 from tasks.corpus.safety.decontamination import HITS
 from tasks.corpus.safety.screen import Screen
-from tasks.corpus.sources import Source
+from tasks.corpus.sources import PLACE, Source
 from tasks.corpus.split import split
 from tasks.corpus.storage import label
 from tasks.corpus.watch import Loss, Watch
@@ -332,6 +332,15 @@ def file_sizes(raw: Path) -> dict[str, int]:
         return {info.filename: info.file_size for info in shard.infolist()}
 
 
-def sources_of(path: Path) -> dict[str, dict[str, Any]]:
-    """The `sources` part of the sources artifact, by name."""
-    return {record["source"]["name"]: record for record in json.loads(path.read_text(encoding="utf-8"))}
+def sources_of(sources: Artifact) -> dict[str, dict[str, Any]]:
+    """The part `sources`, by name, with where each folder lies, as the artifact's configuration says."""
+    config = sources.manifest["config"]
+    places = {
+        given["name"]: {field: given[field] for field in PLACE if field in given}
+        for given in (*config["sources"], *config["fallbacks"])
+    }
+    records = json.loads(sources.file("sources").read_text(encoding="utf-8"))
+    names = [record["source"]["name"] for record in records]
+    return {
+        name: record | {"source": record["source"] | places[name]} for name, record in zip(names, records, strict=True)
+    }

@@ -21,6 +21,7 @@ from tasks.corpus.encoding import NotTextError, decode
 from tasks.corpus.extract.kinds import EXTRACT, RECORDS, kind, vendored
 from tasks.corpus.extract.passage import ExtractionError, Passage
 from tasks.corpus.fields import Fields
+from tasks.corpus.licence import EXPRESSION_CHARS
 from tasks.corpus.sources import RECORD_BYTES_MAX, FolderSource, Source, matches
 from tasks.corpus.storage import Reference, Store, label
 from tasks.corpus.watch import Watch
@@ -174,7 +175,7 @@ def _clean(passage: Passage) -> Passage:
         passage,
         text=_encodable(passage.text),
         title=_encodable(passage.title[:TITLE_CHARS_MAX]),
-        licence=_encodable(passage.licence[:TITLE_CHARS_MAX]),
+        licence=_encodable(passage.licence[: EXPRESSION_CHARS + 1]),  # one that was cut might allow more
         url=_encodable(passage.url[:URL_CHARS_MAX]),
     )
 

@@ -84,6 +84,9 @@ class FolderSource(_Source):
     """The column or key that holds a record's web address, where records have one."""
 
 
+PLACE = ("path", "listing")
+"""Where a folder source lies. The corpus depends on the files that were found there, and not on the place."""
+
 Source = Annotated[DebianSource | PythonSource | WheelSource | FolderSource, Field(discriminator="kind")]
 
 

@@ -163,8 +163,9 @@ class Store:
             fs, place = _filesystem(self.source.listing)
             with io.BufferedReader(_Patient(lambda: fs.open(place, "rb"))) as file:
                 _, lines = decompressed(self.source.listing, file)
-                names = (line.decode("utf-8", "surrogateescape").strip() for line in lines)
-                paths = {name.removeprefix(self.source.path).lstrip("/") for name in names}
+                names = (line.decode("utf-8", "surrogateescape").strip(" \t\r\n\ufeff") for line in lines)
+                below = f"{self.source.path.rstrip('/')}/"  # `crawl-2` does not lie below `crawl`
+                paths = {name.removeprefix(below).lstrip("/") for name in names}
         except (OSError, DamagedError) as error:
             raise UnavailableError(f"the listing {self.source.listing} could not be read: {said(error)}") from error
         if not paths - {""}:

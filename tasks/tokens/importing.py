@@ -275,6 +275,6 @@ def adopt_tokenizer(path: Path, root: str) -> Step:
         if ours:
             step.adopt("tokenizer", path)
         else:
-            step.put("tokenizer", ".json", lambda target: adopt(config).save(str(target), pretty=False))
+            step.put("tokenizer", ".json", lambda target: target.write_text(adopt(config).to_str(), "utf-8"))
         step.publish({"vocabulary": vocabulary, "special": special_ids(vocabulary)})
     return step

@@ -80,7 +80,7 @@ def build(step: Step, corpus: Artifact) -> Artifact:
     if step.part("tokenizer") is None:
         sampled = {"documents": 0, "bytes": 0}
         tokenizer = adopt(config) if config.file else train(_sample(config, corpus, fractions, sampled), config)
-        step.put("tokenizer", ".json", lambda path: tokenizer.save(str(path), pretty=False), statistics=sampled)
+        step.put("tokenizer", ".json", lambda path: path.write_text(tokenizer.to_str(), "utf-8"), statistics=sampled)
     part = step.part("tokenizer")
     assert part is not None
     tokenizer = load(step.path(part))
@@ -120,7 +120,7 @@ def adopt(config: TokenizerConfig) -> BPE:
         raise TokenizerError(f"{path} does not exist: `tokenizer.file` names a tokenizer.json")
     if sha256_file(path) != config.sha256:
         raise TokenizerError(f"{path} has sha256 {sha256_file(path)}, not the configured {config.sha256}")
-    return with_special_tokens(BPE.from_file(str(path)), config.vocabulary)
+    return with_special_tokens(_read(path), config.vocabulary)
 
 
 def with_special_tokens(tokenizer: BPE, vocabulary: int) -> BPE:
@@ -147,10 +147,17 @@ def with_special_tokens(tokenizer: BPE, vocabulary: int) -> BPE:
 
 
 def load(path: Path) -> BPE:
-    """The tokenizer at `path`, set to read special tokens in text as text."""
-    tokenizer = BPE.from_file(str(path))
+    """The tokenizer at `path`, set to read special tokens in text as text; TokenizerError where there is none."""
+    tokenizer = _read(path)
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def _read(path: Path) -> BPE:
+    try:
+        return BPE.from_file(str(path))
+    except Exception as error:  # the library raises nothing more specific
+        raise TokenizerError(f"{path} is no tokenizer.json that can be read: {error}") from error
 
 
 def sha256_of(tokenizer: Artifact) -> str:

@@ -75,6 +75,8 @@ def test_a_file_is_refused_with_its_line(case, tmp_path):
         ("pretrain..seed=1", r"stage\.field=value"),
         ("pretrain.sed=1", "did you mean 'seed'"),
         ("a=1\n--- \nb", "second document"),
+        ("pretrain.stages=[{name: a}]", "sequence_length"),
+        ("tools=[1]", "dictionary"),
     ],
 )
 def test_an_override_is_refused_by_its_text(text, told):
@@ -93,6 +95,14 @@ def test_a_value_is_placed_where_it_was_written_and_not_where_it_was_replaced(tm
     mine.write_text("extends: base\npretrain: {evaluate_every: 3}\n")
     with pytest.raises(PresetError, match=r"base\.yaml, line 3: .*pretrain\.seed"):
         load_preset(Request(preset_file=str(mine)))
+
+
+def test_an_override_lets_nothing_through_of_the_lines_that_it_replaces(tmp_path):
+    base = tmp_path / "base.yaml"
+    base.write_text("a:\n  - {b: 1}\n  - {c: 2}\nd: {e: 3}\n")
+    changed = read(base).changed("a=[{x: 1}]")
+    assert changed.place(["a", 1, "c"]) == "--set 'a=[{x: 1}]'"
+    assert changed.place(["d", "e"]) == f"{base}, line 4"
 
 
 def test_a_list_lets_nothing_through_of_the_lines_that_it_replaces(tmp_path):

@@ -184,9 +184,12 @@ def test_extends_finds_the_presets_that_come_with_openk2(tmp_path):
     assert load_preset(Request(preset_file=str(mine))).pretrain.seed == 3
 
 
-def test_a_preset_that_extends_itself_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["a", "../here/a", "./a"])
+def test_a_preset_that_extends_itself_is_refused(tmp_path, name):
+    tmp_path = tmp_path / "here"
+    tmp_path.mkdir()
     (tmp_path / "a.yaml").write_text("extends: b\n")
-    (tmp_path / "b.yaml").write_text("extends: a\n")
+    (tmp_path / "b.yaml").write_text(f"extends: {name}\n")
     with pytest.raises(PresetError, match="extends itself"):
         load_preset(Request(preset_file=str(tmp_path / "a.yaml")))
 

@@ -104,3 +104,10 @@ def test_a_tokenizer_without_our_tokens_gets_them_after_its_own(tmp_path: Path, 
     assert adopt_tokenizer(learned, str(tmp_path)).require().statistics["vocabulary"] == 400
     with pytest.raises(TokenizerError, match="does not exist"):
         adopt_tokenizer(tmp_path / "none.json", str(tmp_path))
+
+
+@pytest.mark.parametrize("peak", ["inf", "nan", "0"])
+def test_a_peak_that_no_device_has_is_refused_by_its_option(peak: str) -> None:
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(app, ["tokens", "plan", "--peak", peak])
+    assert result.exit_code == 2
+    assert "Invalid value for '--peak'" in result.output

@@ -18,7 +18,7 @@ from tasks.corpus.extract.passage import Passage
 from tasks.corpus.wordlist import words
 
 DROPPED = words(
-    "script style nav footer aside form button noscript template svg select input iframe object embed head "
+    "script style nav footer aside button noscript template svg select input iframe object embed head "
     "audio video canvas dialog"
 )
 DROPPED_ROLES = {"navigation", "search", "contentinfo", "complementary", "banner"}
@@ -48,8 +48,8 @@ _LANGUAGE = re.compile(
 _NAME = re.compile(r"[a-z][a-z0-9+#_-]{0,20}")
 _NO_LANGUAGE = words("default none text plain txt plaintext nohighlight notranslate")
 BLOCKS = words(
-    "address article blockquote body center dd details div dl dt fieldset figcaption figure h1 h2 h3 h4 h5 h6 header "
-    "hr li main ol p section summary table tbody tfoot thead tr ul caption"
+    "address article blockquote body center dd details div dl dt fieldset figcaption figure form h1 h2 h3 h4 h5 h6 "
+    "header hr li main ol p section summary table tbody tfoot thead tr ul caption"
 )
 HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 INLINE_CODE = {"code", "tt", "kbd", "samp"}
@@ -195,6 +195,9 @@ class _Walk:
         # A page header is navigation unless it holds the page's own heading.
         if tag == "header" or named == "header ":
             return not self.holds(element, {"h1", "h2"}, 1.0)
+        # A search box, or the one form that some generators (ASP.NET) put a whole page in.
+        if tag == "form":
+            return not self.holds(element, KEPT, FURNITURE_SHARE)
         if tag not in CONTAINERS or named == " " or FURNITURE.isdisjoint(_PARTS.findall(named.lower())):
             return False
         return not self.holds(element, KEPT, FURNITURE_SHARE)

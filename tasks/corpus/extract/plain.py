@@ -6,7 +6,8 @@ import re
 
 from tasks.corpus.extract.passage import Passage
 
-_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+# Its first line is a field: a rule (`---`) above a paragraph is none.
+_FRONT_MATTER = re.compile(r"\A---\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[^\s:][^\n:]*:.*?\n---\n", re.DOTALL)
 
 
 def plain(text: str) -> list[Passage]:

@@ -1,6 +1,7 @@
 """reStructuredText to Markdown-like text, line by line: headings, code, formulas; targets and navigation dropped.
 
-Docstrings are read by it too, so it never fails: what it does not know stays as it was written.
+Docstrings are read by it too, so it never fails: a directive that is not listed goes with its content, and all else
+that it does not know stays as it was written.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from tasks.corpus.extract.passage import Passage
 _PREAMBLE = re.compile(
     r"(?:[^\S\n]*(?:%[^\n]*)?\n)*[^\S\n]*\\documentclass.*?^[^\S\n]*\\begin\{document\}", re.DOTALL | re.MULTILINE
 )
+_END = re.compile(r"^[^\S\n]*\\end\{document\}", re.MULTILINE)
 _COMMENT = re.compile(r"(?<!\\)%.*?$\n?", re.MULTILINE)
 # Verbatim: LaTeX's environments and the \bprog ... @eprog of GP's manual.
 _VERBATIM = re.compile(r"\\begin\{(verbatim|lstlisting|Verbatim|alltt)\*?\}(?:\[[^\]\n]{0,500}\])?\n?|\\bprog\w*\*?\n?")
@@ -43,7 +44,7 @@ _MARK = "\x1a"
 
 
 def extract(text: str) -> list[Passage]:
-    """The document as one passage; LaTeX's preamble is dropped."""
+    """The document as one passage; LaTeX's preamble is dropped, and what stands after the document's end."""
     begun = _PREAMBLE.match(text)
     kept: list[str] = []
 
@@ -55,6 +56,8 @@ def extract(text: str) -> list[Passage]:
     body = body.replace(_MARK, "")
     body = _paired(body, _VERBATIM, _verbatim_end, lambda _, code: _fenced(code, keep))
     body = _COMMENT.sub("", body)
+    if begun and (end := _END.search(body)):
+        body = body[: end.start()]
     body = _paired(body, _FORMULA, _formula_end, lambda whole, _: keep(whole))
     body = _PROTOTYPE.sub(lambda found: keep(f"`{found.group(1)} {found.group(2)}({found.group(3)})`"), _headings(body))
     body = _ENVIRONMENT.sub("", _DROPPED.sub("", body))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, SerializationInfo, ValidationInfo, field_serializer, field_validator, model_validator
 
-from model.config import Config
+from model.config import Config, for_identity
 
 
 def share(default: float | None) -> float | None:
@@ -122,7 +122,8 @@ class ProseConfig(RouteConfig):
     bad_words_max: int | None = count(0)
     """C4 2.2 drops pages with any word of a list; see `bad_words_file`."""
     bad_words_file: str | None = None
-    """The list, one word or phrase a line (C4 took github.com/LDNOOBW's); null for none. It is yours to bring."""
+    """The list, one word or phrase a line (C4 took github.com/LDNOOBW's); null for none. It is yours to bring. Where it
+    lies is not identity: `bad_words_sha256` is."""
     bad_words_sha256: str | None = None
     """What the file must hold: another list is another corpus."""
     punctuated_lines_min: float | None = share(0.12)
@@ -150,6 +151,10 @@ class ProseConfig(RouteConfig):
                 "take what `sha256sum` says of it, so that the list is part of the corpus's identity"
             )
         return self
+
+    @field_serializer("bad_words_file")
+    def _bad_words_identity(self, file: str | None, info: SerializationInfo) -> str | None:
+        return self.bad_words_sha256 if file and for_identity(info) else file
 
 
 class MathematicsConfig(ProseConfig):

@@ -29,6 +29,7 @@ DEPTH_MAX = 32
 """Labels of a host, and folders of a path, that are looked up."""
 _WORD = re.compile(r"[a-z0-9]+")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*:/*")
+_SCHEME_PATTERN = re.compile(r"^(?:\*|[a-z][a-z0-9+.\-]*):/+")
 _BUCKET = 4
 _ALIGN = 8
 
@@ -145,10 +146,15 @@ class Blocklist:
     def __init__(self, config: BlockConfig, compiled: Sequence[Path] = ()) -> None:
         self.config = config
         self._lists = [Compiled(path) for path in compiled]
-        self._domains = {domain(entry) for entry in config.domains}
+        self._domains = {_canonical("domains", entry) for entry in config.domains}
         self._urls = {_canonical("urls", entry) for entry in config.urls if "*" not in entry}
         # `translate` makes atomic groups of what stands between asterisks: no pattern backtracks.
-        self._patterns = [(entry, re.compile(translate(entry.lower()))) for entry in config.urls if "*" in entry]
+        # Addresses are compared without their scheme.
+        self._patterns = [
+            (entry, re.compile(translate(_SCHEME_PATTERN.sub("", entry.lower()))))
+            for entry in config.urls
+            if "*" in entry
+        ]
         self._words = dict.fromkeys((word.lower() for word in config.words), "words")
         for one in self._lists:
             self._words |= one.words
@@ -208,18 +214,18 @@ class Blocklist:
 
 def _parents(host: str) -> Iterator[str]:
     """A host, its domain, and so on up to the last label."""
-    labels = host.split(".")
+    labels = host.split(".") if host else []  # an entry without a name is no entry for every place without one
     for count in range(min(len(labels), DEPTH_MAX), 0, -1):
         yield ".".join(labels[-count:])
 
 
 def _beginnings(place: Address) -> Iterator[str]:
-    """An address cut after each folder, the whole of it included; with and without `www.`."""
+    """An address cut after its host and after each folder, the whole of it included; with and without `www.`."""
     hosts = [place.host, place.host.removeprefix("www.")]
     for host in dict.fromkeys(hosts):
         path, _, query = place.path.partition("?")
         folders = path.strip("/").split("/")[:DEPTH_MAX] if path.strip("/") else []
-        for count in range(1, len(folders) + 1):
+        for count in range(0 if host else 1, len(folders) + 1):
             yield f"{host}/{'/'.join(folders[:count])}"
         if query:
             yield f"{host}/{path}?{query}"
@@ -238,7 +244,8 @@ def _mirrored(url: str) -> list[Address]:
 
 def _canonical(kind: str, entry: str) -> str:
     if kind == "domains":
-        return domain(entry.removeprefix("*.").lstrip("."))
+        name = entry.removeprefix("*.").lstrip(".")
+        return address(name).host if "/" in name else domain(name)
     place = address(entry)
     path = place.path if "?" in place.path else place.path.rstrip("/")
     return f"{place.host}/{path}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import struct
@@ -55,6 +56,30 @@ def test_a_bomb_stops_at_the_limit(suffix):
         decompress(f"a{suffix}", PACK[suffix](b"\0" * 50_000_000), LIMIT)
 
 
+def test_damage_at_the_end_of_what_unfolds_far_takes_no_step_for_every_byte():
+    packed = bytearray(bz2.compress(b"\0" * 20_000_000))
+    packed[-6] ^= 1
+    calls = 0
+
+    class Counted:
+        def __init__(self):
+            self.inner = bz2.BZ2Decompressor()
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def decompress(self, data, size):
+            nonlocal calls
+            calls += 1
+            return self.inner.decompress(data, size)
+
+    found = bytearray()
+    with pytest.raises(DamagedError, match="damaged bzip2"):
+        list(map(found.extend, compression._streams(compression._Counted(io.BytesIO(packed)), Counted, "bzip2")))
+    assert len(found) == 20_000_000
+    assert calls < 400_000
+
+
 def test_gzip_padded_with_zeros_is_whole_and_other_trailing_bytes_are_damage():
     packed = gzip.compress(b"text")
     assert decompress("a.gz", packed + b"\0" * 512, LIMIT)[1] == b"text"
@@ -80,6 +105,40 @@ def test_a_truncated_package_gives_what_lies_before_the_cut_and_is_named():
     assert isinstance(found[-1], Unreadable)
     assert found[-1].path == "p.deb"
     assert "damaged archive" in found[-1].reason
+
+
+PLAIN = tar({name: name.encode() * 700 for name in ("a", "b", "c")})
+HEADER = 512 + 1024
+"""Where in PLAIN the second header begins."""
+
+
+@pytest.mark.parametrize("keep", range(0, len(PLAIN), 101))
+def test_every_cut_of_a_plain_tar_is_named_and_what_lies_before_it_is_read(keep):
+    found = read("p.tar", PLAIN[:keep])
+    whole = [one for one in found if isinstance(one, File)]
+    assert [one.data for one in whole] == [name.encode() * 700 for name in ("a", "b", "c")][: len(whole)]
+    assert len(whole) == min(3, keep // HEADER + (keep % HEADER >= 512 + 700))
+    # a block of zeros is the mark of the end
+    assert isinstance(found[-1], Unreadable) == (keep < 3 * HEADER + 512)
+
+
+@pytest.mark.parametrize("name", ["p.tar", "p.tar.gz", "p.tgz"])
+def test_a_damaged_header_within_a_tar_is_not_its_end(name):
+    data = bytearray(PLAIN)
+    data[HEADER + 10] ^= 1
+    lone = PLAIN[:HEADER] + bytes(512) + PLAIN[HEADER:]
+    for wrong, why in ((bytes(data), "bad checksum"), (lone, "what follows the mark of its end is passed over")):
+        found = read(name, wrong if name == "p.tar" else gzip.compress(wrong))
+        assert found == [File(f"{name}/a", b"a" * 700), Unreadable(name, f"damaged archive: {why}")]
+
+
+def test_a_tar_is_held_to_the_checksum_of_its_compression():
+    packed = bytearray(gzip.compress(PLAIN))
+    packed[-5] ^= 1  # of the checksum, behind everything that tarfile reads
+    *files, last = read("p.tar.gz", bytes(packed))
+    assert len(files) == 3
+    assert isinstance(last, Unreadable)
+    assert "incorrect" in last.reason
 
 
 @pytest.mark.parametrize("data", [b"", b"not an archive", b"!<arch>\n", b"!<arch>\nshort header"])

@@ -153,6 +153,28 @@ def test_a_licence_that_is_not_allowed_keeps_a_document_out(tmp_path, folder):
         run(tmp_path, folder, licences=("Apache-2.0",))
 
 
+def test_a_folder_that_was_moved_is_the_same_corpus(tmp_path):
+    first, moved = tmp_path / "first", tmp_path / "then" / "moved"
+    first.mkdir()
+    (first / "page.txt").write_text(sentences(0))
+    (first / "pages.jsonl").write_text("".join(json.dumps({"text": sentences(seed)}) + "\n" for seed in (1, 2)))
+
+    def sources(folder: Path) -> Step:
+        one = {"name": "web", "kind": "folder", "path": str(folder), "domain": "web", "language": "en",
+               "licence": "MIT"}  # fmt: skip
+        step = Step("sources", SourcesConfig(sources=[one]), str(tmp_path / "data"), leaf=True)
+        acquire(step, tmp_path)
+        return step
+
+    before = Step("corpus", CorpusConfig(), str(tmp_path / "data"), (sources(first),))
+    moved.parent.mkdir()
+    first.rename(moved)
+    after = Step("corpus", CorpusConfig(), str(tmp_path / "data"), (sources(moved),))
+    assert after.fingerprint == before.fingerprint
+    # records are read where they lie now
+    assert curate(after, after.input("sources")).statistics["documents"] == 3
+
+
 @pytest.mark.parametrize("name", ["processes", "dask"])
 def test_workers_give_the_same_bytes(tmp_path, folder, corpus, name):
     with workers_of(Execution(executor=name, workers=2)) as workers:

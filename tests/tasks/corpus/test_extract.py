@@ -129,6 +129,7 @@ STORY = "<p>" + "The river rose in the night and the lower fields were under wat
         '<div style="display:none"><p>Loading</p></div>',
         '<div role="navigation">Home</div><aside>Advert</aside><nav>Up</nav><footer>©</footer>',
         '<header class="site"><a href="/">Logo</a> Daily News</header>',
+        '<form action="/search"><label>Search</label><input><button>Go</button></form>',
     ],
 )
 def test_what_stands_around_the_text_of_a_web_page_goes(furniture):
@@ -145,6 +146,7 @@ def test_what_stands_around_the_text_of_a_web_page_goes(furniture):
         '<div class="code-toolbar social"><pre>x = 1</pre></div>' + STORY,
         '<div class="menu"><math><mi>x</mi></math></div>' + STORY,
         f"<header><h1>Title</h1></header>{STORY}",
+        f'<form id="aspnetForm">{STORY}</form>',
     ],
 )
 def test_a_name_that_its_content_belies_is_not_believed(markup):
@@ -357,7 +359,23 @@ def f(x):
 
 
 def test_markdown_front_matter_goes():
-    assert plain.markdown("---\na: 1\n---\n# T\n\nBody") == [Passage("# T\n\nBody", "T")]
+    for fields in ("a: 1", "# who\n\n  'a b': 1\nc: |\n  text", "tags:\n- a"):
+        assert plain.markdown(f"---\n{fields}\n---\n# T\n\nBody") == [Passage("# T\n\nBody", "T")]
+
+
+def test_a_rule_at_the_beginning_of_markdown_is_no_front_matter():
+    text = "---\n\nA paragraph between two rules.\n\n---\n\nBody"
+    assert plain.markdown(text) == [Passage(text)]
+
+
+def test_what_follows_the_end_of_a_latex_document_is_none_of_it():
+    text = (
+        "\\documentclass{a}\n\\begin{document}\nOne.\n\\begin{verbatim}\n\\end{document}\n\\end{verbatim}\n"
+        "Say \\verb|\\end{document}| last.\n% \\end{document}\nTwo.\n \\end{document}\nOld notes."
+    )
+    (one,) = tex.extract(text)
+    assert "Two." in one.text
+    assert "Old notes" not in one.text
 
 
 def test_records_of_jsonl_and_parquet_one_bad_line_does_not_hide_the_rest(tmp_path):

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tasks.corpus.acquire import acquire
 from tasks.corpus.archives import File, Unreadable
 from tasks.corpus.extract.passage import Passage
+from tasks.corpus.licence import refusal
 from tasks.corpus.reading import passages, read
 from tasks.corpus.sources import FolderSource
 from tests.linear import assert_linear
@@ -243,6 +244,24 @@ def test_parquet_of_every_kind_of_string_and_of_none(tmp_path):
     assert "not readable as Parquet" in empty.reason
     large = found("a.parquet", parquet(tmp_path, text=["x" * 2000, "y"]), limit=1000)
     assert [type(one) for one in large] == [Unreadable, Passage]
+
+
+def test_the_limit_of_a_row_is_one_of_bytes(tmp_path):
+    items = found("a.parquet", parquet(tmp_path, text=["中" * 400, "中" * 300]), limit=1000)
+    assert reasons(items) == ["a.parquet#1: row 1 is larger than 1,000 bytes"]
+    assert texts(items) == ["中" * 300]
+
+
+@pytest.mark.parametrize("licence", [["GPL-3.0-only"], {"id": "GPL-3.0-only"}, 3, "MIT AND " * 60 + "GPL-3.0-only"])
+def test_a_licence_that_is_no_text_or_a_long_one_does_not_enter_as_another(tmp_path, licence):
+    line = json.dumps({"text": "a", "l": licence}).encode()
+    for name, data in (("a.jsonl", line), ("a.parquet", parquet(tmp_path, text=["a"], l=[licence]))):
+        (one,) = found(name, data, licence_field="l")
+        assert isinstance(one, Passage)
+        assert refusal(one.licence, ("MIT",)) in ("licence_unknown", "licence_not_allowed")
+    (none,) = found("a.jsonl", b'{"text": "a", "l": null}', licence_field="l")
+    assert isinstance(none, Passage)
+    assert none.licence == ""
 
 
 def test_a_damaged_page_of_parquet_gives_the_rows_before_it(tmp_path):

@@ -11,6 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from tasks.artifact import Artifact, Step
@@ -225,3 +226,15 @@ def test_a_killed_refresh_continues_to_the_same_bytes(tmp_path):
     killed = refresh(roots[0], folder)
     assert killed is not None
     assert killed.manifest["content"] == straight.manifest["content"]
+
+
+def test_a_sample_of_a_remote_source_that_did_not_change_is_no_news(tmp_path):
+    """What was drawn before has its place in the draw: else others would take it at every refresh."""
+    memory = fsspec.filesystem("memory")
+    for number in range(20):
+        memory.pipe(f"/sample/{number:02}.txt", sentences(number).encode())
+    web = {"name": "web", "kind": "folder", "path": "memory://sample", "domain": "web", "language": "en",
+           "licence": "MIT", "bytes_max": 20_000}  # fmt: skip
+    first = Step("sources", SourcesConfig(sources=[web]), str(tmp_path / "data"), leaf=True)
+    assert 0 < acquire(first, tmp_path).statistics["files"] < 20
+    assert acquire_new(after(first), tmp_path) is None

@@ -22,6 +22,7 @@ from tasks.corpus import storage as places
 from tasks.corpus.acquire import AcquireError, acquire, checksum, listing, resolve
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.extract.passage import Passage
+from tasks.corpus.partition import sources_of
 from tasks.corpus.reading import passages
 from tasks.corpus.sources import BlocklistSource, EvaluationSource, FolderSource, SourcesConfig
 from tasks.corpus.storage import Reference, Store
@@ -94,7 +95,7 @@ def web(tmp_path):
 
 
 def items(artifact: Artifact, **more) -> list[tuple[str, Passage | Unreadable]]:
-    (record,) = json.loads(artifact.file("sources").read_text())
+    (record,) = sources_of(artifact).values()
     source = FolderSource(**{**record["source"], **more})
     return [one for path in artifact.files("raw") for one in passages(path, source)]
 
@@ -380,3 +381,13 @@ def test_many_remote_objects_are_listed_in_linear_time(monkeypatch):
     objects = listed(200_000)
     assert (len(objects), objects[-1].path, objects[-1].checksum) == (200_000, "0199999.jsonl", "etag:199999")
     assert_linear(listed, 20_000)
+
+
+def test_a_listing_speaks_of_what_lies_below_the_path_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "crawl" / "crawl-2").mkdir(parents=True)
+    (tmp_path / "crawl" / "crawl-2" / "a.txt").write_text("a")
+    (tmp_path / "crawl" / "b.txt").write_text("b")
+    (tmp_path / "paths.txt").write_bytes(b"\xef\xbb\xbfcrawl-2/a.txt\r\ncrawl/b.txt\r\n")
+    found = list(Store(FolderSource(**folder("crawl", listing="paths.txt"))).objects())
+    assert found == [Reference("b.txt", 1), Reference("crawl-2/a.txt", 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,25 @@ def test_where_an_existing_tokenizer_lies_is_not_identity() -> None:
 def test_impossible_configurations_are_refused(fields, said) -> None:
     with pytest.raises(ValidationError, match=said):
         TokenizerConfig(**fields)
+
+
+def test_a_disk_that_takes_no_more_is_told_as_such(root: Path, corpus: tuple[Step, Artifact]) -> None:
+    """The library's own `save` raises a bare Exception, which nobody would take for a full disk."""
+    step = Step("tokenizer", TokenizerConfig(vocabulary=650), str(root), (corpus[0],))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            tokenizer.build(step, corpus[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("text", ["", "extends: laptop", "{}", "[1]"])
+def test_a_file_that_is_no_tokenizer_is_told_by_its_name(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(text)
+    with pytest.raises(TokenizerError, match=r"is no tokenizer\.json"):
+        tokenizer.load(path)
+    with pytest.raises(TokenizerError, match=r"is no tokenizer\.json"):
+        adopt(TokenizerConfig(file=str(path), sha256=hashlib.sha256(text.encode()).hexdigest()))

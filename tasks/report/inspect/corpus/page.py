@@ -150,6 +150,8 @@ def _stages(found: Inspection) -> Block:
         (flat(stage), float(count), f"{words.count(count)}, {stage_sentence(stage)}", "warm")
         for stage, count in dropped.items()
     ]
+    if not rows:
+        return Prose("Nothing of what was asked for was dropped.")
     return figures.bars(rows, "Dropped documents by the stage that dropped them, in the order of the stages.")
 
 

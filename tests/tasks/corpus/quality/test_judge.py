@@ -125,6 +125,20 @@ def test_another_list_of_bad_words_than_the_one_meant_is_refused(tmp_path):
         CorpusConfig.model_validate({"prose": {"bad_words_file": "bad.txt"}})
 
 
+def test_a_list_of_bad_words_is_known_by_its_content_and_not_by_its_place():
+    def literals(**prose_section: str) -> dict:
+        return CorpusConfig.model_validate({"prose": prose_section}).literals()
+
+    here = literals(bad_words_file="/here/bad.txt", bad_words_sha256="00")
+    assert here == literals(bad_words_file="/there/bad.txt", bad_words_sha256="00")
+    assert here not in (
+        literals(bad_words_file="/here/bad.txt", bad_words_sha256="01"),
+        literals(bad_words_sha256="00"),
+    )
+    kept = CorpusConfig.model_validate({"prose": {"bad_words_file": "/here/bad.txt", "bad_words_sha256": "00"}})
+    assert CorpusConfig.model_validate(kept.model_dump(mode="json")) == kept
+
+
 def test_every_rule_has_a_field_and_a_measure_on_each_of_its_routes():
     for route in ROUTES.values():
         section = getattr(PUBLISHED, route.section)

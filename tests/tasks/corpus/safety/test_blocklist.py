@@ -43,6 +43,22 @@ def test_other_domains_pass(url):
     assert blocked(url, domains=["bad.com"]) is None
 
 
+@pytest.mark.parametrize("entry", ["https://bad.com/", "*.bad.com", ".bad.com", "http://user@bad.com:80"])
+def test_a_domain_is_named_in_every_spelling(entry, tmp_path):
+    assert blocked("http://www.bad.com/x", domains=[entry]) == ("blocked_domain", "bad.com")
+    compile_list([("domains", "spam", entry)], tmp_path / "list")
+    found = Blocklist(BlockConfig(), [tmp_path / "list"]).blocked("source:path", "http://www.bad.com/x")
+    assert found == ("blocked_domain", "bad.com (spam)")
+
+
+@pytest.mark.parametrize("entry", [".", "https://", "*.", "//", "#"])
+@pytest.mark.parametrize("kind", ["domains", "urls"])
+def test_an_entry_without_a_name_blocks_nothing(entry, kind, tmp_path):
+    compile_list([(kind, "spam", entry)], tmp_path / "list")
+    for found in (Blocklist(BlockConfig(**{kind: [entry]})), Blocklist(BlockConfig(), [tmp_path / "list"])):
+        assert found.blocked("source:folder/path", "http://ok.com/x") is None
+
+
 def test_international_names_are_one_with_their_ascii_form():
     for entry, url in (
         ("straße.de", "http://xn--strae-oqa.de/"),
@@ -60,6 +76,10 @@ def test_international_names_are_one_with_their_ascii_form():
         ("http://ok.org//x", {"urls": ["ok.org/x"]}, "ok.org/x"),
         ("http://ok.org/p?id=3", {"urls": ["ok.org/p?id=3"]}, "ok.org/p?id=3"),
         ("http://ok.org/a.zip", {"urls": ["*.zip"]}, "*.zip"),
+        ("https://ok.org/a", {"urls": ["http://OK.org/*"]}, "http://OK.org/*"),
+        ("https://ok.org/a", {"urls": ["*://ok.org/?"]}, "*://ok.org/?"),
+        ("https://ok.org/a", {"urls": ["https://ok.org/"]}, "ok.org/"),
+        ("https://ok.org", {"urls": ["ok.org"]}, "ok.org/"),
         ("http://ok.org/best-casino", {"words": ["Casino"]}, "the word 'casino'"),
         ("http://thebestcasino.org/", {"subwords": ["casino"]}, "holds 'casino'"),
         ("http://ok.org/free/poker", {"soft_words": ["free", "poker"]}, "the words free, poker"),
@@ -175,6 +195,6 @@ def test_many_entries_take_bounded_memory_and_a_look_up_does_not_grow(tmp_path):
 
 
 def test_entries_of_one_file(tmp_path):
-    (tmp_path / "list.txt").write_text("bad.test\nbad.test/page\n")
+    (tmp_path / "list.txt").write_text("\ufeffbad.test\nbad.test/page\n", encoding="utf-8")
     own = BlocklistSource(name="mine", path=str(tmp_path / "list.txt"))
     assert list(blocklists.entries(own)) == [("domains", "mine", "bad.test"), ("urls", "mine", "bad.test/page")]

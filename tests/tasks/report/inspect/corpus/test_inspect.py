@@ -4,6 +4,7 @@ import io
 import random
 import re
 from itertools import pairwise
+from unittest.mock import ANY
 
 import polars as pl
 import pytest
@@ -295,6 +296,20 @@ def test_command_writes_the_page_where_it_is_told(tmp_path):
     assert target.read_text(encoding="utf-8").count("<section") > (tmp_path / "inspect.html").read_text().count(
         "<section"
     )
+
+
+def test_the_page_of_one_rule_is_written_wherever_its_path_stands(tmp_path):
+    uri, pages = data.publish(tmp_path / "data").uri, [tmp_path / f"{number}.html" for number in range(3)]
+    for words in (("--html", str(pages[0]), "too_short"), ("--html", "too_short", str(pages[1])),
+                  ("--html", str(pages[2]), "corpus", "too_short")):  # fmt: skip
+        assert run("--uri", uri, *words) == (0, ANY)
+    assert len({page.read_text() for page in pages}) == 1
+
+
+def test_where_nothing_was_dropped_that_is_said(tmp_path):
+    code, output = run("--language", "fr", "--uri", data.publish(tmp_path).uri)
+    assert code == 0
+    assert "Nothing of what was asked for was dropped" in output
 
 
 @pytest.mark.parametrize(
