@@ -127,8 +127,9 @@ def _run(text: str, match: re.Match[str]) -> Iterator[Quantity]:
     last = _with_part(text, match, number, start)
     if last is None:
         last = finished(text, Fraction(number), "cardinal", False, start, end)
-        years = [part for part, _, _ in found]  # nineteen forty-five
-        if last and len(years) == 2 and 10 <= years[0] <= 20 and 10 <= years[1] <= 99:
+        years = [part for part, _, _ in found]  # nineteen forty-five, but not `between ten and thirteen`
+        apart = len(found) == 2 and "and" in text[found[0][2] : start].lower()
+        if last and len(years) == 2 and not apart and 10 <= years[0] <= 20 and 10 <= years[1] <= 99:
             yield replace(last, value=Fraction(years[0] * 100 + years[1]), start=found[0][1])
             return
         if last and match["minus"] and len(found) == 1:

@@ -15,7 +15,7 @@ from itertools import combinations, product
 from tasks.rephrase.alignment import chinese
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
 from tasks.rephrase.alignment.quantities import MARKER, quantities
-from tasks.rephrase.alignment.quantity import Quantity
+from tasks.rephrase.alignment.quantity import Kind, Quantity
 from tasks.rephrase.alignment.units import Unit, mentions
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
@@ -25,6 +25,8 @@ BREAK = re.compile(r"[.!?](?=\s)|[。！？\n]")
 CONVERTED = 0.07
 """How far a number in another unit may be off: half a month is two weeks, a third 33 or 32 percent."""
 EXACT = 1e-9
+FOLLOWING = re.compile(r"\b(?:next|following|later|previous|preceding|earlier|before|after)\b|[次翌隔前后]一?年|第二年", re.I)
+"""What puts a year beside another one."""
 LARGEST = 1e30
 SMALL = 100
 """Below it two bare numbers make others by chance, and are only combined within a sentence."""
@@ -139,14 +141,17 @@ class Known:
         elsewhere = list(_elsewhere(text, [(one.start, one.end) for one in found]))
         self.names = {name for one in found for name in _names(one)}
         self.names |= {value for value, _ in elsewhere if isinstance(value, str)}
-        told = [(size, one.start, one.kind) for one in found for size in sizes(one)]
+        told: list[tuple[Size, int, Kind]] = [(size, one.start, one.kind) for one in found for size in sizes(one)]
         told += [(Size(value, value), start, "cardinal") for value, start in elsewhere if isinstance(value, float)]
-        placed = dict.fromkeys((size, bisect(breaks, start), kind) for size, start, kind in told)
-        self.counted = [(size, sentence) for size, sentence, kind in placed if kind != "said"][:MOST]
-        self.said = [(size, sentence) for size, sentence, kind in placed if kind == "said" and not size.unit]
+        placed: dict[tuple[Size, int, Kind], int] = {}
+        for size, start, kind in told:
+            placed.setdefault((size, bisect(breaks, start), kind), start)
+        self.counted = [(*each[:2], start) for each, start in placed.items() if each[2] != "said"][:MOST]
+        self.said = [(*each[:2], start) for each, start in placed.items() if each[2] == "said" and not each[0].unit]
         # A unit without a number is one of it; per cent are of a hundred.
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
         self.sizes.add(Size(100.0, 1.0, "ratio"))
+        self.following = bool(FOLLOWING.search(text))
 
     def states(self, quantity: Quantity, measured: bool = False) -> bool:
         """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
@@ -164,6 +169,8 @@ class Known:
         come of one of them."""
         wanted = list(sizes(quantity))
         lost = {size for one in instead for size in sizes(one)}
+        if _measured(quantity) == "year" and not self._dates(quantity):
+            return False
         return any(
             _reaches(result, size)
             for result, operands in self._steps(within=bool(lost))
@@ -171,22 +178,35 @@ class Known:
             for size in wanted
         )
 
+    def _dates(self, quantity: Quantity) -> bool:
+        """Whether a year is exactly what a step leads to (2019 is not about 2020), the next of one that the text has,
+        where it says so, or the decade of one."""
+        wanted = {size.written for size in sizes(quantity)}
+        near = 1 if self.following else 0
+        return any(
+            abs(year - other) <= near or (quantity.kind == "year" and other % 10 == 0 and 0 <= year - other < 10)
+            for year in [*(size.written for size in self.sizes), *(size.written for size, _ in self._steps(within=False))]
+            for other in wanted
+        )
+
     def _steps(self, within: bool) -> Iterator[tuple[Size, tuple[Size, ...]]]:
         """What one step of arithmetic makes of the numbers, and of which."""
-        for size, _ in self.counted:
+        for size, _, _ in self.counted:
             if 0 < size.number < 1 and size.dimension in ("", "ratio"):
                 for share in (1 - size.number, 1 + size.number):
                     yield Size(share, share, "ratio"), (size,)
-        for (one, here), (other, there) in combinations(self.counted, 2):
+        for (one, here, place), (other, there, elsewhere) in combinations(self.counted, 2):
             bare = not one.unit and not other.unit and max(one.written, other.written) < SMALL
             if here != there and (within or bare):
                 continue
-            if one.dimension == other.dimension or not ((one.unit and other.unit) or 1 in (one.written, other.written)):
+            # A number and what else it may mean are no two numbers: 1/8 leads to no 9.
+            counts = (one.unit and other.unit) or 1 in (one.written, other.written)
+            if place != elsewhere and (one.dimension == other.dimension or not counts):
                 for result in _sums(one, other):
                     yield result, (one, other)
             for result in _products(one, other):
                 yield result, (one, other)
-        for (one, here), (other, there) in product(self.counted, self.said):
+        for (one, here, _), (other, there, _) in product(self.counted, self.said):
             if here == there and not within:
                 for result in _products(one, other):
                     yield result, (one, other)
