@@ -13,18 +13,30 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from tasks.rephrase.alignment import chinese
+from tasks.rephrase.alignment.dates import mentioned, opposite, sides
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
-from tasks.rephrase.alignment.quantities import MARKER, quantities
-from tasks.rephrase.alignment.quantity import Quantity
-from tasks.rephrase.alignment.units import Unit, mentions
+from tasks.rephrase.alignment.quantities import MARKER, quantities, ranges
+from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity
+from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
 
-ANYWHERE = re.compile(rf"10\^\{{?(?P<power>\d{{1,2}})\b|\d+(?:[.,]\d+)*|{chinese.NUMERAL.pattern}")
+ANYWHERE = re.compile(
+    r"(?:(?P<times>\d+(?:\.\d+)?)\s?(?:\\times|\\cdot|[×·])\s?)?10\^\{?(?P<power>[-−]?\d{1,2})\b"
+    rf"|\d+(?:[.,]\d+)*|{chinese.NUMERAL.pattern}"
+)
 BREAK = re.compile(r"[.!?](?=\s)|[。！？\n]")
 CONVERTED = 0.07
 """How far a number in another unit may be off: half a month is two weeks, a third 33 or 32 percent."""
+APART = 0.035
+"""And how far a share that is written another way: nine out of ten are not 95 percent."""
 EXACT = 1e-9
+CALENDAR = {"month": ("month", (12,)), "weekday": ("day", (7,)), "day": ("day", (28, 29, 30, 31))}
+"""In what a place in the calendar is counted, and after how many it begins again."""
+FOLLOWING = re.compile(
+    r"\b(?:next|following|later|previous|preceding|earlier|before|after)\b|[次翌隔前后]一?年|第二年", re.I
+)
+"""What puts a year beside another one."""
 LARGEST = 1e30
 SMALL = 100
 """Below it two bare numbers make others by chance, and are only combined within a sentence."""
@@ -32,6 +44,8 @@ ROUND = 1000
 """From here on a number of one digit and noughts may be a rounded one: over a thousand years."""
 MOST = 24
 """Numbers of a text that are combined with each other."""
+DEGREES = {"kelvin": (0.0, 1.0), "Celsius": (273.15, 1.0), "Fahrenheit": (459.67, 1.8)}
+"""Of a scale, how far its zero is above absolute zero, in its degrees, and how many of them are a kelvin."""
 SIGNED = ("Celsius", "Fahrenheit")
 """Elsewhere a verb may say the minus: `fell by 15 percent`."""
 
@@ -73,7 +87,11 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         return Found()
     old, new = Known(source, before), Known(rewrite, after)
     lost = [one for one in before if not new.states(one)]
-    invented = []
+    told, turned = sides(source), sides(rewrite)
+    # 8 a.m. that became 8 p.m., 44 BC that became AD 44
+    invented = [one for name, one in turned.items() if name not in told and opposite(name) in told]
+    # What became of `3 to 5` if it is `2 to 5`, though 2 is 5 less 3
+    old_ranges, new_ranges = list(ranges(source)), list(ranges(rewrite))
     for one in after:
         # 5 km that became 5 m: that the source has a 5 elsewhere does not help.
         rivals = [other for other in lost if _measured(one) and _measured(one) == _measured(other)]
@@ -82,7 +100,9 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         if one.kind == "said":
             wrong = one.unit is not None and bool(rivals)
         else:
-            wrong = (one.fact or (one.value != 1 and bool(rivals))) and not old.gives(one, rivals)
+            beside = {(kept.value, first) for other, kept, first in old_ranges if other in rivals}
+            slipped = any(one is end and (kept.value, first) in beside for end, kept, first in new_ranges)
+            wrong = (one.fact or (one.value != 1 and bool(rivals))) and (slipped or not old.gives(one, rivals))
         if wrong and (not adds or one.unit or any(_measured(one) == _measured(other) for other in lost)):
             invented.append(one)
     # In free wording a number may hide in words that no rule knows: only what nothing of the rewrite leads to is gone.
@@ -97,6 +117,8 @@ def _measured(one: Quantity) -> str:
         return one.unit.dimension
     if one.kind == "said":
         return ""
+    if one.kind in ("month", "weekday", "day"):
+        return one.kind
     year = one.kind == "year" or (one.digits and not isinstance(one.value, str) and 1000 <= one.value <= 2100)
     return "year" if year else one.kind
 
@@ -138,15 +160,20 @@ class Known:
         breaks = [match.start() for match in BREAK.finditer(text)]
         elsewhere = list(_elsewhere(text, [(one.start, one.end) for one in found]))
         self.names = {name for one in found for name in _names(one)}
-        self.names |= {value for value, _ in elsewhere if isinstance(value, str)}
-        told = [(size, one.start, one.kind) for one in found for size in sizes(one)]
+        self.names |= {value for value, _ in elsewhere if isinstance(value, str)} | mentioned(text)
+        told: list[tuple[Size, int, Kind]] = [(size, one.start, one.kind) for one in found for size in sizes(one)]
         told += [(Size(value, value), start, "cardinal") for value, start in elsewhere if isinstance(value, float)]
-        placed = dict.fromkeys((size, bisect(breaks, start), kind) for size, start, kind in told)
-        self.counted = [(size, sentence) for size, sentence, kind in placed if kind != "said"][:MOST]
-        self.said = [(size, sentence) for size, sentence, kind in placed if kind == "said" and not size.unit]
+        placed: dict[tuple[Size, int, Kind], int] = {}
+        for size, start, kind in told:
+            placed.setdefault((size, bisect(breaks, start), kind), start)
+        self.counted = [(*each[:2], start) for each, start in placed.items() if each[2] != "said"][:MOST]
+        self.said = [(*each[:2], start) for each, start in placed.items() if each[2] == "said" and not each[0].unit]
         # A unit without a number is one of it; per cent are of a hundred.
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
         self.sizes.add(Size(100.0, 1.0, "ratio"))
+        self.sizes |= {size for one in found for size in _temperatures(one)}
+        self.following = bool(FOLLOWING.search(text))
+        self.dates = {(one.kind, _place(one)) for one in found if one.kind in CALENDAR}
 
     def states(self, quantity: Quantity, measured: bool = False) -> bool:
         """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
@@ -164,6 +191,15 @@ class Known:
         come of one of them."""
         wanted = list(sizes(quantity))
         lost = {size for one in instead for size in sizes(one)}
+        measured = _measured(quantity)
+        if measured in ("month", "weekday", "day"):
+            return self._dates(quantity)
+        if CLOCK.fullmatch(str(quantity.value)):
+            return self._clocks(quantity)
+        if measured == "ordinal" and instead and not self.following:
+            return False  # no sum of places makes a place
+        if measured == "year" and not self._years(quantity):
+            return False
         return any(
             _reaches(result, size)
             for result, operands in self._steps(within=bool(lost))
@@ -171,22 +207,57 @@ class Known:
             for size in wanted
         )
 
+    def _dates(self, quantity: Quantity) -> bool:
+        """Whether a month, a weekday or a day of a month is as far from one of the text as it says."""
+        name, rounds = CALENDAR[quantity.kind]
+        unit = named(name)
+        spans = [size.number / float(unit.factor) for size, _, _ in self.counted if _spans(size, unit)]
+        spans += [1.0] if self.following else []
+        apart = [
+            (_place(quantity) - place) * sign for kind, place in self.dates if kind == quantity.kind for sign in (1, -1)
+        ]
+        return any(_near(days + turn, span, CONVERTED) for days in apart for turn in (0, *rounds) for span in spans)
+
+    def _clocks(self, quantity: Quantity) -> bool:
+        """Whether a time of day is as far from one of the text as it says."""
+        hours = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
+        minutes = hours | {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
+        spans = {size.number / 60 for size, _, _ in self.counted if size.dimension == "time"}
+        wanted = [_minutes(name) for name in _names(quantity) if CLOCK.fullmatch(name)]
+        return any(_near(abs(one - other), span) for one in wanted for other in minutes for span in spans)
+
+    def _years(self, quantity: Quantity) -> bool:
+        """Whether a year is exactly what a step leads to (2019 is not about 2020), the next of one that the text has,
+        where it says so, or the decade of one."""
+        wanted = {size.written for size in sizes(quantity)}
+        near = 1 if self.following else 0
+        return any(
+            abs(year - other) <= near or (quantity.kind == "year" and other % 10 == 0 and 0 <= year - other < 10)
+            for year in [
+                *(size.written for size in self.sizes),
+                *(size.written for size, _ in self._steps(within=False)),
+            ]
+            for other in wanted
+        )
+
     def _steps(self, within: bool) -> Iterator[tuple[Size, tuple[Size, ...]]]:
         """What one step of arithmetic makes of the numbers, and of which."""
-        for size, _ in self.counted:
+        for size, _, _ in self.counted:
             if 0 < size.number < 1 and size.dimension in ("", "ratio"):
                 for share in (1 - size.number, 1 + size.number):
                     yield Size(share, share, "ratio"), (size,)
-        for (one, here), (other, there) in combinations(self.counted, 2):
+        for (one, here, place), (other, there, elsewhere) in combinations(self.counted, 2):
             bare = not one.unit and not other.unit and max(one.written, other.written) < SMALL
             if here != there and (within or bare):
                 continue
-            if one.dimension == other.dimension or not ((one.unit and other.unit) or 1 in (one.written, other.written)):
+            # A number and what else it may mean are no two numbers: 1/8 leads to no 9.
+            counts = (one.unit and other.unit) or 1 in (one.written, other.written)
+            if place != elsewhere and (one.dimension == other.dimension or not counts):
                 for result in _sums(one, other):
                     yield result, (one, other)
             for result in _products(one, other):
                 yield result, (one, other)
-        for (one, here), (other, there) in product(self.counted, self.said):
+        for (one, here, _), (other, there, _) in product(self.counted, self.said):
             if here == there and not within:
                 for result in _products(one, other):
                     yield result, (one, other)
@@ -212,6 +283,21 @@ def _products(one: Size, other: Size) -> Iterator[Size]:
         yield Size(number / _factor(unit), number, unit.dimension if unit else "", unit, neither)
 
 
+def _spans(size: Size, unit: Unit) -> bool:
+    """Whether it is a time that is counted in the unit or a longer one."""
+    return bool(size.unit and size.dimension == "time" and size.unit.factor >= unit.factor)
+
+
+def _minutes(clock: str) -> float:
+    hour, minute = clock.split(":")
+    return int(hour) * 60.0 + int(minute)
+
+
+def _place(quantity: Quantity) -> int:
+    """The number of a month, a weekday or a day of a month."""
+    return int(quantity.value.split()[1] if isinstance(quantity.value, str) else quantity.value)
+
+
 def _factor(unit: Unit | None) -> float:
     return float(unit.factor) if unit else 1.0
 
@@ -230,6 +316,17 @@ def sizes(quantity: Quantity) -> Iterator[Size]:
             yield _size(float(value), unit)
 
 
+def _temperatures(quantity: Quantity) -> Iterator[Size]:
+    """A temperature on the other scales, as they round it."""
+    for size in sizes(quantity):
+        if size.dimension in DEGREES:
+            above, steps = DEGREES[size.dimension]
+            for name, (zero, part) in DEGREES.items():
+                exact = (size.written + above) / steps * part - zero
+                if name != size.dimension:
+                    yield from (_size(round(exact, digits), named(name)) for digits in (0, 1, 2))
+
+
 def _size(value: float, unit: Unit | None) -> Size:
     if unit is None:
         return Size(abs(value), abs(value))
@@ -243,9 +340,12 @@ def _same(one: Size, other: Size) -> bool:
             # 64 KB are not about 64 KiB: the same number in another unit is a slip.
             converted = one.unit.factor != other.unit.factor and not _near(one.written, other.written)
             return _near(one.number, other.number, CONVERTED if converted else EXACT)
-        wholes = {(one.unit.above or one.unit).size, (other.unit.above or other.unit).size}
-        return len(wholes) == 1 and _near(one.written, other.written)  # `5 percent` of what was `5 percent a year`
-    if "ratio" in (one.dimension, other.dimension) and _near(one.number, other.number, CONVERTED):
+        if one.unit.above and other.unit.above:
+            return False
+        mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
+        return mine.dimension == theirs.dimension and _near(one.written * mine.factor, other.written * theirs.factor)
+    share = "ratio" in (one.dimension, other.dimension) and abs(one.number - other.number) <= APART
+    if share and _near(one.number, other.number, CONVERTED):
         return True
     # What has no unit may stand for what has one; a hundred of the per cent has a dimension, and may not.
     bare = not (one.dimension and other.dimension)
@@ -282,7 +382,7 @@ def _elsewhere(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[fl
         if known or match.start() in numbered or len(match.group()) > 20:
             continue
         if match["power"]:
-            yield 10.0 ** int(match["power"]), match.start()
+            yield float(match["times"] or 1) * 10.0 ** int(match["power"].replace("−", "-")), match.start()
         elif match.group()[0].isdigit():
             plain = re.sub(r",(?=\d{3})", "", match.group()).replace(",", ".")
             yield float(plain) if plain.count(".") < 2 else plain, match.start()
