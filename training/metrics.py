@@ -7,9 +7,10 @@ resumed are those of an undisturbed one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ class Metrics:
     def __init__(self, path: Path, after: int, writes: bool = True, trackers: Sequence[str] = ()) -> None:
         """Go on after update `after`: later lines, and a line cut short by a kill, are dropped first. The files of
         `trackers` go beside `path`."""
-        self.file = None
+        self.path, self.file = path, None
         self.tensorboard = TensorBoard(path.parent / "tensorboard", after) if writes and trackers else None
         if not writes:
             return
@@ -42,8 +43,10 @@ class Metrics:
     def write(self, event: Literal["update", "evaluation", "heads", "skip"], step: int, **values: Any) -> None:
         """Append one line."""
         if self.file:
-            self.file.write(json.dumps({"event": event, "step": step, **values}, allow_nan=False) + "\n")
-            self.file.flush()
+            line = json.dumps({"event": event, "step": step, **values}, allow_nan=False) + "\n"
+            with _naming(self.path):
+                self.file.write(line)
+                self.file.flush()
             if self.tensorboard:
                 self.tensorboard.write(event, step, values)
 
@@ -57,7 +60,8 @@ class Metrics:
         if self.tensorboard:
             self.tensorboard.close()
         if self.file:
-            self.file.close()
+            with _naming(self.path):
+                self.file.close()
 
 
 def write_progress(path: Path, done: int, total: int, status: str, **values: Any) -> None:
@@ -110,5 +114,15 @@ def summarise(path: Path) -> dict[str, Any]:
 def replace_file(path: Path, text: str) -> None:
     """Write `path` so that a reader, or a kill, finds the old text or the new one whole."""
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
+    with _naming(partial):
+        partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which file could not be written: the system does so where one is opened, not where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from training.fidelity import fidelity, tool_turns, try_tools
@@ -50,6 +51,7 @@ class Tuning(PostTraining):
         super().__init__(trainer)
         config = self.config
         self.require_window("sft", config.longest)
+        self._require_rows()
         self.steps = config.updates
         with_tools = {problem.environment for problem in self.development.problems if problem.tools}
         known = {example.environment for example in self.train.examples}
@@ -61,6 +63,19 @@ class Tuning(PostTraining):
         self.heldout = HeldoutText(trainer, trainer.job.input("tokens"))
         wanted = config.text_samples and config.text_weight
         self.pretraining = self.text_loader(config.text_sequence_length) if wanted else None
+
+    def _require_rows(self) -> None:
+        """Raise `JobError` where a dialogue is too long for all stages, or every one for some stage: a stage that
+        cannot begin must not be found out when the one before it is done."""
+        lengths = [len(each.ids) for each in self.train.examples]
+        if (most := max(lengths, default=0)) > self.config.longest:
+            raise JobError(
+                f"a dialogue has {most} tokens and the longest row {self.config.longest}: raise sequence_length, or "
+                "lower dialogues.max_tokens"
+            )
+        shortest = min(stage.sequence_length for stage in self.config.stages)
+        if not any(length <= shortest for length in lengths):
+            raise JobError(f"no dialogue has at most {shortest} tokens, the rows of a stage: raise its sequence_length")
 
     def begin(self) -> None:
         self.counts = {"evaluated": 0, "tokens": 0, "trained": 0, "text": 0, "resting": [], "stopped": None}
@@ -88,10 +103,7 @@ class Tuning(PostTraining):
         resting, config = tuple(self.counts["resting"]), self.config
         if (place, resting) not in self.packed:
             stage = config.stages[place]
-            room = stage.sequence_length if stage.sequence_length < config.longest else None
-            fitting = [each for each in self.train.examples if room is None or len(each.ids) <= room]
-            if not fitting:
-                raise JobError(f"no dialogue has at most {room} tokens, the rows of a stage: raise its sequence_length")
+            fitting = [each for each in self.train.examples if len(each.ids) <= stage.sequence_length]
             order = f"{config.seed}/{place}" if place else config.seed
             rows = (stage.sequence_length, stage.rows, order, self.model.pad_token_id)
             self.packed[place, resting] = Packed(awake(fitting, resting), *rows)
@@ -102,7 +114,13 @@ class Tuning(PostTraining):
     def evaluates(self, number: int) -> bool:
         return number % self.config.evaluate_every == 0 or number == self.steps
 
-    milestone = evaluates
+    def milestone(self, number: int) -> bool:
+        """An evaluation, or the end of a stage."""
+        return self.evaluates(number) or number in self.stage_ends
+
+    @property
+    def stage_ends(self) -> Collection[int]:
+        return set(accumulate(stage.updates for stage in self.config.stages))
 
     def measure_first(self) -> bool:
         """The base model's loss on held-out text."""

@@ -25,6 +25,7 @@ at the end `final/` and, last of all, `summary.json`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import logging
@@ -451,7 +452,8 @@ def main(kind: type[Objective], name: str, arguments: Sequence[str] | None = Non
             log.exception("an error that nobody expected")
         sys.stderr.write(f"{type(error).__name__}: {error}\n")  # the launcher reads the last such line
         if trainer is not None:
-            trainer.progress("failed", note=str(error))
+            with contextlib.suppress(OSError):  # a full disk must not hide the sentence above
+                trainer.progress("failed", note=str(error))
         return FAILED
 
 

@@ -19,6 +19,7 @@ from training.sft_config import SftConfig
 if TYPE_CHECKING:
     from training.plan import Hardware
 
+DIALOGUES = "dialogues"
 LOGIT_BYTES = 16  # a logit and its logarithm in float32, the probability in float64 (`model.generate`)
 
 
@@ -27,6 +28,7 @@ class Phase:
     """Updates of one shape."""
 
     name: str
+    """No other of its workload has it."""
     sequence_length: int
     """Tokens of a row."""
     batch: int
@@ -175,7 +177,11 @@ def of_sft(config: SftConfig, model: ModelConfig, dialogue_tokens: int, environm
     """SFT to its last update, the band never reached."""
     rounds = -(-config.updates // config.evaluate_every)
     phases = [
-        _rows("sft.then" if place else "sft.rows", stage.sequence_length, stage.rows, stage.updates, config.run)
+        _rows(
+            f"{DIALOGUES}, stage {place + 1}" if place else DIALOGUES,
+            f"sft.then[{place - 1}].rows" if place else "sft.rows",
+            *(stage.sequence_length, stage.rows, stage.updates, config.run),
+        )
         for place, stage in enumerate(config.stages)
     ]
     if config.text_weight and config.text_samples:
@@ -210,7 +216,7 @@ def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environmen
         phases.append(_text("rl.ptx_samples", config.ptx_sequence_length, config.ptx_samples, updates, config.run))
     if config.dialogue_weight and config.dialogue_rows:
         rows = (config.dialogue_sequence_length, config.dialogue_rows, updates, config.run)
-        phases.append(_rows("rl.dialogue_rows", *rows))
+        phases.append(_rows(DIALOGUES, "rl.dialogue_rows", *rows))
     practice = Sampling(config.iterations, config.prompts * config.responses, dialogue_tokens, budget)
     curve = (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0
     measured = _evaluation(config, environments, 2, dialogue_tokens, budget)
@@ -230,9 +236,9 @@ def _tuning(
     return Workload(name, name, model, *stage)
 
 
-def _rows(field: str, length: int, rows: int, updates: int, run: RunConfig) -> Phase:
+def _rows(name: str, field: str, length: int, rows: int, updates: int, run: RunConfig) -> Phase:
     """Updates on rows into which dialogues are packed."""
-    return Phase("dialogues", length, rows, run.micro_batch, run.memory, updates * rows * length, field)
+    return Phase(name, length, rows, run.micro_batch, run.memory, updates * rows * length, field)
 
 
 def _text(field: str, length: int, samples: int, updates: int, run: RunConfig) -> Phase:

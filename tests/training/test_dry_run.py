@@ -27,7 +27,7 @@ from training.parallel import World
 from training.plan import Hardware, plan
 from training.rl.config import RlConfig
 from training.sft_config import SftConfig
-from training.workload import Workload, chain, of_pretraining
+from training.workload import Workload, chain, of_pretraining, of_sft
 
 
 def first(ranks: World) -> World:
@@ -211,6 +211,17 @@ def test_every_stage_is_weighed_by_its_own_shape() -> None:
     # micro_tokens 4,096 hold 8 rows of an update's share, 16 / 2
     assert rl.positions[0].loads[0].activations > activations.device
     assert [load.phase for load in rl.positions[0].loads] == ["replies", "pretraining tokens"]
+
+
+def test_every_stage_of_sft_is_weighed_by_its_own_rows() -> None:
+    """16 rows of the first stage, 2 and 1 of the others, for two ranks."""
+    work = post_training({"expert": 2})[1]
+    then = [{"updates": 1, "sequence_length": 64, "rows": rows, "learning_rate": 1} for rows in (2, 1)]
+    sft = SftConfig.model_validate({"sequence_length": 32, "rows": 16, "then": then, "run": work.run.model_dump()})
+    found = of_stage(of_sft(sft.model_copy(update={"dtype": "bfloat16"}), work.model, 20, 2), 2, H800)
+    assert [batch.most for batch in found.batches.values()] == [8, 1, 1]
+    (told,) = found.problems
+    assert told.startswith("sft.then[1].rows is 1 for 2 data-parallel ranks")
 
 
 @pytest.mark.parametrize("layout", [{}, {"expert": 2}])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.test_checkpoint import full_disk
 from training.metrics import Metrics, summarise, write_progress
 
 
@@ -31,6 +32,13 @@ def test_what_is_no_number_is_no_json(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "metrics.jsonl", after=0)
     with pytest.raises(ValueError):
         metrics.write("update", 1, loss=float("nan"))
+    metrics.close()
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "metrics.jsonl", after=0)
+    with full_disk(10), pytest.raises(OSError, match=r"metrics\.jsonl"):
+        metrics.write("update", 1, loss=1.0)
     metrics.close()
 
 

@@ -28,6 +28,7 @@ from tests.training.runs import (
     trainer_of,
     wait,
 )
+from tests.training.test_checkpoint import full_disk
 from training import checkpoint
 from training.cache import ShardError
 from training.config import PretrainConfig
@@ -276,6 +277,18 @@ def test_a_file_that_is_no_job_says_so(tmp_path: Path, capsys: pytest.CaptureFix
         path.write_text(text)
         assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_a_disk_too_full_for_anything_is_one_sentence_with_the_file(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job(shards, tmp_path / "work")))
+    with full_disk(0):
+        assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert "progress.json" in told.splitlines()[-1]
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(shards: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from model import storage
 from tasks.artifact import Step
 from tests.posttraining import Cut, Label, World, cut_after, finals, go, summary
-from training.checkpoint import verify
+from training.checkpoint import checkpoints, number, verify
 from training.inputs import Example, load_splits
 from training.selection import select, selected
 from training.sft import Tuning, awake, staged
@@ -85,8 +85,25 @@ def test_a_run_of_two_stages_is_one_run(world, monkeypatch):
     lines = [line for line in json.loads(ends[0]["metrics"]) if line["event"] == "update"]
     assert [line["tokens"] for line in lines] == sorted(line["tokens"] for line in lines)
     assert len(lines) == 6
-    none = world.sft("sft-none", **staging | {"sequence_length": 16})
-    assert go(Tuning, none) == FAILED
+
+
+def test_a_stage_that_cannot_begin_is_refused_before_the_first_update(world):
+    """No dialogue fits into the rows of one stage; one is too long for those of all."""
+    lengths = sorted(len(each.ids) for each in load_splits(world.dialogues.uri).train.examples)
+    second = {"updates": 1, "rows": 3, "learning_rate": 1e-4}
+    for name, first, then in (("short", lengths[-1], 16), ("long", lengths[0], lengths[-1] - 1)):
+        stages = {"sequence_length": first, "max_updates": 1, "then": [second | {"sequence_length": then}]}
+        job = world.sft(f"sft-too-{name}", **stages)
+        assert go(Tuning, job) == FAILED
+        assert not (job.parent / "metrics.jsonl").exists()
+
+
+def test_the_last_checkpoint_of_a_stage_stays_where_it_is_asked_for(world):
+    second = {"updates": 3, "sequence_length": 160, "rows": 2, "learning_rate": 1e-4}
+    kept = {"newest": 1, "stage_ends": True}
+    job = world.sft("sft-kept", max_updates=1, evaluate_every=8, then=[second], run={"retention": kept})
+    assert go(Tuning, job) == DONE
+    assert [number(path) for path in checkpoints(job.parent / "checkpoints")] == [1, 4]
 
 
 def test_sft_that_never_learns_says_so(world, caplog):
