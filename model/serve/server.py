@@ -28,8 +28,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=1024)
     except OSError as error:
-        # a name that is none comes with a number of its own kind, below 0
-        why = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or str(error)
+        number = error.errno or 0  # of a name that is none it is one of another kind, below 0
+        why = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise ServeError(f"port {port} of {host} can't be opened ({why}): choose another") from None
 
 

@@ -133,6 +133,8 @@ def _compounds(text: str, found: list[Quantity]) -> None:
         else:
             parts = other.unit.dimension == one.unit.dimension and COMPOUND.fullmatch(gap)
             whole = next((value for value, unit in other.other if unit == other.unit), other.value)
+            if isinstance(whole, str):
+                continue
             share = whole * other.unit.factor / one.unit.factor
             total = one.value + share if parts and 0 < share < 1 else None
         if total is not None:
