@@ -14,7 +14,7 @@ import httpx
 
 from flows.tables import styled
 from flows.terminal import Terminal
-from model.dialogue import compact
+from model.dialogue import compact, tool_result
 from model.engines.reply import KEY_VARIABLE, shown
 from model.serve.app import ServeConfig, application
 from model.serve.server import in_background
@@ -110,7 +110,8 @@ class Dialogue:
                 if not calls or self.tools is None:
                     return
                 for call in calls:
-                    self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": self._result(call)})
+                    # with the name, as in the dialogues that the model was trained on
+                    self.messages.append(tool_result(call["function"]["name"], call["id"], self._result(call)))
             out.print(styled((f"It has called tools {MOST_ROUNDS} times: say how to go on.", "yellow")))
         except ChatEnded as error:
             self.messages = before
