@@ -15,6 +15,7 @@ import httpx
 from flows.tables import styled
 from flows.terminal import Terminal
 from model.dialogue import compact, tool_result
+from model.engines.engine import sound
 from model.engines.reply import KEY_VARIABLE, shown
 from model.serve.app import ServeConfig, application
 from model.serve.server import in_background
@@ -103,7 +104,7 @@ class Dialogue:
     def say(self, text: str) -> None:
         """A turn of the user's and what follows it; one that fails leaves the dialogue as it was."""
         before = list(self.messages)
-        self.messages.append({"role": "user", "content": text})
+        self.messages.append({"role": "user", "content": sound(text)})  # a terminal may send bytes that are no text
         try:
             for _ in range(MOST_ROUNDS):
                 calls = self._answer()

@@ -139,7 +139,8 @@ def test_a_stream_is_read_as_events_are_written(capsys):
     said = "one\u2028two\x85three\x0b"
     with streaming(b": warm\n" + delta(content=said) + delta(content="!") + b"data: [DONE]") as there:
         dialogue = Dialogue(there, {}, [])
-        dialogue.say("Hello")
+        dialogue.say("Hello \udcff")
+    assert dialogue.messages[0]["content"] == "Hello \ufffd"  # of a terminal that sent bytes
     assert dialogue.messages[-1]["content"] == said + "!"
 
 
