@@ -14,7 +14,8 @@ import httpx
 
 from flows.tables import styled
 from flows.terminal import Terminal
-from model.dialogue import compact
+from model.dialogue import compact, tool_result
+from model.engines.engine import sound
 from model.engines.reply import KEY_VARIABLE, shown
 from model.serve.app import ServeConfig, application
 from model.serve.server import in_background
@@ -103,14 +104,15 @@ class Dialogue:
     def say(self, text: str) -> None:
         """A turn of the user's and what follows it; one that fails leaves the dialogue as it was."""
         before = list(self.messages)
-        self.messages.append({"role": "user", "content": text})
+        self.messages.append({"role": "user", "content": sound(text)})  # a terminal may send bytes that are no text
         try:
             for _ in range(MOST_ROUNDS):
                 calls = self._answer()
                 if not calls or self.tools is None:
                     return
                 for call in calls:
-                    self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": self._result(call)})
+                    # with the name, as in the dialogues that the model was trained on
+                    self.messages.append(tool_result(call["function"]["name"], call["id"], self._result(call)))
             out.print(styled((f"It has called tools {MOST_ROUNDS} times: say how to go on.", "yellow")))
         except ChatEnded as error:
             self.messages = before

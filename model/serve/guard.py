@@ -76,6 +76,8 @@ class Impatient(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self.flow.write_paused:
+            return  # what it sends buys no time to a client that reads nothing
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
         elif self._patience is None:  # more bytes of the same head do not buy more time
@@ -90,7 +92,8 @@ class Impatient(H11Protocol):
         self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        self._stop_waiting()
+        if not self.flow.write_paused:  # else it is complete here alone
+            self._stop_waiting()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:

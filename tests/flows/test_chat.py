@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flows.chat import MOST_ROUNDS, ChatEnded, Dialogue, Endpoint, converse, in_process
-from model.chat import Chat
+from model.chat import Chat, tool_result
 from model.transformer import Transformer
 from tasks.evaluate.generation import Released
 from tests.model.serve.test_api import TOOLS
@@ -71,7 +71,9 @@ def test_calls_are_answered_by_the_tools_and_no_model_calls_for_ever(endpoint, c
     assert len(clock.asked) == MOST_ROUNDS
     assert {name for name, _ in clock.asked} <= {"weather.now", "time"}
     assert [one["role"] for one in dialogue.messages] == ["user", *["assistant", "tool"] * MOST_ROUNDS]
-    assert dialogue.messages[2]["content"] == "noon \x1b[31m"  # the model gets the tool's own words
+    call = dialogue.messages[1]["tool_calls"][0]
+    # as training has it, and in the tool's own words
+    assert dialogue.messages[2] == tool_result(call["function"]["name"], call["id"], "noon \x1b[31m")
     shown = capsys.readouterr().out
     assert "gives noon ␛[31m" in shown
     assert f"called tools {MOST_ROUNDS} times" in shown
@@ -137,7 +139,8 @@ def test_a_stream_is_read_as_events_are_written(capsys):
     said = "one\u2028two\x85three\x0b"
     with streaming(b": warm\n" + delta(content=said) + delta(content="!") + b"data: [DONE]") as there:
         dialogue = Dialogue(there, {}, [])
-        dialogue.say("Hello")
+        dialogue.say("Hello \udcff")
+    assert dialogue.messages[0]["content"] == "Hello \ufffd"  # of a terminal that sent bytes
     assert dialogue.messages[-1]["content"] == said + "!"
 
 

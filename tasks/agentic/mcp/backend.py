@@ -22,7 +22,7 @@ def tools_of(path: str | Path) -> Iterator[Toolbox]:
             ...
             for call in reply.calls:
                 result = box.call(call.name, call.arguments)
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
+                messages.append(tool_result(call.name, call.id, result.text))
 
     `box.tools()` does not change. `box.call` waits `limits.call_seconds` of the server at most and never raises for
     what the model asked or the server did: `result.error` is a code then, and `result.text` says it to the model. The

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from typing import Any
 
@@ -12,7 +13,9 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from model.serve import guard, server
 from model.serve.app import BODY_BYTES, ServeConfig, application
+from model.serve.guard import Impatient
 from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, read
 from model.serve.server import in_background
 from model.transformer import Transformer
@@ -253,6 +256,42 @@ def test_a_head_that_never_ends_is_cut_off(running):
                         raise ConnectionResetError
                 except TimeoutError:
                     pass
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_reads_nothing_is_cut_off(running, monkeypatch, stream):
+    """Whatever it sends meanwhile, and also where its answer is complete and lies in our memory."""
+    paused, lost = threading.Event(), threading.Event()
+
+    class Watched(Impatient):
+        def connection_made(self, transport: Any) -> None:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            super().connection_made(transport)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            paused.set()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set()
+
+    monkeypatch.setattr(guard, "STALLED_SECONDS", 1)
+    monkeypatch.setattr(server, "Impatient", Watched)
+    app = application(running.model, running.chat, "tiny", KEY, ["127.0.0.1"], ServeConfig(rows=4))
+    answers = {"max_tokens": 200, "n": 4, "ignore_eos": True, "logprobs": 20, "stream": stream}
+    body = json.dumps({**LONG, **answers}).encode()
+    head = (
+        f"POST {TEXT} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with in_background(app) as url, socket.socket() as stalled:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stalled.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        stalled.sendall(head.encode() + body)
+        assert paused.wait(60)
+        if stream:
+            stalled.sendall(b"G")
+        assert lost.wait(20)
 
 
 @pytest.mark.parametrize("stream", [True, False])
