@@ -157,11 +157,13 @@ def test_a_folder_that_was_moved_is_the_same_corpus(tmp_path):
     first, moved = tmp_path / "first", tmp_path / "then" / "moved"
     first.mkdir()
     (first / "page.txt").write_text(sentences(0))
+    (first / "lost.txt").symlink_to("nowhere")
+    (tmp_path / "paths.txt").write_text("page.txt\npages.jsonl\nlost.txt\nmissing.txt\n")
     (first / "pages.jsonl").write_text("".join(json.dumps({"text": sentences(seed)}) + "\n" for seed in (1, 2)))
 
     def sources(folder: Path) -> Step:
         one = {"name": "web", "kind": "folder", "path": str(folder), "domain": "web", "language": "en",
-               "licence": "MIT"}  # fmt: skip
+               "licence": "MIT", "listing": str(tmp_path / "paths.txt")}  # fmt: skip
         step = Step("sources", SourcesConfig(sources=[one]), str(tmp_path / "data"), leaf=True)
         acquire(step, tmp_path)
         return step
