@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -28,6 +29,7 @@ from tasks.corpus.scoring import scores
 from tasks.corpus.scoring.config import ScoresConfig
 from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
+from tests.raw import tar
 from tests.tasks.corpus.data import rows, sentences, stopped_at
 
 GERMAN = (
@@ -302,6 +304,21 @@ def test_a_lost_file_counts_by_its_bytes(tmp_path):
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert found["raw_bytes"] == sum(sizes.values())
     assert found["unreadable_bytes"] == sizes["all.parquet"] + round(sizes["half.jsonl"] / 2)
+
+
+def test_a_large_archive_that_is_cut_loses_the_share_of_what_was_in_it(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    whole = tar({f"{seed:02}.txt": sentences(seed).encode() for seed in range(30)})
+    (folder / "large.tar").write_bytes(whole[: len(whole) * 8 // 10])
+    (folder / "small.txt").write_text(sentences(99))
+    sources, _ = folder_step(tmp_path / "root", folder)
+    sources = dataclasses.replace(sources, config=sources.config.model_copy(update={"shard_bytes": 10_000}))
+    corpus = Step("corpus", CorpusConfig(), str(tmp_path / "root"), (sources,))
+    found = curate(corpus, acquire(sources, tmp_path)).statistics
+    size = (folder / "large.tar").stat().st_size
+    assert found["unreadable"] == 2  # the member that is cut, and what may have come after it
+    assert found["by_source"]["notes"]["unreadable_bytes"] == round(size * 2 / (found["read"] - 1))
 
 
 def scored(root: Path | str, folder: Path, workers: Executor) -> list[Artifact]:
