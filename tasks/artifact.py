@@ -271,8 +271,8 @@ class Step:
         keys = list(keys)
         if lost := self.missing(keys):
             raise lacking(self.uri, lost, len(keys))
-        texts = storage.read_all([f"{self.uri}/records/{_flat(key)}.json" for key in keys])
-        return [Part(**json.loads(text)["part"]) for text in texts]
+        places = [f"{self.uri}/records/{_flat(key)}.json" for key in keys]
+        return [Part(**record["part"]) for record in map(_parsed, places, storage.read_all(places))]
 
     def lying(self) -> dict[str, int]:
         """Bytes of every file that lies among the parts, by its path as parts have it: one listing."""
@@ -457,8 +457,8 @@ class Step:
     def _records(self, start: str = "") -> Iterator[dict[str, Any]]:
         """The records whose file names begin with `start`, some at a time: there are several for every partition."""
         names = [name for name in storage.sizes(f"{self.uri}/records") if name.startswith(start)]
-        for text in storage.read_all([f"{self.uri}/records/{name}" for name in names if name.endswith(".json")]):
-            yield json.loads(text)
+        places = [f"{self.uri}/records/{name}" for name in names if name.endswith(".json")]
+        yield from map(_parsed, places, storage.read_all(places))
 
 
 class NotReady(ArtifactError):
@@ -517,6 +517,10 @@ def _read_json(url: str) -> Any:
         text = storage.read(url)
     except FileNotFoundError:
         return None
+    return _parsed(url, text)
+
+
+def _parsed(url: str, text: bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:

@@ -196,7 +196,7 @@ def _tar(path: str, stream: io.BufferedIOBase) -> Iterator[Member | Unreadable]:
                 yield Member(_label(path, info.name), reader(_exactly(file, info.size)))
         yield from _passed_over(path, links)
         rest: Any = archive.fileobj
-        if rest.tell() == archive.offset:  # type: ignore[attr-defined]
+        if rest.tell() == archive.offset:
             yield Unreadable(path, "it ends without the mark of an archive's end: it may have been cut", "truncated")
         # To the end, where a compressed stream has its checksum.
         while block := rest.read(1 << 18):

@@ -40,12 +40,14 @@ def _decoded(data: bytes) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         replaced = data.decode("utf-8", "replace")
-    # A few wrong bytes in a long UTF-8 text are damage, not another encoding.
-    if replaced.count("\ufffd") * 1000 < len(replaced):
+    found = _DECLARED.search(data[:2048])
+    declared = found.group(1).decode("ascii").lower() if found else ""
+    # A few wrong bytes in a long UTF-8 text are damage, not another encoding; in ASCII that is declared to be another
+    # encoding they are its letters.
+    other = declared and not declared.startswith("utf") and replaced.replace("\ufffd", "").isascii()
+    if not other and replaced.count("\ufffd") * 1000 < len(replaced):
         return replaced
-    declared = _DECLARED.search(data[:2048])
-    guessed = [declared.group(1).decode("ascii") if declared else None, detect_encoding(data)]
-    for name in filter(None, guessed):
+    for name in filter(None, (declared, detect_encoding(data))):
         try:
             return data.decode(name)
         except (LookupError, UnicodeDecodeError):

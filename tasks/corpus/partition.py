@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import mmap
+import re
 import time
 import zipfile
 from collections import Counter
@@ -22,7 +23,7 @@ from pydantic import TypeAdapter
 
 from tasks.artifact import Artifact, Part, Step
 from tasks.corpus import licence, records
-from tasks.corpus.archives import Unreadable
+from tasks.corpus.archives import PACKED, Unreadable
 from tasks.corpus.config import CorpusConfig
 from tasks.corpus.dedup.index import IndexWriter
 from tasks.corpus.executor import Death
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 CONTAMINATION = pa.schema(
     [pa.field("url", pa.string(), nullable=False), pa.field("source", pa.string(), nullable=False), *HITS]
 )
+_ARCHIVE = re.compile(rf".*?(?:{'|'.join(map(re.escape, PACKED))})(?=/|$)", re.IGNORECASE | re.DOTALL)
 SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 
 
@@ -179,6 +181,8 @@ class Stages:
         self.hits: list[dict[str, Any]] = []
         self.unread: dict[str, list[int]] = {}
         """Of each file with something unreadable: rows that could not be read, and all of its rows."""
+        self.archives: dict[str, list[int]] = {}
+        """The same of each archive, over the rows of its members."""
         self._file, self._rows = "", 0
 
     def rows(
@@ -220,11 +224,17 @@ class Stages:
             self.unread.setdefault(path, [0, 0])[0] += 1
         if path in self.unread:
             self.unread[path][1] = self._rows
+        if archive := _ARCHIVE.match(path):
+            held = self.archives.setdefault(archive[0], [0, 0])
+            held[0] += row.get("stage") == records.READ
+            held[1] += 1
 
     def lost(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """`raw_bytes` of the files, and `unreadable_bytes`: of each file the share of its rows that could not be read.
         A file that is lost as a whole is one row, and counts whole."""
-        gone = sum(sizes.get(path, 0) * unread / rows for path, (unread, rows) in self.unread.items())
+        # The members of an archive that is read where it lies have no size of their own: it has one.
+        files = (self.unread | self.archives).items()
+        gone = sum(sizes.get(path, 0) * unread / rows for path, (unread, rows) in files)
         return {"raw_bytes": sum(sizes.values()), "unreadable_bytes": round(gone)}
 
     def _rejected(self, path: str, passage: Passage, reason: str, value: object) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tasks.corpus.extract.passage import ExtractionError, Passage
 from tasks.corpus.fields import Fields
 from tasks.corpus.licence import EXPRESSION_CHARS
 from tasks.corpus.sources import RECORD_BYTES_MAX, FolderSource, Source, matches
-from tasks.corpus.storage import Reference, Store, label
+from tasks.corpus.storage import Reference, Store, label, why
 from tasks.corpus.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def _referenced(
             if empty:
                 yield path, Passage("")
     except (OSError, DamagedError) as error:
-        yield path, Unreadable(path, f"{type(error).__name__}: {error}")
+        yield path, Unreadable(path, why(error))
 
 
 def _placed(
@@ -129,7 +129,7 @@ def _read(
     except (DamagedError, NotTextError) as error:
         yield Unreadable(path, str(error))
     except OSError as error:
-        yield Unreadable(path, f"{type(error).__name__}: {error}")
+        yield Unreadable(path, why(error))
     except MemoryError:
         raise
     except Exception as error:

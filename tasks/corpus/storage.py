@@ -49,6 +49,11 @@ def label(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
+def why(error: BaseException) -> str:
+    """What is wrong with an object, without its place on this machine: what stands in a listing is identity."""
+    return getattr(error, "strerror", None) or said(error)
+
+
 class Store:
     """The place where a folder source lies."""
 
@@ -187,7 +192,7 @@ class Store:
                 with _opened(place) as file:
                     return Reference(path, os.fstat(file.fileno()).st_size)
             except (OSError, ValueError) as error:
-                return Unreadable(label(path), said(error))
+                return Unreadable(label(path), why(error))
 
         with ThreadPoolExecutor(REQUESTS) as pool:
             # Some at a time: a pool takes on all of its work at once.
@@ -217,9 +222,7 @@ def _walk(folder: Path, prefix: str, root: str, seen: set[tuple[int, int]]) -> I
         try:
             status = entry.stat()
         except OSError as error:
-            yield Unreadable(
-                label(path), "symbolic link to nowhere or to itself" if entry.is_symlink() else said(error)
-            )
+            yield Unreadable(label(path), "symbolic link to nowhere or to itself" if entry.is_symlink() else why(error))
             continue
         if entry.is_symlink() and not _within(os.path.realpath(entry.path), root):
             yield Unreadable(label(path), LEADS_OUT, "link")

@@ -171,6 +171,16 @@ def test_a_broken_manifest_is_refused_by_name(tmp_path):
         step.artifact()
 
 
+@pytest.mark.parametrize("text", [b"", b'{"part": {"key"', b"\xff\xfe\xfd"])
+def test_a_record_that_was_cut_is_named_by_whoever_reads_it(tmp_path, text):
+    step = make(tmp_path)
+    step.put("x/0", ".txt", lambda path: path.write_text("x"))
+    (Path(step.uri) / "records" / "x--0.json").write_bytes(text)
+    for read in (lambda: step.part("x/0"), lambda: step.parts(["x/0"]), step.recorded, lambda: step.publish({})):
+        with pytest.raises(ArtifactError, match=r"x--0\.json is not valid JSON"):
+            read()
+
+
 def test_a_writer_that_fails_leaves_no_record_and_no_litter(tmp_path):
     step = make(tmp_path)
 

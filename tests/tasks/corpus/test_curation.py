@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -28,6 +29,7 @@ from tasks.corpus.scoring import scores
 from tasks.corpus.scoring.config import ScoresConfig
 from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
+from tests.raw import tar
 from tests.tasks.corpus.data import rows, sentences, stopped_at
 
 GERMAN = (
@@ -157,11 +159,13 @@ def test_a_folder_that_was_moved_is_the_same_corpus(tmp_path):
     first, moved = tmp_path / "first", tmp_path / "then" / "moved"
     first.mkdir()
     (first / "page.txt").write_text(sentences(0))
+    (first / "lost.txt").symlink_to("nowhere")
+    (tmp_path / "paths.txt").write_text("page.txt\npages.jsonl\nlost.txt\nmissing.txt\n")
     (first / "pages.jsonl").write_text("".join(json.dumps({"text": sentences(seed)}) + "\n" for seed in (1, 2)))
 
     def sources(folder: Path) -> Step:
         one = {"name": "web", "kind": "folder", "path": str(folder), "domain": "web", "language": "en",
-               "licence": "MIT"}  # fmt: skip
+               "licence": "MIT", "listing": str(tmp_path / "paths.txt")}  # fmt: skip
         step = Step("sources", SourcesConfig(sources=[one]), str(tmp_path / "data"), leaf=True)
         acquire(step, tmp_path)
         return step
@@ -300,6 +304,21 @@ def test_a_lost_file_counts_by_its_bytes(tmp_path):
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert found["raw_bytes"] == sum(sizes.values())
     assert found["unreadable_bytes"] == sizes["all.parquet"] + round(sizes["half.jsonl"] / 2)
+
+
+def test_a_large_archive_that_is_cut_loses_the_share_of_what_was_in_it(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    whole = tar({f"{seed:02}.txt": sentences(seed).encode() for seed in range(30)})
+    (folder / "large.tar").write_bytes(whole[: len(whole) * 8 // 10])
+    (folder / "small.txt").write_text(sentences(99))
+    sources, _ = folder_step(tmp_path / "root", folder)
+    sources = dataclasses.replace(sources, config=sources.config.model_copy(update={"shard_bytes": 10_000}))
+    corpus = Step("corpus", CorpusConfig(), str(tmp_path / "root"), (sources,))
+    found = curate(corpus, acquire(sources, tmp_path)).statistics
+    size = (folder / "large.tar").stat().st_size
+    assert found["unreadable"] == 2  # the member that is cut, and what may have come after it
+    assert found["by_source"]["notes"]["unreadable_bytes"] == round(size * 2 / (found["read"] - 1))
 
 
 def scored(root: Path | str, folder: Path, workers: Executor) -> list[Artifact]:

@@ -30,6 +30,11 @@ def test_a_wrong_declaration_and_a_few_wrong_bytes_do_not_matter():
     damaged = (CHINESE * 50).encode() + b"\xff" + CHINESE.encode()
     assert decode(damaged) == CHINESE * 50 + "\ufffd" + CHINESE
     assert decode(b"caf\xe9, na\xefve and a few more words") == "café, naïve and a few more words"
+    # one accent in a long page of ASCII is a letter where another encoding is declared, and damage where none is
+    for declared, letter in (("iso-8859-1", "é"), ("utf-8", "\ufffd")):
+        page = f"<meta charset={declared}>" + "some words " * 400
+        assert decode(page.encode() + b"caf\xe9") == f"{page}caf{letter}"
+    assert decode(b"some words " * 400 + b"caf\xe9").endswith("caf\ufffd")
     with pytest.raises(NotTextError):
         decode(b"\x7fELF" + bytes(1000))
 
