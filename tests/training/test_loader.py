@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.data import LENGTHS, MIX, SOURCES, artifact, flip, shard_file
+from training import samples
 from training.cache import Cache, ShardError
 from training.loader import Batch, Loader, require, share
 from training.order import OrderError
@@ -185,6 +186,22 @@ def test_what_is_not_there_is_said(uri: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 0"):
         Loader(uri, "train", MIX, 0, 8).batch(-1, 2)
     assert Loader(uri, "train", MIX, 0, 8).batch(7, 0).tokens_BS.shape == (0, 8)
+    for text in ("null", "[]", "{}", '{"fingerprint": "0", "parts": []}'):
+        (tmp_path / "manifest.json").write_text(text)
+        with pytest.raises(ShardError, match=r"manifest\.json cannot be read"):
+            Loader(tmp_path, "train", MIX, 0, 8)
+
+
+@pytest.mark.parametrize("left", [0, 100, -8])
+def test_a_layout_that_lost_its_bytes_with_the_power_is_made_again(uri: str, tmp_path: Path, left: int) -> None:
+    def read() -> list[list[int]]:
+        return Loader(uri, "train", MIX, 0, 8, "best_fit", Cache(tmp_path)).batch(0, 40).tokens_BS.tolist()
+
+    expected = read()
+    samples._mapped.cache_clear()  # as in another process
+    for path in (tmp_path / "packed").iterdir():
+        path.write_bytes(path.read_bytes()[:left])
+    assert read() == expected
 
 
 @given(st.integers(0, 100), st.integers(1, 12))
