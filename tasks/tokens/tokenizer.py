@@ -120,7 +120,7 @@ def adopt(config: TokenizerConfig) -> BPE:
         raise TokenizerError(f"{path} does not exist: `tokenizer.file` names a tokenizer.json")
     if sha256_file(path) != config.sha256:
         raise TokenizerError(f"{path} has sha256 {sha256_file(path)}, not the configured {config.sha256}")
-    return with_special_tokens(BPE.from_file(str(path)), config.vocabulary)
+    return with_special_tokens(_read(path), config.vocabulary)
 
 
 def with_special_tokens(tokenizer: BPE, vocabulary: int) -> BPE:
@@ -148,9 +148,16 @@ def with_special_tokens(tokenizer: BPE, vocabulary: int) -> BPE:
 
 def load(path: Path) -> BPE:
     """The tokenizer at `path`, set to read special tokens in text as text."""
-    tokenizer = BPE.from_file(str(path))
+    tokenizer = _read(path)
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def _read(path: Path) -> BPE:
+    try:
+        return BPE.from_file(str(path))
+    except Exception as error:  # the library has no class of its own for it, and names no file
+        raise TokenizerError(f"{path} is no tokenizer.json: {error}") from error
 
 
 def sha256_of(tokenizer: Artifact) -> str:
