@@ -192,6 +192,26 @@ def test_what_is_not_there_is_said(uri: str, tmp_path: Path) -> None:
             Loader(tmp_path, "train", MIX, 0, 8)
 
 
+@pytest.mark.parametrize("kind", ["windows", "best_fit"])
+def test_shards_that_are_larger_than_the_cache_are_read_in_parts(
+    sources: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, kind: Kind
+) -> None:
+    """Also where counting the rows has looked at every shard before, and after prefetching was stopped."""
+    remote = f"memory://{tmp_path.name}-{kind}"
+    fsspec.filesystem("memory").put(sources, remote, recursive=True)
+    shards = [shard.file.bytes for shard in TokenShards(sources)]
+    # room for a layout's indices, and not for the largest shard
+    cache = Cache(tmp_path, max(shards) - 1)
+    far = Loader(remote, "train", None, 0, 16, kind, cache)
+    near = Loader(sources, "train", None, 0, 16, kind, Cache(tmp_path_factory.mktemp("near")))
+    for first in range(0, 60, 20):
+        far.prefetch(first, 20)
+        if first:
+            far.close()
+        assert far.batch(first, 20).tokens_BS.tolist() == near.batch(first, 20).tokens_BS.tolist()
+    far.close()
+
+
 @pytest.mark.parametrize("left", [0, 100, -8])
 def test_a_layout_that_lost_its_bytes_with_the_power_is_made_again(uri: str, tmp_path: Path, left: int) -> None:
     def read() -> list[list[int]]:
