@@ -103,9 +103,9 @@ class Shard:
         """All its tokens, memory-mapped, uint32."""
         if self.tokens == 0:
             return np.empty(0, TOKEN)
-        with self._naming():
+        with self._naming(), self.cache.open(self.file) as file:
             # A plain view: slicing the memmap class itself costs more than reading a window.
-            return np.memmap(self.cache.path(self.file), TOKEN, "r").view(np.ndarray)
+            return np.memmap(file, TOKEN, "r").view(np.ndarray)
 
     def read(self, start: int, end: int) -> np.ndarray:
         """Its tokens start .. end - 1, uint32; BadShard where its file is not the listed one. What is remote is not

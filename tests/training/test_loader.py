@@ -170,6 +170,11 @@ def test_bad_shards_are_errors_that_name_them(tmp_path: Path) -> None:
             loader.batch(0, 1)
         with pytest.raises(ShardError, match=said):
             loader.store.verify()
+    loader = Loader(artifact(tmp_path / "later", LENGTHS), "train", {"math": 1}, 0, 8)
+    loader.store.verify()  # as prefetching does
+    shard_file(loader.store.uri, "train/math/made/0").unlink()
+    with pytest.raises(BadShard, match=r"train/math/made/0\.\w+\.bin was removed"):
+        loader.batch(0, 1)
 
 
 def test_what_is_not_there_is_said(uri: str, tmp_path: Path) -> None:
