@@ -155,7 +155,7 @@ class Cache:
 
     def _fetch(self, file: File) -> Path:
         target = self.folder / "files" / file.sha256
-        if _touch(target):
+        if _touch(target, file.bytes):
             return target
         if file.bytes > self.limit_bytes:
             raise ShardError(
@@ -164,7 +164,7 @@ class Cache:
             )
         target.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(str(int(file.sha256[:8], 16) % STRIPES)):
-            if _touch(target):  # another process or thread was first
+            if _touch(target, file.bytes):  # another process or thread was first
                 return target
             unread = target.with_name(f"{file.sha256}.{file.bytes}.{os.getpid()}-{threading.get_ident()}.partial")
             try:
@@ -216,10 +216,13 @@ def read_manifest(uri: str) -> dict[str, Any]:
     """The manifest of the artifact at `uri`; read anew each time, since no sha256 says that a copy is what lies there.
 
     Raises:
-        ShardError: there is none, or it is no JSON.
+        ShardError: there is none, or it is no JSON, or JSON of something else.
     """
     try:
-        return json.loads(storage.read(f"{uri}/{MANIFEST}"))
+        manifest = json.loads(storage.read(f"{uri}/{MANIFEST}"))
+        if not isinstance(manifest, dict) or not {"fingerprint", "parts", "statistics"} <= manifest.keys():
+            raise ValueError("it is no manifest of an artifact")
+        return manifest
     except FileNotFoundError:
         message = f"{uri}/{MANIFEST} does not exist: nothing complete lies there; run the stage that makes it"
         raise ShardError(message) from None
@@ -227,13 +230,14 @@ def read_manifest(uri: str) -> dict[str, Any]:
         raise ShardError(f"{uri}/{MANIFEST} cannot be read ({error}): it was altered; {REPAIR}") from error
 
 
-def _touch(path: Path) -> bool:
-    """Mark a file as used now; whether it is there."""
+def _touch(path: Path, size: int) -> bool:
+    """Mark a file as used now; whether it is there, and as long as it was: a machine that lost its power may have kept
+    the name alone."""
     try:
         os.utime(path)
+        return path.stat().st_size == size
     except FileNotFoundError:
         return False
-    return True
 
 
 def _check(path: Path, file: File, name: str) -> None:

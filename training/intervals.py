@@ -42,10 +42,10 @@ def mean(values: Sequence[float]) -> Interval:
     if not values:
         raise ValueError("the mean of nothing")
     n = len(values)
+    if min(values) == max(values):  # by the values: the mean of 25 thirds is not a third
+        return _score_interval(values[0], n)
     centre = math.fsum(values) / n
     spread = math.fsum((value - centre) ** 2 for value in values)
-    if spread == 0:
-        return _score_interval(centre, n)
     half = Z * math.sqrt(spread / (n - 1) / n)
     return Interval(centre, max(0.0, centre - half), min(1.0, centre + half))
 

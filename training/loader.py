@@ -154,7 +154,7 @@ class Loader:
         if not storage.is_local(self.store.uri) and held > self.cache.limit_bytes:
             self._ranges = Ranges(self.cache)
             for stream in self._streams:
-                stream.ranges = self._ranges
+                stream.read_in_parts(self._ranges)
         # Samples numbered through all shards, source after source: a binary search over the shards' ends finds one.
         self._counts_G = np.concatenate([counts[name] for name in self.sources])
         self._ends_G = np.cumsum(self._counts_G)

@@ -81,16 +81,17 @@ def summarise(path: Path) -> dict[str, Any]:
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     updates = [record for record in records if record["event"] == "update"]
     heldout = {record["step"]: record["losses"] for record in records if record["event"] == "evaluation"}
+    tokens = {record["step"]: record["tokens"] for record in updates}
     stages = []
     for name in dict.fromkeys(record["stage"] for record in updates):
         own = [record for record in updates if record["stage"] == name]
         first, last = own[0], own[-1]
-        before = updates[first["step"] - 2]["tokens"] if first["step"] > 1 else 0
         stages.append(
             {
                 "name": name,
                 "updates": len(own),
-                "tokens": last["tokens"] - before,
+                # a checkpoint may have come here without the lines before it
+                "tokens": last["tokens"] - tokens.get(first["step"] - 1, 0),
                 "learning_rate": last["learning_rate"],
                 "loss": last["loss"],
                 "heldout": heldout.get(last["step"], {}),

@@ -51,7 +51,8 @@ class Ranges:
         self.cache = cache
         self.fetched_bytes = 0
         """What this process fetched of the files; for measurements."""
-        self._pool = ThreadPoolExecutor(fetchers, thread_name_prefix="ranges")
+        self._fetchers = fetchers
+        self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[Range, Future[bytes]] = {}
         self._lock = threading.Lock()
 
@@ -72,13 +73,18 @@ class Ranges:
             with self._lock:
                 if wanted in self._ahead:
                     continue
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(self._fetchers, thread_name_prefix="ranges")
                 self._ahead[wanted] = self._pool.submit(self._fetch, wanted)
                 while sum(held.end - held.start for held in self._ahead) > AHEAD_BYTES:
                     self._ahead.pop(next(iter(self._ahead))).cancel()
 
     def close(self) -> None:
-        """Stop reading ahead; what is under way ends first."""
-        self._pool.shutdown(cancel_futures=True)
+        """Stop reading ahead; what is under way ends first. Ranges can still be read, as those of `Cache` can."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+            self._ahead.clear()  # some were never begun
 
     def _fetch(self, wanted: Range) -> bytes:
         file, blocks, start, end = wanted

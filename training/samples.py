@@ -6,6 +6,7 @@ Legend: B samples, S sequence length, T = S + 1 tokens read, N shards.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -27,6 +28,8 @@ IGNORED = -100
 PADDING = -1
 """Document number of padding."""
 Kind = Literal["windows", "best_fit"]
+_LOST = (OSError, EOFError, ValueError)
+"""What numpy raises of a stored layout that is not there, or that lost its bytes with the power: it is made again."""
 
 
 class Rows:
@@ -120,11 +123,12 @@ class BestFit:
     def counts(self, stream: Stream) -> np.ndarray:
         listed = hashlib.sha256("".join(stream.index_sha256()).encode()).hexdigest()
         path = self._path(f"counts-{listed}")
-        if not path.exists():
-            # reading and inflating the indices lets other threads work
-            with ThreadPoolExecutor() as pool:
-                counts = list(pool.map(lambda shard: len(self.packing(shard).row_first_R) - 1, stream))
-            _store(path, np.asarray(counts, np.int64))
+        with contextlib.suppress(*_LOST):
+            return np.load(path)
+        # reading and inflating the indices lets other threads work
+        with ThreadPoolExecutor() as pool:
+            counts = list(pool.map(lambda shard: len(self.packing(shard).row_first_R) - 1, stream))
+        _store(path, np.asarray(counts, np.int64))
         return np.load(path)
 
     def packing(self, shard: Shard) -> Packing:
@@ -132,7 +136,7 @@ class BestFit:
         path = self._path(shard.index.sha256)
         try:
             return _mapped(path)
-        except FileNotFoundError:
+        except _LOST:
             _store(path, pack(shard.ends(), self.length, self.document_tokens_min).to_array())
             return _mapped(path)
 

@@ -103,9 +103,9 @@ class Shard:
         """All its tokens, memory-mapped, uint32."""
         if self.tokens == 0:
             return np.empty(0, TOKEN)
-        with self._naming():
+        with self._naming(), self.cache.open(self.file) as file:
             # A plain view: slicing the memmap class itself costs more than reading a window.
-            return np.memmap(self.cache.path(self.file), TOKEN, "r").view(np.ndarray)
+            return np.memmap(file, TOKEN, "r").view(np.ndarray)
 
     def read(self, start: int, end: int) -> np.ndarray:
         """Its tokens start .. end - 1, uint32; BadShard where its file is not the listed one. What is remote is not
@@ -176,7 +176,6 @@ class Stream(Sequence[Shard]):
     def __init__(self, uri: str, table: pa.Table, cache: Cache) -> None:
         self.uri, self.cache = uri, cache
         self.ranges: Ranges | None = None
-        """Set where remote shards are to be read in parts."""
         self._table = table
         self.split, self.domain, self.source = (table[name][0].as_py() for name in ("split", "domain", "source"))
         self.tokens_N: np.ndarray = _integers(table, "tokens")
@@ -188,6 +187,11 @@ class Stream(Sequence[Shard]):
 
     def __len__(self) -> int:
         return len(self.tokens_N)
+
+    def read_in_parts(self, ranges: Ranges) -> None:
+        """From now on read remote shards in parts, those that were made before (to count their rows) as well."""
+        self.ranges = ranges
+        self._made.clear()
 
     def keys(self) -> list[str]:
         """Of each shard, ascending."""

@@ -129,8 +129,9 @@ class Rollbacks:
 
     @property
     def taken(self) -> set[int]:
-        """The checkpoints gone back to: one that leads to a spike again is not good, the one before it may be."""
-        return {each.to for each in self.all}
+        """The checkpoints gone back to: one that leads to a spike again is not good, the one before it may be. What is
+        written anew once the run has gone back past one is another."""
+        return {each.to for at, each in enumerate(self.all, start=1) if not self.undone(each.to, at)}
 
     def undone(self, update: int, known: int) -> bool:
         """Whether a later rollback went back past `update`, from the view of who knew the first `known` of them."""

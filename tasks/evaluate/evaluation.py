@@ -33,7 +33,7 @@ from training.fidelity import fidelity, tool_turns, try_tools
 from training.inputs import load_dialogues
 from training.intervals import mean, paired_difference, wilson
 
-VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 

@@ -156,8 +156,8 @@ def load(path: Path) -> BPE:
 def _read(path: Path) -> BPE:
     try:
         return BPE.from_file(str(path))
-    except Exception as error:  # the library raises nothing more specific
-        raise TokenizerError(f"{path} is no tokenizer.json that can be read: {error}") from error
+    except Exception as error:  # the library has no class of its own for it, and names no file
+        raise TokenizerError(f"{path} is no tokenizer.json: {error}") from error
 
 
 def sha256_of(tokenizer: Artifact) -> str:

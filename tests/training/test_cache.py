@@ -158,6 +158,12 @@ def test_what_a_kill_left_is_never_read_and_goes_in_time(memory: str, tmp_path: 
     assert cache.path(other).exists()
 
 
+def test_what_lost_its_bytes_with_the_power_is_fetched_again(memory: str, tmp_path: Path) -> None:
+    file = put(memory, "a", RANDOM.bytes(SIZE))
+    Cache(tmp_path).path(file).write_bytes(b"half")
+    assert hashlib.sha256(Cache(tmp_path).open(file).read()).hexdigest() == file.sha256
+
+
 def test_a_full_disk_leaves_nothing_to_be_read(memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = put(memory, "a", RANDOM.bytes(SIZE))
 

@@ -52,6 +52,9 @@ def test_equal_values_do_not_make_certainty():
     half = mean([0.5] * 10)
     assert half.low < 0.3
     assert half.high > 0.7
+    third = mean([1 / 3] * 25)  # whose mean differs from a third in its last bit
+    assert third.value == 1 / 3
+    assert third.low < 0.2
 
 
 def test_pairing_finds_what_separate_intervals_hide():

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.data import LENGTHS, MIX, SOURCES, artifact, flip, shard_file
+from training import samples
 from training.cache import Cache, ShardError
 from training.loader import Batch, Loader, require, share
 from training.order import OrderError
@@ -169,6 +170,11 @@ def test_bad_shards_are_errors_that_name_them(tmp_path: Path) -> None:
             loader.batch(0, 1)
         with pytest.raises(ShardError, match=said):
             loader.store.verify()
+    loader = Loader(artifact(tmp_path / "later", LENGTHS), "train", {"math": 1}, 0, 8)
+    loader.store.verify()  # as prefetching does
+    shard_file(loader.store.uri, "train/math/made/0").unlink()
+    with pytest.raises(BadShard, match=r"train/math/made/0\.\w+\.bin was removed"):
+        loader.batch(0, 1)
 
 
 def test_what_is_not_there_is_said(uri: str, tmp_path: Path) -> None:
@@ -185,6 +191,42 @@ def test_what_is_not_there_is_said(uri: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 0"):
         Loader(uri, "train", MIX, 0, 8).batch(-1, 2)
     assert Loader(uri, "train", MIX, 0, 8).batch(7, 0).tokens_BS.shape == (0, 8)
+    for text in ("null", "[]", "{}", '{"fingerprint": "0", "parts": []}'):
+        (tmp_path / "manifest.json").write_text(text)
+        with pytest.raises(ShardError, match=r"manifest\.json cannot be read"):
+            Loader(tmp_path, "train", MIX, 0, 8)
+
+
+@pytest.mark.parametrize("kind", ["windows", "best_fit"])
+def test_shards_that_are_larger_than_the_cache_are_read_in_parts(
+    sources: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, kind: Kind
+) -> None:
+    """Also where counting the rows has looked at every shard before, and after prefetching was stopped."""
+    remote = f"memory://{tmp_path.name}-{kind}"
+    fsspec.filesystem("memory").put(sources, remote, recursive=True)
+    shards = [shard.file.bytes for shard in TokenShards(sources)]
+    # room for a layout's indices, and not for the largest shard
+    cache = Cache(tmp_path, max(shards) - 1)
+    far = Loader(remote, "train", None, 0, 16, kind, cache)
+    near = Loader(sources, "train", None, 0, 16, kind, Cache(tmp_path_factory.mktemp("near")))
+    for first in range(0, 60, 20):
+        far.prefetch(first, 20)
+        if first:
+            far.close()
+        assert far.batch(first, 20).tokens_BS.tolist() == near.batch(first, 20).tokens_BS.tolist()
+    far.close()
+
+
+@pytest.mark.parametrize("left", [0, 100, -8])
+def test_a_layout_that_lost_its_bytes_with_the_power_is_made_again(uri: str, tmp_path: Path, left: int) -> None:
+    def read() -> list[list[int]]:
+        return Loader(uri, "train", MIX, 0, 8, "best_fit", Cache(tmp_path)).batch(0, 40).tokens_BS.tolist()
+
+    expected = read()
+    samples._mapped.cache_clear()  # as in another process
+    for path in (tmp_path / "packed").iterdir():
+        path.write_bytes(path.read_bytes()[:left])
+    assert read() == expected
 
 
 @given(st.integers(0, 100), st.integers(1, 12))

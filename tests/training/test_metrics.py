@@ -73,6 +73,9 @@ def test_a_run_in_totals(tmp_path: Path) -> None:
     first, second = summary["stages"]
     assert (first["name"], first["updates"], first["tokens"], first["heldout"]) == ("warm-up", 1, 10, {"web": 4.0})
     assert (second["tokens"], second["max_logit"], second["clipped_updates"], second["seconds"]) == (40, 3.0, 1, 4.0)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[-2:]))  # a checkpoint came here without it
+    assert [(stage["name"], stage["updates"]) for stage in summarise(path)["stages"]] == [("decay", 1)]
 
 
 def test_progress_is_replaced_whole(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Runs that go round spikes: the same records and bytes however often they are killed, on any number of ranks."""
 
+import contextlib
 import json
 import math
 import shutil
@@ -13,8 +14,12 @@ import torch
 
 from tests.training.runs import assert_same, job, lines, next_token, start, trainer_of, wait
 from training import checkpoint
+from training.config import PretrainConfig
+from training.mesh import Mesh
 from training.objective import Diverged
-from training.spikes import Rollbacks
+from training.order import OrderError
+from training.spikes import Rollback, Rollbacks
+from training.streams import Streams
 
 # every gradient norm a little above the median of the stage's last ones is a spike: ordinary noise makes some
 TOUCHY = {"window": 3, "least": 2, "gradient_deviations": 1e-6, "gradient_share": 0.02, "most_rollbacks": 50}
@@ -116,6 +121,17 @@ def test_a_checkpoint_knows_the_rollbacks_without_their_file(shards: Path, rolle
     assert trainer_of(touchy(shards, work)).run() == 0
     assert (work / "rollbacks.jsonl").read_bytes() == (rolled / "rollbacks.jsonl").read_bytes()
     assert_same(work, rolled)
+
+
+def test_a_run_planned_to_its_limit_of_epochs_may_go_back(shards: Path, tmp_path: Path) -> None:
+    values = job(shards, tmp_path, stages=STAGES, **EXACT)
+    streams = next_token(trainer_of(values)).streams
+    planned = sum(epochs["web"] for epochs in streams.epochs())
+    for most, allowed in ((planned + 1e-9, True), (planned - 1e-6, False)):
+        config = PretrainConfig.model_validate({**values["config"], "most_epochs": {"web": most}})
+        left_out = Rollback(5, 2, 0, 16, 40, "a spike")
+        with contextlib.nullcontext() if allowed else pytest.raises(OrderError, match="'web'"):
+            Streams(config, str(shards), streams.loaders[0].cache, Mesh(), [left_out]).require()
 
 
 def test_more_rollbacks_than_allowed_end_the_run(shards: Path, tmp_path: Path) -> None:

@@ -110,7 +110,10 @@ def test_rollbacks_are_kept_and_undo_what_was_written_before_them(tmp_path: Path
     rollbacks = Rollbacks(tmp_path / "rollbacks.jsonl")
     rollbacks.add(Rollback(11, 9, 0, 90, 110, "loss"), writes=True)
     rollbacks.add(Rollback(11, 6, 0, 60, 130, "loss"), writes=True)
+    assert rollbacks.taken == {6}  # the checkpoint of update 9 is undone, and the one written next is none gone back to
+    rollbacks.add(Rollback(12, 9, 0, 130, 160, "loss"), writes=True)
     assert rollbacks.taken == {6, 9}
+    rollbacks.replace(rollbacks.all[:2], writes=True)
     assert windows(rollbacks.all, 0) == [(60, 130)]
     # what was written after the return knows of it; what was written before it is undone
     assert [rollbacks.undone(9, known) for known in (0, 1, 2)] == [True, True, False]

@@ -152,6 +152,10 @@ def test_an_existing_tokenizer_is_used_as_it_is_or_completed(tmp_path: Path, bpe
         adopt(TokenizerConfig(vocabulary=700, file=str(file), sha256="0" * 64))
     with pytest.raises(TokenizerError, match="does not exist"):
         adopt(TokenizerConfig(vocabulary=700, file=str(tmp_path / "none.json"), sha256=sha256))
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    with pytest.raises(TokenizerError, match=r"other\.json is no tokenizer\.json"):
+        adopt(TokenizerConfig(vocabulary=700, file=str(other), sha256=hashlib.sha256(b"{}").hexdigest()))
 
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
