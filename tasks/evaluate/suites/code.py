@@ -15,7 +15,13 @@ from training.rl.sampling import seeded
 from training.rl.sandbox.config import FunctionTests, Program, SandboxConfig, SandboxUnavailable
 from training.rl.sandbox.sandbox import Sandbox
 
-FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+FENCE = re.compile(
+    r"(?<![ \t`~])([ \t]*)(`{3,}+|~{3,}+)[^\n`]*+\n(.*?)(?:^(?:\1)?\2|(?<=[^\s`~])\2[ \t]*$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+"""A fenced block, whatever its language is called. It ends with a line of its own or behind the last of its text: what
+stands deeper within it, such as a docstring's own example, does not end it."""
+CONTINUATION = re.compile(r"\n*[ \t]+(?![ \t]|```|~~~)")
 STOPS = re.compile(r"\n(?=class |def |#|if |print|@|```)")
 """Where a continuation leaves the function: the stop sequences that HumanEval's authors give (arXiv 2107.03374)."""
 ASKED = "Complete this Python function. Answer with the whole function in one fenced block.\n\n```python\n{prompt}```"
@@ -66,11 +72,15 @@ def pass_at(k: int, samples: int, right: int) -> float:
 
 
 def program(reply: str, prompt: str, entry_point: str) -> str:
-    """What a reply says is to be run: its last fenced block, or all of it, behind the prompt's own lines. A function
-    that is defined anew there takes the place of the prompt's."""
-    blocks = FENCE.findall(reply)
-    text = blocks[-1] if blocks else reply
-    if re.search(rf"^\s*(?:async\s+)?def\s+{re.escape(entry_point)}\b", text, re.MULTILINE):
+    """What a reply says is to be run behind the prompt's own lines: its last fenced block that defines the function
+    anew, which takes the place of the prompt's; else its last block, or all of it where it has none, or begins indented
+    as the function goes on."""
+    reply = reply.replace("\r\n", "\n")
+    blocks = [block for _, _, block in FENCE.findall(reply)]
+    anew = re.compile(rf"^[ \t]*+(?:async\s+)?def\s+{re.escape(entry_point)}\b", re.MULTILINE)
+    whole = CONTINUATION.match(reply) or not blocks
+    text = next((block for block in reversed(blocks) if anew.search(block)), reply if whole else blocks[-1])
+    if anew.search(text):
         return f"{prompt}\n\n{text}"
     return prompt + STOPS.split(text, maxsplit=1)[0]
 
