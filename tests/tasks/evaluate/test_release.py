@@ -23,7 +23,7 @@ from model.convert import read_tensors
 from model.quantize import as_served, is_routed_expert
 from model.transformer import routers
 from tasks.artifact import Artifact, Step
-from tasks.evaluate.card import QUESTION
+from tasks.evaluate.card import QUESTION, model_card, table
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint
 from tasks.evaluate.config import ReleaseConfig
 from tasks.evaluate.release import checkpoint_folder, release
@@ -178,6 +178,38 @@ def test_the_cards_name_every_source_and_licence_and_no_machine(released, tmp_pa
     other = (checkpoint_folder(released, "bf16") / "README.md").read_text()
     assert "compressed-tensors" not in other
     assert "trained with these rounded weights in the forward" in card
+
+
+class Trained(Literals):
+    """What a card tells of the training stages."""
+
+    optimizer: dict[str, str] = {}
+    stages: dict[str, list[dict[str, str]]] = {}
+    sets: dict[str, int] = {}
+
+
+@pytest.mark.parametrize(
+    ("base", "rl", "told"),
+    [
+        (
+            {"optimizer": {"matrices": "adamw"}, "stages": {"stages": [{"name": "one"}, {"name": "two"}]}},
+            {"sets": {"safety": 60}},
+            ("### Pretraining (AdamW; one, two)\n", "refusals were practised on stand-ins for attacks alone"),
+        ),
+        ({"optimizer": {"matrices": "muon"}}, {}, ("### Pretraining (MuonClip)\n", "no refusal was trained")),
+        ({}, {"sets": {"safety": 0, "math": 9}}, ("### Pretraining\n", "no refusal was trained")),
+    ],
+)
+def test_the_card_says_what_was_configured(tmp_path, base, rl, told):
+    made = {"base": base, "rl": rl}
+    lineage = {name: Step(name, Trained(**of), str(tmp_path)).publish({"tokens": 1}) for name, of in made.items()}
+    card = model_card(ReleaseConfig(), "bf16", small_model().config, lineage, {})
+    for words in told:
+        assert words in card
+
+
+def test_no_line_break_of_a_name_breaks_a_table():
+    assert table(("a\nb|\r\nc", "1")).splitlines()[2:] == ["| a b\\| c | 1 |"]
 
 
 @pytest.mark.parametrize("variant", ["bf16", "int4"])
