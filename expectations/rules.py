@@ -84,7 +84,10 @@ class Rule:
             return "nothing: there are no rows"
         if isinstance(values[0], str):
             return ", ".join(sorted({str(value) for value in values})[:12])
-        said = [say(value, self.unit) if value or self.most != 0 else "none" for value in values]
+        bounds = (
+            table.frame[self.floor or self.ceiling].to_list() if self.floor or self.ceiling else [None] * len(values)
+        )
+        said = [self._said(value, bound) for value, bound in zip(values, bounds, strict=True)]
         if len(values) == 1:
             return said[0]
         if len(set(said)) == 1:
@@ -94,6 +97,17 @@ class Rule:
             return ", ".join(f"{name} {text}" for name, text in zip(names, said, strict=True))
         low, high = values.index(min(values)), values.index(max(values))
         return f"from {said[low]} ({names[low]}) to {said[high]} ({names[high]}), {len(values)} in all"
+
+    def _said(self, value: Any, bound: Any) -> str:
+        """A value in words, in full where a bound that it is not would be said in the same ones."""
+        if not value and self.most == 0:
+            return "none"
+        text = say(value, self.unit)
+        if any(
+            one is not None and one != value and say(one, self.unit) == text for one in (self.least, self.most, bound)
+        ):
+            return f"{100 * value:.15g} %" if self.unit == "share" else f"{value:,}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -139,10 +153,10 @@ def say(value: Any, unit: Unit = "") -> str:
         return f"{100 * value:.3g} %"
     if unit == "bytes":
         for factor, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-            if abs(value) >= factor:
+            if abs(value) >= 0.99995 * factor:  # what would be rounded to 1000.0 of the unit below
                 return f"{value / factor:.1f} {name}"
         return f"{value:,.0f} bytes"
-    number = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
+    number = f"{int(value):,}" if isinstance(value, int) or value.is_integer() else f"{value:,.3g}"
     return f"{number} {unit}" if unit else number
 
 

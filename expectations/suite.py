@@ -72,16 +72,23 @@ def validate(tables: Sequence[Table], run: str) -> tuple[list[Judgement], dict[s
         expectations = []
         for rule in table.rules:
             name, arguments = rule.expectation()
+            if rule.among:
+                arguments["value_set"] = [escape(value) for value in rule.among]
             notes = f"{rule.sentence}: expected {rule.expected(table)}. Why: {rule.why}."
-            # Great Expectations puts a description into its page as it is.
+            # Great Expectations puts descriptions and values into its page as they are: what it is given is escaped.
             expectations.append(getattr(gxe, name)(**arguments, description=escape(notes)))
         suite = context.suites.add(gx.ExpectationSuite(table.name, expectations=expectations))
         batch = source.add_dataframe_asset(table.name).add_batch_definition_whole_dataframe("metrics")
         definition = context.validation_definitions.add(
             gx.ValidationDefinition(name=table.name, data=batch, suite=suite)
         )
+        shown = [
+            pl.Series(column.name, [value if value is None else escape(value) for value in column], pl.String)
+            for column in table.frame
+            if column.dtype == pl.String
+        ]
         result = definition.run(
-            batch_parameters={"dataframe": table.frame.to_pandas()},
+            batch_parameters={"dataframe": table.frame.with_columns(shown).to_pandas()},
             result_format={"result_format": "COMPLETE", "unexpected_index_column_names": [table.key]},
         )
         outcomes = {str(getattr(outcome.expectation_config, "description", "")): outcome for outcome in result.results}
@@ -102,8 +109,9 @@ def _judgement(table: Table, rule: Rule, success: bool, result: dict[str, Any]) 
     examples: list[dict[str, Any]] = []
     observed = rule.observed(table)
     if not success:
-        places = result.get("unexpected_index_list") or []
-        rows = sorted({str(place[table.key]) for place in places})
+        failed = {str(place[table.key]) for place in result.get("unexpected_index_list") or []}
+        names = table.frame[table.key].cast(pl.String).to_list()
+        rows = sorted({str(name) for name in names if escape(str(name)) in failed})
         if rows and table.frame.height > 1:
             failing = table.frame.filter(pl.col(table.key).cast(pl.String).is_in(rows))
             narrow = Table(table.name, table.title, table.key, failing, ())

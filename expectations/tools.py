@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
+from referencing.exceptions import Unresolvable
 
 from expectations.config import ToolsGate
 from expectations.dataset import Dataset
@@ -48,8 +49,8 @@ def _whole(
         "homeless": homeless.height,
         "similar": similar["other"].n_unique() / max(frame.height, 1),
         "rejected_share": rejected.height / max(frame.height + rejected.height, 1),
-        "unexplained": rejected.filter(pl.col("reason") == "").height,
-        "anonymous": frame.filter(~pl.col("origin").is_in(ORIGINS)).height,
+        "unexplained": rejected.filter(pl.col("reason").fill_null("").str.strip_chars() == "").height,
+        "anonymous": frame.filter(~pl.col("origin").fill_null("").is_in(ORIGINS)).height,
         "misstated": abs(int(stated.get("tools", 0)) - frame.height)
         + abs(int(stated.get("rejected", 0)) - rejected.height),
     }
@@ -90,16 +91,18 @@ def _faults(frame: pl.DataFrame) -> Iterator[dict[str, str]]:
             yield {"id": name, "fault": fault}
 
 
-def _fault(name: str, description: str, parameters: str, arguments: str, result: str) -> str:
-    if not LEGAL.fullmatch(name):
+def _fault(
+    name: str | None, description: str | None, parameters: str | None, arguments: str | None, result: str | None
+) -> str:
+    if not LEGAL.fullmatch(name or ""):
         return "its name is not legal"
-    if not description.strip():
+    if not (description or "").strip():
         return "it has no description"
     try:
-        schema, call, answer = (json.loads(text) for text in (parameters, arguments, result))
+        schema, call, answer = (json.loads(text or "") for text in (parameters, arguments, result))
         Draft202012Validator.check_schema(schema)
         Draft202012Validator(schema).validate(call)
-    except (ValueError, SchemaError) as error:
+    except (ValueError, TypeError, RecursionError, SchemaError, Unresolvable) as error:
         return f"it holds what is no JSON, or no schema: {type(error).__name__}"
     except ValidationError:
         return "its example call does not fit its schema"

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 from jsonschema import Draft202012Validator, SchemaError
+from referencing.exceptions import Unresolvable
 
 from expectations.config import TrajectoriesGate
 from expectations.dataset import Dataset, keyed
@@ -118,7 +119,7 @@ def _looked_at(row: Mapping[str, Any], split: str) -> dict[str, str]:
         request = str(messages[row["prompt_turns"] - 1].get("content"))
         task = "" if row["verifier"] and request.strip() else "it has no verifier or no request"
         fault = turns_fault(messages, tools) or _tokens_fault(row["ids"], row["mask"])
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         request, task, fault = "", f"it can't be read: {type(error).__name__}", "it can't be read"
     named = {name: str(row[name]) for name in ("id", "problem", "environment")}
     return {**named, "split": split, "request": request, "task_fault": task, "fault": fault}
@@ -142,7 +143,7 @@ def turns_fault(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[s
             try:
                 Draft202012Validator.check_schema(schemas[name])
                 fits = Draft202012Validator(schemas[name]).is_valid(json.loads(call["function"]["arguments"]))
-            except (ValueError, SchemaError):
+            except (ValueError, RecursionError, SchemaError, Unresolvable):
                 fits = False
             if not fits:
                 return "a call does not fit its schema"

@@ -143,11 +143,11 @@ def load_hf(path: str | Path, dtype: torch.dtype = torch.float32, device: str | 
     config = ModelConfig.from_hf(told)
     if method := (told.get("quantization_config") or {}).get("quant_method"):
         raise ValueError(f"{folder} holds weights quantised by {method!r}: have them dequantised to bf16 first")
-    _check_tokenizer(folder, config)
+    check_tokenizer(folder, config)
     with torch.device("meta"):
         model = Transformer(config)
     model = model.to(dtype).to_empty(device=device)
-    from_hf_state(model, _stored(folder))
+    from_hf_state(model, read_tensors(folder))
     return model
 
 
@@ -163,10 +163,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     return _read_json(folder / "config.json")
 
 
-def _check_tokenizer(folder: Path, config: ModelConfig) -> None:
+def check_tokenizer(folder: Path, config: ModelConfig) -> None:
+    """ValueError where the folder's tokenizer.json cannot be read, or has ids beyond the vocabulary."""
     file = folder / "tokenizer.json"
     if file.is_file():
-        largest = max(Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True).values())
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"{file} is no tokenizer ({error}): write or fetch it again") from None
+        largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         if largest >= config.vocab_size:
             raise ValueError(
                 f"vocab_size = {config.vocab_size} in {folder}: its tokenizer.json has ids up to {largest}; the folder "
@@ -184,19 +189,33 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _stored(folder: Path) -> Iterator[tuple[str, Tensor]]:
+def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) of every weight file of the folder, as it is stored.
+
+    Raises:
+        FileNotFoundError: a weight file is missing.
+        ValueError: a file or the index is cut short or broken, or two files hold one tensor.
+    """
     files = ["model.safetensors"]
     if (folder / INDEX).is_file():
         weight_map = _read_json(folder / INDEX).get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
+        if (
+            not isinstance(weight_map, dict)
+            or not weight_map
+            or not all(isinstance(name, str) for name in weight_map.values())
+        ):
             raise ValueError(f"{folder / INDEX} has no weight_map: write or fetch it again")
         files = sorted(set(weight_map.values()))
+    seen: set[str] = set()
     for file in files:
         if not (folder / file).is_file():
             raise FileNotFoundError(f"{folder} lacks {file}: the checkpoint is incomplete; write or fetch it again")
         try:
             with safe_open(folder / file, framework="pt") as tensors:
                 for name in tensors.keys():  # noqa: SIM118 - a safetensors handle is no mapping
+                    if name in seen:
+                        raise ValueError(f"{folder / file}: {name} is given twice: write or fetch the folder again")
+                    seen.add(name)
                     yield name, tensors.get_tensor(name)
         except SafetensorError as error:
             raise ValueError(f"{folder / file} is cut short or broken ({error}): fetch it again") from error

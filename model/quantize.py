@@ -200,7 +200,7 @@ def decompress_experts(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch
     """The Hugging Face layout of a `pack-quantized` checkpoint with every packed weight dequantised to `dtype`.
 
     Raises:
-        QuantizationError: a packed weight lacks its scale, or its recorded shape is not that of the words.
+        QuantizationError: a packed weight lacks its scale, or what is recorded of it does not fit its words.
     """
     plain = {name: tensor for name, tensor in tensors.items() if not name.endswith(_SUFFIXES)}
     for name in tensors:
@@ -210,7 +210,13 @@ def decompress_experts(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch
         scale, shape = (tensors.get(stem + suffix) for suffix in _SUFFIXES[1:])
         if scale is None or shape is None:
             raise QuantizationError(f"{name} comes without its weight_scale or weight_shape: the checkpoint was cut")
-        values = unpack(tensors[name])
+        words = tensors[name]
+        if words.dtype != torch.int32 or words.dim() != 2 or shape.dim() != 1 or not scale.is_floating_point():
+            raise QuantizationError(
+                f"{name} is {words.dtype} of {words.dim()} dimensions, with a weight_scale of {scale.dtype} and a "
+                f"weight_shape of {shape.dim()}, where int32 of 2, floats and 1 belong: the checkpoint was altered"
+            )
+        values = unpack(words)
         groups = (*values.shape[:-1], values.shape[-1] // GROUP)
         if tuple(shape.tolist()) != tuple(values.shape) or tuple(scale.shape) != groups:
             raise QuantizationError(

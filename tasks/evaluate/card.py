@@ -49,7 +49,7 @@ def model_card(
         "## Use\n\n" + _use(config, variant, model),
         "## Data\n\n" + "\n".join(_data(corpus, lineage)),
         "## Training\n\n" + "\n".join(_training(lineage)),
-        "## Limits\n\n" + _limits(model, variant),
+        "## Limits\n\n" + _limits(model, variant, lineage),
         "## Lineage\n\n" + "\n".join(_chain(lineage)),
     ]
     return "\n\n".join(sections) + "\n"
@@ -143,7 +143,7 @@ def _data(corpus: Mapping[str, Any], lineage: Mapping[str, Artifact]) -> Iterato
 def _training(lineage: Mapping[str, Artifact]) -> Iterator[str]:
     """The plain figures of every training stage's summary, as they are."""
     titles = {
-        "base": "Pretraining (MuonClip; warm-up, constant, cosine, annealing, long context)",
+        "base": _pretraining(lineage),
         "sft": "Supervised fine-tuning",
         "rl": "Reinforcement learning with verifiable rewards (K2 objective)",
     }
@@ -160,6 +160,15 @@ def _training(lineage: Mapping[str, Artifact]) -> Iterator[str]:
     )
 
 
+def _pretraining(lineage: Mapping[str, Artifact]) -> str:
+    """What trained the base model, and in which stages, as it was configured."""
+    config = lineage["base"].manifest["config"] if "base" in lineage else {}
+    stages = config.get("stages", {}).get("stages", [])
+    optimizer = {"muon": ["MuonClip"], "adamw": ["AdamW"]}.get(config.get("optimizer", {}).get("matrices", ""), [])
+    told = [*optimizer, ", ".join(stage["name"] for stage in stages)]
+    return "Pretraining" + (f" ({'; '.join(filter(None, told))})" if any(told) else "")
+
+
 def _plain(statistics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Numbers of a summary, two levels deep; times and rates of this machine stay out."""
     for key, value in statistics.items():
@@ -172,11 +181,14 @@ def _plain(statistics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield from _plain(value, f"{name}: ")
 
 
-def _limits(model: ModelConfig, variant: str) -> str:
+def _limits(model: ModelConfig, variant: str, lineage: Mapping[str, Artifact]) -> str:
     share = parameter_count(model).total / parameter_count(ModelConfig()).total
+    sets = lineage["rl"].manifest["config"].get("sets", {}) if "rl" in lineage else {}
+    practised = sets.get("safety")
+    refusals = "refusals were practised on stand-ins for attacks alone" if practised else "no refusal was trained"
     lines = [
-        "- Nothing but the synthetic tasks and tool schemas above was rewarded; its facts are unchecked.",
-        "- Safety was not evaluated and no refusal was trained: do not put it in front of people.",
+        "- Nothing but synthetic tasks and tool schemas was rewarded; its facts are unchecked.",
+        f"- Safety was not evaluated and {refusals}: do not put it in front of people.",
         "- General benchmarks were not run; pass rates hold for the task families of the training data only.",
     ]
     if share < 0.01:
@@ -198,7 +210,8 @@ def _chain(lineage: Mapping[str, Artifact]) -> Iterator[str]:
 def table(*rows: tuple[str, ...], header: tuple[str, ...] = ("", "")) -> str:
     """A table in Markdown."""
     lines = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    cells = ([" ".join(str(cell).replace("|", "\\|").splitlines()) for cell in line] for line in lines)
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
 def _words(name: str) -> str:

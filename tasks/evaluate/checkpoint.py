@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from model.config import ModelConfig
-from model.convert import from_hf_state, to_hf_state
+from model.convert import INDEX, check_tokenizer, from_hf_state, read_config, read_tensors, to_hf_state
 from model.quantize import compress_experts, decompress_experts, quantization_config, served_dtype
 from model.transformer import Transformer
 
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+CONFIG = "config.json"
 
 
 class ReleaseError(RuntimeError):
@@ -49,37 +48,21 @@ def read_checkpoint(folder: Path, dtype: torch.dtype = torch.float32) -> Transfo
     """The model of a released folder; INT4 experts come dequantised, as bf16 numbers in `dtype`.
 
     Raises:
-        ReleaseError: config.json or a weight file is missing, or the tensors are not those of the configuration.
+        ReleaseError: a file is missing, cut short or altered, or the tensors are not those of the configuration.
     """
-    path = folder / CONFIG
-    if not path.is_file():
-        raise ReleaseError(f"{folder} has no {CONFIG}: give the folder of a released checkpoint")
-    config = json.loads(path.read_text(encoding="utf-8"))
-    tensors = dict(read_tensors(folder))
-    if "quantization_config" in config:
-        tensors = decompress_experts(tensors)
-    with torch.device("meta"):
-        model = Transformer(ModelConfig.from_hf(config))
-    model = model.to(dtype).to_empty(device="cpu")
     try:
-        from_hf_state(model, tensors)
-    except ValueError as error:
-        raise ReleaseError(f"{folder} does not hold the model its {CONFIG} describes: {error}") from error
+        config = read_config(folder)
+        shape = ModelConfig.from_hf(config)
+        check_tokenizer(folder, shape)
+        with torch.device("meta"):
+            model = Transformer(shape)
+        model = model.to(dtype).to_empty(device="cpu")
+        tensors = read_tensors(folder)
+        packed = bool(config.get("quantization_config"))
+        from_hf_state(model, decompress_experts(dict(tensors)) if packed else tensors)
+    except (FileNotFoundError, ValueError) as error:
+        raise ReleaseError(f"{folder} cannot be read as a released checkpoint: {error}") from error
     return model.eval()
-
-
-def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) of every weight file of the folder, as stored."""
-    files = ["model.safetensors"]
-    if (folder / INDEX).is_file():
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        files = sorted(set(index["weight_map"].values()))
-    for name in files:
-        if not (folder / name).is_file():
-            raise ReleaseError(f"{folder} lacks {name}: the checkpoint is incomplete; write or copy it again")
-        with safe_open(folder / name, framework="pt") as file:
-            for key in file.keys():  # noqa: SIM118 - no dictionary
-                yield key, file.get_tensor(key)
 
 
 def write_json(path: Path, content: Any) -> None:

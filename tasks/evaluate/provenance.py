@@ -40,7 +40,8 @@ def accompany(folder: Path, variant: str, release: Artifact, made_by: Sequence[S
 
 def bill_of_materials(name: str, version: str, licence: str, sources: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """CycloneDX 1.6: the model, the packages of the environment that wrote it, and the sources of its data."""
-    packages = {each.metadata["Name"]: each for each in distributions()}
+    # what pip left half removed has no name, and no metadata at all
+    packages = {called: each for each in distributions() if (called := each.metadata["Name"])}
     components = [_package(each) for _, each in sorted(packages.items(), key=lambda item: item[0].lower())]
     for source, entry in sorted(sources.items()):
         data = {"type": "data", "bom-ref": f"data:{source}", "name": source, "description": entry.get("origin") or ""}

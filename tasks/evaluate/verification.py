@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from model.convert import read_tensors
 from model.quantize import as_served, decompress_experts
 from model.transformer import Transformer
-from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, read_tensors
+from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint
 
 log = logging.getLogger(__name__)
 

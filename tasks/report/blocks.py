@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import isfinite
 from typing import Literal
 
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -51,9 +52,10 @@ class Spark:
 
     def drawn(self, cells: int) -> list[tuple[str, Side]]:
         """At most `cells` characters, each with the side of the limits it is on; empty where nothing can be drawn."""
-        if not self.values or self.edges[-1] <= self.edges[0]:
+        if not self.values or not all(map(isfinite, (*self.edges, *self.values))) or self.edges[-1] <= self.edges[0]:
             return []
-        limits = [limit for limit in (self.least, self.most) if limit is not None]
+        ends = [limit if limit is not None and isfinite(limit) else None for limit in (self.least, self.most)]
+        limits = [limit for limit in ends if limit is not None]
         low, high = min(self.edges[0], *limits, self.edges[0]), max(self.edges[-1], *limits, self.edges[-1])
         if self.course:
             places = (low + cell / max(cells - 1, 1) * (high - low) for cell in range(cells))
@@ -64,9 +66,7 @@ class Spark:
             for (start, end), value in zip(pairwise(self.edges), self.values, strict=True):
                 heights[min(int(((start + end) / 2 - low) / (high - low) * cells), cells - 1)] += value
         top, power = max(heights) or 1.0, 1.0 if self.course else 0.5
-        under, over = (
-            None if limit is None else round((limit - low) / (high - low) * cells) for limit in (self.least, self.most)
-        )
+        under, over = (None if limit is None else round((limit - low) / (high - low) * cells) for limit in ends)
         found: list[tuple[str, Side]] = []
         for cell, height in enumerate(heights):
             if cell in (under, over):

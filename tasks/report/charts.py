@@ -140,14 +140,14 @@ def smooth(ys: Sequence[float]) -> list[float]:
 def bars(rows: Sequence[tuple[str, float, str, str]], width: int = WIDTH) -> str:
     """Horizontal bars from rows of (label, value, what stands beside the bar, colour)."""
     left, plot = _gutters(rows, 2, width)
-    top = max(value for _, value, _, _ in rows) or 1
+    top = max([0, *(value for _, value, _, _ in rows)]) or 1
     out = []
     for place, (label, value, text, colour) in enumerate(rows):
         y = place * 24
         length = max(value, 0) / top * plot
-        out.append(_text("label", left - 8, y + 16, label, "end"))
+        out.append(_text("label", left - 8, y + 16, cut(label, width), "end"))
         out.append(f'<rect class="bar f-{colour}" x="{left:.1f}" y="{y + 5}" width="{length:.1f}" height="14" rx="2"/>')
-        out.append(_text("value", left + length + 7, y + 16, text))
+        out.append(_text("value", left + length + 7, y + 16, cut(text, width)))
     return _svg(width, 24 * len(rows) + 4, out)
 
 
@@ -220,12 +220,12 @@ def stacked(rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]], key: S
     out, top = _key(key, left, WIDTH)
     for place, (label, shares, text) in enumerate(rows):
         y, at = top + place * 24, left
-        out.append(_text("label", left - 8, y + 16, label, "end"))
+        out.append(_text("label", left - 8, y + 16, cut(label), "end"))
         for share, colour in shares:
             long = max(share, 0.0) * plot
             out.append(f'<rect class="f-{colour}" x="{at:.1f}" y="{y + 5}" width="{long:.1f}" height="14"/>')
             at += long
-        out.append(_text("value", left + plot + 7, y + 16, text))
+        out.append(_text("value", left + plot + 7, y + 16, cut(text)))
     return _svg(WIDTH, top + 24 * len(rows) + 4, out)
 
 
@@ -240,10 +240,10 @@ def spans(rows: Sequence[tuple[str, float, float, float, str, str]], width: int 
         out.append(_text("tick", x, height - 6, f"{100 * tick:.0f} %", "middle"))
     for place, (label, low, value, high, text, colour) in enumerate(rows):
         y = 26 * place + 17
-        out.append(_text("label", left - 8, y + 4, label, "end"))
+        out.append(_text("label", left - 8, y + 4, cut(label, width), "end"))
         out.append(_rule(f"span c-{colour}", left + low * plot, left + high * plot, y))
         out.append(f'<circle class="dot f-{colour}" cx="{left + value * plot:.1f}" cy="{y}" r="5"/>')
-        out.append(_text("value", left + plot + 8, y + 4, text))
+        out.append(_text("value", left + plot + 8, y + 4, cut(text, width)))
     return _svg(width, height, out)
 
 
@@ -251,8 +251,14 @@ def _gutters(rows: Sequence[tuple[Any, ...]], beside: int, width: int) -> tuple[
     """(where bars begin, the width of the longest) between the first texts of the rows and those at `beside`."""
     if not rows:
         raise ValueError("no rows to draw")
-    left = 14 + max(len(row[0]) for row in rows) * 6.6
-    return left, width - left - 14 - max(len(row[beside]) for row in rows) * 6.4
+    left = 14 + max(len(cut(row[0], width)) for row in rows) * 6.6
+    return left, width - left - 14 - max(len(cut(row[beside], width)) for row in rows) * 6.4
+
+
+def cut(text: str, width: int = WIDTH) -> str:
+    """A label that leaves room for a drawing `width` wide; the words beside the drawing have all of it."""
+    most = width // 18
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _key(key: Sequence[tuple[str, str]], left: float, width: int) -> tuple[list[str], int]:
@@ -300,13 +306,13 @@ def heat(rows: Sequence[tuple[str, Sequence[float]]], x_label: str, top: float) 
     if not steps:
         raise ValueError("no values to draw")
     columns = min(90, steps)
-    left = 14 + max(len(label) for label, _ in rows) * 6.6
+    left = 14 + max(len(cut(label)) for label, _ in rows) * 6.6
     cell = (WIDTH - left - 10) / columns
     tall = 16 if len(rows) <= 16 else max(4, 256 // len(rows))
     out = []
     for place, (label, values) in enumerate(rows):
         if len(rows) <= 16 or place % 10 == 0:
-            out.append(_text("tick", left - 7, place * tall + tall - 4, label, "end"))
+            out.append(_text("tick", left - 7, place * tall + tall - 4, cut(label), "end"))
         for column in range(columns):
             part = values[
                 column * steps // columns : max((column + 1) * steps // columns, column * steps // columns + 1)

@@ -62,8 +62,10 @@ def read_record(path: str) -> Tried:
     """A model from elsewhere: what `openk2 evaluate TARGET --json PATH` wrote."""
     try:
         record = json.loads(storage.read(path))
+        if not all(isinstance(one, dict) for one in (record["suites"], record["scores"], *record["suites"].values())):
+            raise TypeError("its suites or scores are no objects")
         return Tried(str(record["label"]), record["suites"], str(record["finished"]), path, record["scores"])
-    except (OSError, ValueError, KeyError, TypeError, ArtifactError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ArtifactError) as error:
         raise ComparisonError(f"{path} is no record of `openk2 evaluate TARGET --json {path}`: {error}") from None
 
 

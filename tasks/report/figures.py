@@ -95,16 +95,22 @@ def scatter(
 def lines(series: Sequence[Line], x_label: str, caption: str, title: str = "", **options: Any) -> Chart:
     """`charts.lines`; in words each line is its first and its last value."""
     say = options.get("y_format", words.figure)
-    data = [(line.label, f"{say(line.ys[0])} to {say(line.ys[-1])}") for line in series if not line.faint and line.ys]
+    drawn = charts.lines(series, x_label, **options)  # ValueError where there is nothing to say either
+    known = {line.label: [y for y in line.ys if _known(y)] for line in series if not line.faint}
+    data = [(label, f"{say(ys[0])} to {say(ys[-1])}") for label, ys in known.items() if ys]
     sparks = [(line.label, _course(line)) for line in series if not line.faint and len(line.ys) > 1]
-    return Chart(charts.lines(series, x_label, **options), caption, title, data, sparks)
+    return Chart(drawn, caption, title, data, sparks)
 
 
 def _course(line: Line) -> Spark:
     """A line as a row of characters; what is no number stands at 0."""
     xs = list(line.xs)
-    ys = [y if y is not None and math.isfinite(y) else 0.0 for y in line.ys]
+    ys = [y if _known(y) else 0.0 for y in line.ys]
     return Spark(xs, [(a + b) / 2 for a, b in pairwise(ys)], course=True)
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def smoothed(

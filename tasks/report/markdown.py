@@ -43,7 +43,7 @@ def _block(block: Block) -> list[str]:
             head = "| " + " | ".join(_cell(name.removeprefix("#")) for name in columns) + " |"
             rule = "|" + "|".join("--:" if name.startswith("#") else "---" for name in columns) + "|"
             body = ["| " + " | ".join(_cell(cell) for cell in _full(row, len(columns))) + " |" for row in rows]
-            return [head, rule, *body, *(["", f"*{caption}*"] if caption else [])]
+            return [head, rule, *body, *(["", f"*{_line(caption)}*"] if caption else [])]
         case blocks.Chart(caption=caption, title=title, data=data):
             return _block(Table((title, ""), data, caption))
         case blocks.Charts(charts):
@@ -62,9 +62,9 @@ def _block(block: Block) -> list[str]:
             return _block(block.table())
         case blocks.Code(text, caption):
             fence = "`" * (1 + max([2, *(len(run) for run in re.findall("`+", text))]))
-            return [fence, visible(text), fence, *(["", caption] if caption else [])]
+            return [fence, visible(text), fence, *(["", _line(caption)] if caption else [])]
         case blocks.Graph(_, mermaid, caption):
-            return ["```mermaid", mermaid, "```", "", caption]
+            return ["```mermaid", mermaid, "```", "", _line(caption)]
         case blocks.Problem(text):
             return [f"**Not shown:** {_line(text)}"]
         case blocks.Fold(title, folded):
@@ -92,11 +92,17 @@ def _full(row: Sequence[str | Spark], columns: int) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    return plain(text) if isinstance(text, Verbatim) else visible(text).replace("|", "\\|").replace("\n", " ")
+    return _line(text) if isinstance(text, Verbatim) else _line(text).replace("|", "\\|")
 
 
 def _line(text: str) -> str:
-    return plain(text) if isinstance(text, Verbatim) else text
+    """One line; of our own text its `code`, **strong** and links, and nothing else that a name within it may hold."""
+    if isinstance(text, Verbatim):
+        return plain(text)
+    shown = re.sub(r"\]\((?!#?[\w./-]+\))", r"]\\(", visible(text).replace("\n", " "))
+    return "".join(
+        part if part.startswith("`") else part.replace("<", "&lt;") for part in re.split(r"(`[^`]+`)", shown)
+    )
 
 
 def _quote(text: str) -> str:

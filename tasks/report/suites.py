@@ -109,14 +109,17 @@ def changes(models: Sequence[Tried]) -> Iterable[Block]:
 def needles(models: Sequence[Tried]) -> Iterable[Block]:
     """Needles found, by length of the context and depth"""
     for name in suites(models):
-        rows = []
-        depths: list[str] = []
-        for model in models:
-            grid = model.records.get(name, {}).get("details", {}).get("grid", {})
-            for length in sorted(grid, key=int):
-                depths = sorted(grid[length], key=float)
-                shares = [(grid[length][depth], words.percent(grid[length][depth])) for depth in depths]
-                rows.append((f"{model.label}, {int(length):,} tokens", shares))
+        grids = [(model.label, model.records.get(name, {}).get("details", {}).get("grid", {})) for model in models]
+        # a model from elsewhere may have been tried at others
+        depths = sorted({depth for _, grid in grids for found in grid.values() for depth in found}, key=float)
+        rows = [
+            (
+                f"{label}, {int(length):,} tokens",
+                [(found[depth], words.percent(found[depth])) if depth in found else None for depth in depths],
+            )
+            for label, grid in grids
+            for length, found in sorted(grid.items(), key=lambda one: int(one[0]))
+        ]
         if rows:
             caption = "Share of the hidden numbers that the model gives; depth 0 is the beginning of the context."
             yield Heat(name, [f"depth {words.percent(float(depth))}" for depth in depths], rows, caption)

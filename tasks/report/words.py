@@ -23,15 +23,15 @@ def count(value: float | None) -> str:
 def short(value: float) -> str:
     """`12.3M`: three figures and a scale."""
     for factor, name in SCALES:
-        if abs(value) >= factor:
-            return f"{value / factor:.3g}{name}"
+        if abs(value) >= 0.9995 * factor and abs(value) >= 1000:  # what would be rounded to 1000 of the scale below
+            return f"{value / factor:.3g}{name}" if abs(value) < 999.5 * factor else f"{value / factor:,.0f}{name}"
     return figure(value)
 
 
 def size(value: float) -> str:
     """Bytes: `3.1 MB`."""
     for factor, name in BYTES:
-        if abs(value) >= factor:
+        if abs(value) >= 0.99995 * factor:
             return f"{value / factor:,.1f} {name}"
     return f"{value:,.0f} B"
 

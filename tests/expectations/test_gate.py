@@ -4,10 +4,13 @@ import re
 
 import polars as pl
 import pytest
+from lxml import html
 
 from expectations.config import CorpusGate, TokensGate
+from expectations.docs import index_page, offline
 from expectations.gate import GateFailed, judge
 from expectations.rules import Rule, Table, say
+from expectations.suite import validate
 from tasks.artifact import NotReady, Step
 from tasks.code import closure
 from tasks.gate import verdict
@@ -125,6 +128,42 @@ def test_rows_of_one_value_are_named_where_they_are_few():
     assert rule.observed(many) == "0 documents in each of 7"
 
 
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    '"><a href="javascript:alert(1)">',
+    "\x1b[31m\x00",
+    "</table><style>*{}</style>",
+    "$v ${k} %s {k}",
+)
+
+
+def test_names_from_data_are_text_on_the_pages():
+    frame = pl.DataFrame({"k": HOSTILE, "v": [0, 1, 2, 0, 0], "of": HOSTILE})
+    rules = (
+        Rule("Enough", "v", "why", "what", least=1),
+        Rule("Known", "of", "why", "what", among=HOSTILE[1:]),
+    )
+    table = Table("t", "t", "k", frame, rules)
+    judgements, pages = validate([table], "run")
+    assert [judgement.rows for judgement in judgements] == [
+        tuple(sorted((HOSTILE[0], *HOSTILE[3:]))),
+        (HOSTILE[0],),
+    ]
+    for page in (offline(pages["t"], table), index_page("g", "s", judgements, [table], {})):
+        elements = list(html.document_fromstring(page).iter())
+        assert not [name for one in elements for name in one.attrib if name.startswith("on") or name == "src"]
+        assert not [one for one in elements if "javascript" in str(one.get("href"))]
+        assert {one.tag for one in elements}.isdisjoint({"img", "script"})
+        assert "\x1b" not in page
+        assert page.count("<style") == 1
+
+
+def test_a_value_beside_its_threshold_is_told_apart_from_it():
+    table = Table("t", "t", "k", pl.DataFrame({"k": ["a", "b"], "v": [0.19999, 0.2], "f": [0.2, 0.2]}), ())
+    assert Rule("S", "v", "w", "r", least=0.2, unit="share").observed(table) == "a 19.999 %, b 20 %"
+    assert Rule("S", "v", "w", "r", floor="f", unit="share").observed(table) == "a 19.999 %, b 20 %"
+
+
 def test_metric_without_a_value_is_an_error_not_a_pass():
     rule = Rule("s", "x", "w", "r", least=0)
     with pytest.raises(ValueError, match="empty values"):
@@ -141,7 +180,9 @@ def test_metric_without_a_value_is_an_error_not_a_pass():
         (0.125, "share", "12.5 %"),
         (0.0, "share", "0 %"),
         (3_100_000, "bytes", "3.1 MB"),
+        (999_999, "bytes", "1.0 MB"),
         (1204, "tokens", "1,204 tokens"),
+        (2**53 + 1, "tokens", "9,007,199,254,740,993 tokens"),
     ],
 )
 def test_numbers_read_as_people_write_them(value, unit, text):

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from expectations.config import ToolsGate
+from expectations.tools import _faults
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.synthesis.tools import run
 from tasks.artifact import Artifact, Step
@@ -35,11 +36,12 @@ def test_good_tools_pass(tmp_path, good, passed):
 
 def test_every_defect_is_named(tmp_path, good, blocked):
     tools, domains = (pl.read_parquet(good.files(group)) for group in ("tools", "domains"))
-    rejected = tools.head(1).select("name", reason=pl.lit(""))
+    rejected = tools.head(3).select("name", reason=pl.Series(["", None, " "], dtype=pl.String))
     one, other, third, *_ = tools["name"]
     name = pl.when(pl.col("name") == one).then(pl.lit(other)).otherwise(pl.col("name"))
     call = pl.when(pl.col("name") == third).then(pl.lit('{"nonsense": 1}')).otherwise(pl.col("arguments"))
-    tools = tools.with_columns(arguments=call, origin=pl.lit("somebody")).with_columns(name=name)
+    tools = tools.with_columns(arguments=call, origin=pl.Series(["somebody", None, *["nobody"] * (len(tools) - 2)]))
+    tools = tools.with_columns(name=name)
     lost = domains.filter(pl.col("domain") != tools["domain"][0])
     failure = blocked(
         ToolsGate(tools=100, operations=50, categories={"weapons": 0.1}, largest_category=0.01, rejected=(0.5, 0.9)),
@@ -52,10 +54,28 @@ def test_every_defect_is_named(tmp_path, good, blocked):
         "Every declaration is legal and every example call fits it: expected none, observed 1",
         "Every tool's state model is there",
         "The share that was refused is in its band",
-        "Whatever was refused says why: expected none, observed 1",
+        "Whatever was refused says why: expected none, observed 3",
         "Every tool says who wrote it: expected none, observed 36",
         "Every category has its least share of the tools",
         "No category crowds the others out",
     ):
         assert sentence in str(failure), sentence
     assert f"id {third}, fault its example call does not fit its schema" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"name": None}, "its name is not legal"),
+        ({"description": None}, "it has no description"),
+        ({"parameters": None}, "no JSON"),
+        ({"parameters": "[" * 100_000}, "no JSON"),
+        ({"parameters": '{"type": "object", "properties": {"x": {"$ref": "#/definitions/no"}}}'}, "no schema"),
+        ({"parameters": '{"type": "object", "properties": {"x": {"$ref": "http://nowhere.invalid"}}}'}, "no schema"),
+        ({"parameters": '{"type": "object", "$ref": "#"}'}, "no schema"),
+    ],
+)
+def test_a_tool_that_cannot_be_read_is_a_fault_and_no_traceback(changed, fault):
+    good = {"name": "a", "description": "b", "parameters": '{"type": "object"}', "arguments": '{"x": 1}', "result": "1"}
+    (found,) = _faults(pl.DataFrame([good | changed], schema=dict.fromkeys(good, pl.String)))
+    assert fault in found["fault"]

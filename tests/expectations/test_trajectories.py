@@ -85,3 +85,11 @@ def test_turns_that_are_wrong_are_told_apart():
     assert fault(answered="7") == "a result answers no call"
     assert fault(answered="") == "a call has no result"
     assert fault(last="") == "the assistant has not the last word"
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#/definitions/no"}, {"$ref": "#"}, {"$ref": "http://nowhere.invalid"}])
+@pytest.mark.parametrize("arguments", ["{}", "[" * 100_000])
+def test_a_schema_that_leads_nowhere_is_a_fault_and_no_traceback(schema, arguments):
+    tools = [{"function": {"name": "f", "parameters": schema}}]
+    turn = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}
+    assert turns_fault([turn], tools) == "a call does not fit its schema"

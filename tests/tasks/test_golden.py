@@ -39,7 +39,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
     "tasks.agentic.dialogues": (6, "666992975979e92b"),
-    "tasks.evaluate.release": (4, "95121b434342a567"),
+    "tasks.evaluate.release": (5, "df9cf48756ffadf3"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}
 """A card has its fingerprint, which changes with every stage before."""

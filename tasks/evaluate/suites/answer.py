@@ -11,8 +11,9 @@ from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable, rat
 from tasks.evaluate.suites.subject import Ask, Subject
 from training.rl.environments.final import boxed
 
-SAID = re.compile(r"(?:answer|答案)\s*(?:(?:is|是|为)\s*)?(?:[:：]\s*)?([^\n]+)", re.IGNORECASE)
-NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
+SAID = re.compile(r"(?:answer|答案)\s*+(?:is\b|是|为)?+\s*[:：]?\s*([^\n]+)", re.IGNORECASE)
+NUMBER = re.compile(r"[-+−]?\$?(?:\d[\d,]*(?:\.\d+)?|(?<!\d)\.\d+)(?:/\d+)?%?")
+GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,])")
 FRACTION = re.compile(r"([-+]?)\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
 DECORATION = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}|\\(?:left|right|!|,|;| )|[$\s]")
 
@@ -71,15 +72,20 @@ def equal(said: str, due: str) -> bool:
     one, other = number(said), number(due)
     if one is None and other is not None and len(found := NUMBER.findall(said)) == 1:
         one = number(found[0])  # "18 dollars"
-    return one == other if one is not None and other is not None else _plain(said) == _plain(due)
+    if one is None and other is None:
+        return _plain(said) == _plain(due)
+    return one == other  # a number is no text: "1 2" is not 12
 
 
 def number(text: str) -> Fraction | None:
     """The exact value of a text that is one number, None for any other."""
-    plain = FRACTION.sub(r"\1\2/\3", DECORATION.sub(r"\1", text)).replace(",", "").rstrip(".")
+    if re.search(r"\d\s+\d", text):
+        return None  # two numbers
+    plain = FRACTION.sub(r"\1\2/\3", DECORATION.sub(r"\1", text)).replace("−", "-")
+    plain = GROUPED.sub(lambda found: found[0].replace(",", ""), plain).rstrip(".")
     percent = plain.endswith(("%", "\\%"))
     plain = plain.rstrip("%").rstrip("\\")
-    if not re.fullmatch(r"[-+]?\d{1,400}(?:\.\d{1,400})?(?:/\d{1,400})?", plain):
+    if not re.fullmatch(r"[-+]?(?:\d{1,400}|(?=\.))(?:\.\d{1,400})?(?:/\d{1,400})?", plain):
         return None
     over, _, under = plain.partition("/")
     if under and int(under) == 0:

@@ -19,6 +19,7 @@ from training.rl.environments.functions import TYPES, declared, name_of
 
 OMITTED = ""
 IGNORED = re.compile(r"[ ,./\-_*^]")
+NATIVE = {"integer": int, "number": float, "boolean": bool, "string": str, "array": list, "object": dict}
 
 
 def measure(suite: Calls, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
@@ -82,7 +83,7 @@ def _fault(call: ToolCall, due: Mapping[str, Any], declarations: Mapping[str, An
     for key, value in call.arguments.items():
         if key not in properties or key not in allowed:
             return f"{name} has no {key}"
-        if not _typed(value, properties[key].get("type"), allowed[key]):
+        if not _typed(value, properties[key], allowed[key]):
             return f"{key} of {name} is of the wrong type"
         if not any(_equal(value, one) for one in allowed[key]):
             return f"{key} of {name} has another value"
@@ -90,24 +91,27 @@ def _fault(call: ToolCall, due: Mapping[str, Any], declarations: Mapping[str, An
     return f"{name} lacks {left[0]}" if left else ""
 
 
-def _typed(value: Any, kind: str | None, allowed: Sequence[Any]) -> bool:
+def _typed(value: Any, declaration: Mapping[str, Any], allowed: Sequence[Any]) -> bool:
     """Whether a value has the declared type, or that of an allowed value: a variable's name may stand for anything."""
-    match TYPES.get(kind or "any", kind or "any"):
-        case "integer":
-            fits = isinstance(value, int) and not isinstance(value, bool)
-        case "number":
-            fits = isinstance(value, int | float) and not isinstance(value, bool)
-        case "boolean":
-            fits = isinstance(value, bool)
-        case "string":
-            fits = isinstance(value, str)
-        case "array":
-            fits = isinstance(value, list)
-        case "object":
-            fits = isinstance(value, dict)
-        case _:
-            fits = True
-    return fits or any(type(value) is type(one) for one in allowed if one != OMITTED)
+    kind = _type(declaration)
+    if kind is None:
+        return True
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        return any(type(value) is type(one) for one in allowed if one != OMITTED)
+    inner = _type(declaration.get("items") or {})
+    if inner is None or not isinstance(value, list):
+        return True
+    # within a list BFCL takes types as they are: neither is 2.0 an integer there nor 2 a float
+    return any(
+        not isinstance(listed, list) or all(type(one) in (inner, *map(type, listed[:1])) for one in value)
+        for listed in allowed
+    )
+
+
+def _type(declaration: Mapping[str, Any]) -> type | None:
+    """The Python type of a declaration's values; None where they may have any."""
+    kind = declaration.get("type")
+    return NATIVE.get(TYPES.get(kind, kind)) if isinstance(kind, str) else None
 
 
 def _equal(value: Any, allowed: Any) -> bool:
@@ -117,8 +121,10 @@ def _equal(value: Any, allowed: Any) -> bool:
     if isinstance(allowed, list) and isinstance(value, list):
         return len(value) == len(allowed) and all(map(_equal, value, allowed))
     if isinstance(allowed, Mapping) and isinstance(value, dict):
-        given = all(key in allowed and any(_equal(one, other) for other in allowed[key]) for key, one in value.items())
-        return given and all(key in value or OMITTED in others for key, others in allowed.items())
+        # within an object in an object some records have the values themselves in place of lists of allowed ones
+        of = {key: others if isinstance(others, list) else [others] for key, others in allowed.items()}
+        given = all(key in of and any(_equal(one, other) for other in of[key]) for key, one in value.items())
+        return given and all(key in value or OMITTED in others for key, others in of.items())
     return value == allowed and isinstance(value, bool) == isinstance(allowed, bool)
 
 

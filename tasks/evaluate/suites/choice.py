@@ -43,7 +43,10 @@ def _read(suite: Choice, item: Item) -> tuple[str, list[str], int]:
     try:
         question, given = str(row[suite.question_field]), row[suite.choices_field]
         choices = [str(one) for one in (given["text"] if isinstance(given, dict) else given)]  # ARC keeps two columns
-        due = _number(row[suite.answer_field], choices)
+        # whose labels are not always letters: 1 of 1, 2, 3, 4 is the first
+        labels = [str(one) for one in given.get("label", ())] if isinstance(given, dict) else []
+        answer = row[suite.answer_field]
+        due = labels.index(str(answer)) if str(answer) in labels else _number(answer, choices)
     except (KeyError, TypeError, ValueError) as error:
         raise Unmeasurable(
             f"item {item.id} of suite '{suite.name}' has no {error}: set question_field, choices_field, answer_field"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from model.config import Config
 from tasks.corpus.sources import EvaluationSource
@@ -122,6 +123,17 @@ class Answer(Data):
     template: str = "{question}\n\nEnd with the line: The answer is ANSWER"
     """What is asked; `{question}` stands for the item's."""
     form: Literal["chat", "raw"] = "chat"
+
+    @field_validator("answer_pattern", "reply_pattern")
+    @classmethod
+    def _has_a_group(cls, value: str | None) -> str | None:
+        try:
+            groups = 1 if value is None else re.compile(value).groups
+        except re.error as error:
+            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        if not groups:
+            raise ValueError(f"{value!r} has no group: put the answer's part in parentheses")
+        return value
 
 
 class Needle(Config):

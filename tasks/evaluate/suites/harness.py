@@ -59,7 +59,7 @@ def continuations(subject: Subject, requests: Sequence[Any], form: str = "raw") 
     found = []
     for one, replies in zip(requests, subject.replies(asks), strict=True):
         until = one.args[1].get("until") or []
-        stops = [until] if isinstance(until, str) else list(until)
+        stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]  # an empty one stops nothing
         said = replies[0].content if replies else ""
         found.append(re.split("|".join(map(re.escape, stops)), said, maxsplit=1)[0] if stops else said)
     return found

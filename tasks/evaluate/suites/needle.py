@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 
 from tasks.evaluate.suites.config import Needle
@@ -40,8 +41,9 @@ def measure(suite: Needle, subject: Subject, items: list[Item], seed: int) -> Me
     scored = []
     for (length, depth, draw), number, replies in zip(places, numbers, subject.replies(asks), strict=True):
         said = replies[0].content if replies else ""
-        why = "the window has no room for it" if replies is None else "" if number in said else f"it was {number}"
-        scored.append(Scored(f"{length}@{depth:g}#{draw}", float(number in said), said, why))
+        found = re.search(rf"(?<!\d){number}(?!\d)", said.replace(",", "")) is not None
+        why = "the window has no room for it" if replies is None else "" if found else f"it was {number}"
+        scored.append(Scored(f"{length}@{depth:g}#{draw}", float(found), said, why))
     of: dict[tuple[int, float], list[float]] = {}
     for one, place in zip(scored, places, strict=True):
         of.setdefault(place[:2], []).append(one.score)

@@ -17,7 +17,7 @@ from tasks.evaluate.suites.item import Measured, Unmeasurable
 from tasks.evaluate.suites.subject import Network, Subject
 from training.shards import TokenShards
 
-FIRST = 16  # positions of the first bin; each bin is twice as long as all before it together
+FIRST = 16  # positions of the first bin; each bin after it is as long as all before it together
 
 
 def measure(suite: Positions, subject: Subject, tokens: Artifact | None, seed: int) -> Measured:

@@ -13,6 +13,7 @@ import pytest
 from tasks.artifact import Step
 from tasks.evaluate.checkpoint import ReleaseError
 from tasks.evaluate.config import ReleaseConfig
+from tasks.evaluate.provenance import bill_of_materials
 from tasks.evaluate.release import ancestors, checkpoint_folder, lineage, run
 from tasks.launch import Execution
 from tests.tasks.evaluate.conftest import Literals, publish_model, publish_tokenizer, small_model
@@ -49,6 +50,13 @@ def signed(folder: Path) -> bool:
     command = ["ssh-keygen", "-Y", "check-novalidate", "-n", "file", "-s", folder / "SHA256SUMS.sig"]
     given = (folder / "SHA256SUMS").read_bytes()
     return subprocess.run(command, input=given, capture_output=True, check=False).returncode == 0
+
+
+def test_a_package_half_removed_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "~umpy-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    found = bill_of_materials("tiny", "1", "other", {})["components"]
+    assert "torch" in {one["name"] for one in found}
 
 
 def test_a_folder_is_accounted_for_and_signed(tmp_path, key):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkRouter
@@ -18,11 +19,12 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from model.chat import Chat, assistant, flat, tool_result, user
+from model.convert import read_tensors
 from model.quantize import as_served, is_routed_expert
 from model.transformer import routers
 from tasks.artifact import Artifact, Step
-from tasks.evaluate.card import QUESTION
-from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, read_tensors, write_checkpoint
+from tasks.evaluate.card import QUESTION, model_card, table
+from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint
 from tasks.evaluate.config import ReleaseConfig
 from tasks.evaluate.release import checkpoint_folder, release
 from tasks.evaluate.verification import through_transformers, verify
@@ -178,6 +180,38 @@ def test_the_cards_name_every_source_and_licence_and_no_machine(released, tmp_pa
     assert "trained with these rounded weights in the forward" in card
 
 
+class Trained(Literals):
+    """What a card tells of the training stages."""
+
+    optimizer: dict[str, str] = {}
+    stages: dict[str, list[dict[str, str]]] = {}
+    sets: dict[str, int] = {}
+
+
+@pytest.mark.parametrize(
+    ("base", "rl", "told"),
+    [
+        (
+            {"optimizer": {"matrices": "adamw"}, "stages": {"stages": [{"name": "one"}, {"name": "two"}]}},
+            {"sets": {"safety": 60}},
+            ("### Pretraining (AdamW; one, two)\n", "refusals were practised on stand-ins for attacks alone"),
+        ),
+        ({"optimizer": {"matrices": "muon"}}, {}, ("### Pretraining (MuonClip)\n", "no refusal was trained")),
+        ({}, {"sets": {"safety": 0, "math": 9}}, ("### Pretraining\n", "no refusal was trained")),
+    ],
+)
+def test_the_card_says_what_was_configured(tmp_path, base, rl, told):
+    made = {"base": base, "rl": rl}
+    lineage = {name: Step(name, Trained(**of), str(tmp_path)).publish({"tokens": 1}) for name, of in made.items()}
+    card = model_card(ReleaseConfig(), "bf16", small_model().config, lineage, {})
+    for words in told:
+        assert words in card
+
+
+def test_no_line_break_of_a_name_breaks_a_table():
+    assert table(("a\nb|\r\nc", "1")).splitlines()[2:] == ["| a b\\| c | 1 |"]
+
+
 @pytest.mark.parametrize("variant", ["bf16", "int4"])
 def test_what_the_card_says_to_run_runs(released, variant, monkeypatch, capsys, tmp_path):
     """Beside the folder's files; the servers need a GPU, and the card says that they were not run."""
@@ -264,6 +298,51 @@ def test_broken_weights_and_folders_are_refused_by_name(tmp_path):
     (tmp_path / "b" / sorted(p.name for p in (tmp_path / "b").glob("*.safetensors"))[1]).unlink()
     with pytest.raises(ReleaseError, match="lacks model-00002"):
         read_checkpoint(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("config.json", b'{"hidden', "is no JSON"),
+        ("config.json", b"[]", "no JSON object"),
+        ("config.json", b"{}", "model_type = None"),
+        ("model.safetensors.index.json", b"{}", "no weight_map"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": 3}}', "no weight_map"),
+        ("model-00001-of-00004.safetensors", None, "cut short"),
+        ("model-00001-of-00004.safetensors", b"", "cut short"),
+        ("tokenizer.json", b"{", "is no tokenizer"),
+    ],
+)
+@pytest.mark.parametrize("int4", [False, True])
+def test_half_written_folders_are_one_clear_error(tmp_path, int4, file, content, told):
+    write_checkpoint(small_model(4), tmp_path, int4, 150_000 if int4 else 200_000)
+    path = next(iter(sorted(tmp_path.glob("*.safetensors")))) if file.startswith("model-") else tmp_path / file
+    path.write_bytes(path.read_bytes()[:-1] if content is None else content)
+    with pytest.raises(ReleaseError, match=told) as caught:
+        read_checkpoint(tmp_path)
+    assert str(path.name) in str(caught.value) or file == "config.json"
+
+
+def test_altered_int4_tensors_are_refused_by_name(tmp_path):
+    write_checkpoint(small_model(4), tmp_path, True, 1 << 30)
+    weights = tmp_path / "model.safetensors"
+    whole = load_file(weights)
+    stem = next(name for name in whole if name.endswith("packed")).removesuffix("packed")
+    for kind, other in (
+        ("packed", whole[f"{stem}packed"].float()),
+        ("packed", whole[f"{stem}packed"][0]),
+        ("shape", torch.tensor(3)),
+        ("scale", whole[f"{stem}scale"].int()),
+    ):
+        save_file(whole | {f"{stem}{kind}": other}, weights)
+        with pytest.raises(ReleaseError, match=f"{stem}packed .*altered"):
+            read_checkpoint(tmp_path)
+    save_file(whole, weights)
+    save_file({f"{stem}packed": whole[f"{stem}packed"]}, tmp_path / "other.safetensors")
+    files = dict.fromkeys(whole, weights.name) | {"again": "other.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    with pytest.raises(ReleaseError, match=f"{stem}packed is given twice"):
+        read_checkpoint(tmp_path)
 
 
 def test_a_tokenizer_of_another_run_is_refused(tmp_path):

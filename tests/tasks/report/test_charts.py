@@ -91,6 +91,26 @@ def test_bars_are_as_long_as_their_values():
     assert widths[2] == 0
 
 
+def test_words_of_any_length_leave_room_for_the_drawing():
+    for label, text in (("w" * 500, "1"), ("a", "t" * 500), ("w" * 500, "t" * 500)):
+        for width in (720, 400):
+            rows = [(label, 1.0, text, "web"), ("short", 2.0, "2", "web")]
+            drawings = [
+                charts.bars(rows, width),
+                charts.spans([(label, 0.0, 0.5, 1.0, text, "web")], width),
+                charts.stacked([(label, [(1.0, "web")], text)], [("web", "web")]),
+                charts.heat([(label, [1.0, 2.0])], "x", 2.0),
+            ]
+            for svg in drawings:
+                ET.fromstring(svg)
+                assert all(float(size) >= 0 for size in re.findall(r' width="([^"]+)"', svg))
+                assert all(float(place) <= 720 for place in re.findall(r' x2?="([^"]+)"', svg))
+
+
+def test_bars_of_nothing_but_losses_are_empty():
+    assert 'width="0.0"' in charts.bars([("a", -5.0, "-5", "web")])
+
+
 def test_heat_is_deepest_where_the_value_is_largest():
     svg = charts.heat([("layer 0", [0.0, 1.0]), ("layer 1", [2.0, 4.0])], "steps", 4.0)
     assert [float(depth) for depth in re.findall(r'opacity="([^"]*)"', svg)] == [0.25, 0.5, 1.0]
@@ -105,7 +125,16 @@ def test_durations(value, text):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1204, "1.2k"), (12_345_678, "12.3M"), (15.5e12, "15.5T"), (0.31, "0.31"), (7, "7")]
+    ("value", "text"),
+    [
+        (1204, "1.2k"),
+        (12_345_678, "12.3M"),
+        (15.5e12, "15.5T"),
+        (999_950, "1M"),
+        (2e15, "2,000T"),
+        (0.31, "0.31"),
+        (7, "7"),
+    ],
 )
 def test_short_numbers(value, text):
     assert words.short(value) == text

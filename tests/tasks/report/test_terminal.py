@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 
 import pytest
 from hypothesis import given
@@ -123,3 +124,24 @@ def test_a_spark_draws_counts_by_their_root_and_a_course_to_scale():
     assert "".join(mark for mark, _ in Spark((0, 1, 2), (25, 100)).drawn(2)) == "▄█"
     assert "".join(mark for mark, _ in Spark((0, 1, 2), (25, 100), course=True).drawn(2)) == "▂█"
     assert [side for _, side in Spark((0, 1, 2), (1, 1), most=1.0).drawn(2)] == ["passed", "limit", "refused"]
+
+
+def test_what_is_no_number_is_left_out_of_what_a_chart_says():
+    chart = figures.lines([Line("a", [0, 1, 2, 3], [None, 2.0, 3.0, float("nan")])], "x", "c")
+    assert dict(chart.data) == {"a": "2 to 3"}
+    for edges, values, limit in (((0, 1), (1,), math.inf), ((0, 1), (1,), math.nan), ((0, math.inf), (1,), None)):
+        console = Console(file=io.StringIO(), width=80)
+        show(console, Section("a", "b", "c", [Table(("x",), [[Spark(edges, values, most=limit)]])]))
+
+
+def test_names_from_data_within_our_own_text_are_no_markup_in_markdown():
+    name = "<img src=x onerror=1>[l](javascript:x)\n# H\x1b\u202e"
+    blocks = [Prose(f"Of **{name}**"), Table(("a",), [[name]], name), Code("x", name), Problem(name)]
+    text = markdown.markdown(
+        Document("t", name, "see [that](#that), `a < b`", Headline([]), [Section("a", "b", name, blocks)])
+    )
+    assert "<img" not in text
+    assert "](javascript" not in text
+    assert not [line for line in text.splitlines() if line.startswith("# H")]
+    assert not set(text) & {"\x1b", "\u202e"}
+    assert "see [that](#that), `a < b`" in text

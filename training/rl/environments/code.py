@@ -19,7 +19,14 @@ from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 from training.rl.sandbox.config import FunctionTests, Program, SandboxUnavailable, Status
 
-FENCE = re.compile(r"```(?:\w[^`\n]*)?[ \t\r]*\n(.*?)(?:```|\Z)", re.DOTALL)
+FENCE = re.compile(
+    r"(?<![ \t`~])([ \t]*)(`{3,}+|~{3,}+)[ \t]*+[\w{}.+#-]*+(?:[ \t]++\S*=\S*+)*+[ \t]*+\n"
+    r"(.*?)(?:^(?:\1)?\2|(?<=[^\s`~])\2[ \t]*$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+"""A fenced block, whatever its language is called; words behind ``` say that it ends something. It ends with a line of
+its own or behind the last of its text: what stands deeper within it, such as a docstring's own example, does not end it."""
+CONTINUATION = re.compile(r"\n*[ \t]+(?![ \t]|```|~~~)")
 ROWS = Path(__file__).with_name("code.yaml")
 
 
@@ -62,13 +69,16 @@ def source(text: str, prompt: str, entry_point: str) -> str:
 
 
 def written(text: str, entry_point: str) -> tuple[str, bool]:
-    """The code of a reply: the last fenced block that defines the function, for examples may stand behind it, else the
-    last one, or all of the reply; and whether it defines the function."""
-    blocks = FENCE.findall(text) or [text]
+    """The code of a reply: the last fenced block that defines the function, for examples may stand behind it; else the
+    last block, or all of it where it has none or begins indented, as the function goes on. And whether it defines the
+    function."""
+    text = text.replace("\r\n", "\n")
+    blocks = [block for _, _, block in FENCE.findall(text)]
     name = re.escape(entry_point)
-    defines = re.compile(rf"^(?:async )?def {name}\b|^{name}\s*=", re.MULTILINE)
-    defining = [block for block in blocks if defines.search(block)]
-    return (defining or blocks)[-1], bool(defining)
+    defines = re.compile(rf"^[ \t]*+(?:async\s+)?def\s+{name}\b|^{name}\s*=", re.MULTILINE)
+    if defining := [block for block in blocks or [text] if defines.search(block)]:
+        return defining[-1], True
+    return (text if not blocks or CONTINUATION.match(text) else blocks[-1]), False
 
 
 def problems(count: int, seed: str) -> list[Problem]:

@@ -40,6 +40,7 @@ def test_continuations_end_before_what_they_are_to_end_at(subject):
         Instance(("a" * 900, {"until": "x"})),
     ]
     assert continuations(subject, asked) == [whole[: whole.index(stop)], ""]
+    assert continuations(subject, [Instance(("What is", {"until": ["", "never"], "max_gen_toks": 8}))]) == [whole]
 
 
 def test_the_library_takes_it_for_a_model(subject):

@@ -75,6 +75,35 @@ def test_pass_at_k_is_the_share_of_draws_that_hold_a_right_program():
             assert code.pass_at(k, 5, right) == pytest.approx(hits / comb(5, k))
 
 
+BODY = "    return a + b\n"
+WHOLE = f"def add(a, b):\n{BODY}"
+EXAMPLE = ADD["prompt"].replace("sum.", "sum.\n\n    ```\n    add(1, 2)\n    ```\n") + BODY
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"```Python\n{WHOLE}```",
+        f"```python3\n{WHOLE}```",
+        f"```python title=add.py\n{WHOLE}```",
+        f"~~~python\n{WHOLE}~~~",
+        f"```python\n{WHOLE}```".replace("\n", "\r\n"),
+        f"1. Here:\n   ```python\n{WHOLE}   ```\nDone.",
+        f"It is ```python\n{WHOLE.rstrip()}```\nand no more.",
+        f"```python\n{WHOLE}```\nUse it:\n```python\nprint(add(1, 2))\n```\nIt prints\n```\n3\n```",
+        f"```python\n{EXAMPLE}```",
+        f"```python\n{WHOLE}",
+        f"```python\n{BODY}```",
+        f"{BODY}```\n\nThis adds the two.",
+        f"\n{BODY}\n\ndef main():\n    loop(",
+    ],
+)
+def test_a_program_is_found_in_whatever_fences_a_reply_has(reply):
+    namespace: dict = {}
+    exec(code.program(reply, ADD["prompt"], "add"), namespace)  # noqa: S102 - a text of ours
+    assert namespace["add"](2, 3) == 5
+
+
 def test_without_a_sandbox_nothing_is_run(monkeypatch):
     def refuse(self):
         raise SandboxUnavailable("bubblewrap is missing: apt-get install bubblewrap")
@@ -96,6 +125,9 @@ PLAY = {
             "volume": {"type": "float"},
             "tags": {"type": "array", "items": {"type": "string"}},
             "where": {"type": "dict"},
+            "years": {"type": "array", "items": {"type": "integer"}},
+            "shares": {"type": "array", "items": {"type": "float"}},
+            "parts": {"type": "array", "items": {"type": "float"}},
         },
         "required": ["artist", "minutes"],
     },
@@ -106,7 +138,7 @@ DUE = {
         "minutes": [20],
         "volume": [0.5, 1, ""],
         "tags": [["new", "pop"], ""],
-        "where": [{"room": ["kitchen", "hall"], "floor": [1, ""]}, ""],
+        "where": [{"room": ["kitchen", "hall"], "floor": [1, ""], "at": [{"x": 10.5, "y": 2}, ""]}, ""],
     }
 }
 GOOD = {"artist": "taylor swift", "minutes": 20}
@@ -125,6 +157,8 @@ def call(name: str = "spotify_play", **arguments) -> Reply:
         (call(**GOOD, volume=2), "another value"),
         (call(**GOOD, tags=["pop", "new"]), "another value"),
         (call(**GOOD, tags="new"), "wrong type"),
+        (call(**GOOD, where={"room": "hall", "at": {"x": 10.5, "y": 2}}), ""),
+        (call(**GOOD, where={"room": "hall", "at": {"x": 10.5, "y": 3}}), "another value"),
         (call(**GOOD, where={"floor": 1}), "another value"),
         (call(**GOOD, where={"room": "hall", "door": 1}), "another value"),
         (call(artist="Taylor Swift", minutes=20.0), "wrong type"),
@@ -141,6 +175,25 @@ def test_a_call_is_held_against_types_optional_arguments_and_allowed_values(repl
     found = calls.wrong(reply, [PLAY], [DUE])
     assert fault in found
     assert bool(fault) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        ({"years": [2015, 2021]}, True),
+        ({"years": [2015, 2021.0]}, False),
+        ({"years": [2015, True]}, False),
+        ({"shares": [0.5, 1.0]}, True),
+        ({"shares": [0.5, 1]}, False),
+        ({"parts": [1, 2]}, True),
+        ({"parts": [1.0, 2.0]}, True),
+        ({"years": []}, False),
+    ],
+)
+def test_what_a_list_holds_has_the_declared_type_or_that_of_the_allowed_list(arguments, right):
+    allowed = {name: [values] for name, values in (("years", [2015, 2021]), ("shares", [0.5, 1.0]), ("parts", [1, 2]))}
+    due = {"spotify.play": {name: [GOOD[name]] for name in GOOD} | {name: allowed[name] for name in arguments}}
+    assert bool(calls.wrong(call(**GOOD, **arguments), [PLAY], [due])) is not right
 
 
 def test_parallel_calls_come_in_any_order_but_each_fits_one_of_its_own():
@@ -205,6 +258,12 @@ def test_an_endpoint_is_asked_with_tools_and_its_calls_are_judged():
         ("\\text{even}", "Even", True),
         ("x + 1", "1 + x", False),
         ("", "", True),
+        ("1,2", "12", False),
+        ("1 2", "12", False),
+        ("1,234,567.5", "1234567.5", True),
+        ("−5", "-5", True),
+        (".5", "1/2", True),
+        ("12 and more", "twelve", False),
     ],
 )
 def test_numbers_are_compared_exactly_and_the_rest_as_text(said, due, same):
@@ -216,8 +275,8 @@ def test_numbers_are_compared_exactly_and_the_rest_as_text(said, due, same):
 def test_the_answer_is_found_in_the_reply_and_in_the_record():
     suite = Answer(kind="answer", name="g", path="x", answer_pattern=r"#### (.+)")
     rows = {"question": "2+2?", "answer": "Two and two.\n#### 4"}
-    replies = ("So 3, then \\boxed{4}.", "2+2=5\nThe answer is 4.", "I get 1 and 4", "The answer is 5", "No.", None)
-    replies += ("My answer" + "\n" * 20_000,)  # a pattern that goes back and forth would read it for hours
+    replies = ("So 3, then \\boxed{4}.", "2+2=5\nThe answer is 4.", "I get 1 and 4\nThe answer is", "The answer is 5")
+    replies += ("No.", None, "My answer" + "\n" * 20_000)  # a pattern that goes back and forth would read it for hours
     items = [Item(str(place), "q", rows) for place in range(len(replies))]
     found = answer.measure(suite, Parrot(*replies), items, 0)
     assert [one.score for one in found.scored] == [1, 1, 1, 0, 0, 0, 0]
@@ -235,6 +294,14 @@ def test_the_likeliest_choice_is_taken_and_the_right_one_is_read_in_every_form(r
         choice.measure(suite, Parrot(), [Item("a", "", row | {"answer": "Z"})], 0)
 
 
+@pytest.mark.parametrize(("answer", "due"), [("1", 0), ("4", 3), ("C", None), (2, 1)])
+def test_labels_that_come_with_the_choices_tell_the_right_one(answer, due):
+    row = {"question": "Which?", "choices": {"text": list("wxyz"), "label": ["1", "2", "3", "4"]}, "answer": answer}
+    suite = Choice(kind="choice", name="c", path="x")
+    _, _, found = choice._read(suite, Item("a", "Which?", row))
+    assert found == (2 if due is None else due)
+
+
 def test_needles_lie_where_they_should_and_contexts_stay_within_their_length():
     suite = Needle(kind="needle", lengths=(120, 200), depths=(0.0, 1.0), repeats=1, max_new_tokens=4)
     subject = Parrot(None, "", "", "")
@@ -244,7 +311,8 @@ def test_needles_lie_where_they_should_and_contexts_stay_within_their_length():
     assert texts[0].startswith("The secret number of")
     assert not texts[1].startswith("The secret number of")
     assert all(subject.count(text) + 4 <= length for text, length in zip(texts, (120, 120, 200, 200), strict=True))
-    found = needle.measure(suite, Parrot(f"It is {numbers[0]}.", "1", None, numbers[3]), [], 0)
+    spelled = f"{numbers[3][:2]},{numbers[3][2:]}"
+    found = needle.measure(suite, Parrot(f"It is {numbers[0]}.", f"1{numbers[1]}", None, spelled), [], 0)
     assert found.details["grid"] == {"120": {"0": 1.0, "1": 0.0}, "200": {"0": 0.0, "1": 1.0}}
 
 

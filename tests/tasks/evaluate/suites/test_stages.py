@@ -24,7 +24,8 @@ from tasks.evaluate.suites.item import Unmeasurable
 from tasks.evaluate.suites.subject import Ask, Network
 from tasks.evaluate.suites.target import TargetError, measured, opened
 from tasks.launch import Execution
-from tasks.report.comparison import ComparisonError, compose, gathered, write_comparison
+from tasks.report.comparison import ComparisonError, compose, gathered, read_record, write_comparison
+from tasks.report.suites import Tried, needles
 from tests.shards import publish_shards
 from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, small_model, small_tokenizer
 
@@ -184,3 +185,27 @@ def test_suites_are_refused_that_cannot_be_told_apart_or_are_not_there():
         SuitesConfig.model_validate({"rows": [row]}).named(["x"])
     with pytest.raises(ValueError, match="pass@5 needs that many samples"):
         SuitesConfig.model_validate({"rows": [{"kind": "code", "name": "h", "path": "x", "k": [5]}]})
+
+
+def test_models_tried_at_other_depths_stand_in_one_table():
+    def tried(label, grid):
+        return Tried(label, {"needle": {"kind": "needle", "details": {"grid": grid}}})
+
+    (block,) = needles([tried("a", {"64": {"0": 1.0, "1": 0.5}}), tried("b", {"128": {"0.5": 0.0}})])
+    assert block.columns == ["depth 0 %", "depth 50 %", "depth 100 %"]
+    shares = {name: [cell and cell[0] for cell in cells] for name, cells in block.rows}
+    assert shares == {"a, 64 tokens": [1.0, None, 0.5], "b, 128 tokens": [None, 0.0, None]}
+
+
+@pytest.mark.parametrize("record", ["[" * 100_000, "[]", '{"label": 1, "finished": 2, "suites": [], "scores": {}}',
+                                    '{"label": 1, "finished": 2, "suites": {"a": 1}, "scores": {}}'])  # fmt: skip
+def test_what_is_no_record_is_one_sentence(tmp_path, record):
+    (tmp_path / "x.json").write_text(record)
+    with pytest.raises(ComparisonError, match="is no record"):
+        read_record(str(tmp_path / "x.json"))
+
+
+@pytest.mark.parametrize(("pattern", "told"), [("(", "no regular expression"), ("answer", "no group")])
+def test_a_pattern_without_a_group_is_refused_when_it_is_read(pattern, told):
+    with pytest.raises(ValueError, match=told):
+        SuitesConfig.model_validate({"rows": [{"kind": "answer", "name": "a", "path": "x", "reply_pattern": pattern}]})
