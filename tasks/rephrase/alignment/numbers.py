@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from tasks.rephrase.alignment import chinese
+from tasks.rephrase.alignment.dates import mentioned, opposite, sides
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
 from tasks.rephrase.alignment.quantities import MARKER, quantities
-from tasks.rephrase.alignment.quantity import Kind, Quantity
-from tasks.rephrase.alignment.units import Unit, mentions
+from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity
+from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
 
@@ -25,7 +26,11 @@ BREAK = re.compile(r"[.!?](?=\s)|[。！？\n]")
 CONVERTED = 0.07
 """How far a number in another unit may be off: half a month is two weeks, a third 33 or 32 percent."""
 EXACT = 1e-9
-FOLLOWING = re.compile(r"\b(?:next|following|later|previous|preceding|earlier|before|after)\b|[次翌隔前后]一?年|第二年", re.I)
+CALENDAR = {"month": ("month", (12,)), "weekday": ("day", (7,)), "day": ("day", (28, 29, 30, 31))}
+"""In what a place in the calendar is counted, and after how many it begins again."""
+FOLLOWING = re.compile(
+    r"\b(?:next|following|later|previous|preceding|earlier|before|after)\b|[次翌隔前后]一?年|第二年", re.I
+)
 """What puts a year beside another one."""
 LARGEST = 1e30
 SMALL = 100
@@ -75,7 +80,9 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         return Found()
     old, new = Known(source, before), Known(rewrite, after)
     lost = [one for one in before if not new.states(one)]
-    invented = []
+    told, turned = sides(source), sides(rewrite)
+    # 8 a.m. that became 8 p.m., 44 BC that became AD 44
+    invented = [one for name, one in turned.items() if name not in told and opposite(name) in told]
     for one in after:
         # 5 km that became 5 m: that the source has a 5 elsewhere does not help.
         rivals = [other for other in lost if _measured(one) and _measured(one) == _measured(other)]
@@ -99,6 +106,8 @@ def _measured(one: Quantity) -> str:
         return one.unit.dimension
     if one.kind == "said":
         return ""
+    if one.kind in ("month", "weekday", "day"):
+        return one.kind
     year = one.kind == "year" or (one.digits and not isinstance(one.value, str) and 1000 <= one.value <= 2100)
     return "year" if year else one.kind
 
@@ -140,7 +149,7 @@ class Known:
         breaks = [match.start() for match in BREAK.finditer(text)]
         elsewhere = list(_elsewhere(text, [(one.start, one.end) for one in found]))
         self.names = {name for one in found for name in _names(one)}
-        self.names |= {value for value, _ in elsewhere if isinstance(value, str)}
+        self.names |= {value for value, _ in elsewhere if isinstance(value, str)} | mentioned(text)
         told: list[tuple[Size, int, Kind]] = [(size, one.start, one.kind) for one in found for size in sizes(one)]
         told += [(Size(value, value), start, "cardinal") for value, start in elsewhere if isinstance(value, float)]
         placed: dict[tuple[Size, int, Kind], int] = {}
@@ -152,6 +161,7 @@ class Known:
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
         self.sizes.add(Size(100.0, 1.0, "ratio"))
         self.following = bool(FOLLOWING.search(text))
+        self.dates = {(one.kind, _place(one)) for one in found if one.kind in CALENDAR}
 
     def states(self, quantity: Quantity, measured: bool = False) -> bool:
         """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
@@ -169,7 +179,12 @@ class Known:
         come of one of them."""
         wanted = list(sizes(quantity))
         lost = {size for one in instead for size in sizes(one)}
-        if _measured(quantity) == "year" and not self._dates(quantity):
+        measured = _measured(quantity)
+        if measured in ("month", "weekday", "day"):
+            return self._dates(quantity)
+        if CLOCK.fullmatch(str(quantity.value)):
+            return self._clocks(quantity)
+        if measured == "year" and not self._years(quantity):
             return False
         return any(
             _reaches(result, size)
@@ -179,13 +194,35 @@ class Known:
         )
 
     def _dates(self, quantity: Quantity) -> bool:
+        """Whether a month, a weekday or a day of a month is as far from one of the text as it says."""
+        name, rounds = CALENDAR[quantity.kind]
+        unit = named(name)
+        spans = [size.number / float(unit.factor) for size, _, _ in self.counted if _spans(size, unit)]
+        spans += [1.0] if self.following else []
+        apart = [
+            (_place(quantity) - place) * sign for kind, place in self.dates if kind == quantity.kind for sign in (1, -1)
+        ]
+        return any(_near(days + turn, span, CONVERTED) for days in apart for turn in (0, *rounds) for span in spans)
+
+    def _clocks(self, quantity: Quantity) -> bool:
+        """Whether a time of day is as far from one of the text as it says."""
+        hours = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
+        minutes = hours | {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
+        spans = {size.number / 60 for size, _, _ in self.counted if size.dimension == "time"}
+        wanted = [_minutes(name) for name in _names(quantity) if CLOCK.fullmatch(name)]
+        return any(_near(abs(one - other), span) for one in wanted for other in minutes for span in spans)
+
+    def _years(self, quantity: Quantity) -> bool:
         """Whether a year is exactly what a step leads to (2019 is not about 2020), the next of one that the text has,
         where it says so, or the decade of one."""
         wanted = {size.written for size in sizes(quantity)}
         near = 1 if self.following else 0
         return any(
             abs(year - other) <= near or (quantity.kind == "year" and other % 10 == 0 and 0 <= year - other < 10)
-            for year in [*(size.written for size in self.sizes), *(size.written for size, _ in self._steps(within=False))]
+            for year in [
+                *(size.written for size in self.sizes),
+                *(size.written for size, _ in self._steps(within=False)),
+            ]
             for other in wanted
         )
 
@@ -230,6 +267,21 @@ def _products(one: Size, other: Size) -> Iterator[Size]:
         numbers += [one.number / other.number, other.number / one.number]
     for number in numbers:
         yield Size(number / _factor(unit), number, unit.dimension if unit else "", unit, neither)
+
+
+def _spans(size: Size, unit: Unit) -> bool:
+    """Whether it is a time that is counted in the unit or a longer one."""
+    return bool(size.unit and size.dimension == "time" and size.unit.factor >= unit.factor)
+
+
+def _minutes(clock: str) -> float:
+    hour, minute = clock.split(":")
+    return int(hour) * 60.0 + int(minute)
+
+
+def _place(quantity: Quantity) -> int:
+    """The number of a month, a weekday or a day of a month."""
+    return int(quantity.value.split()[1] if isinstance(quantity.value, str) else quantity.value)
 
 
 def _factor(unit: Unit | None) -> float:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from tasks.rephrase.alignment.chinese import in_chinese
+from tasks.rephrase.alignment.dates import in_dates
 from tasks.rephrase.alignment.english import in_english
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL
 from tasks.rephrase.alignment.quantity import Quantity, in_digits
@@ -32,13 +33,15 @@ CONNECTOR = re.compile(
     """,
     re.X,
 )
+OF_MONTH = re.compile(r"[ -](?:of )?")
+DAY_BEHIND = re.compile(r"\.?[ -](?:the )?|(?<=月)[ ]?|[ ]?")
 
 
 @lru_cache(maxsize=512)
 def quantities(text: str) -> tuple[Quantity, ...]:
     """The quantities of `text` in their order; code, URLs and formulas that are more than a number are left out."""
     bare = prose(text)
-    found = [*in_digits(bare), *in_english(bare), *in_chinese(bare)]
+    found = [*in_dates(bare), *in_digits(bare), *in_english(bare), *in_chinese(bare)]
     kept: list[Quantity] = []
     for quantity in sorted(found, key=lambda quantity: (quantity.start, -quantity.end)):
         if not kept or quantity.start >= kept[-1].end:
@@ -80,4 +83,25 @@ def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
             share = (one.value / other.value, None)
             if share in other.other:
                 found[place] = replace(one, other=(*one.other, share))
-    yield from found
+    yield from _days(text, found)
+
+
+def _days(text: str, found: list[Quantity]) -> list[Quantity]:
+    """The numbers beside a month, and what they are in one range with, are its days."""
+    months = [place for place, one in enumerate(found) if one.kind == "month"]
+    for month in months:
+        for place, gap in ((month - 1, OF_MONTH), (month + 1, DAY_BEHIND)):
+            if 0 <= place < len(found) and _day_of(text, found, place, month, gap):
+                found[place] = replace(found[place], kind="day")
+        place = month - 2
+        while place >= 0 and found[place + 1].kind == "day" and _day_of(text, found, place, place + 1, CONNECTOR):
+            found[place] = replace(found[place], kind="day")
+            place -= 1
+    return found
+
+
+def _day_of(text: str, found: list[Quantity], place: int, other: int, gap: re.Pattern[str]) -> bool:
+    """Whether a number may be a day and stands so near to another one that it is."""
+    one, first, last = found[place], *sorted((found[place], found[other]), key=lambda each: each.start)
+    fits = one.unit is None and one.kind in ("cardinal", "ordinal") and not isinstance(one.value, str)
+    return fits and one.value in range(1, 32) and gap.fullmatch(text[first.end : last.start]) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -13,7 +13,7 @@ from tasks.rephrase.alignment.units import SUPERSCRIPTS, Unit, lists, named, sca
 Value = Fraction | str
 """A number, or the text itself of what is none to reckon with: a time of day, a version, 10^999."""
 Meaning = tuple[Value, Unit | None]
-Kind = Literal["cardinal", "ordinal", "part", "year", "said"]
+Kind = Literal["cardinal", "ordinal", "part", "year", "month", "weekday", "day", "side", "said"]
 
 DIGITS = re.compile(
     r"""
@@ -33,11 +33,19 @@ SCIENTIFIC = re.compile(
     r"(?:[ \u00a0\u2009\u202f]?[×x*·][ \u00a0\u2009\u202f]?10|(?<=(?<!\d)10))(?:\^\{?|\*\*)?"
     r"(?P<power>[-−]?\d{1,3}|[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)\}?(?!\d)|[eE](?P<e>[-+]?\d{1,3})\b"
 )
+YEAR_TO = re.compile(r"(?<!\d)(1\d|20)\d\d[-–—/]$")
+"""Before the last two digits of a later year: 1914-18."""
 OVER = re.compile(r"[/⁄](\d{1,3})(?![\d/])")
 NEGATIVE = re.compile(r"(?:(?<![\w)\]])[-−–]|\b(?:minus|negative) |零下|负)$")
 BELOW_ZERO = re.compile(r"(?: degrees?)? below (?:zero|freezing)\b")
 CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-4])(?:[:：]|\.(?=\d\d ?[ap]\.?m\b))(?P<minute>[0-5]\d)(?![\d:])")
-HALF_DAY = re.compile(r"[ \u00a0\u2009\u202f]?(?P<half>[ap])\.?m\b\.?", re.I)
+LASTING = re.compile(r"\d{1,3}:[0-5]\d(?::[0-5]\d(?:\.\d+)?|\.\d+)(?![\d:])(?! ?[ap]\.?m)")
+"""How long something took: 2:00:35, 3:26.00."""
+HALF_DAY = re.compile(
+    r"[ \u00a0\u2009\u202f]?(?:a\.?m\b\.?|(?:o['’]clock )?in the morning\b"
+    r"|(?P<pm>p\.?m\b\.?|(?:o['’]clock )?in the (?:afternoon|evening)\b))",
+    re.I,
+)
 GLYPHS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅛": (1, 8), "⅕": (1, 5), "⅖": (2, 5)}
 NAME = re.compile(r"(?:(?:\b\w*[A-Z]\w*|\b[a-z])[-‐‑]|[A-Za-z]\.|\\)$")
 """Before the digits of a name: UTF-8, B-52, 802.11ac."""
@@ -62,7 +70,8 @@ class Quantity:
     value: Value
     unit: Unit | None
     kind: Kind
-    """`said`: a word such as `twice` or `both`; `part`: a half, two thirds."""
+    """`said`: a word such as `twice` or `both`; `part`: a half, two thirds; `day`: of a month; `side`: before or after
+    Christ or noon (dates.py)."""
     digits: bool
     """Written in digits, not in words."""
     start: int
@@ -75,7 +84,7 @@ class Quantity:
     @property
     def fact(self) -> bool:
         """Whether it must be kept; a small number or a word such as `both` may come and go."""
-        if self.kind == "said":
+        if self.kind in ("said", "month", "weekday"):
             return False
         if self.value == 1:
             return self.digits and any(unit and unit.dimension not in ("time", "years") for _, unit in self.meanings)
@@ -120,9 +129,9 @@ def finished(
             value, end = -value, below_zero.end()
             if unit is None and (found := unit_at(text, end, written)):
                 unit, end = found
-        half_day = HALF_DAY.match(text, end)
+        half_day = HALF_DAY.match(text, end) if unit is None else None
         if half_day and 0 < value <= 12:
-            meanings.append((value % 12 + 12 * (half_day["half"].lower() == "p"), None))
+            meanings.append((value % 12 + 12 * bool(half_day["pm"]), None))
             end = half_day.end()
         elif digits and re.match(r"(?!x\b)[A-Za-z_]", text[end:]):
             return None  # 3D, 5G
@@ -150,7 +159,8 @@ def in_digits(text: str) -> Iterator[Quantity]:
         if match.start() < end or NAME.search(text[max(0, match.start() - 12) : match.start()]):
             continue
         clock = CLOCK.match(text, match.start())
-        quantity = _clock(text, clock) if clock else _digits(text, match)
+        lasting = LASTING.match(text, match.start())
+        quantity = _lasting(lasting) if lasting else _clock(text, clock) if clock else _digits(text, match)
         if quantity is not None:
             end = quantity.end
             yield quantity
@@ -160,17 +170,30 @@ def in_digits(text: str) -> Iterator[Quantity]:
 
 
 def _clock(text: str, match: re.Match[str]) -> Quantity:
-    """A time of day; by a clock of twelve hours too, where the half of the day is not told."""
+    """A time of day, or how long something took."""
     hour, minute, end = int(match["hour"]), int(match["minute"]), match.end()
     half = HALF_DAY.match(text, end)
-    other: list[Meaning] = []
     if half:
-        hour, end = hour % 12 + 12 * (half["half"].lower() == "p"), half.end()
-    else:
+        hour, end = hour % 12 + 12 * bool(half["pm"]), half.end()
+    found = time_of_day(hour, minute, match.start(), end, told=bool(half) or match["hour"][0] == "0")
+    took = [(Fraction(60 * hour + minute), named(unit)) for unit in ("minute", "second")]
+    return found if half else replace(found, other=(*found.other, *took))
+
+
+def time_of_day(hour: int, minute: int, start: int, end: int, told: bool) -> Quantity:
+    """A time of day; by a clock of twelve hours too, where the half of the day is not `told`."""
+    other: list[Meaning] = []
+    if not told and 1 <= hour <= 12:
         other.append((f"{(hour + 12) % 24}:{minute:02}", None))
     if not minute:
         other += [(Fraction(hour), None), (Fraction(hour % 12 or 12), None)]
-    return Quantity(f"{hour % 24}:{minute:02}", None, "cardinal", True, match.start(), end, tuple(other))
+    return Quantity(f"{hour % 24}:{minute:02}", None, "cardinal", True, start, end, tuple(other))
+
+
+def _lasting(match: re.Match[str]) -> Quantity:
+    """2:00:35, 3:26.00"""
+    seconds = sum(60**place * Fraction(part) for place, part in enumerate(reversed(match.group().split(":"))))
+    return Quantity(seconds, named("second"), "cardinal", True, *match.span())
 
 
 def _number(written: str) -> Value:
@@ -216,7 +239,10 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
     elif value.denominator == 1 and (over := OVER.match(text, end)) and value < int(over[1]):
         other = [(value, None), (Fraction(int(over[1])), None)]
         value, end = value / int(over[1]), over.end()
-    if kind == "cardinal" and text[start - 1 : start] in ("'", "’") and len(match["digits"]) == 2:
+    century = YEAR_TO.search(text[max(0, start - 6) : start]) if re.fullmatch(r"\d\d", match.group()) else None
+    if century and (last := Fraction(int(century[1]) * 100) + value) > int(century.group()[:4]):
+        kind, other, value = "year", [(value, None)], last  # 1914-18
+    elif kind == "cardinal" and text[start - 1 : start] in ("'", "’") and len(match["digits"]) == 2:
         kind, other = "year", [(century + value, None) for century in CENTURIES]
     elif kind == "cardinal" and (sign := NEGATIVE.search(text[max(0, start - 10) : start])):
         value, start = -value, start - len(sign.group())
