@@ -13,19 +13,23 @@ from tasks.rephrase.alignment.units import lists, unit_at
 DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "俩": 2}
 SMALL = {"十": 10, "百": 100, "千": 1000}
 LARGE = {"万": 10**4, "亿": 10**8}
-SIGNS = "".join([*DIGITS, *SMALL, *LARGE])
+TENS = {"廿": "二十", "卅": "三十"}
+SIGNS = "".join([*DIGITS, *SMALL, *LARGE, *TENS])
 NUMERAL = re.compile(rf"[{SIGNS}]{{1,24}}(?:点[{''.join(DIGITS)}]{{1,12}})?")
 ABOUT = re.compile(r"([一二两三四五六七八])([二三四五六七八九])([十百千万亿]*)")
 BEHIND = re.compile(r"(?<=[米元块度岁])(?P<digit>[一二三四五六七八九])(?![个十百千万年月日天分米元名位])")
 HALF_BEHIND = re.compile("多?半(?![载数以是])")
+KILO = re.compile("(?<=[十百千万亿])千$")
 HALF_MORE = re.compile(r"个?半(?=年|天|小时|钟头|个?月|公里|斤|公斤|米|吨)")
-NO_NUMBER = re.compile(r"万一|千万|零|一一|(.)\1+|[两俩][零一二三四五六七八九]|.+[俩两]")
+NO_NUMBER = re.compile(r"万一|千万|零|一[一三四五六七八九]|(.)\1+|[两俩][零一二三四五六七八九]|.+[俩两]")
 NO_COUNT = re.compile(r"十分|百姓|百般|千米|四周|四处|三角|万分|百科|五金|八卦|.*[十百]来|.*[几月]")
 """A numeral with the sign behind it that is a word, about so many, or a month."""
 
 
 def value(numeral: str) -> Fraction | None:
     """What a numeral such as 三百零五, 两千万, 一九四九 or 三点一四 is worth; None where it is none."""
+    for sign, written in TENS.items():
+        numeral = numeral.replace(sign, written)
     whole, _, decimals = numeral.partition("点")
     if not whole or not set(whole) <= set(SIGNS) or not set(decimals) <= set(DIGITS):
         return None
@@ -105,9 +109,9 @@ def _decade(text: str, match: re.Match[str]) -> Quantity | None:
 
 
 def _tenths(text: str, match: re.Match[str]) -> Quantity | None:
-    """四成八"""
+    """四成八, 八五折"""
     tenths = _either(match["tenths"]) or Fraction(0)
-    more = DIGITS.get(match["more"], 5) if match["more"] else 0
+    more = 5 if match["more"] == "半" else _either(match["more"] or "0") or Fraction(0)
     return Quantity(tenths / 10 + Fraction(more, 100), None, "part", False, *match.span())
 
 
@@ -130,6 +134,8 @@ def _of_unit(text: str, match: re.Match[str]) -> Quantity | None:
 def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
     """A Chinese numeral, where it counts or numbers something: 三个, 第三, 十六周岁, but not the one in 一般."""
     start, end, written = *match.span(), match.group()
+    if KILO.search(written) and re.match("[瓦赫米克帕焦卡伏]", text[end:]):
+        written, end = written[:-1], end - 1  # 三百五十千米
     before, after = text[start - 1 : start] if start else "", text[end : end + 1]
     about = _about(written)
     number = about[-1][0] if about else value(written)
@@ -187,6 +193,12 @@ READERS: tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], Quantity | 
     (
         re.compile(
             r"(?P<tenths>[一二两三四五六七八九]|\d)成(?P<more>[一二三四五六七八九半])?(?![为了功立长本员年分果])"
+        ),
+        _tenths,
+    ),
+    (
+        re.compile(
+            r"(?P<tenths>[一二三四五六七八九]|(?<![\d.])[1-9])\.?(?P<more>[一二三四五六七八九]|\d)?折(?![叠断磨腾扣射合])"
         ),
         _tenths,
     ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
+from tasks.rephrase.alignment.dates import NUMERIC
 from tasks.rephrase.alignment.expressions import LOWERED, RAISED, tables
 from tasks.rephrase.alignment.formulas import found
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
+from tasks.rephrase.alignment.quantities import quantities
 from tasks.rephrase.alignment.units import unit_at
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_with
@@ -45,7 +47,11 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
     if found(pair.source) or found(pair.rewrite):
         before, after = (tuple(each for each in side if not _symbol().fullmatch(each)) for side in (before, after))
     lost = [literal for literal in before if not (_stands(literal, rewrite) or _said(literal, rewrite))]
-    invented = [literal for literal in after if not (_stands(literal, source) or _recased(literal, source))]
+    invented = [
+        literal
+        for literal in after
+        if not (_stands(literal, source) or _recased(literal, source) or _negative(literal, source))
+    ]
     if not lost and not invented:
         return Verdict("code", 1.0, True)
     score = 1 - (len(lost) + len(invented)) / len({*before, *after})
@@ -67,7 +73,12 @@ def _said(literal: str, text: str) -> bool:
         return True
     if literal.isalpha():
         return not literal.isupper() and _whole(f"{literal}s".lower(), text.lower())
-    return _recased(literal, text)
+    return _recased(literal, text) or _negative(literal, text)
+
+
+def _negative(literal: str, text: str) -> bool:
+    """Whether it is no option but a number below nought that stands in `text`, too."""
+    return bool(re.fullmatch(r"-\d", literal)) and any(one.value == int(literal) for one in quantities(text))
 
 
 def _recased(literal: str, text: str) -> bool:
@@ -91,6 +102,7 @@ def _literals(text: str) -> tuple[str, ...]:
             and not ABBREVIATION.match(literal)
             and not SENTENCE.match(literal)
             and not _measured(bare, match)
+            and not NUMERIC.fullmatch(literal)
         ):
             kept.append(literal)
     return tuple(dict.fromkeys(literal for literal in kept if literal))

@@ -21,10 +21,15 @@ from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
 
-ANYWHERE = re.compile(rf"10\^\{{?(?P<power>\d{{1,2}})\b|\d+(?:[.,]\d+)*|{chinese.NUMERAL.pattern}")
+ANYWHERE = re.compile(
+    r"(?:(?P<times>\d+(?:\.\d+)?)\s?(?:\\times|\\cdot|[×·])\s?)?10\^\{?(?P<power>[-−]?\d{1,2})\b"
+    rf"|\d+(?:[.,]\d+)*|{chinese.NUMERAL.pattern}"
+)
 BREAK = re.compile(r"[.!?](?=\s)|[。！？\n]")
 CONVERTED = 0.07
 """How far a number in another unit may be off: half a month is two weeks, a third 33 or 32 percent."""
+APART = 0.035
+"""And how far a share that is written another way: nine out of ten are not 95 percent."""
 EXACT = 1e-9
 CALENDAR = {"month": ("month", (12,)), "weekday": ("day", (7,)), "day": ("day", (28, 29, 30, 31))}
 """In what a place in the calendar is counted, and after how many it begins again."""
@@ -39,6 +44,8 @@ ROUND = 1000
 """From here on a number of one digit and noughts may be a rounded one: over a thousand years."""
 MOST = 24
 """Numbers of a text that are combined with each other."""
+DEGREES = {"kelvin": (0.0, 1.0), "Celsius": (273.15, 1.0), "Fahrenheit": (459.67, 1.8)}
+"""Of a scale, how far its zero is above absolute zero, in its degrees, and how many of them are a kelvin."""
 SIGNED = ("Celsius", "Fahrenheit")
 """Elsewhere a verb may say the minus: `fell by 15 percent`."""
 
@@ -300,6 +307,18 @@ def sizes(quantity: Quantity) -> Iterator[Size]:
             continue  # `an hour` is no 1
         if not isinstance(value, str) and abs(value) < LARGEST:
             yield _size(float(value), unit)
+            if unit and unit.dimension in DEGREES:
+                yield from _temperatures(float(value), unit.dimension)
+
+
+def _temperatures(value: float, scale: str) -> Iterator[Size]:
+    """A temperature on the other scales, as they round it."""
+    above, steps = DEGREES[scale]
+    kelvin = (value + above) / steps
+    for other, (zero, size) in DEGREES.items():
+        if other != scale:
+            exact = kelvin * size - zero
+            yield from (_size(round(exact, digits), named(other)) for digits in (0, 1, 2))
 
 
 def _size(value: float, unit: Unit | None) -> Size:
@@ -315,9 +334,10 @@ def _same(one: Size, other: Size) -> bool:
             # 64 KB are not about 64 KiB: the same number in another unit is a slip.
             converted = one.unit.factor != other.unit.factor and not _near(one.written, other.written)
             return _near(one.number, other.number, CONVERTED if converted else EXACT)
-        wholes = {(one.unit.above or one.unit).size, (other.unit.above or other.unit).size}
-        return len(wholes) == 1 and _near(one.written, other.written)  # `5 percent` of what was `5 percent a year`
-    if "ratio" in (one.dimension, other.dimension) and _near(one.number, other.number, CONVERTED):
+        mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
+        return mine.dimension == theirs.dimension and _near(one.written * mine.factor, other.written * theirs.factor)
+    share = "ratio" in (one.dimension, other.dimension) and abs(one.number - other.number) <= APART
+    if share and _near(one.number, other.number, CONVERTED):
         return True
     # What has no unit may stand for what has one; a hundred of the per cent has a dimension, and may not.
     bare = not (one.dimension and other.dimension)
@@ -354,7 +374,7 @@ def _elsewhere(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[fl
         if known or match.start() in numbered or len(match.group()) > 20:
             continue
         if match["power"]:
-            yield 10.0 ** int(match["power"]), match.start()
+            yield float(match["times"] or 1) * 10.0 ** int(match["power"].replace("−", "-")), match.start()
         elif match.group()[0].isdigit():
             plain = re.sub(r",(?=\d{3})", "", match.group()).replace(",", ".")
             yield float(plain) if plain.count(".") < 2 else plain, match.start()

@@ -33,6 +33,16 @@ CONNECTOR = re.compile(
     """,
     re.X,
 )
+TEX = (
+    (re.compile(r"\s*\\(?:times|cdot)\s*(?=10\^)"), "×"),
+    (re.compile(r"\s*\^\{?\\circ\}?\s*"), "°"),
+    (re.compile(r"~?\\(?:mathrm|text|rm)\{\s*([A-Za-zµμΩ°%/^23]+)\}"), r" \1"),
+)
+"""A number with its unit in TeX, and in plain text."""
+PLAIN = re.compile(r"[-−]?\d+(?:\.\d+)?(?:×10\^(?:\d|\{[-−]?\d+\}))?%?(?: ?°? ?[A-Za-zµμΩ][A-Za-zµμΩ/^23]*)?")
+COMPOUND = re.compile(r",? ?(?:and |零|又)?")
+"""Between the parts of a measure in two units."""
+MONEY = ("dollar", "pound", "euro", "yuan")
 OF_MONTH = re.compile(r"[ -](?:of )?")
 DAY_BEHIND = re.compile(r"\.?[ -](?:the )?|(?<=月)[ ]?|[ ]?")
 
@@ -60,8 +70,12 @@ def prose(text: str) -> str:
 def _number_or_blanks(match: re.Match[str]) -> str:
     inside = next((group for group in match.groups() if group is not None), "")
     plain = re.sub(r"\\[,;:! ]|\{,\}|(?<=\d),(?=\d{3})|\\(?=%)", "", inside).strip()
-    number = re.fullmatch(r"[-−]?\d+(?:\.\d+)?%?", plain)
-    return (plain.rjust(len(match.group()) - 1) + " ") if number else " " * len(match.group())
+    for pattern, put in TEX:
+        plain = pattern.sub(put, plain)
+    if not PLAIN.fullmatch(plain):
+        return " " * len(match.group())
+    glued = match.string[match.end() : match.end() + 1].isalnum()
+    return plain.rjust(len(match.group()) - glued) + " " * glued
 
 
 def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
@@ -78,12 +92,38 @@ def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
             found[place] = replace(one, other=(*one.other, *dict.fromkeys(meanings)))
         elif one.unit and other.unit is None and other.kind == "cardinal":
             found[place + 1] = replace(other, other=(*other.other, (other.value, one.unit)))
+    _compounds(text, found)
     for place, (one, other) in enumerate(pairwise(tuple(found))):  # nine out of ten
         if isinstance(one.value, Fraction) and isinstance(other.value, Fraction) and other.value:
             share = (one.value / other.value, None)
             if share in other.other:
                 found[place] = replace(one, other=(*one.other, share))
     yield from _days(text, found)
+
+
+def _compounds(text: str, found: list[Quantity]) -> None:
+    """In `2 hours and 30 minutes` and `four pounds fifty` both numbers may mean the whole, too."""
+    for place in range(len(found) - 2, -1, -1):
+        one, other = found[place], found[place + 1]
+        gap = text[one.end : other.start]
+        if isinstance(one.value, str) or isinstance(other.value, str) or one.unit is None or one.kind == "said":
+            continue
+        if other.unit is None:
+            words = other.kind == "cardinal" and not other.digits and gap == " " and other.value < 100
+            total = one.value + other.value / 100 if words and one.unit.dimension in MONEY else None
+        else:
+            parts = other.unit.dimension == one.unit.dimension and COMPOUND.fullmatch(gap)
+            whole = next((value for value, unit in other.other if unit == other.unit), other.value)
+            share = whole * other.unit.factor / one.unit.factor
+            total = one.value + share if parts and 0 < share < 1 else None
+        if total is not None:
+            found[place] = replace(one, other=((total, one.unit), *one.other))
+            last = place + 1
+            while last < len(found) and (
+                found[last] is other or COMPOUND.fullmatch(text[found[last - 1].end : found[last].start])
+            ):
+                found[last] = replace(found[last], other=(*found[last].other, (total, one.unit)))
+                last += 1
 
 
 def _days(text: str, found: list[Quantity]) -> list[Quantity]:

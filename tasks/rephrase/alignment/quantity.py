@@ -36,7 +36,7 @@ SCIENTIFIC = re.compile(
 YEAR_TO = re.compile(r"(?<!\d)(1\d|20)\d\d[-–—/]$")
 """Before the last two digits of a later year: 1914-18."""
 OVER = re.compile(r"[/⁄](\d{1,3})(?![\d/])")
-NEGATIVE = re.compile(r"(?:(?<![\w)\]])[-−–]|\b(?:minus|negative) |零下|负)$")
+NEGATIVE = re.compile(r"(?:(?<![A-Za-z0-9_)\]])[-−–]|\b(?:minus|negative) |零下|负)$")
 BELOW_ZERO = re.compile(r"(?: degrees?)? below (?:zero|freezing)\b")
 CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-4])(?:[:：]|\.(?=\d\d ?[ap]\.?m\b))(?P<minute>[0-5]\d)(?![\d:])")
 LASTING = re.compile(r"\d{1,3}:[0-5]\d(?::[0-5]\d(?:\.\d+)?|\.\d+)(?![\d:])(?! ?[ap]\.?m)")
@@ -111,15 +111,18 @@ def finished(
     """The number that stands at [start, end) with the scale and the unit that follow it, or the currency before it;
     None where it is part of a name such as 3D."""
     meanings, written, scale = list(other), text[start:end], 1
-    unit = unit_before(text, start)
+    unit, spelled = unit_before(text, start), text[start - 1 : start]
     if isinstance(value, Fraction) and kind in ("cardinal", "part"):
         value, end, scale = _scaled(text, value, end, money=unit is not None)
     if unit is not None:
         start -= 1
     elif kind != "year" and isinstance(value, Fraction) and (found := unit_at(text, end, written)):
+        spelled = text[end : found[1]].strip(" -")
         unit, end = found
         if half := HALF.match(text, end):
             value, end = value + Fraction(1, 2), half.end()
+    if unit and (also := lists()["also"].get(spelled.lower())):
+        meanings.append((value, named(also)))
     if isinstance(value, Fraction) and unit is None and (rate := RATE.search(text[max(0, start - 24) : start])):
         part = int(rate["part"]) if rate["part"].isdigit() else lists()["cardinals"][rate["part"].lower()]
         if part < value:
@@ -133,6 +136,9 @@ def finished(
         if half_day and 0 < value <= 12:
             meanings.append((value % 12 + 12 * bool(half_day["pm"]), None))
             end = half_day.end()
+        elif digits and unit is None and re.match(r"k\b", text[end:]):
+            meanings.append((value, None))  # 30k
+            value, end = value * 1000, end + 1
         elif digits and re.match(r"(?!x\b)[A-Za-z_]", text[end:]):
             return None  # 3D, 5G
     if unit and unit.name == "year" and kind == "ordinal":
