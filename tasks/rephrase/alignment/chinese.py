@@ -16,7 +16,9 @@ LARGE = {"万": 10**4, "亿": 10**8}
 TENS = {"廿": "二十", "卅": "三十"}
 SIGNS = "".join([*DIGITS, *SMALL, *LARGE, *TENS])
 NUMERAL = re.compile(rf"[{SIGNS}]{{1,24}}(?:点[{''.join(DIGITS)}]{{1,12}})?")
-ABOUT = re.compile(r"([一二两三四五六七八])([二三四五六七八九])([十百千万亿]*)")
+ABOUT = re.compile(
+    r"(?P<tens>[二三四五六七八九]?十)?(?P<one>[一二两三四五六七八])(?P<next>[二三四五六七八九])(?P<size>[十百千万亿]*)"
+)
 BEHIND = re.compile(r"(?<=[米元块度岁])(?P<digit>[一二三四五六七八九])(?![个十百千万年月日天分米元名位])")
 HALF_BEHIND = re.compile("多?半(?![载数以是])")
 KILO = re.compile("(?<=[十百千万亿])千$")
@@ -167,12 +169,13 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
 
 
 def _about(numeral: str) -> list[Meaning]:
-    """The two numbers of 三四个 and 二三十."""
+    """The two numbers of 三四个, 二三十 and 十五六."""
     match = ABOUT.fullmatch(numeral)
-    if match is None or DIGITS[match[2]] != DIGITS[match[1]] + 1:
+    if match is None or DIGITS[match["next"]] != DIGITS[match["one"]] + 1:
         return []
-    size = value("一" + match[3]) if match[3] else Fraction(1)
-    return [(DIGITS[digit] * size, None) for digit in match.groups()[:2]] if size else []
+    size = value("一" + match["size"]) if match["size"] else Fraction(1)
+    tens = value(match["tens"] or "零") or 0
+    return [((tens + DIGITS[match[name]]) * size, None) for name in ("one", "next")] if size else []
 
 
 READERS: tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], Quantity | None]], ...] = (

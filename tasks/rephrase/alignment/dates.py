@@ -16,10 +16,11 @@ NUMERIC = re.compile(
     r"(?<![\w.,/-])(?:"
     r"(?P<year>\d{4})(?P<sign>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=sign)(?P<day>0?[1-9]|[12]\d|3[01])"
     r"|(?P<first>0?[1-9]|[12]\d|3[01])(?P<mark>[-/.])(?P<second>0?[1-9]|[12]\d|3[01])(?P=mark)(?P<last>\d{4})"
+    r"|(?P<only>0[1-9]|1[0-2])/(?P<of>\d{4})"
     r")(?![\w/-]|\.\d)",
     re.A,
 )
-"""2021-12-25, 25/12/2021, 12/25/2021, 25.12.2021."""
+"""2021-12-25, 25/12/2021, 12/25/2021, 25.12.2021, 12/2021."""
 EDGE = re.compile(
     r"\b(?:(?P<start>from|since|before|until|till|by|(?:beginning|start|onset) of)|(?P<end>after|through|end of))"
     r"(?: the)?(?: 1)? $",
@@ -121,6 +122,10 @@ def _numeric(match: re.Match[str]) -> Iterator[Quantity]:
         yield part("year", "year", Fraction(match["year"]))
         yield part("month", "month", f"month {int(match['month'])}")
         yield part("day", "day", Fraction(match["day"]))
+        return
+    if match["only"]:
+        yield part("month", "only", f"month {int(match['only'])}")
+        yield part("year", "of", Fraction(match["of"]))
         return
     first, second = int(match["first"]), int(match["second"])
     if first > 12 and second > 12:

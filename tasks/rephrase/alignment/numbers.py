@@ -334,6 +334,8 @@ def _same(one: Size, other: Size) -> bool:
             # 64 KB are not about 64 KiB: the same number in another unit is a slip.
             converted = one.unit.factor != other.unit.factor and not _near(one.written, other.written)
             return _near(one.number, other.number, CONVERTED if converted else EXACT)
+        if one.unit.above and other.unit.above:
+            return False
         mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
         return mine.dimension == theirs.dimension and _near(one.written * mine.factor, other.written * theirs.factor)
     share = "ratio" in (one.dimension, other.dimension) and abs(one.number - other.number) <= APART

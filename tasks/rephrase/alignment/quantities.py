@@ -51,7 +51,10 @@ DAY_BEHIND = re.compile(r"\.?[ -](?:the )?|(?<=月)[ ]?|[ ]?")
 def quantities(text: str) -> tuple[Quantity, ...]:
     """The quantities of `text` in their order; code, URLs and formulas that are more than a number are left out."""
     bare = prose(text)
-    found = [*in_dates(bare), *in_digits(bare), *in_english(bare), *in_chinese(bare)]
+    dates = list(in_dates(bare))
+    taken = {place for one in dates for place in range(one.start, one.end)}
+    others = [*in_digits(bare), *in_english(bare), *in_chinese(bare)]
+    found = dates + [one for one in others if one.start not in taken and one.end - 1 not in taken]
     kept: list[Quantity] = []
     for quantity in sorted(found, key=lambda quantity: (quantity.start, -quantity.end)):
         if not kept or quantity.start >= kept[-1].end:
@@ -72,6 +75,7 @@ def _number_or_blanks(match: re.Match[str]) -> str:
     plain = re.sub(r"\\[,;:! ]|\{,\}|(?<=\d),(?=\d{3})|\\(?=%)", "", inside).strip()
     for pattern, put in TEX:
         plain = pattern.sub(put, plain)
+    plain = plain.replace("° ", "°")
     if not PLAIN.fullmatch(plain):
         return " " * len(match.group())
     glued = match.string[match.end() : match.end() + 1].isalnum()

@@ -15,6 +15,8 @@ WORDS = Path(__file__).with_name("numbers.yaml")
 
 _WORD = re.compile(r"[A-Za-zµμΩ°℃%]{3,}|[%$€£]")
 
+POWERS = {"square": 2, "squared": 2, "sq": 2, "cubic": 3, "cubed": 3, "平方": 2, "立方": 3}
+
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
@@ -111,7 +113,7 @@ def _one(match: re.Match[str]) -> Unit | None:
         return None
     power = match["power"] or match["area"] or match["han"]
     if power:
-        exponent = {"square": 2, "sq": 2, "cubic": 3, "平方": 2, "立方": 3}.get(power.lower().strip(" .^"))
+        exponent = POWERS.get(power.lower().strip(" .^"))
         if exponent is None:
             exponent = int(power.strip(" ^").translate(SUPERSCRIPTS))
         if not 2 <= exponent <= 3:
@@ -177,7 +179,7 @@ def _han() -> re.Pattern[str]:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    power = r"(?P<power>[²³⁻]|\^[23]\b)?"
+    power = r"(?P<power>[²³⁻]|\^[23]\b| squared\b| cubed\b)?"
     return re.compile(
         r"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?"
         r"(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?"
@@ -188,7 +190,7 @@ def _pattern() -> re.Pattern[str]:
 
 @cache
 def _below() -> re.Pattern[str]:
-    power = r"(?P<power>[²³]|\^[23]\b)?"
+    power = r"(?P<power>[²³]|\^[23]\b| squared\b| cubed\b)?"
     return re.compile(
         rf"(?:/| per | an? (?=second|minute|hour|day|week|month|year)| each | every |每)"
         rf"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?(?P<han>平方|立方)?{_alternatives()}{power}"
