@@ -15,7 +15,7 @@ from itertools import combinations, product
 from tasks.rephrase.alignment import chinese
 from tasks.rephrase.alignment.dates import mentioned, opposite, sides
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
-from tasks.rephrase.alignment.quantities import MARKER, quantities
+from tasks.rephrase.alignment.quantities import MARKER, quantities, ranges
 from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity
 from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
@@ -90,6 +90,8 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
     told, turned = sides(source), sides(rewrite)
     # 8 a.m. that became 8 p.m., 44 BC that became AD 44
     invented = [one for name, one in turned.items() if name not in told and opposite(name) in told]
+    # What became of `3 to 5` if it is `2 to 5`, though 2 is 5 less 3
+    old_ranges, new_ranges = list(ranges(source)), list(ranges(rewrite))
     for one in after:
         # 5 km that became 5 m: that the source has a 5 elsewhere does not help.
         rivals = [other for other in lost if _measured(one) and _measured(one) == _measured(other)]
@@ -98,7 +100,9 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         if one.kind == "said":
             wrong = one.unit is not None and bool(rivals)
         else:
-            wrong = (one.fact or (one.value != 1 and bool(rivals))) and not old.gives(one, rivals)
+            beside = {(kept.value, first) for other, kept, first in old_ranges if other in rivals}
+            slipped = any(one is end and (kept.value, first) in beside for end, kept, first in new_ranges)
+            wrong = (one.fact or (one.value != 1 and bool(rivals))) and (slipped or not old.gives(one, rivals))
         if wrong and (not adds or one.unit or any(_measured(one) == _measured(other) for other in lost)):
             invented.append(one)
     # In free wording a number may hide in words that no rule knows: only what nothing of the rewrite leads to is gone.
@@ -167,6 +171,7 @@ class Known:
         # A unit without a number is one of it; per cent are of a hundred.
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
         self.sizes.add(Size(100.0, 1.0, "ratio"))
+        self.sizes |= {size for one in found for size in _temperatures(one)}
         self.following = bool(FOLLOWING.search(text))
         self.dates = {(one.kind, _place(one)) for one in found if one.kind in CALENDAR}
 
@@ -307,18 +312,17 @@ def sizes(quantity: Quantity) -> Iterator[Size]:
             continue  # `an hour` is no 1
         if not isinstance(value, str) and abs(value) < LARGEST:
             yield _size(float(value), unit)
-            if unit and unit.dimension in DEGREES:
-                yield from _temperatures(float(value), unit.dimension)
 
 
-def _temperatures(value: float, scale: str) -> Iterator[Size]:
+def _temperatures(quantity: Quantity) -> Iterator[Size]:
     """A temperature on the other scales, as they round it."""
-    above, steps = DEGREES[scale]
-    kelvin = (value + above) / steps
-    for other, (zero, size) in DEGREES.items():
-        if other != scale:
-            exact = kelvin * size - zero
-            yield from (_size(round(exact, digits), named(other)) for digits in (0, 1, 2))
+    for size in sizes(quantity):
+        if size.dimension in DEGREES:
+            above, steps = DEGREES[size.dimension]
+            for name, (zero, part) in DEGREES.items():
+                exact = (size.written + above) / steps * part - zero
+                if name != size.dimension:
+                    yield from (_size(round(exact, digits), named(name)) for digits in (0, 1, 2))
 
 
 def _size(value: float, unit: Unit | None) -> Size:

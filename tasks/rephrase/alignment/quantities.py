@@ -40,6 +40,7 @@ TEX = (
 )
 """A number with its unit in TeX, and in plain text."""
 PLAIN = re.compile(r"[-−]?\d+(?:\.\d+)?(?:×10\^(?:\d|\{[-−]?\d+\}))?%?(?: ?°? ?[A-Za-zµμΩ][A-Za-zµμΩ/^23]*)?")
+RANGE = re.compile(r" ?[-–—~～] ?| (?:to|through|until) |[至到]")
 COMPOUND = re.compile(r",? ?(?:and |零|又)?")
 """Between the parts of a measure in two units."""
 MONEY = ("dollar", "pound", "euro", "yuan")
@@ -60,6 +61,15 @@ def quantities(text: str) -> tuple[Quantity, ...]:
         if not kept or quantity.start >= kept[-1].end:
             kept.append(quantity)
     return tuple(_joined(bare, kept))
+
+
+def ranges(text: str) -> Iterator[tuple[Quantity, Quantity, bool]]:
+    """Both ends of every range or score such as `3 to 5` and `3–1`: the end, the other one, whether it is the first."""
+    bare = prose(text)
+    for one, other in pairwise(quantities(text)):
+        if RANGE.fullmatch(bare[one.end : other.start]):
+            yield one, other, True
+            yield other, one, False
 
 
 def prose(text: str) -> str:
