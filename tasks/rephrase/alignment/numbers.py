@@ -196,6 +196,8 @@ class Known:
             return self._dates(quantity)
         if CLOCK.fullmatch(str(quantity.value)):
             return self._clocks(quantity)
+        if measured == "ordinal" and instead and not self.following:
+            return False  # no sum of places makes a place
         if measured == "year" and not self._years(quantity):
             return False
         return any(
