@@ -28,8 +28,9 @@ TOKEN = re.compile(
     """,
     re.X,
 )
+DEGREES = re.compile(r"\^\s*\{\s*\\circ\s*\}|(?<=\d)\s?°")
 LINE = re.compile(r"\\\\(?:\[[^\]]*\])?|&|\\(?:begin|end)\{[a-z]+\*?\}(?:\{\d+\})?")
-FRACTION = re.compile(r"\\[dtc]?frac\s*([0-9A-Za-z](?![A-Za-z]))\s*([0-9A-Za-z])")
+FRACTION = re.compile(r"\\[dtc]?(frac|binom)\s*([0-9A-Za-z](?![A-Za-z]))\s*([0-9A-Za-z])")
 SPACING = re.compile(r"\\[,;:!>\ ]|~|\\(?:hspace\*?|label|tag)\{[^}]*\}")
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢⱼₖ", "0123456789+-()nijk")
@@ -69,7 +70,7 @@ def tokens(formula: str) -> tuple[str, ...]:
     """The signs of a formula, spelled one way, without what only sets it."""
     if len(formula) > LONGEST:
         return ("".join(formula.split()),)
-    text = FRACTION.sub(r"\\frac{\1}{\2}", formula)
+    text = DEGREES.sub(r"^\\circ ", FRACTION.sub(r"\\\1{\2}{\3}", formula))
     text = SCRIPT.sub(_script, LINE.sub(" ", SPACING.sub(" ", tables()["dropped"].sub(" ", text))))
     same = tables()["same"]
     found = [same.get(sign, re.sub(r"[{},]", "", sign) if sign[0].isdigit() else sign) for sign in TOKEN.findall(text)]
@@ -269,7 +270,7 @@ class _Parser:
         while self.peek() in ("^", "_", "'", "!", "%"):
             script = self.take()
             argument = self.argument(depth) if script in "^_" else complex(0)
-            if script == "^" and not bound:
+            if script == "^" and not (bound and (sign in OPERATORS or argument == -1)):  # sin^-1 is no power of sin
                 if exponent is not None:
                     raise _NoExpression
                 exponent = argument
@@ -278,8 +279,11 @@ class _Parser:
             else:
                 value = self.named(value, script, argument)
         if _function(sign):
-            argument = self.inside(self.take(), depth) if self.peek() in ("(", "{") else self.product(depth, True)
-            value = self.named(value, argument)
+            bare = sign in OPERATORS or self.peek() not in ("(", "{")
+            value = self.named(value, self.product(depth, True) if bare else self.inside(self.take(), depth))
+            if self.peek() == "^" and exponent is None:  # sin(x)^2
+                self.take()
+                exponent = self.argument(depth)
         elif sign.isalpha() and sign not in FACTORS and self.peek() == "(" and exponent is None:
             value = self.named(value, "of", self.inside(self.take(), depth))
             if self.peek() == "^":
@@ -302,6 +306,8 @@ class _Parser:
         sign = self.take()
         if sign == "\\frac":
             return self.argument(depth) / self.argument(depth)
+        if sign == "\\binom":
+            return self.named(sign, self.argument(depth), self.argument(depth))
         if sign == "\\sqrt":
             index = complex(2)
             if self.peek() == "[":

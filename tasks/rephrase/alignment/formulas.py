@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 
 from tasks.rephrase.alignment.expressions import form, reading, tables, tokens
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
+from tasks.rephrase.alignment.quantities import number
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_with
 
@@ -41,7 +42,11 @@ ALIKE = 0.5
 def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
     """No formula of the source became another one. One that is only left out may have been said in words, and one that
     is like none of those was a name given or a step of the work: what they say is for the check of meaning."""
-    before, after = found(pair.source), found(pair.rewrite)
+    # 6.6 × 10^{-34} and 5 kg are for `numbers`.
+    before, after = (
+        [each for each in found(text) if not re.search("×|[A-Za-z]", number(each))]
+        for text in (pair.source, pair.rewrite)
+    )
     if not before or not after:
         return Verdict("formulas", 1.0, True)
     old, new = TextFormulas(pair.source), TextFormulas(pair.rewrite)

@@ -81,15 +81,20 @@ def prose(text: str) -> str:
 
 
 def _number_or_blanks(match: re.Match[str]) -> str:
-    inside = next((group for group in match.groups() if group is not None), "")
-    plain = re.sub(r"\\[,;:! ]|\{,\}|(?<=\d),(?=\d{3})|\\(?=%)", "", inside).strip()
-    for pattern, put in TEX:
-        plain = pattern.sub(put, plain)
-    plain = plain.replace("° ", "°")
-    if not PLAIN.fullmatch(plain):
+    plain = number(next((group for group in match.groups() if group is not None), ""))
+    if not plain:
         return " " * len(match.group())
     glued = match.string[match.end() : match.end() + 1].isalnum()
     return plain.rjust(len(match.group()) - glued) + " " * glued
+
+
+def number(formula: str) -> str:
+    """The number that a formula is, in plain text; nothing where it is none."""
+    plain = re.sub(r"\\[,;:! ]|\{,\}|(?<=\d),(?=\d{3})|\\(?=%)", "", formula).strip()
+    for pattern, put in TEX:
+        plain = pattern.sub(put, plain)
+    plain = plain.replace("° ", "°")
+    return plain if PLAIN.fullmatch(plain) else ""
 
 
 def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
