@@ -34,9 +34,11 @@ EXACT = 1e-9
 CALENDAR = {"month": ("month", (12,)), "weekday": ("day", (7,)), "day": ("day", (28, 29, 30, 31))}
 """In what a place in the calendar is counted, and after how many it begins again."""
 FOLLOWING = re.compile(
-    r"\b(?:next|following|later|previous|preceding|earlier|before|after)\b|[次翌隔前后]一?年|第二年", re.I
+    r"\b(?:next|following|previous|preceding|(?:year|month|day)s? (?:before|after|later|earlier))\b"
+    r"|[次翌隔前后]一?[年月日天]|第二[年天]|[上下]个?月",
+    re.I,
 )
-"""What puts a year beside another one."""
+"""What puts a year, a month or a day beside another one."""
 LARGEST = 1e30
 SMALL = 100
 """Below it two bare numbers make others by chance, and are only combined within a sentence."""
@@ -339,7 +341,7 @@ def _same(one: Size, other: Size) -> bool:
         if one.dimension == other.dimension:
             # 64 KB are not about 64 KiB: the same number in another unit is a slip.
             converted = one.unit.factor != other.unit.factor and not _near(one.written, other.written)
-            return _near(one.number, other.number, CONVERTED if converted else EXACT)
+            return _near(one.number, other.number, max(_coarse(one), _coarse(other)) if converted else EXACT)
         if one.unit.above and other.unit.above:
             return False
         mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
@@ -350,6 +352,16 @@ def _same(one: Size, other: Size) -> bool:
     # What has no unit may stand for what has one; a hundred of the per cent has a dimension, and may not.
     bare = not (one.dimension and other.dimension)
     return bare and _near(abs(one.written), abs(other.written))
+
+
+def _coarse(size: Size) -> float:
+    """How far off a number may be as it is rounded: 9 weeks and a century and a half by much, 8,867 seconds by half a
+    second."""
+    if size.written < 10 and size.written * 2 % 1 == 0:
+        return CONVERTED
+    digits = f"{size.written:.8e}".partition("e")[0].rstrip("0").rstrip(".")
+    places = len(digits.lstrip("-").replace(".", "")) - 1
+    return max(EXACT, min(CONVERTED, 0.5 * 10.0**-places / abs(float(digits))))
 
 
 def _reaches(step: Size, size: Size) -> bool:
