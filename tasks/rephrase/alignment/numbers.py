@@ -15,7 +15,7 @@ from itertools import combinations, product
 from tasks.rephrase.alignment import chinese
 from tasks.rephrase.alignment.dates import mentioned, opposite, sides
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
-from tasks.rephrase.alignment.quantities import MARKER, quantities, ranges
+from tasks.rephrase.alignment.quantities import MARKER, days, quantities, ranges
 from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity
 from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
@@ -92,12 +92,18 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
     told, turned = sides(source), sides(rewrite)
     # 8 a.m. that became 8 p.m., 44 BC that became AD 44
     invented = [one for name, one in turned.items() if name not in told and opposite(name) in told]
+    # 31 March that became 31 May, though another day of March is there
+    dates = days(before)
+    for (day, month), one in days(after).items():
+        moved = [other for date, other in dates.items() if date[0] == day and date not in days(after)]
+        if moved and (day, month) not in dates and not old.states(one) and not old.gives(one, moved):
+            invented.append(one)
     # What became of `3 to 5` if it is `2 to 5`, though 2 is 5 less 3
     old_ranges, new_ranges = list(ranges(source)), list(ranges(rewrite))
     for one in after:
         # 5 km that became 5 m: that the source has a 5 elsewhere does not help.
         rivals = [other for other in lost if _measured(one) and _measured(one) == _measured(other)]
-        if old.states(one, measured=bool(one.unit and rivals)):
+        if one in invented or old.states(one, measured=bool(one.unit and rivals)):
             continue
         if one.kind == "said":
             wrong = one.unit is not None and bool(rivals)

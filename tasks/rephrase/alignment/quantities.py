@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -13,7 +13,7 @@ from tasks.rephrase.alignment.chinese import in_chinese
 from tasks.rephrase.alignment.dates import in_dates
 from tasks.rephrase.alignment.english import in_english
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL
-from tasks.rephrase.alignment.quantity import Quantity, in_digits
+from tasks.rephrase.alignment.quantity import Quantity, Value, in_digits
 
 MARKER = re.compile(
     r"^[-*+•>#|_ \t]{0,40}(?:(?:step|part|question|q|point|stage|note|case)[ \t]*|第)?"
@@ -70,6 +70,12 @@ def ranges(text: str) -> Iterator[tuple[Quantity, Quantity, bool]]:
         if RANGE.fullmatch(bare[one.end : other.start]):
             yield one, other, True
             yield other, one, False
+
+
+def days(found: Sequence[Quantity]) -> dict[tuple[Value, Value], Quantity]:
+    """The days of months by day and month, and where each month stands."""
+    beside = [*pairwise(found), *((other, one) for one, other in pairwise(found))]
+    return {(one.value, other.value): other for one, other in beside if (one.kind, other.kind) == ("day", "month")}
 
 
 def prose(text: str) -> str:
