@@ -89,7 +89,7 @@ def _misquoted(source: str, rewrite: str) -> tuple[str, str] | None:
     told = _quoted(source)
     known = _spoken(f"{source} | {' '.join(told)}")  # "I came," he said, "I saw" may be one quotation
     for quotation in _quoted(rewrite):
-        pieces = [_spoken(piece) for piece in OMITTED.split(quotation)]
+        pieces = [piece for piece in map(_spoken, OMITTED.split(quotation)) if piece]
         if len("".join(pieces).split()) < 3 or all(f" {piece} " in f" {known} " for piece in pieces):
             continue
         new = Counter(_spoken(quotation).split())

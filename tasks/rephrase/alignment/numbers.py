@@ -93,9 +93,9 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
     # 8 a.m. that became 8 p.m., 44 BC that became AD 44
     invented = [one for name, one in turned.items() if name not in told and opposite(name) in told]
     # 31 March that became 31 May, though another day of March is there
-    dates = days(before)
-    for (day, month), one in days(after).items():
-        moved = [other for date, other in dates.items() if date[0] == day and date not in days(after)]
+    dates, new_dates = days(source), days(rewrite)
+    for (day, month), one in new_dates.items():
+        moved = [other for date, other in dates.items() if date[0] == day and date not in new_dates]
         if moved and (day, month) not in dates and not old.states(one) and not old.gives(one, moved):
             invented.append(one)
     # What became of `3 to 5` if it is `2 to 5`, though 2 is 5 less 3
@@ -228,11 +228,11 @@ class Known:
 
     def _clocks(self, quantity: Quantity) -> bool:
         """Whether a time of day is as far from one of the text as it says."""
-        hours = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
-        minutes = hours | {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
+        minutes = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
+        minutes |= {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
         spans = {size.number / 60 for size, _, _ in self.counted if size.dimension == "time"}
         wanted = [_minutes(name) for name in _names(quantity) if CLOCK.fullmatch(name)]
-        return any(_near(abs(one - other), span) for one in wanted for other in minutes for span in spans)
+        return any(minutes & {one - span, one + span} for one in wanted for span in spans)
 
     def _years(self, quantity: Quantity) -> bool:
         """Whether a year is exactly what a step leads to (2019 is not about 2020), the next of one that the text has,
