@@ -22,7 +22,7 @@ from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
 
 ANYWHERE = re.compile(
-    r"(?:(?P<times>\d+(?:\.\d+)?)\s?(?:\\times|\\cdot|[×·])\s?)?10\^\{?(?P<power>[-−]?\d{1,2})\b"
+    r"(?:(?<!\d)(?P<times>\d+(?:\.\d+)?)\s?(?:\\times|\\cdot|[×·])\s?)?10\^\{?(?P<power>[-−]?\d{1,2})\b"
     rf"|\d+(?:[.,]\d+)*|{chinese.NUMERAL.pattern}"
 )
 BREAK = re.compile(r"[.!?](?=\s)|[。！？\n]")
