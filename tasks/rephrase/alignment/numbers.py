@@ -31,7 +31,11 @@ CONVERTED = 0.07
 APART = 0.035
 """And how far a share that is written another way: nine out of ten are not 95 percent."""
 EXACT = 1e-9
-CALENDAR = {"month": ("month", (12,)), "weekday": ("day", (7,)), "day": ("day", (28, 29, 30, 31))}
+CALENDAR: dict[str, tuple[str, tuple[int, ...]]] = {
+    "month": ("month", (12,)),
+    "weekday": ("day", (7,)),
+    "day": ("day", (28, 29, 30, 31)),
+}
 """In what a place in the calendar is counted, and after how many it begins again."""
 FOLLOWING = re.compile(
     r"\b(?:next|following|previous|preceding|(?:year|month|day)s? (?:before|after|later|earlier))\b"

@@ -74,7 +74,8 @@ def ranges(text: str) -> Iterator[tuple[Quantity, Quantity, bool]]:
 
 def days(text: str) -> dict[tuple[Value, Value], Quantity]:
     """The days of months by day and month, and where each month stands."""
-    bare, found = prose(text), {}
+    bare = prose(text)
+    found: dict[tuple[Value, Value], Quantity] = {}
     for one, other in pairwise(quantities(text)):
         day, month = (one, other) if one.kind == "day" else (other, one)
         gap = OF_MONTH if one is day else DAY_BEHIND
@@ -143,7 +144,8 @@ def _compounds(text: str, found: list[Quantity]) -> None:
             total = one.value + other.value / 100 if words and one.unit.dimension in MONEY else None
         else:
             parts = _goes_on(text, one, other)
-            whole = next((value for value, unit in other.other if unit == other.unit), other.value)
+            known = (value for value, unit in other.other if unit == other.unit and isinstance(value, Fraction))
+            whole = next(known, other.value)
             share = whole * other.unit.factor / one.unit.factor
             total = one.value + share if parts and 0 < share < 1 else None
         if total is not None:
