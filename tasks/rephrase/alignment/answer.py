@@ -138,9 +138,9 @@ def repetition(pair: Pair, config: AlignmentConfig) -> Verdict:
 
 
 def copied(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Share of the rewrite's words in runs of six or more from the source (0 is best). Where the
-    source stands as the answer to a question, the question must not be copied."""
-    share = copy_share(pair.source, pair.question or pair.rewrite)
+    """Share of the rewrite's words in runs of six or more from the source (0 is best), without what must stay as it is:
+    formulas and code. Where the source stands as the answer to a question, the question must not be copied."""
+    share = copy_share(wording(pair.source), wording(pair.question or pair.rewrite))
     why = f"{share:.0%} of its words are runs from the source; {config.copied:.0%} is allowed"
     return verdict("copied", share, share <= config.copied, why)
 

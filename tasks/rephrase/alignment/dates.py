@@ -165,7 +165,7 @@ def _named(text: str) -> Iterator[Quantity]:
         yield _month(number, match, None)
     for match in WEEKDAY_ZH.finditer(text):
         yield Quantity(
-            f"weekday {'一二三四五六日天'.index(match['day']) % 7 + 1}", None, "weekday", False, *match.span()
+            f"weekday {min('一二三四五六日天'.index(match['day']), 6) + 1}", None, "weekday", False, *match.span()
         )
 
 

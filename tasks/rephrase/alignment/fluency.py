@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import safe_open
 
+from tasks.rephrase.alignment.formulas import found
 from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, URL, Pair, Verdict, verdict
 from tasks.rephrase.config import AlignmentConfig
 
@@ -70,7 +71,10 @@ def fluency(pair: Pair, config: AlignmentConfig) -> Verdict:
 
 def tokens(text: str) -> list[str]:
     """Words, Chinese characters, numbers and signs; a formula is a number."""
-    return TOKEN.findall(URL.sub(" ", CODE.sub(" ", FORMULA.sub(" 1 ", text))))
+    text = URL.sub(" ", CODE.sub(" ", FORMULA.sub(" 1 ", text)))
+    for formula in found(text):
+        text = text.replace(formula, " 1 ")
+    return TOKEN.findall(text)
 
 
 def kind(word: str, named: Container[str]) -> str:

@@ -34,6 +34,8 @@ NO_FORMULA = re.compile(
     """,
     re.X,
 )
+GOES_ON = "(?![\\^_'!]\x1f)"
+"""Signs behind which it is another formula: m v is not in m v^2."""
 LONGEST_RUN = 24
 ALIKE = 0.5
 """Share of signs in common from which a formula may have become another."""
@@ -117,7 +119,7 @@ class TextFormulas:
     def _has(self, signs: tuple[str, ...]) -> bool:
         """Whether the signs stand side by side in a formula or in the text at large."""
         wanted = _joined(signs)
-        return bool(signs) and (any(wanted in stream for stream in self.streams) or wanted in self.whole)
+        return bool(signs) and any(map(re.compile(re.escape(wanted) + GOES_ON).search, (*self.streams, self.whole)))
 
 
 def _interval(formula: str) -> tuple[str, ...]:

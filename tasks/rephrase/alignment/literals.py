@@ -1,14 +1,15 @@
-"""Code spans, URLs, paths, options, versions and identifiers: every one kept, none invented."""
+"""Code spans, URLs, paths, options, versions and identifiers: every one kept, none invented; no quotation altered."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache, lru_cache
 
 from tasks.rephrase.alignment.dates import NUMERIC
 from tasks.rephrase.alignment.expressions import LOWERED, RAISED, tables
 from tasks.rephrase.alignment.formulas import found
-from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes
+from tasks.rephrase.alignment.pair import CODE, FORMULA, URL, Pair, Verdict, changes, words
 from tasks.rephrase.alignment.quantities import quantities
 from tasks.rephrase.alignment.units import unit_at
 from tasks.rephrase.config import AlignmentConfig
@@ -35,13 +36,16 @@ IDENTIFIER = re.compile(
 ABBREVIATION = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]?\.?$|(?:et|vs|etc|approx|al)\.\w+$", re.A)
 CHEMICAL = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){1,8}(?:\d?[+-])?$", re.A)
 SENTENCE = re.compile(r"[a-z]{2,}\.[A-Z][a-z]+$")
+QUOTED = re.compile(r'"([^"\n]{1,600})"|“([^”\n]{1,600})”|‘([^’\n]{1,600})’|「([^」\n]{1,600})」|«([^»\n]{1,600})»')
+OMITTED = re.compile(r"\.\.\.|…+|\[[^\]]*\]")
+"""In a quotation, where words were left out or put in."""
 SCRIPTS = LOWERED | RAISED
 
 
 def code(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """Code spans, URLs and identifiers: every one kept, none invented. A word may lose its backticks, a call its
-    parentheses, a chemical formula may become a name; nothing may change a letter. Symbols are for `formulas`: `a_n`
-    and `-x` may be said in words."""
+    """Code spans, URLs and identifiers: every one kept, none invented, and no quotation altered. A word may lose its
+    backticks, a call its parentheses, a chemical formula may become a name; nothing may change a letter. Symbols are
+    for `formulas`: `a_n` and `-x` may be said in words."""
     source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
     before, after = _literals(source), _literals(rewrite)
     if found(pair.source) or found(pair.rewrite):
@@ -53,7 +57,11 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
         if not (_stands(literal, source) or _recased(literal, source) or _negative(literal, source))
     ]
     if not lost and not invented:
-        return Verdict("code", 1.0, True)
+        if pair.translated or not (quotations := _misquoted(pair.source, pair.rewrite)):
+            return Verdict("code", 1.0, True)
+        one, other = quotations
+        why = f"the quotation '{one:.60}' became '{other:.60}'"
+        return Verdict("code", 0.0, False, why, sentence_with(pair.source, one), sentence_with(pair.rewrite, other))
     score = 1 - (len(lost) + len(invented)) / len({*before, *after})
     sentences = sentence_with(source, "".join(lost[:1])), sentence_with(rewrite, "".join(invented[:1]))
     return Verdict("code", score, False, changes(lost, invented, _alike, 0.3), *sentences)
@@ -74,6 +82,31 @@ def _said(literal: str, text: str) -> bool:
     if literal.isalpha():
         return not literal.isupper() and _whole(f"{literal}s".lower(), text.lower())
     return _recased(literal, text) or _negative(literal, text)
+
+
+def _misquoted(source: str, rewrite: str) -> tuple[str, str] | None:
+    """A quotation of the source and what the rewrite makes of it, where it is another one; left-out words aside."""
+    told = _quoted(source)
+    known = _spoken(f"{source} | {' '.join(told)}")  # "I came," he said, "I saw" may be one quotation
+    for quotation in _quoted(rewrite):
+        pieces = [piece for piece in map(_spoken, OMITTED.split(quotation)) if piece]
+        if len("".join(pieces).split()) < 3 or all(f" {piece} " in f" {known} " for piece in pieces):
+            continue
+        new = Counter(_spoken(quotation).split())
+        for one in told:
+            old = Counter(_spoken(one).split())
+            if 2 * (old & new).total() >= (old | new).total():
+                return one, quotation
+    return None
+
+
+def _quoted(text: str) -> list[str]:
+    return ["".join(match.groups("")) for match in QUOTED.finditer(text)]
+
+
+def _spoken(text: str) -> str:
+    """The words of a text in lower case, one blank apart."""
+    return " ".join(words(text.lower().replace("’", "'")))
 
 
 def _negative(literal: str, text: str) -> bool:

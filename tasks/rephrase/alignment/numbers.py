@@ -15,14 +15,14 @@ from itertools import combinations, product
 from tasks.rephrase.alignment import chinese
 from tasks.rephrase.alignment.dates import mentioned, opposite, sides
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
-from tasks.rephrase.alignment.quantities import MARKER, quantities, ranges
+from tasks.rephrase.alignment.quantities import MARKER, days, quantities, ranges
 from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity
 from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
 
 ANYWHERE = re.compile(
-    r"(?:(?P<times>\d+(?:\.\d+)?)\s?(?:\\times|\\cdot|[×·])\s?)?10\^\{?(?P<power>[-−]?\d{1,2})\b"
+    r"(?:(?<!\d)(?P<times>\d+(?:\.\d+)?)\s?(?:\\times|\\cdot|[×·])\s?)?10\^\{?(?P<power>[-−]?\d{1,2})\b"
     rf"|\d+(?:[.,]\d+)*|{chinese.NUMERAL.pattern}"
 )
 BREAK = re.compile(r"[.!?](?=\s)|[。！？\n]")
@@ -31,12 +31,18 @@ CONVERTED = 0.07
 APART = 0.035
 """And how far a share that is written another way: nine out of ten are not 95 percent."""
 EXACT = 1e-9
-CALENDAR = {"month": ("month", (12,)), "weekday": ("day", (7,)), "day": ("day", (28, 29, 30, 31))}
+CALENDAR: dict[str, tuple[str, tuple[int, ...]]] = {
+    "month": ("month", (12,)),
+    "weekday": ("day", (7,)),
+    "day": ("day", (28, 29, 30, 31)),
+}
 """In what a place in the calendar is counted, and after how many it begins again."""
 FOLLOWING = re.compile(
-    r"\b(?:next|following|later|previous|preceding|earlier|before|after)\b|[次翌隔前后]一?年|第二年", re.I
+    r"\b(?:next|following|previous|preceding|(?:year|month|day)s? (?:before|after|later|earlier))\b"
+    r"|[次翌隔前后]一?[年月日天]|第二[年天]|[上下]个?月",
+    re.I,
 )
-"""What puts a year beside another one."""
+"""What puts a year, a month or a day beside another one."""
 LARGEST = 1e30
 SMALL = 100
 """Below it two bare numbers make others by chance, and are only combined within a sentence."""
@@ -90,12 +96,18 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
     told, turned = sides(source), sides(rewrite)
     # 8 a.m. that became 8 p.m., 44 BC that became AD 44
     invented = [one for name, one in turned.items() if name not in told and opposite(name) in told]
+    # 31 March that became 31 May, though another day of March is there
+    dates, new_dates = days(source), days(rewrite)
+    for (day, month), one in new_dates.items():
+        moved = [other for date, other in dates.items() if date[0] == day and date not in new_dates]
+        if moved and (day, month) not in dates and not old.states(one) and not old.gives(one, moved):
+            invented.append(one)
     # What became of `3 to 5` if it is `2 to 5`, though 2 is 5 less 3
     old_ranges, new_ranges = list(ranges(source)), list(ranges(rewrite))
     for one in after:
         # 5 km that became 5 m: that the source has a 5 elsewhere does not help.
         rivals = [other for other in lost if _measured(one) and _measured(one) == _measured(other)]
-        if old.states(one, measured=bool(one.unit and rivals)):
+        if one in invented or old.states(one, measured=bool(one.unit and rivals)):
             continue
         if one.kind == "said":
             wrong = one.unit is not None and bool(rivals)
@@ -220,11 +232,11 @@ class Known:
 
     def _clocks(self, quantity: Quantity) -> bool:
         """Whether a time of day is as far from one of the text as it says."""
-        hours = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
-        minutes = hours | {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
+        minutes = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
+        minutes |= {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
         spans = {size.number / 60 for size, _, _ in self.counted if size.dimension == "time"}
         wanted = [_minutes(name) for name in _names(quantity) if CLOCK.fullmatch(name)]
-        return any(_near(abs(one - other), span) for one in wanted for other in minutes for span in spans)
+        return any(minutes & {one - span, one + span} for one in wanted for span in spans)
 
     def _years(self, quantity: Quantity) -> bool:
         """Whether a year is exactly what a step leads to (2019 is not about 2020), the next of one that the text has,
@@ -339,7 +351,7 @@ def _same(one: Size, other: Size) -> bool:
         if one.dimension == other.dimension:
             # 64 KB are not about 64 KiB: the same number in another unit is a slip.
             converted = one.unit.factor != other.unit.factor and not _near(one.written, other.written)
-            return _near(one.number, other.number, CONVERTED if converted else EXACT)
+            return _near(one.number, other.number, max(_coarse(one), _coarse(other)) if converted else EXACT)
         if one.unit.above and other.unit.above:
             return False
         mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
@@ -350,6 +362,16 @@ def _same(one: Size, other: Size) -> bool:
     # What has no unit may stand for what has one; a hundred of the per cent has a dimension, and may not.
     bare = not (one.dimension and other.dimension)
     return bare and _near(abs(one.written), abs(other.written))
+
+
+def _coarse(size: Size) -> float:
+    """How far off a number may be as it is rounded: 9 weeks and a century and a half by much, 8,867 seconds by half a
+    second."""
+    if size.written < 10 and size.written * 2 % 1 == 0:
+        return CONVERTED
+    digits = f"{size.written:.8e}".partition("e")[0].rstrip("0").rstrip(".")
+    places = len(digits.lstrip("-").replace(".", "")) - 1
+    return max(EXACT, min(CONVERTED, 0.5 * 10.0**-places / abs(float(digits))))
 
 
 def _reaches(step: Size, size: Size) -> bool:

@@ -13,7 +13,7 @@ from tasks.rephrase.alignment.chinese import in_chinese
 from tasks.rephrase.alignment.dates import in_dates
 from tasks.rephrase.alignment.english import in_english
 from tasks.rephrase.alignment.pair import CODE, FORMULA, URL
-from tasks.rephrase.alignment.quantity import Quantity, in_digits
+from tasks.rephrase.alignment.quantity import Quantity, Value, in_digits
 
 MARKER = re.compile(
     r"^[-*+•>#|_ \t]{0,40}(?:(?:step|part|question|q|point|stage|note|case)[ \t]*|第)?"
@@ -70,6 +70,18 @@ def ranges(text: str) -> Iterator[tuple[Quantity, Quantity, bool]]:
         if RANGE.fullmatch(bare[one.end : other.start]):
             yield one, other, True
             yield other, one, False
+
+
+def days(text: str) -> dict[tuple[Value, Value], Quantity]:
+    """The days of months by day and month, and where each month stands."""
+    bare = prose(text)
+    found: dict[tuple[Value, Value], Quantity] = {}
+    for one, other in pairwise(quantities(text)):
+        day, month = (one, other) if one.kind == "day" else (other, one)
+        gap = OF_MONTH if one is day else DAY_BEHIND
+        if (day.kind, month.kind) == ("day", "month") and gap.fullmatch(bare[one.end : other.start]):
+            found[day.value, month.value] = month
+    return found
 
 
 def prose(text: str) -> str:
@@ -131,20 +143,25 @@ def _compounds(text: str, found: list[Quantity]) -> None:
             words = other.kind == "cardinal" and not other.digits and gap == " " and other.value < 100
             total = one.value + other.value / 100 if words and one.unit.dimension in MONEY else None
         else:
-            parts = other.unit.dimension == one.unit.dimension and COMPOUND.fullmatch(gap)
-            whole = next((value for value, unit in other.other if unit == other.unit), other.value)
-            if isinstance(whole, str):
-                continue
+            parts = _goes_on(text, one, other)
+            known = (value for value, unit in other.other if unit == other.unit and isinstance(value, Fraction))
+            whole = next(known, other.value)
             share = whole * other.unit.factor / one.unit.factor
             total = one.value + share if parts and 0 < share < 1 else None
         if total is not None:
             found[place] = replace(one, other=((total, one.unit), *one.other))
             last = place + 1
-            while last < len(found) and (
-                found[last] is other or COMPOUND.fullmatch(text[found[last - 1].end : found[last].start])
-            ):
-                found[last] = replace(found[last], other=(*found[last].other, (total, one.unit)))
+            found[last] = replace(other, other=(*other.other, (total, one.unit)))
+            while last + 1 < len(found) and _goes_on(text, found[last], found[last + 1]):
                 last += 1
+                found[last] = replace(found[last], other=(*found[last].other, (total, one.unit)))
+
+
+def _goes_on(text: str, one: Quantity, other: Quantity) -> bool:
+    """Whether a measure goes on with a smaller unit."""
+    if one.unit is None or other.unit is None or one.unit.dimension != other.unit.dimension:
+        return False
+    return other.unit.factor < one.unit.factor and COMPOUND.fullmatch(text[one.end : other.start]) is not None
 
 
 def _days(text: str, found: list[Quantity]) -> list[Quantity]:

@@ -44,6 +44,11 @@ def test_copies_count_whatever_the_case_and_the_line_breaks() -> None:
     assert answer.copy_share(source, PARAPHRASES[0][1]) < 0.3
 
 
+def test_what_must_stay_as_it_is_counts_as_no_copy() -> None:
+    formula = r"$x = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}$"
+    assert answer.copied(Pair(f"The roots are {formula}.", f"One finds as its roots {formula}."), CONFIG).passed
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -25,7 +25,7 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """A fenced block, whatever its language is called; words behind ``` say that it ends something. It ends with a line of
-its own or behind the last of its text: what stands deeper within it, such as a docstring's own example, does not end it."""
+its own or behind the last of its text: what stands deeper in it, such as a docstring's example, does not end it."""
 CONTINUATION = re.compile(r"\n*[ \t]+(?![ \t]|```|~~~)")
 ROWS = Path(__file__).with_name("code.yaml")
 

@@ -37,6 +37,12 @@ def test_a_source_that_is_a_list_may_stay_one() -> None:
     assert fluency(Pair(names, ", ".join(reversed(names.split(", ")))), CONFIG).passed
 
 
+def test_a_plain_formula_is_one_word() -> None:
+    source = "The distance between them is $d = \\sqrt{(x_2-x_1)^2 + (y_2-y_1)^2}$."
+    rewrite = "To find how far apart the points are, compute d = √((x₂ − x₁)² + (y₂ − y₁)²)."
+    assert fluency(Pair(source, rewrite), CONFIG).passed
+
+
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_the_score_is_a_share(source: str, rewrite: str) -> None:
     assert 0 <= fluency(Pair(source, rewrite), CONFIG).score <= 1

@@ -40,6 +40,11 @@ CONFIG = AlignmentConfig()
         ("1/r^2", "r^{-2}"),
         ("V - E + F = 2", "V + F = E + 2"),
         (r"\frac{x^2}{25}+\frac{y^2}{9}=1", "9x^2+25y^2=225"),
+        (r"\sin^2 x", r"(\sin x)^2"),
+        (r"\sin^2 x", r"\sin(x)^2"),
+        (r"\lim_{n\to\infty} (1+1/n)^n", r"\lim_{n \to \infty} \left(1 + \frac{1}{n}\right)^n"),
+        (r"\binom{5}{2}(0.5)^5", r"\binom52 \cdot 0.5^5"),
+        (r"\sin 30^\circ", r"\sin(30°)"),
         (r"P(A|B) = P(B|A)P(A)/P(B)", r"P(A \mid B) = \frac{P(A) P(B \mid A)}{P(B)}"),
     ],
 )
@@ -51,6 +56,10 @@ def test_the_same_formula(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("f(x) - f(y)", "f(x - y)"),
+        (r"\sin^2 x", r"\sin x^2"),
+        (r"\sin^{-1} x", r"1/\sin x"),
+        (r"\lim_{n\to\infty} a_n", r"\lim_{n\to 0} a_n"),
+        (r"\binom{5}{2}", r"\binom{2}{5}"),
         (r"\sin(x+y)", r"\sin x + \sin y"),
         ("dN/dt", "N/t"),
         ("x = 1", "x = -1"),
@@ -136,3 +145,13 @@ def test_a_text_has_its_own_formulas(text: str) -> None:
 def test_no_depth_and_no_size_breaks_it(bomb: str) -> None:
     assert formulas(Pair(f"${bomb}$", f"${bomb}$"), CONFIG).passed
     assert form(bomb) == form(bomb)
+
+
+def test_a_formula_without_its_exponent_is_another_one() -> None:
+    source, rewrite = "Its energy is $\\frac{1}{2}mv^2$.", "It carries $\\frac12 m v$ of energy."
+    assert not formulas(Pair(source, rewrite), CONFIG).passed
+
+
+def test_a_number_with_its_unit_is_no_formula() -> None:
+    source, rewrite = "We set h = 6.6 × 10^-34 J s.", "The constant $6.6 \\times 10^{-34}$ J s is called h."
+    assert formulas(Pair(source, rewrite), CONFIG).passed
