@@ -58,7 +58,7 @@ def plan(
 
     Examples:
 
-    - `openk2 tokens plan`: Kimi K2's own run, RECIPE section 7.
+    - `openk2 tokens plan`: Kimi K2's own run.
 
     - `openk2 tokens plan --gpus 768 --pipeline 16`: 96 nodes, 48 data-parallel ranks, which 16,384 sequences do not
       divide by.
