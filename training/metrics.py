@@ -44,7 +44,7 @@ class Metrics:
         """Append one line."""
         if self.file:
             line = json.dumps({"event": event, "step": step, **values}, allow_nan=False) + "\n"
-            with _naming(self.path):
+            with naming(self.path):
                 self.file.write(line)
                 self.file.flush()
             if self.tensorboard:
@@ -60,7 +60,7 @@ class Metrics:
         if self.tensorboard:
             self.tensorboard.close()
         if self.file:
-            with _naming(self.path):
+            with naming(self.path):
                 self.file.close()
 
 
@@ -115,15 +115,15 @@ def summarise(path: Path) -> dict[str, Any]:
 def replace_file(path: Path, text: str) -> None:
     """Write `path` so that a reader, or a kill, finds the old text or the new one whole."""
     partial = path.with_name(f".{path.name}.partial")
-    with _naming(partial):
+    with naming(partial):
         partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Say which file could not be written: the system does so where one is opened, not where the disk is full."""
     try:
         yield
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(f"{path} could not be written: {error}") from error

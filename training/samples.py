@@ -21,6 +21,7 @@ import numpy as np
 
 from training.best_fit import VERSION, Packing, pack
 from training.cache import Cache
+from training.metrics import naming
 from training.shards import Shard, Stream, count_windows
 
 IGNORED = -100
@@ -195,6 +196,6 @@ def _store(path: Path, array: np.ndarray) -> None:
     """Write so that a reader finds all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
-    with partial.open("wb") as file:
+    with naming(partial), partial.open("wb") as file:
         np.save(file, array)
     partial.replace(path)

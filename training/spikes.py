@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any
 
 from training.config import SpikeConfig
+from training.metrics import naming
 from training.schedule import StagePlan
 
 NORMAL = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
@@ -120,7 +121,7 @@ class Rollbacks:
         """Make `rollbacks` the run's."""
         if writes:
             partial = self.path.with_name(f".{self.path.name}.partial")
-            with partial.open("w", encoding="utf-8") as file:
+            with naming(partial), partial.open("w", encoding="utf-8") as file:
                 file.writelines(json.dumps(asdict(each)) + "\n" for each in rollbacks)
                 file.flush()
                 os.fsync(file.fileno())

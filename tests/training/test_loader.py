@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.data import LENGTHS, MIX, SOURCES, artifact, flip, shard_file
+from tests.training.test_checkpoint import full_disk
 from training import samples
 from training.cache import Cache, ShardError
 from training.loader import Batch, Loader, require, share
@@ -385,6 +386,11 @@ def test_a_stream_of_long_documents_reads_these_alone(
     plain = Loader(uri, "train", {"web": 1}, 3, length, "best_fit")
     assert loader.identity() != plain.identity()
     assert plain.identity() == Loader(uri, "train", {"web": 1}, 3, length, "best_fit", document_tokens_min=0).identity()
+
+
+def test_a_full_disk_of_the_cache_names_the_file(uri: str, tmp_path: Path) -> None:
+    with full_disk(100), pytest.raises(OSError, match=r"packed/.*\.partial could not be written"):
+        Loader(uri, "train", MIX, 0, 16, "best_fit", Cache(tmp_path))
 
 
 def test_where_no_document_is_long_enough_it_is_said(uri: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.training.test_checkpoint import full_disk
 from training.config import SpikeConfig
 from training.schedule import StagePlan
 from training.spikes import Rollback, Rollbacks, SpikeDetector, mixes, planned, position, windows
@@ -118,4 +119,7 @@ def test_rollbacks_are_kept_and_undo_what_was_written_before_them(tmp_path: Path
     # what was written after the return knows of it; what was written before it is undone
     assert [rollbacks.undone(9, known) for known in (0, 1, 2)] == [True, True, False]
     assert not rollbacks.undone(6, 0)
+    assert Rollbacks(tmp_path / "rollbacks.jsonl").all == rollbacks.all
+    with full_disk(10), pytest.raises(OSError, match=r"rollbacks\.jsonl\.partial could not be written"):
+        rollbacks.replace(rollbacks.all, writes=True)
     assert Rollbacks(tmp_path / "rollbacks.jsonl").all == rollbacks.all
