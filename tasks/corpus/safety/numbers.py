@@ -14,8 +14,8 @@ from tasks.corpus.safety import checksums
 from tasks.corpus.safety.addresses import Span
 
 _CARD = re.compile(
-    r"(?<![0-9A-Za-z_.+\-])[2-6](?:[0-9]{12,18}|[0-9]{3}(?:[ -][0-9]{4}){3}|[0-9]{3}[ -][0-9]{6}[ -][0-9]{4,5})"
-    r"(?![0-9A-Za-z_]|[.\-][0-9])"
+    r"(?<![0-9A-Za-z_.+\-])[2-6](?:[0-9]{12,18}|[0-9]{3}(?:[ -][0-9]{4}){3}(?P<more> [0-9]{3})?"
+    r"|[0-9]{3}[ -][0-9]{6}[ -][0-9]{4,5})(?![0-9A-Za-z_]|[.\-][0-9])"
 )
 _RESIDENT = re.compile(r"(?<![0-9A-Za-z_.\-])[1-8][0-9]{16}[0-9Xx](?![0-9A-Za-z_])")
 _IBAN = re.compile(
@@ -28,8 +28,8 @@ TRIES_MAX = 200
 """After so many numbers of a text that were none, only the first region is asked: each asking costs some 30 us."""
 _HAN = re.compile("[\u4e00-\u9fff]")
 _TELEPHONE = re.compile(
-    r"(?:\btel(?:ephone|\.|:|\b)|phone|\bfax|\bmobile|\bcell(?:ular)?\b|\bcall(?: us| me)?\b|whatsapp|\bsms\b|"
-    r"\bhotline|\bdial\b|电话|手机|联系|传真|热线|致电|移动|微信)[^\n]{0,24}$",
+    r"(?:\bt[eé]l(?:[eé](?:ph|f)|\.|:|\b)|phone|\bfax|\bm[oó](?:bile?|vil)\b|\bcell(?:ular)?\b|\bcall(?: us| me)?\b|"
+    r"whatsapp|\bsms\b|\bhotline|\bdial\b|电话|手机|联系|传真|热线|致电|移动|微信|電話|手機|聯絡|傳真|熱線|携帯)[^\n]{0,24}$",
     re.IGNORECASE,
 )
 _CARDS = re.compile(
@@ -38,6 +38,12 @@ _CARDS = re.compile(
 )
 _OTHER_NUMBER = re.compile(r"(?:isbn|issn|doi|orcid|pmid|rfc|upc|ean|serial|arxiv)[-:=# \w]{0,12}$", re.IGNORECASE)
 _BEFORE = 48
+# What has the groups of a telephone and is a day, or some years.
+_DAY = re.compile(
+    r"(?<![0-9])(?:(?:19|20)[0-9]{2}([.\-/])(?:0?[1-9]|1[0-2])\1(?:0?[1-9]|[12][0-9]|3[01])"
+    r"|(?:0?[1-9]|[12][0-9]|3[01])([.\-/])(?:0?[1-9]|[12][0-9]|3[01])\2(?:19|20)[0-9]{2}"
+    r"|(?:19|20)[0-9]{2}[ \-/](?:19|20)[0-9]{2}(?:[ \-/](?:19|20)[0-9]{2})*$)(?![0-9])"
+)
 # Numbers that regulators keep for films and manuals: NANP 555-01xx, Ofcom's drama ranges.
 _FICTION = re.compile(r"1?[2-9][0-9]{2}55501[0-9]{2}$|44(?:2079460|7700900|1632960|113496|1214960|1414960)[0-9]{3}$")
 
@@ -61,8 +67,9 @@ def numbers(text: str, dense: Iterable[tuple[int, int]], regions: tuple[str, ...
                 yield found.start(), found.end(), "ID"
         if end - start >= 13:
             for found in _CARD.finditer(text, start, limit):
-                if _card(text, found):
-                    yield found.start(), found.end(), "CARD"
+                stop = _card(text, found)
+                if stop:
+                    yield found.start(), stop, "CARD"
         for found in _PHONE.finditer(text, max(0, start - 3), limit):
             stop = _telephone(text, found, regions if tries < TRIES_MAX else regions[:1])
             if stop:
@@ -83,12 +90,16 @@ def _account(found: re.Match[str]) -> Span | None:
     return found.start(), at, "IBAN"
 
 
-def _card(text: str, found: re.Match[str]) -> bool:
-    if not checksums.card(re.sub(r"[ -]", "", found[0])):
-        return False
+def _card(text: str, found: re.Match[str]) -> int:
+    """Where the card's number that begins at `found` ends, or 0 where there is none."""
+    number = found[0]
+    if found["more"] and not checksums.card(re.sub(r"[ -]", "", number)):
+        number = number.removesuffix(found["more"])  # a number of 16 digits and its security code
+    if not checksums.card(re.sub(r"[ -]", "", number)):
+        return 0
     before = text[max(0, found.start() - _BEFORE) : found.start()]
     # One bare number in ten passes Luhn: groups as on a card, or words, must say that it is one.
-    return " " in found[0] or "-" in found[0] or bool(_CARDS.search(before))
+    return found.start() + len(number) if " " in number or "-" in number or _CARDS.search(before) else 0
 
 
 def _telephone(text: str, found: re.Match[str], regions: tuple[str, ...]) -> int:
@@ -113,7 +124,7 @@ def _telephone(text: str, found: re.Match[str], regions: tuple[str, ...]) -> int
         wanted: tuple[str, ...] = ("US",)
     elif _CHINESE_MOBILE.match(bare) and (not bare.isdigit() or _HAN.search(before) or _TELEPHONE.search(before)):
         wanted = ("CN",)
-    elif _TELEPHONE.search(before):
+    elif _TELEPHONE.search(before) and not _DAY.search(number):
         wanted = regions
     else:
         return 0
