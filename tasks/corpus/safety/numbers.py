@@ -71,10 +71,10 @@ def numbers(text: str, dense: Iterable[tuple[int, int]], regions: tuple[str, ...
                 if stop:
                     yield found.start(), stop, "CARD"
         for found in _PHONE.finditer(text, max(0, start - 3), limit):
-            stop = _telephone(text, found, regions if tries < TRIES_MAX else regions[:1])
-            if stop:
-                yield found.start(), stop, "PHONE"
-            tries += not stop
+            span = _telephone(text, found, regions if tries < TRIES_MAX else regions[:1])
+            if span is not None:
+                yield span
+            tries += span is None
 
 
 def _account(found: re.Match[str]) -> Span | None:
@@ -102,23 +102,27 @@ def _card(text: str, found: re.Match[str]) -> int:
     return found.start() + len(number) if " " in number or "-" in number or _CARDS.search(before) else 0
 
 
-def _telephone(text: str, found: re.Match[str], regions: tuple[str, ...]) -> int:
-    """Where the telephone number that begins at `found` ends, or 0 where there is none."""
-    number = found[0]
+def _telephone(text: str, found: re.Match[str], regions: tuple[str, ...]) -> Span | None:
+    """The telephone number that begins at `found`, without the brackets that it stands in."""
+    number, start = found[0], found.start()
+    if number.startswith("((") or (number[0] == "(" and number.find(")") in (-1, len(number) - 1)):
+        number, start = number[1:], start + 1
+    if number[-1] == ")" and number.count("(") < number.count(")"):
+        number = number[:-1]
     before = text[max(0, found.start() - _BEFORE) : found.start()]
     # Telephones are written in groups: `1 2 3 4 5 6 7 8` is a row of figures.
     if _OTHER_NUMBER.search(before) or len(re.findall(r"[0-9]+", number)) > 6:
-        return 0
+        return None
     if "+" in number[:3]:
         # What follows a number may be digits too: `+44 20 7946 0018 2019`.
         for _ in range(4):
             if _valid(number, None):
-                return found.start() + len(number)
+                return start, start + len(number), "PHONE"
             shorter = number.rstrip("0123456789()").rstrip(" .-/(")
             if len(shorter) < 8:
-                return 0
+                return None
             number = shorter
-        return 0
+        return None
     bare = number.strip("()")
     if _AMERICAN.match(number):
         wanted: tuple[str, ...] = ("US",)
@@ -127,8 +131,9 @@ def _telephone(text: str, found: re.Match[str], regions: tuple[str, ...]) -> int
     elif _TELEPHONE.search(before) and not _DAY.search(number):
         wanted = regions
     else:
-        return 0
-    return found.end() if any(_valid(number, region) for region in wanted if region in regions) else 0
+        return None
+    valid = any(_valid(number, region) for region in wanted if region in regions)
+    return (start, start + len(number), "PHONE") if valid else None
 
 
 def _valid(number: str, region: str | None) -> bool:

@@ -164,6 +164,9 @@ def test_regions_are_checked_when_they_are_configured():
         ("Tél. : 01 42 68 53 00", "Tél. : <PII:PHONE>"),
         ("Teléfono 91 540 95 00", "Teléfono <PII:PHONE>"),
         ("電話：02-23456789", "電話：<PII:PHONE>"),
+        ("(电话：010-62751234)", "(电话：<PII:PHONE>)"),
+        ("Jane (+1 650 253 0000), Joe (650-253-0001)", "Jane (<PII:PHONE>), Joe (<PII:PHONE>)"),
+        ("((650) 253-0000)", "(<PII:PHONE>)"),
         ("redis://:Xk29fjq8sQ@cache.acme.com:6379", "redis://:<PII:PASSWORD>@cache.acme.com:6379"),
         ("DB_PASSWORD=h7Gkk2pQx9Zm", "DB_PASSWORD=<PII:PASSWORD>"),
         ('password = "x7kk2q"', 'password = "<PII:PASSWORD>"'),
@@ -172,6 +175,10 @@ def test_regions_are_checked_when_they_are_configured():
 )
 def test_what_the_labelled_set_has_not(text, scrubbed):
     assert SCRUBBER.scrub(text)[0] == scrubbed
+
+
+def test_a_bracket_after_a_number_stays():
+    assert SCRUBBER.scrub("def f(phone=13812345678): pass", code=True)[0] == 'def f(phone="<PII:PHONE>"): pass'
 
 
 @pytest.mark.parametrize(
