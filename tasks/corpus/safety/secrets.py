@@ -41,6 +41,8 @@ _EXPRESSIONS = tuple(
     (gate, before, re.compile(rf"(?<![A-Za-z0-9_\-.]){body}(?![A-Za-z0-9_])")) for gate, before, body in _TOKENS
 )
 _PEM = re.compile(r"-----BEGIN ((?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?)-----")
+# What there is of a key that is cut off before its end, as documents are at a length.
+_PEM_BODY = re.compile(r"(?:\s|\\[nr])*+((?:[A-Za-z0-9+/=]{20,}+(?:\s|\\[nr])*+)++)")
 _URL_PASSWORD = re.compile(r"://([^\s:/@\"'<>(){}\[\]$%*]{0,64}):([^\s:/@\"'<>{}$*]{3,128})@(?=[A-Za-z0-9\[])")
 
 # What a secret is assigned to, by the middle of the name, in the ways in which programs write it.
@@ -104,12 +106,16 @@ def _tokens(text: str, gate: str, before: int, expression: re.Pattern[str]) -> I
 
 
 def _private_keys(text: str) -> Iterator[Span]:
-    at = 0
+    at = end = 0
     while found := _PEM.search(text, at):
         # An end that is not there is not there for any later beginning: nothing is looked for twice.
-        end = text.find("-----END ", found.end())
+        end = text.find("-----END ", found.end()) if 0 <= end < found.end() else end
         if end < 0:
-            return
+            rest = _PEM_BODY.match(text, found.end())
+            if rest and len(rest[1]) >= 40:
+                yield rest.start(1), rest.start(1) + len(rest[1].rstrip()), "KEY"
+            at = found.end()
+            continue
         body = text[found.end() : end]
         close = text.find("-----", end + 9)
         if len(re.sub(r"[^A-Za-z0-9+/=]", "", body)) >= 40 and 0 < close - end < 60 and "..." not in body:

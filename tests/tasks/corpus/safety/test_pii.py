@@ -177,6 +177,13 @@ def test_what_the_labelled_set_has_not(text, scrubbed):
     assert SCRUBBER.scrub(text)[0] == scrubbed
 
 
+def test_a_private_key_that_is_cut_off_loses_what_there_is_of_it():
+    lines = "\n".join("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ" + letter * 14 for letter in "xyz")
+    text = f"A key:\n-----BEGIN RSA PRIVATE KEY-----\n{lines}\n"
+    assert SCRUBBER.scrub(text)[0] == "A key:\n-----BEGIN RSA PRIVATE KEY-----\n<PII:KEY>\n"
+    assert SCRUBBER.scrub("It begins with -----BEGIN PRIVATE KEY----- and ends.")[1] == {}
+
+
 def test_a_bracket_after_a_number_stays():
     assert SCRUBBER.scrub("def f(phone=13812345678): pass", code=True)[0] == 'def f(phone="<PII:PHONE>"): pass'
 
