@@ -21,7 +21,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "public-domain": tuple("CC0-1.0 Unlicense PDDL-1.0 0BSD MIT-0 LicenseRef-public-domain WTFPL CC-PDDC".split()),
     "permissive": (
         *"MIT* BSD-* Apache-* ISC PSF-* Python-* Zlib BSL-1.0 X11* NCSA PostgreSQL HPND*".split(),
-        *"Artistic-2.0 Unicode-* CC-BY-[1-4].0* ODC-By-1.0 curl OpenSSL* TCL Ruby W3C* ICU".split(),
+        *"Artistic-2.0 Unicode-* CC-BY-[1-4].[05]* ODC-By-1.0 curl OpenSSL* TCL Ruby W3C* ICU".split(),
         *"FTL IJG libpng* NIST-PD* MS-PL AFL-* ECL-2.0 Vim Zend-2.0 PHP-3.* FSFAP*".split(),
     ),
     "weak-copyleft": (
@@ -100,11 +100,12 @@ def family(licence: str) -> str:
 
 
 def detected(text: str) -> str | None:
-    """The licence that a program's own header names: an SPDX tag first, else the words of a well-known notice."""
+    """The licence that a program's own header names: the strictest of its SPDX tags, else the words of a well-known
+    notice."""
     head = text[:HEADER_CHARS]
-    tag = _TAG.search(head)
-    if tag:
-        return normalised(re.sub(r"(?:\*/|-->|[\"'#;]+)\s*$", "", tag[1]).strip())
+    tags = [normalised(tag[1].rstrip(" -")) for tag in _TAG.finditer(head)]
+    if tags:
+        return max(tags, key=lambda tag: _RANKED.index(family(tag)))
     if not _ANY.search(head):
         return None
     # A comment's signs stand between the words of a notice.
@@ -169,10 +170,7 @@ def _read(licence: str) -> _Tree | None:
     text = " ".join(licence.split())
     if len(text) > EXPRESSION_CHARS or text.lower() in _UNKNOWN:
         return None
-    named = _alias(text)
-    if named is not None:
-        return _simple(named)
-    tokens = _tokens(text)
+    tokens = _tokens(_alias(text) or text)
     return _Parser(tokens).whole() if tokens else None
 
 
@@ -221,9 +219,10 @@ class _Parser:
         if name is None:
             return None
         if not self.take("WITH"):
-            return _simple(name)
+            named = _alias(name) or name
+            return _Parser(_tokens(named)).whole() if " " in named else _simple(named)
         exception = self.name()
-        return None if exception is None else _Simple(_simple(name).name, exception)
+        return None if exception is None else _Simple(_simple(_alias(name) or name).name, exception)
 
     def take(self, word: str) -> bool:
         if self.at < len(self.tokens) and self.tokens[self.at].upper() == word:
@@ -275,7 +274,9 @@ _ALIASES = {
     "all rights reserved": "LicenseRef-proprietary", "proprietary": "LicenseRef-proprietary",
     "commercial": "LicenseRef-proprietary", "copyright": "LicenseRef-proprietary",
 }  # fmt: skip
-_CC_URL = re.compile(r"(?:https?://)?(?:www\.)?creativecommons\.org/(licenses|publicdomain)/([a-z-]+)/([0-9.]+)", re.I)
+_CC_URL = re.compile(
+    r"(?:https?://)?(?:www\.)?creativecommons\.org/(licenses|publicdomain)/([a-z-]+)/([0-9.]+)(?:/\S*)?", re.I
+)
 _CC_WORDS = re.compile(
     r"(?:cc|creative ?commons)[ -]*(attribution|by)"
     r"((?:[ -]*(?:non ?-?commercial|nc|share ?-?alike|sa|no ?-?deriv\w*|nd))*)"
@@ -284,15 +285,15 @@ _CC_WORDS = re.compile(
 )
 _GNU_WORDS = re.compile(
     r"(?:gnu )?(?P<affero>affero |a)?(?P<lesser>lesser |library |l)?"
-    r"(?:gpl|general public|(?P<free>fdl|free documentation))[ -]*v? ?(?P<major>[1-3])(?:\.(?P<minor>[0-3]))?"
+    r"(?:gpl|general public|(?P<free>g?fdl|free documentation))[ -]*v? ?(?P<major>[1-3])(?:\.(?P<minor>[0-3]))?"
     r"(?P<later>\+|[ -]?(?:only|or[ -](?:any )?(?:later|newer|above))(?: version)?)?",
     re.I,
 )
 
 
 def _alias(text: str) -> str | None:
-    """The SPDX identifier that a common spelling means."""
-    cc = _CC_URL.match(text)
+    """The SPDX identifier, or the choice of two, that a common spelling means."""
+    cc = _CC_URL.fullmatch(text)
     if cc:
         if cc[1].lower() == "publicdomain":
             return "CC0-1.0" if cc[2].lower() == "zero" else "CC-PDDC"
@@ -302,14 +303,14 @@ def _alias(text: str) -> str | None:
     bare = " ".join(re.sub(r"\bv(?=\d)", "", bare).split()).strip(" .-")
     for words in (bare, bare.replace("-", " ")):
         if words in _ALIASES:
-            return _ALIASES[words] if " OR " not in _ALIASES[words] else None
+            return _ALIASES[words]
     if re.fullmatch(r"apache(?: software)?(?: foundation)?[ -]*2(?:\.0)?", bare):
         return "Apache-2.0"
     clauses = re.fullmatch(r"(?:bsd[ -]*([234])|([234])[ -]+bsd)", bare)
     if clauses:
         return f"BSD-{clauses[1] or clauses[2]}-Clause"
-    if bare in ("mit", "isc", "zlib", "unlicense"):
-        return _SPELLING[bare]
+    if (spelled := bare.replace(" ", "-")) in _SPELLING:
+        return _SPELLING[spelled]
     words_cc = _CC_WORDS.fullmatch(bare)
     if words_cc:
         return _creative(words_cc[2].lower(), words_cc[3])
@@ -330,7 +331,8 @@ def _gnu(found: re.Match[str]) -> str:
     return f"{name}-{found['major']}.{found['minor'] or 0}-{'or-later' if later else 'only'}"
 
 
-_TAG = re.compile(r"SPDX-License-Identifier:[ \t]*([^\r\n]{2,200})")
+# What no expression has ends it: the end of a comment or string; a program that writes tags has none of its own there.
+_TAG = re.compile(r"SPDX-License-Identifier:[ \t]*([A-Za-z0-9(][A-Za-z0-9.+:() \t-]{1,199})")
 _ANY = re.compile(r"licen[cs]e|permission|redistribution|public domain|all rights reserved|copyleft|proprietary", re.I)
 _NOTICES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(words))

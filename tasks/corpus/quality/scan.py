@@ -85,8 +85,8 @@ def scan(points, classes, marks, single_han, stops, short):  # type: ignore[no-u
     # the paragraph, and whether a sentence may end here
     paragraph, paragraph_first, paragraph_last = _BASIS, -1, -1
     stopped, dots, after_han = False, 0, False
-    # whether only the # of a heading has stood in the line
-    heading = True
+    # whether only the # of a heading may have stood in the line, and how many: a blank or the line's end must follow
+    heading, marks_of_heading = True, 0
 
     for at in range(size + 1):
         point = points[at] if at < size else np.uint32(_NEWLINE)
@@ -151,8 +151,11 @@ def scan(points, classes, marks, single_han, stops, short):  # type: ignore[no-u
             counts[CURLY_BRACKETS] += 1
         elif point in (_BAR, _WIDE_BAR, _GUILLEMET, _MIDDLE_DOT):
             counts[SEPARATORS] += 1
-        elif point == _HASH and not heading:
-            counts[HASHES] += 1
+        elif point == _HASH:
+            counts[HASHES] += not heading
+            marks_of_heading += heading
+        if heading and not space and point != _HASH:
+            counts[HASHES] += marks_of_heading
         heading = heading and (point == _HASH or (space and first < 0))
         if kind & HAN:
             counts[HAN_CHARS] += 1
@@ -193,7 +196,7 @@ def scan(points, classes, marks, single_han, stops, short):  # type: ignore[no-u
                 counts[SHORT_LINES] += last - first + 1 <= short
                 counts[NUMERIC_LINES] += line_digits and not line_letters
             line, solid, first, last, line_letters, line_digits = _BASIS, _BASIS, -1, -1, False, False
-            heading = True
+            heading, marks_of_heading = True, 0
         else:
             if not space:
                 if first < 0:

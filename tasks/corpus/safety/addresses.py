@@ -13,10 +13,15 @@ from tasks.corpus.wordlist import words
 Span = tuple[int, int, str]
 """(start, end, kind) of something found in a text."""
 
-_LOCAL = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.!#$%&'*+-/=?^_`{|}~"
+# RFC 6531 adds letters of any script; those of scripts that part words by blanks, or the prose before would be taken.
+_LETTERS = "".join(sign for sign in map(chr, range(0xC0, 0x530)) if sign.isalpha())
+_LOCAL = f"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.!#$%&'*+-/=?^_`{{|}}~{_LETTERS}"
 # What RFC 5322 allows in a local part but a text means as something else.
 _AROUND = "'`*=/{|}!#$&?^~."
-_DOMAIN = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}(xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24})")
+_DOMAIN = re.compile(
+    rf"(?:[A-Za-z0-9{_LETTERS}](?:[A-Za-z0-9{_LETTERS}-]{{0,61}}[A-Za-z0-9{_LETTERS}])?\.){{1,8}}"
+    r"(xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24}|рф|укр)"
+)
 _MAIL_CHARS = 64  # of a local part, RFC 5321 4.5.3.1.1
 # Two-letter ends are countries; of the others those that mail really uses, so that `a@b.T` and `x@2x.png` are none.
 _TOP = words(
@@ -76,10 +81,10 @@ def _mail(local: str, domain: re.Match[str], text: str, at: int) -> bool:
     # A path after the host is a URL's or a repository's; a colon before the local part is a user and a password.
     if text[max(0, at - len(local) - 3) : at - len(local)] == "://":
         return False
-    if local.lower() in _HOSTING or not re.search(r"[A-Za-z0-9]", local):
+    if local.lower() in _HOSTING or not any(map(str.isalnum, local)):
         return False
     top = domain[1].lower()
-    if not (top in _TOP or top.startswith("xn--")):
+    if not (top in _TOP or top.startswith("xn--") or not top.isascii()):
         return False
     return not any(host == example or host.endswith(f".{example}") for example in _EXAMPLES)
 

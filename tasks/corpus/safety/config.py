@@ -82,7 +82,7 @@ class DecontaminationConfig(Config):
     margin: int = Field(default=200, ge=0)
     """Characters that are cut on either side with a passage (GPT-3, appendix C: 200)."""
     pieces_max: int = Field(default=10, ge=1)
-    """A document that cutting would leave in more pieces is dropped (GPT-3, appendix C: 10)."""
+    """A document that cutting would leave in more pieces, or nothing of, is dropped (GPT-3, appendix C: 10)."""
 
     @model_validator(mode="after")
     def _ordered(self) -> DecontaminationConfig:

@@ -112,7 +112,7 @@ class Decontamination:
 
     def cut(self, text: str, hits: Sequence[Hit]) -> str | None:
         """`text` without the passages of `hits` and `margin` characters on either side; None where too many pieces
-        would be left."""
+        would be left, or nothing."""
         margin = self.config.margin
         pieces: list[str] = []
         reached = 0
@@ -125,7 +125,7 @@ class Decontamination:
             reached = max(reached, border if 0 <= border < end + 3 * margin else min(len(text), end + margin))
         pieces.append(text[reached:])
         kept = [piece.strip("\n") for piece in pieces if piece.strip()]
-        return "\n\n".join(kept) if len(kept) <= self.config.pieces_max else None
+        return "\n\n".join(kept) if 0 < len(kept) <= self.config.pieces_max else None
 
     def _index(self, batch: list[Item], parts: dict[int, list[tuple[np.ndarray, np.ndarray]]]) -> np.ndarray:
         """Add the runs of some items to `parts`: `ngram` words to a run, or all the words of an item that has fewer.

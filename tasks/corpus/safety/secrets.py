@@ -41,7 +41,9 @@ _EXPRESSIONS = tuple(
     (gate, before, re.compile(rf"(?<![A-Za-z0-9_\-.]){body}(?![A-Za-z0-9_])")) for gate, before, body in _TOKENS
 )
 _PEM = re.compile(r"-----BEGIN ((?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?)-----")
-_URL_PASSWORD = re.compile(r"://([^\s:/@\"'<>(){}\[\]$%*]{1,64}):([^\s:/@\"'<>{}$*]{3,128})@(?=[A-Za-z0-9\[])")
+# What there is of a key that is cut off before its end, as documents are at a length.
+_PEM_BODY = re.compile(r"(?:\s|\\[nr])*+((?:[A-Za-z0-9+/=]{20,}+(?:\s|\\[nr])*+)++)")
+_URL_PASSWORD = re.compile(r"://([^\s:/@\"'<>(){}\[\]$%*]{0,64}):([^\s:/@\"'<>{}$*]{3,128})@(?=[A-Za-z0-9\[])")
 
 # What a secret is assigned to, by the middle of the name, in the ways in which programs write it.
 _PASSWORDS = ("assword", "ASSWORD", "asswd", "ASSWD", "assphrase", "密码", "口令")
@@ -68,6 +70,12 @@ _DUMMY = re.compile(
 # Bits per character that random letters and digits of twenty characters have at least, measured: words joined by
 # signs stay below.
 _ENTROPY_KEY, _ENTROPY_PASSWORD = 3.5, 2.5
+_ENTROPY_HEX = 2.9  # the same for sixteen hexadecimal digits, which have 4 bits at most
+# Of the most that so many characters can have: what a drawn password of 6 to 15 reaches, some of them coming twice.
+_ENTROPY_SHARE = 0.85
+_HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
+# Words of a name in any case, joined: `dbUser2`, `XMLReader`.
+_CAMEL = re.compile(r"(?:[A-Z]?[a-z]{2,}+[0-9]{0,3}+|[A-Z]{1,5}+[0-9]{0,3}+)++")
 
 
 def secrets(text: str, bits: int) -> Iterator[Span]:
@@ -98,12 +106,16 @@ def _tokens(text: str, gate: str, before: int, expression: re.Pattern[str]) -> I
 
 
 def _private_keys(text: str) -> Iterator[Span]:
-    at = 0
+    at = end = 0
     while found := _PEM.search(text, at):
         # An end that is not there is not there for any later beginning: nothing is looked for twice.
-        end = text.find("-----END ", found.end())
+        end = text.find("-----END ", found.end()) if 0 <= end < found.end() else end
         if end < 0:
-            return
+            rest = _PEM_BODY.match(text, found.end())
+            if rest and len(rest[1]) >= 40:
+                yield rest.start(1), rest.start(1) + len(rest[1].rstrip()), "KEY"
+            at = found.end()
+            continue
         body = text[found.end() : end]
         close = text.find("-----", end + 9)
         if len(re.sub(r"[^A-Za-z0-9+/=]", "", body)) >= 40 and 0 < close - end < 60 and "..." not in body:
@@ -128,9 +140,27 @@ def _secret(kind: str, value: str, quoted: bool) -> bool:
     if kind == "PASSWORD":
         # Passwords are short: a digit or sign among letters, and no name of a variable or attribute.
         if not quoted:
-            return _mixed(value, 3) and entropy(value) >= _ENTROPY_KEY and "(" not in value
-        return _mixed(value, 2) and not _identifier(value) and entropy(value) >= _ENTROPY_PASSWORD
-    return len(value) >= 16 and _mixed(value, 2) and not _identifier(value) and entropy(value) >= _ENTROPY_KEY
+            least = _ENTROPY_KEY if _name(value) else _least(_ENTROPY_KEY, value)
+            return _mixed(value, 3) and not _reference(value) and "(" not in value and entropy(value) >= least
+        return _mixed(value, 2) and not _identifier(value) and entropy(value) >= _least(_ENTROPY_PASSWORD, value)
+    if len(value) < 16 or not _mixed(value, 2) or _identifier(value) or (not quoted and _name(value)):
+        return False
+    return entropy(value) >= (_ENTROPY_HEX if _HEX.fullmatch(value) else _ENTROPY_KEY)
+
+
+def _least(bits: float, value: str) -> float:
+    """`bits` per character, or less where `value` is too short to have so many."""
+    return min(bits, _ENTROPY_SHARE * math.log2(len(value)))
+
+
+def _name(value: str) -> bool:
+    """Whether `value` is a name of a program, attributes of it included: `self.config.dbUser2`."""
+    return all(_CAMEL.fullmatch(part) for part in re.split(r"[_.]", value) if part)
+
+
+def _reference(value: str) -> bool:
+    """Whether `value` is an attribute of something."""
+    return "." in value and _name(value)
 
 
 def _mixed(value: str, kinds: int) -> bool:

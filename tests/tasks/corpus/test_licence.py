@@ -42,6 +42,13 @@ PERMISSIVE = ("@public-domain", "@permissive")
         ("Python Software Foundation License", "PSF-2.0"),
         ("mit or (apache-2.0 AND bsd-3-clause)", "MIT OR (Apache-2.0 AND BSD-3-Clause)"),
         ("GPL-2.0 WITH Classpath-exception-2.0", "GPL-2.0-only WITH Classpath-exception-2.0"),
+        ("MPL 2.0", "MPL-2.0"),
+        ("EPL 2.0", "EPL-2.0"),
+        ("GFDL 1.3", "GFDL-1.3-only"),
+        ("Perl", "Artistic-1.0-Perl OR GPL-1.0-or-later"),
+        ("MIT AND Perl", "MIT AND (Artistic-1.0-Perl OR GPL-1.0-or-later)"),
+        ("GPLv2+ or BSD", "GPL-2.0-or-later OR BSD-3-Clause"),
+        ("LGPLv3 WITH LGPL-3.0-linking-exception", "LGPL-3.0-only WITH LGPL-3.0-linking-exception"),
     ],
 )
 def test_spellings(written, spdx):
@@ -109,6 +116,8 @@ def test_policies(licence, policy, passes):
         ("CC-BY-NC-4.0", "restricted"),
         ("GPL-2.0 OR MIT", "permissive"),
         ("GPL-2.0 AND MIT", "copyleft"),
+        ("CC-BY-2.5", "permissive"),
+        ("https://creativecommons.org/licenses/by/4.0/ AND CC-BY-NC-4.0", "unknown"),
         ("what", "unknown"),
     ],
 )
@@ -129,6 +138,12 @@ GPL = (
         ("// SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note\n", "GPL-2.0-only WITH Linux-syscall-note"),
         ("/* SPDX-License-Identifier: (MIT OR GPL-2.0+) */", "MIT OR GPL-2.0-or-later"),
         ("<!-- SPDX-License-Identifier: MIT -->", "MIT"),
+        ("(* SPDX-License-Identifier: LGPL-2.1-only *)", "LGPL-2.1-only"),
+        ("{- SPDX-License-Identifier: GPL-3.0-only -}", "GPL-3.0-only"),
+        ('__licence__ = "SPDX-License-Identifier: GPL-3.0-only",', "GPL-3.0-only"),
+        ("# SPDX-License-Identifier: MIT\n# SPDX-License-Identifier: GPL-3.0-only\n", "GPL-3.0-only"),
+        ('found = re.search(r"SPDX-License-Identifier:\\s*(.*)", head)', None),
+        ("print(f'SPDX-License-Identifier: {licence}')", None),
         (GPL, "GPL-2.0-or-later"),
         (GPL.replace("version 2", "version 3"), "GPL-3.0-or-later"),
         (GPL.replace("General", "Lesser General").replace("version 2", "version 2.1"), "LGPL-2.1-or-later"),
@@ -169,6 +184,7 @@ def test_hostile_headers_take_linear_time():
         "redistribution and use in source and binary forms ",
         "license /* ",
         "version 2 or ",
+        "SPDX-License-Identifier: MIT (",
     ):
         assert_linear(lambda size, unit=unit: detected(unit * size), 12_500)
 

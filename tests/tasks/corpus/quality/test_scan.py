@@ -60,7 +60,7 @@ def read(text: str, single_han: bool) -> dict[str, int]:
         "lexical_words": len(lexical),
         "lexical_chars": sum(map(len, lexical)),
         "alphabetic_words": sum(any(map(str.isalpha, word)) for word in found),
-        "hashes": sum(line.lstrip("#").count("#") for line in lines),
+        "hashes": sum(re.sub(rf"\A#+(?=[{re.escape(SPACES)}]|\Z)", "", line).count("#") for line in lines),
         "ellipses": text.count("...") + text.count("…"),
         "curly_brackets": text.count("{"),
         "sentences": len(

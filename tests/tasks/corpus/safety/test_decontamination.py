@@ -159,6 +159,14 @@ def test_a_document_that_would_fall_to_pieces_is_dropped():
     assert own.cleaned(text) == (text, [])
 
 
+def test_a_document_that_is_nothing_but_the_item_is_dropped():
+    own = Screen(SafetyConfig(decontamination=DecontaminationConfig(action="remove")))
+    own._decontamination = look(QUESTION, action="remove")
+    found = own.contaminated(f"Exercise 7. {QUESTION}")
+    assert found is not None
+    assert found[0] == "contaminated"
+
+
 def test_a_clean_document_is_read_in_linear_time():
     own = look(*(prose(seed, 60) for seed in range(1000, 1500)))
     draw = random.Random(0)

@@ -147,3 +147,60 @@ def test_a_scan_finds_what_may_be_there_and_where_digits_are_dense():
 def test_regions_are_checked_when_they_are_configured():
     with pytest.raises(ValidationError, match="'XX' is no region"):
         PiiConfig(regions=("XX",))
+
+
+@pytest.mark.parametrize(
+    ("text", "scrubbed"),
+    [
+        ("Schreib an müller@firma.de.", "Schreib an <PII:EMAIL>."),
+        ("Mail jürgen.groß@bäckerei-weiß.de, bitte", "Mail <PII:EMAIL>, bitte"),
+        ("почта: иван@почта.рф.", "почта: <PII:EMAIL>."),
+        ("邮箱zhang.san@qq.com。", "邮箱<PII:EMAIL>。"),
+        ("卡号 6222 0212 3456 7890 128。", "卡号 <PII:CARD>。"),
+        ("card 4539 1488 0343 6467 124", "card <PII:CARD> 124"),
+        ("IBAN RU0304452522540817810538091310419.", "IBAN <PII:IBAN>."),
+        ("IBAN BI42 1000 0100 0100 0033 2045 181", "IBAN <PII:IBAN>"),
+        ("Telefon: 089 6361234", "Telefon: <PII:PHONE>"),
+        ("Tél. : 01 42 68 53 00", "Tél. : <PII:PHONE>"),
+        ("Teléfono 91 540 95 00", "Teléfono <PII:PHONE>"),
+        ("電話：02-23456789", "電話：<PII:PHONE>"),
+        ("(电话：010-62751234)", "(电话：<PII:PHONE>)"),
+        ("Jane (+1 650 253 0000), Joe (650-253-0001)", "Jane (<PII:PHONE>), Joe (<PII:PHONE>)"),
+        ("((650) 253-0000)", "(<PII:PHONE>)"),
+        ("redis://:Xk29fjq8sQ@cache.acme.com:6379", "redis://:<PII:PASSWORD>@cache.acme.com:6379"),
+        ("DB_PASSWORD=h7Gkk2pQx9Zm", "DB_PASSWORD=<PII:PASSWORD>"),
+        ('password = "x7kk2q"', 'password = "<PII:PASSWORD>"'),
+        ("csrf_token = 'd41d8cd98f00b204e9800998ecf8427e'", "csrf_token = '<PII:KEY>'"),
+    ],
+)
+def test_what_the_labelled_set_has_not(text, scrubbed):
+    assert SCRUBBER.scrub(text)[0] == scrubbed
+
+
+def test_a_private_key_that_is_cut_off_loses_what_there_is_of_it():
+    lines = "\n".join("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ" + letter * 14 for letter in "xyz")
+    text = f"A key:\n-----BEGIN RSA PRIVATE KEY-----\n{lines}\n"
+    assert SCRUBBER.scrub(text)[0] == "A key:\n-----BEGIN RSA PRIVATE KEY-----\n<PII:KEY>\n"
+    assert SCRUBBER.scrub("It begins with -----BEGIN PRIVATE KEY----- and ends.")[1] == {}
+
+
+def test_a_bracket_after_a_number_stays():
+    assert SCRUBBER.scrub("def f(phone=13812345678): pass", code=True)[0] == 'def f(phone="<PII:PHONE>"): pass'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mobile Safari/537.36 2023-11-05 10:22",
+        "phone model 13 2023-10-11",
+        "a hotline since 2010-2012",
+        "Call us by 11/05/2023 10",
+        "password = self.config.dbUser2",
+        "password: userInput.value1,",
+        "const token = this.store2.authValue;",
+        "secret = Config.S3.keyName",
+        "credentials=GoogleAuth2Provider",
+    ],
+)
+def test_days_and_names_of_programs_stay(text):
+    assert SCRUBBER.scrub(text) == (text, {})
