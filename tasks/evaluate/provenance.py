@@ -40,8 +40,7 @@ def accompany(folder: Path, variant: str, release: Artifact, made_by: Sequence[S
 
 def bill_of_materials(name: str, version: str, licence: str, sources: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """CycloneDX 1.6: the model, the packages of the environment that wrote it, and the sources of its data."""
-    # what pip left half removed has no name, and no metadata at all
-    packages = {called: each for each in distributions() if (called := each.metadata["Name"])}
+    packages = {called: each for each in distributions() if (called := _called(each))}
     components = [_package(each) for _, each in sorted(packages.items(), key=lambda item: item[0].lower())]
     for source, entry in sorted(sources.items()):
         data = {"type": "data", "bom-ref": f"data:{source}", "name": source, "description": entry.get("origin") or ""}
@@ -55,6 +54,15 @@ def bill_of_materials(name: str, version: str, licence: str, sources: dict[str, 
         "metadata": {"component": model | {"licenses": [{"license": {"name": licence}}]}},
         "components": components,
     }
+
+
+def _called(package: Distribution) -> str | None:
+    """Its name; None for what pip left half removed, which has no metadata. Where `importlib_metadata` is imported, it finds
+    packages too, and raises."""
+    try:
+        return package.metadata["Name"]
+    except FileNotFoundError:
+        return None
 
 
 def _package(package: Distribution) -> dict[str, Any]:
