@@ -57,8 +57,8 @@ def bill_of_materials(name: str, version: str, licence: str, sources: dict[str, 
 
 
 def _called(package: Distribution) -> str | None:
-    """Its name; None for what pip left half removed, which has no metadata. Where `importlib_metadata` is imported, it finds
-    packages too, and raises."""
+    """Its name; None for what pip left half removed. `importlib_metadata`, where imported, finds packages too, and
+    raises."""
     try:
         return package.metadata["Name"]
     except FileNotFoundError:
