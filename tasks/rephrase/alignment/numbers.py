@@ -129,7 +129,7 @@ def _measured(one: Quantity) -> str:
         return one.unit.dimension
     if one.kind == "said":
         return ""
-    if one.kind in ("month", "weekday", "day"):
+    if one.kind in CALENDAR:
         return one.kind
     year = one.kind == "year" or (one.digits and not isinstance(one.value, str) and 1000 <= one.value <= 2100)
     return "year" if year else one.kind
@@ -204,7 +204,7 @@ class Known:
         wanted = list(sizes(quantity))
         lost = {size for one in instead for size in sizes(one)}
         measured = _measured(quantity)
-        if measured in ("month", "weekday", "day"):
+        if measured in CALENDAR:
             return self._dates(quantity)
         if CLOCK.fullmatch(str(quantity.value)):
             return self._clocks(quantity)
