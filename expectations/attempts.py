@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from expectations.dataset import Dataset
 from expectations.rules import batches
+
+if TYPE_CHECKING:
+    from tasks.artifact import Artifact
 
 COLUMNS = (
     *(
@@ -43,7 +45,7 @@ FACTS = {
 }
 
 
-def facts(rewrites: Dataset) -> pl.DataFrame:
+def facts(rewrites: Artifact) -> pl.DataFrame:
     """One row an attempt: whose it is, its verdict, and what was found of its texts and scores. `untraced`: something
     of its origin is missing; `failing`: a score lies outside of the threshold that the artifact records;
     `misnumbered`: it was accepted with other numbers; `unscored`: checks that gave it no score."""
@@ -160,7 +162,7 @@ def _failing(frame: pl.DataFrame, limits: Mapping[str, Any]) -> pl.Expr:
     return pl.concat_str(found, separator=",", ignore_nulls=True) if found else pl.lit("")
 
 
-def unlike(rewrites: Dataset) -> list[str]:
+def unlike(rewrites: Artifact) -> list[str]:
     """Recorded thresholds that are not the configured ones, in words. A configured check without a record, where
     others have one, is not known here: its field may belong to a check that has no score."""
     config = (rewrites.manifest.get("config") or {}).get("alignment")

@@ -8,13 +8,14 @@ import polars as pl
 import xxhash
 
 from expectations.config import CorpusGate
-from expectations.dataset import Dataset, keyed
 from expectations.promises import Promises
 from expectations.rules import Rule, Table, batches, few, never, shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tasks.artifact import Artifact
 
 
 # What people write where they do not know: as good as nothing for somebody who must decide whether to train on it.
@@ -26,15 +27,14 @@ RECURATE = (
 )
 
 
-def tables(gate: CorpusGate, corpus: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
+def tables(gate: CorpusGate, corpus: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
     """The metrics of `corpus` with their rules. Reads every document once, in batches; `inputs` is not needed."""
-    rows = {part.key: part.rows for part in corpus.parts("documents")}
-    files = [(key, rows[key], path) for key, path in keyed(corpus, "documents")]
-    promises = Promises(gate, corpus.manifest, sum(rows.values()))
-    measured = [_measure(key, rows, path, gate, promises) for key, rows, path in files]
-    per_file = pl.concat([file for file, _ in measured]) if measured else _measure_nothing()
-    groups = pl.concat([group for _, group in measured]) if measured else _group(_facts(pl.DataFrame(), gate))
-    documents = pl.scan_parquet([path for _, _, path in files]) if files else pl.LazyFrame(schema=_SCHEMA)
+    parts, files = corpus.parts("documents"), corpus.files("documents")
+    promises = Promises(gate, corpus.manifest, sum(part.rows for part in parts))
+    measured = [_measure(part.key, part.rows, path, gate, promises) for part, path in zip(parts, files, strict=True)]
+    per_file = pl.DataFrame([row for row, _ in measured], schema=_FILES)
+    groups = pl.concat([_group(_facts(_NOTHING, gate)), *(group for _, group in measured)])
+    documents = pl.scan_parquet(files) if files else pl.LazyFrame(schema=_SCHEMA)
     return [
         _whole(gate, corpus, per_file, groups, documents),
         _by(gate, groups, "domain", gate.domains),
@@ -46,12 +46,13 @@ def tables(gate: CorpusGate, corpus: Dataset, inputs: Mapping[str, Dataset]) -> 
 
 
 _SCHEMA = dict.fromkeys(COLUMNS, pl.String)
+_NOTHING = pl.DataFrame(schema=_SCHEMA)
+_COUNTED = ("wrong_id", "wrong_length", "no_licence", "no_origin", "damaged")
+_FILES = {"file": pl.String, **dict.fromkeys(("documents", "bytes", "rows_missing", *_COUNTED), pl.Int64)}
 
 
 def _facts(frame: pl.DataFrame, gate: CorpusGate) -> pl.DataFrame:
     """One row of facts a document; the text itself goes no further than here."""
-    if not frame.width:
-        frame = pl.DataFrame(schema=_SCHEMA)
     texts = frame["text"].fill_null("")
     hashes = pl.Series("hash", [xxhash.xxh3_128_hexdigest(text.encode()) for text in texts], dtype=pl.String)
     characters = texts.str.len_chars()
@@ -76,27 +77,21 @@ def _blank(column: str) -> pl.Expr:
 
 def _measure(
     key: str, rows: int, path: Path, gate: CorpusGate, promises: Promises
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+) -> tuple[dict[str, Any], pl.DataFrame]:
     """One file's row of metrics, and its documents counted by what they are."""
-    found = [_facts(pl.DataFrame(), gate)]
+    found = [_facts(_NOTHING, gate)]
     for frame in batches(path, COLUMNS):
         promises.add(frame)
         found.append(_facts(frame, gate))
     facts = pl.concat(found)
-    counted = ("wrong_id", "wrong_length", "no_licence", "no_origin", "damaged")
     row = {
         "file": key,
         "documents": facts.height,
         "bytes": int(facts["bytes"].sum()),
         "rows_missing": rows - facts.height,
-        **{name: int(facts[name].sum()) for name in counted},
+        **{name: int(facts[name].sum()) for name in _COUNTED},
     }
-    return pl.DataFrame([row]), _group(facts)
-
-
-def _measure_nothing() -> pl.DataFrame:
-    names = ("documents", "bytes", "rows_missing", "wrong_id", "wrong_length", "no_licence", "no_origin", "damaged")
-    return pl.DataFrame(schema={"file": pl.String, **dict.fromkeys(names, pl.Int64)})
+    return row, _group(facts)
 
 
 def _group(facts: pl.DataFrame) -> pl.DataFrame:
@@ -111,7 +106,7 @@ def _group(facts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _whole(
-    gate: CorpusGate, corpus: Dataset, per_file: pl.DataFrame, groups: pl.DataFrame, documents: pl.LazyFrame
+    gate: CorpusGate, corpus: Artifact, per_file: pl.DataFrame, groups: pl.DataFrame, documents: pl.LazyFrame
 ) -> Table:
     stated = corpus.statistics
     count = int(per_file["documents"].sum())
@@ -122,6 +117,7 @@ def _whole(
     unread = (
         pl.scan_parquet(rejects).filter(pl.col("stage") == "read").select(pl.len()).collect().item() if rejects else 0
     )
+    rows = sum(part.rows for part in corpus.parts("rejected"))
     unexplained = (
         pl.scan_parquet(rejects).filter(_blank("reason") | _blank("stage")) if rejects else pl.LazyFrame({"id": []})
     )
@@ -132,7 +128,7 @@ def _whole(
         "sources": groups["source"].n_unique(),
         "duplicate_ids": count - unique,
         "misstated": int(stated.get("documents", 0)) - count,
-        "unnamed": abs(unreadable - unread) + abs(rejected - (_rows(corpus, "rejected") - unread)),
+        "unnamed": abs(unreadable - unread) + abs(rejected + unread - rows),
         "unaccounted": read - count - rejected - unreadable,
         "rejected_share": rejected / max(read, 1),
         "unreadable_share": unreadable / max(read, 1),
@@ -194,10 +190,6 @@ def _total(by_source: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 def _lost(stated: Mapping[str, Any]) -> float:
     """The share of a source's raw bytes that could not be read; 0 where nothing is known of it."""
     return stated.get("unreadable_bytes", 0) / max(stated.get("raw_bytes", 0), 1)
-
-
-def _rows(corpus: Dataset, group: str) -> int:
-    return sum(part.rows for part in corpus.parts(group))
 
 
 def _by(gate: CorpusGate, groups: pl.DataFrame, key: str, floors: dict[str, float]) -> Table:

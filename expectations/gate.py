@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from expectations import corpus, rewrites, suites, tokens, tools, trajectories
 from expectations.config import CorpusGate, Gate, RewritesGate, SuitesGate, TokensGate, ToolsGate, TrajectoriesGate
-from expectations.dataset import D, Dataset, Step
 from expectations.docs import index_page, offline
 from expectations.rules import Table
 from expectations.suite import Judgement, validate
 from model import storage
 
-Suite = Callable[[Any, Dataset, Mapping[str, Dataset]], list[Table]]
-SUITES: dict[type[Gate], Suite] = {
+if TYPE_CHECKING:
+    from tasks.artifact import Artifact, Step
+
+SUITES: dict[type[Gate], Callable[[Any, Artifact, Mapping[str, Artifact]], list[Table]]] = {
     CorpusGate: corpus.tables,
     RewritesGate: rewrites.tables,
     TokensGate: tokens.tables,
@@ -43,7 +44,7 @@ class GateFailed(RuntimeError):
         """Where the Data Docs lie."""
 
 
-def judge(step: Step[D], subject: Step[D]) -> D:
+def judge(step: Step, subject: Step) -> Artifact:
     """Judge the published artifact of `subject` by the thresholds in `step.config`, with the artifacts `subject` was
     made from at hand. Returns the gate's artifact (the one already published, where there is one); GateFailed with
     the reasons otherwise, NotReady where `subject` is not complete."""
@@ -52,7 +53,7 @@ def judge(step: Step[D], subject: Step[D]) -> D:
         return published
     suite = SUITES[type(step.config)]  # type: ignore[index]
     artifact = subject.require()
-    inputs: dict[str, Dataset] = {source.name: source.require() for source in subject.inputs}
+    inputs = {source.name: source.require() for source in subject.inputs}
     tables = suite(step.config, artifact, inputs)
     judgements, pages = validate(tables, run=step.fingerprint)
     statistics = _statistics(artifact, judgements)
@@ -60,7 +61,7 @@ def judge(step: Step[D], subject: Step[D]) -> D:
     if not statistics["success"]:
         page = _leave(step, title, judgements, tables, pages)
         raise GateFailed(_reason(step, title, judgements, page), statistics, page)
-    _sweep(step)
+    storage.remove(f"{step.uri}/docs")  # the pages of an earlier failure of the same data (altered files put right)
     links = {}
     for table in tables:
         text = offline(pages[table.name], table)
@@ -74,7 +75,7 @@ def _writer(text: str) -> Callable[[Path], object]:
     return lambda path: path.write_text(text, encoding="utf-8")
 
 
-def _statistics(artifact: Dataset, judgements: Sequence[Judgement]) -> dict[str, Any]:
+def _statistics(artifact: Artifact, judgements: Sequence[Judgement]) -> dict[str, Any]:
     failed = [judgement for judgement in judgements if not judgement.success]
     return {
         "success": not failed,
@@ -85,7 +86,7 @@ def _statistics(artifact: Dataset, judgements: Sequence[Judgement]) -> dict[str,
     }
 
 
-def _reason(step: Step[Any], title: str, judgements: Sequence[Judgement], page: str) -> str:
+def _reason(step: Step, title: str, judgements: Sequence[Judgement], page: str) -> str:
     failed = [judgement for judgement in judgements if not judgement.success]
     lines = [f"{step.name} stopped the run: {len(failed)} of {len(judgements)} expectations failed for {title}."]
     for number, judgement in enumerate(failed, 1):
@@ -101,7 +102,7 @@ def _reason(step: Step[Any], title: str, judgements: Sequence[Judgement], page: 
 
 
 def _leave(
-    step: Step[Any], title: str, judgements: Sequence[Judgement], tables: Sequence[Table], pages: Mapping[str, str]
+    step: Step, title: str, judgements: Sequence[Judgement], tables: Sequence[Table], pages: Mapping[str, str]
 ) -> str:
     """Write the Data Docs of a failed gate where a person finds them; returns the address of the index."""
     links = {table.name: f"{table.name}.html" for table in tables}
@@ -111,8 +112,3 @@ def _leave(
     for name, text in files.items():
         storage.write(f"{step.uri}/docs/{name}", text.encode())
     return f"{step.uri}/docs/index.html"
-
-
-def _sweep(step: Step[Any]) -> None:
-    """Remove the pages of an earlier failure of the same data under the same thresholds (altered files put right)."""
-    storage.remove(f"{step.uri}/docs")

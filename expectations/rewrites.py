@@ -10,11 +10,12 @@ import polars as pl
 from expectations import attempts
 from expectations.acceptance import groups, rates, refused
 from expectations.config import RewritesGate
-from expectations.dataset import Dataset
 from expectations.rules import Rule, Table, few, never
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tasks.artifact import Artifact
 
 
 PLACE = ["source_id", "style", "index"]
@@ -24,7 +25,7 @@ LOOK = "`openk2 inspect rewrites` shows by style and check what was refused; the
 FOREIGN, NATIVE = 0.2, 0.3
 
 
-def tables(gate: RewritesGate, rewrites: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
+def tables(gate: RewritesGate, rewrites: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
     """The metrics of `rewrites` with their rules; `inputs` must hold the corpus they were written from."""
     corpus = pl.scan_parquet(inputs["corpus"].files("documents"))
     documents = rewrites.files("rewrites")
@@ -44,7 +45,7 @@ _DOCUMENTS = dict.fromkeys(("id", "source_id", "style", "text", "domain", "langu
 
 
 def _whole(
-    gate: RewritesGate, rewrites: Dataset, corpus: pl.LazyFrame, written: pl.LazyFrame, segments: pl.DataFrame
+    gate: RewritesGate, rewrites: Artifact, corpus: pl.LazyFrame, written: pl.LazyFrame, segments: pl.DataFrame
 ) -> Table:
     stated = rewrites.statistics
     accepted = segments.filter("accepted")
@@ -135,7 +136,7 @@ def _whole(
     return Table("whole", "the rewrites as a whole", "rewrites", pl.DataFrame([row]), rules)
 
 
-def _records(rewrites: Dataset, segments: pl.DataFrame) -> Table:
+def _records(rewrites: Artifact, segments: pl.DataFrame) -> Table:
     """What is recorded of the attempts: where they come from, and that the verdicts follow from the scores."""
     accepted = segments.filter("accepted").lazy()
     failing = accepted.filter(pl.col("failing") != "")

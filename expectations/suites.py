@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from expectations.config import SuitesGate
-from expectations.dataset import Dataset
 from expectations.rules import Rule, Table
 
+if TYPE_CHECKING:
+    from tasks.artifact import Artifact
 
-def tables(gate: SuitesGate, suites: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
+
+def tables(gate: SuitesGate, suites: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
     """One row for every suite on every model that was measured. A suite that has a floor and could not be measured
     counts as 0: a release that nobody could try is not let through."""
     rows = []

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from expectations.config import TokensGate
-from expectations.dataset import Dataset
 from expectations.rules import Rule, Table, never
 from model.vocabulary import first_special_id
 from training.shards import Shard, TokenShards
@@ -18,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tasks.artifact import Artifact
+
 
 SPLITS = ("train", "heldout")
 AGAIN = "delete the tokens artifact and run its stage again"
 
 
-def tables(gate: TokensGate, tokens: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
+def tables(gate: TokensGate, tokens: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
     """The metrics of `tokens` with their rules. Reads every shard once, memory-mapped. `inputs` must hold the corpus
     and may hold the rewrites: an indexed document must be one of theirs."""
     store = TokenShards(tokens.uri)
@@ -101,7 +102,7 @@ def _shard(shard: Shard, index: pl.DataFrame, vocabulary: int, end: int) -> dict
 
 
 def _whole(
-    gate: TokensGate, tokens: Dataset, inputs: Mapping[str, Dataset], shards: pl.DataFrame, documents: pl.DataFrame
+    gate: TokensGate, tokens: Artifact, inputs: Mapping[str, Artifact], shards: pl.DataFrame, documents: pl.DataFrame
 ) -> Table:
     stated = tokens.statistics
     by_split = {split: shards.filter(pl.col("split") == split) for split in SPLITS}
@@ -160,7 +161,7 @@ def _whole(
     return Table("whole", "the shards as a whole", "tokens_artifact", pl.DataFrame([row]), rules)
 
 
-def _domains(gate: TokensGate, tokens: Dataset, shards: pl.DataFrame) -> Table:
+def _domains(gate: TokensGate, tokens: Artifact, shards: pl.DataFrame) -> Table:
     stated, stated_held = tokens.statistics.get("by_domain", {}), tokens.statistics.get("heldout", {})
     rows = []
     for domain in sorted(set(gate.bytes_per_token) | set(shards["domain"])):

@@ -6,16 +6,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from referencing.exceptions import Unresolvable
 
 from expectations.config import ToolsGate
-from expectations.dataset import Dataset
 from expectations.rules import Rule, Table, few, never, shares
 from expectations.similarity import Sample
+
+if TYPE_CHECKING:
+    from tasks.artifact import Artifact
 
 LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 ORIGINS = ("script", "model")
@@ -23,7 +25,7 @@ EVOLVE = "look at the tools stage (tasks/agentic/synthesis): a rule of it has st
 AGAIN = "delete the tools artifact and run its stage again"
 
 
-def tables(gate: ToolsGate, tools: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
+def tables(gate: ToolsGate, tools: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
     """The metrics of `tools` with their rules."""
     frame = pl.concat([pl.read_parquet(path) for path in tools.files("tools")])
     domains = pl.concat([pl.read_parquet(path) for path in tools.files("domains")])
@@ -32,7 +34,7 @@ def tables(gate: ToolsGate, tools: Dataset, inputs: Mapping[str, Dataset]) -> li
 
 
 def _whole(
-    gate: ToolsGate, tools: Dataset, frame: pl.DataFrame, domains: pl.DataFrame, rejected: pl.DataFrame
+    gate: ToolsGate, tools: Artifact, frame: pl.DataFrame, domains: pl.DataFrame, rejected: pl.DataFrame
 ) -> Table:
     twice = frame.group_by("name").len().filter(pl.col("len") > 1).sort("name").rename({"name": "id"})
     faults = pl.DataFrame(list(_faults(frame)), schema=dict.fromkeys(("id", "fault"), pl.String))
@@ -111,7 +113,7 @@ def _fault(
     return "its example call failed" if isinstance(answer, dict) and "error" in answer else ""
 
 
-def _similar(tools: Dataset, gate: ToolsGate, frame: pl.DataFrame) -> pl.DataFrame:
+def _similar(tools: Artifact, gate: ToolsGate, frame: pl.DataFrame) -> pl.DataFrame:
     """Pairs of a sample that are alike at the stage's own threshold: `id`, `other`, `similarity`."""
     near: Mapping[str, Any] = (tools.manifest.get("config") or {}).get("near") or {}
     sample = Sample(int(near.get("ngram", 3)), gate.sample / max(frame.height, 1))

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from jsonschema import Draft202012Validator, SchemaError
 from referencing.exceptions import Unresolvable
 
 from expectations.config import TrajectoriesGate
-from expectations.dataset import Dataset, keyed
 from expectations.rules import Rule, Table, batches, never
+
+if TYPE_CHECKING:
+    from tasks.artifact import Artifact
 
 COLUMNS = ("id", "problem", "environment", "verifier", "messages", "tools", "prompt_turns", "answer")
 TOKENS = ("ids", "mask")
@@ -26,11 +28,11 @@ AGAIN = "delete the dialogues artifact and run its stage again"
 _ROW = dict.fromkeys(("id", "problem", "split", "environment", "request", "task_fault", "fault"), pl.String)
 
 
-def tables(gate: TrajectoriesGate, dialogues: Dataset, inputs: Mapping[str, Dataset]) -> list[Table]:
+def tables(gate: TrajectoriesGate, dialogues: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
     """The metrics of `dialogues` with their rules."""
     rows: list[dict[str, str]] = []
-    for key, path in keyed(dialogues, "dialogues"):
-        split = key.split("/")[1]
+    for part, path in zip(dialogues.parts("dialogues"), dialogues.files("dialogues"), strict=True):
+        split = part.key.split("/")[1]
         for batch in batches(path, (*COLUMNS, *TOKENS), rows=512):
             rows += [_looked_at(row, split) for row in batch.iter_rows(named=True)]
     frame = pl.DataFrame(rows, schema=_ROW)
@@ -43,7 +45,7 @@ def tables(gate: TrajectoriesGate, dialogues: Dataset, inputs: Mapping[str, Data
     ]
 
 
-def _tasks(gate: TrajectoriesGate, dialogues: Dataset, frame: pl.DataFrame) -> Table:
+def _tasks(gate: TrajectoriesGate, dialogues: Artifact, frame: pl.DataFrame) -> Table:
     sides = frame.group_by("problem").agg(
         pl.col("split").unique().sort().str.join(", "), count=pl.col("split").n_unique()
     )
@@ -72,7 +74,7 @@ def _tasks(gate: TrajectoriesGate, dialogues: Dataset, frame: pl.DataFrame) -> T
     return Table("tasks", "the tasks", "dialogues_artifact", pl.DataFrame([row]), rules)
 
 
-def _trajectories(gate: TrajectoriesGate, dialogues: Dataset, frame: pl.DataFrame, refused: pl.DataFrame) -> Table:
+def _trajectories(gate: TrajectoriesGate, dialogues: Artifact, frame: pl.DataFrame, refused: pl.DataFrame) -> Table:
     stated = dialogues.statistics
     faults = frame.filter(pl.col("fault") != "").select("id", "fault")
     twice = frame.group_by("id").len().filter(pl.col("len") > 1).sort("id")

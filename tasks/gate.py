@@ -70,4 +70,5 @@ def _outcome(statistics: Mapping[str, Any]) -> str:
 def _sentence(expectation: Mapping[str, Any], shown: Callable[[str], str] = str) -> str:
     """One failed expectation: what it is, what was expected and observed (as `shown` has it), and what to do."""
     expected, observed = (shown(str(expectation[key])) for key in ("expected", "observed"))
-    return f"{expectation['sentence']}: expected {expected}, observed {observed}. {expectation['remedy'].capitalize()}."
+    remedy = expectation["remedy"]
+    return f"{expectation['sentence']}: expected {expected}, observed {observed}. {remedy[:1].upper()}{remedy[1:]}."

@@ -194,4 +194,5 @@ def test_a_gate_knows_nothing_of_the_rooms_above_it():
     known = set(closure("expectations.gate"))
     # Of training only what reads token shards: what passes the gate is what is trained on, byte for byte.
     assert {name for name in known if name.startswith("training")} == reader
-    assert {name.split(".")[0] for name in known - reader} == {"expectations", "model"}
+    # `tasks` is named for the type checker alone.
+    assert {name.split(".")[0] for name in known - reader - {"tasks"}} == {"expectations", "model"}

@@ -12,6 +12,7 @@ import expectations.gate
 from expectations.gate import GateFailed
 from tasks import artifact
 from tasks.artifact import Step
+from tasks.gate import verdict
 from tasks.launch import Execution
 from tasks.stage import make
 from tests.expectations.data import CORPUS_GATE, corpus
@@ -61,3 +62,10 @@ def test_a_run_stops_at_a_failed_gate_and_shows_why(server, tmp_path):
     shown = [item.data for item in artifacts("corpus-gate") if "expectations failed" in item.data]
     assert len(shown) == 1, "judged once, never retried"
     assert "Every domain that the recipe names is there" in shown[0]
+
+
+def test_what_to_do_is_said_as_it_is_typed():
+    remedy = "look with `openk2 inspect --source NAME`"
+    failed = {"success": False, "sentence": "Every source gave documents", "expected": "1", "observed": "0"}
+    text = verdict("corpus-gate", {"expectations": [failed | {"remedy": remedy}]}, "index.html")
+    assert "observed 0. Look with `openk2 inspect --source NAME`." in text
