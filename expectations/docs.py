@@ -15,6 +15,8 @@ from expectations.rules import Table, say
 from expectations.suite import Judgement
 from model.visible import escape
 
+MOST = 200  # rows of metrics on a page
+
 
 @cache
 def style() -> str:
@@ -53,21 +55,21 @@ def offline(page: str, table: Table, index: str = "") -> str:
     return re.sub(r"[ \t]*\n\s*\n+", "\n", text) + "\n"
 
 
-def metrics_table(table: Table, limit: int = 200) -> str:
-    """The table's frame as HTML, numbers aligned, its first `limit` rows."""
+def metrics_table(table: Table) -> str:
+    """The table's frame as HTML, numbers aligned, its first MOST rows."""
     columns = [name for name, kind in table.frame.schema.items() if not kind.is_nested()]
     units: dict[str, Any] = {rule.column: rule.unit for rule in table.rules}
     units.setdefault("bytes", "bytes")
     units["floor"] = units.get("share", "")
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in columns)
     rows = []
-    for record in table.frame.select(columns).head(limit).iter_rows(named=True):
+    for record in table.frame.select(columns).head(MOST).iter_rows(named=True):
         cells = [
             _cell(say(value, units.get(name, "")), "text" if isinstance(value, str) else "number")
             for name, value in record.items()
         ]
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    more = f"<p>{table.frame.height - limit:,} more rows.</p>" if table.frame.height > limit else ""
+    more = f"<p>{table.frame.height - MOST:,} more rows.</p>" if table.frame.height > MOST else ""
     return f'<table class="table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>{more}'
 
 

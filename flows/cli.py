@@ -197,10 +197,11 @@ def report(
 ) -> None:
     """Write the report again from the manifests that exist (no stage runs; no Prefect needed)."""
     from flows.steps import graph
-    from tasks.report.page import write_report
+    from tasks.report.page import publish_report
 
     found = graph(request_of(preset, root, preset_file, overrides))
-    out.print(styled("The report: ", (str(write_report(found.newest(), root)), "bold")))
+    publish_report(found.newest(), root)
+    out.print(styled("The report: ", (f"{root.rstrip('/')}/report.html", "bold")))
 
 
 @app.command()

@@ -23,12 +23,21 @@ from tasks.report.inspect.rewrites.attempts import Selection as Attempts
 from tasks.report.inspect.rewrites.attempts import known, survey
 from tasks.report.inspect.rewrites.whole import documents
 from tasks.report.inspect.rollouts import page as rollouts
+from tasks.report.inspect.rollouts.responses import GROUP, environments, read
 from tasks.report.rejects import STAGES
 from tasks.report.terminal import show as render
 
 DATASETS = {"corpus": "corpus", "rewrites": "rewrites", "rollouts": "rl"}
 """What can be inspected, and the step that it belongs to; the first is meant where none is named. No rule may have one
 of these names."""
+
+
+OPTIONS = {
+    "corpus": ("stage", "source", "language", "kept"),
+    "rewrites": ("accepted", "style", "domain", "document"),
+    "rollouts": ("environment", "document"),
+}
+"""By what a dataset's rows are chosen: the fields of `Wanted` that no other dataset has a use for."""
 
 
 class InspectError(ValueError):
@@ -86,17 +95,14 @@ class Wanted:
 def show(request: Request, wanted: Wanted, console: Console) -> str | None:
     """Print the overview, or one rule's samples; or write the page (to `{root}/inspect.html`, of other datasets
     `{root}/DATASET.html`, where no path is given) and return where it lies."""
-    artifact = _artifact(request, wanted, console)
-    if wanted.dataset == "rollouts":
-        return _rollouts(request, artifact, wanted, console)
-    if wanted.environment:
-        raise InspectError("--environment is for rollouts: `openk2 inspect rollouts --environment NAME`")
-    if wanted.dataset == "rewrites":
-        return _rewrites(request, artifact, wanted, console)
-    for name in ("accepted", "style", "domain", "document"):
+    own = OPTIONS[wanted.dataset]
+    for name in sorted({each for names in OPTIONS.values() for each in names}.difference(own)):
         if getattr(wanted, name):
-            raise InspectError(f"--{name} is for rewrites: `openk2 inspect rewrites --{name}`")
-    return _corpus(request, artifact, wanted, console)
+            of = " and ".join(dataset for dataset, names in OPTIONS.items() if name in names)
+            takes = ", ".join(f"--{each}" for each in own)
+            raise InspectError(f"--{name} is for {of}: {wanted.dataset} takes {takes}")
+    shown = {"corpus": _corpus, "rewrites": _rewrites, "rollouts": _rollouts}[wanted.dataset]
+    return shown(request, _artifact(request, wanted, console), wanted, console)
 
 
 def _corpus(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:
@@ -123,11 +129,6 @@ def _corpus(request: Request, artifact: Artifact, wanted: Wanted, console: Conso
 
 
 def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:
-    for name in ("stage", "source", "language", "kept"):
-        if getattr(wanted, name):
-            raise InspectError(f"--{name} is for the corpus: rewrites are chosen with --style, --domain and --document")
-    if artifact.name != "rewrites":
-        raise InspectError(f"{artifact.uri} holds '{artifact.name}', not rewrites: name the artifact of that stage")
     if not artifact.parts("segments"):
         raise InspectError(f"{artifact.uri} lists no attempts at segments: run its stage again")
     target = wanted.path or f"{request.root.rstrip('/')}/rewrites.html"
@@ -155,32 +156,25 @@ def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Con
 
 
 def _rollouts(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:
-    for name in ("stage", "source", "language", "kept", "accepted", "style", "domain"):
-        if getattr(wanted, name):
-            raise InspectError(f"--{name} is not for rollouts: they are chosen with --environment and --document")
-    if artifact.name != "rl":
-        raise InspectError(
-            f"{artifact.uri} holds '{artifact.name}', not a policy of rl: name the artifact of that stage"
-        )
-    if not artifact.parts("rollouts"):
+    if not artifact.parts(GROUP):
         raise InspectError(f"{artifact.uri} lists no rollouts: rl.record.every is 0, or an earlier version made it")
     if wanted.rule and wanted.rule not in rollouts.known():
         raise InspectError(f"'{wanted.rule}' is no choice of rollouts{_near(wanted.rule, rollouts.known())}")
-    selection = rollouts.Selection(wanted.rule, wanted.environment, wanted.document)
-    responses = rollouts.responses_of(artifact, selection)
+    files = artifact.files(GROUP)
+    responses = read(files, wanted.environment, wanted.document)
     if not responses:
-        there = sorted({one.environment for one in rollouts.responses_of(artifact, rollouts.Selection())})
+        there = environments(read(files))
         asked = f"in '{wanted.environment}'" if wanted.environment else f"of a prompt '{wanted.document}'"
         raise InspectError(f"no response {asked} is recorded{_near(wanted.environment, there)}")
     if wanted.html:
         target = wanted.path or f"{request.root.rstrip('/')}/rollouts.html"
-        return _write(target, rollouts.page(artifact, selection, wanted.count))
+        return _write(target, rollouts.page(artifact, responses, wanted.rule, wanted.count))
     if wanted.document:
         render(console, rollouts.prompted(responses, wanted.count))
     elif wanted.rule:
-        render(console, rollouts.picked(artifact, selection, wanted.count))
+        render(console, rollouts.section(responses, wanted.rule, wanted.count))
     else:
-        render(console, rollouts.overview(artifact, selection))
+        render(console, rollouts.overview(artifact, responses))
     return None
 
 
@@ -197,9 +191,15 @@ def _attempted(artifact: Artifact, wanted: Wanted) -> None:
 
 
 def _artifact(request: Request, wanted: Wanted, console: Console) -> Artifact:
+    name = DATASETS[wanted.dataset]
     if wanted.uri:
-        return Artifact.load(wanted.uri.rstrip("/"))
-    step = graph(request)[DATASETS[wanted.dataset]]
+        artifact = Artifact.load(wanted.uri.rstrip("/"))
+        if artifact.name != name:
+            words = " ".join(each for each, made_by in DATASETS.items() if made_by == artifact.name)
+            hint = f"`openk2 inspect {words} --uri ...`" if words else f"name an artifact of the stage '{name}'"
+            raise InspectError(f"{artifact.uri} holds '{artifact.name}', not '{name}': {hint}")
+        return artifact
+    step = graph(request)[name]
     if wanted.dataset == "corpus" and step.artifact() is None and (unfinished := attempted(step)):
         console.print(
             "This corpus was not published: its stage failed, or has not come to its end. What it recorded so far:"
@@ -218,7 +218,8 @@ def _known(artifact: Artifact, wanted: Wanted) -> None:
 
 
 def _unknown(artifact: Artifact, wanted: Wanted) -> str:
-    names = sorted({*artifact.statistics.get("rejected_by_reason", {}), *artifact.statistics.get("rules", {})})
+    s = artifact.statistics
+    names = sorted({*s.get("rejected_by_reason", {}), *(rule["rule"] for rule in s.get("rules", {}).values())})
     if wanted.rule in names:
         return f"'{wanted.rule}' dropped nothing of what was asked for: leave out --source, --stage or --language"
     return f"no rule of this {wanted.dataset} is called '{wanted.rule}'{_near(wanted.rule, names)}"

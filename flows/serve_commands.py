@@ -58,15 +58,16 @@ def generate(
     Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`,
     `openk2 generate --folder FOLDER "What is 27 + 45?"`.
     """
-    from tasks.evaluate.generation import generate_text
+    from tasks.evaluate.generation import Released
 
-    made_by = _folder(request_of(preset, root, preset_file, overrides), folder, int4)
-    for piece in generate_text(
-        made_by, prompt, chat=not raw, max_new_tokens=tokens, temperature=temperature, seed=seed
-    ):
+    released = Released.load(_folder(request_of(preset, root, preset_file, overrides), folder, int4))
+
+    def write(piece: str) -> None:
         # a terminal would obey what the model writes; a file or another program gets its bytes
         sys.stdout.write(visible(piece) if sys.stdout.isatty() else piece)
         sys.stdout.flush()
+
+    released.generate(released.prompt(prompt, chat=not raw), tokens, temperature, seed, write)
     sys.stdout.write("\n")
 
 

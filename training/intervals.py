@@ -70,7 +70,8 @@ def kappa(pairs: Sequence[tuple[bool, bool]]) -> Interval:
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Mean of `after - before` over the SAME prompts, with its paired 95 % interval (in -1..1).
+    """Mean of `after - before` over the SAME prompts, with its paired 95 % interval (in -1..1). Where all differences are
+    the same the spread says nothing: it is as wide as Wilson's interval of so many prompts at 0, to either side.
 
     Raises:
         ValueError: the two were not measured on the same prompts.
@@ -80,8 +81,11 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interv
     differences = [b - a for a, b in zip(before, after, strict=True)]
     n = len(differences)
     centre = math.fsum(differences) / n
-    spread = math.fsum((value - centre) ** 2 for value in differences)
-    half = Z * math.sqrt(spread / (n - 1) / n) if n > 1 else math.inf
+    if min(differences) == max(differences):
+        half = wilson(0, n).high
+    else:
+        spread = math.fsum((value - centre) ** 2 for value in differences)
+        half = Z * math.sqrt(spread / (n - 1) / n)
     return Interval(centre, max(-1.0, centre - half), min(1.0, centre + half))
 
 

@@ -44,8 +44,8 @@ def write_checkpoint(model: Transformer, folder: Path, int4: bool, max_shard_byt
     write_json(folder / CONFIG, model.config.to_hf(dtype="bfloat16") | quantization)
 
 
-def read_checkpoint(folder: Path, dtype: torch.dtype = torch.float32) -> Transformer:
-    """The model of a released folder; INT4 experts come dequantised, as bf16 numbers in `dtype`.
+def read_checkpoint(folder: Path) -> Transformer:
+    """The model of a released folder in float32; INT4 experts come dequantised, as bf16 numbers.
 
     Raises:
         ReleaseError: a file is missing, cut short or altered, or the tensors are not those of the configuration.
@@ -56,7 +56,7 @@ def read_checkpoint(folder: Path, dtype: torch.dtype = torch.float32) -> Transfo
         check_tokenizer(folder, shape)
         with torch.device("meta"):
             model = Transformer(shape)
-        model = model.to(dtype).to_empty(device="cpu")
+        model = model.float().to_empty(device="cpu")
         tensors = read_tensors(folder)
         packed = bool(config.get("quantization_config"))
         from_hf_state(model, decompress_experts(dict(tensors)) if packed else tensors)

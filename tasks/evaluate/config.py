@@ -9,6 +9,11 @@ from pydantic import Field
 from model.config import Config
 from tasks.evaluate.suites.config import SuitesConfig
 
+VARIANTS = ("bf16", "int4")
+"""What a release holds."""
+MODELS = ("base", "sft", "rl", *VARIANTS)
+"""The chain, in its order; the first three are measured rounded to bf16, as they would be released."""
+
 
 class ReleaseConfig(Config):
     """The released checkpoints: Hugging Face folders `bf16` and `int4`."""

@@ -23,9 +23,9 @@ from tasks.artifact import Artifact, Step
 from tasks.corpus.executor import Executor, Serial
 from tasks.corpus.workers import workers_of
 from tasks.evaluate import card
-from tasks.evaluate.config import EvaluateConfig
-from tasks.evaluate.measure import DTYPE, Answered, answer, even, heldout_loss, show
-from tasks.evaluate.release import VARIANTS, checkpoint_folder, load_checkpoint
+from tasks.evaluate.config import MODELS, VARIANTS, EvaluateConfig
+from tasks.evaluate.measure import DTYPE, REPLIES, answer, even, heldout_loss, show
+from tasks.evaluate.release import checkpoint_folder, load_checkpoint
 from tasks.launch import Execution
 from tasks.part import write_table
 from tasks.progress import Progress
@@ -33,12 +33,10 @@ from training.fidelity import fidelity, tool_turns, try_tools
 from training.inputs import load_dialogues
 from training.intervals import mean, paired_difference, wilson
 
-VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
-MODELS = ("base", "sft", "rl", "bf16", "int4")
-"""In the order of the chain; the first three are measured rounded to bf16, as they would be released."""
 COMPARED = (("sft", "rl"), ("rl", "int4"), ("bf16", "int4"), ("sft", "int4"))
 """(before, after): differences on the same problems."""
 NOT_MEASURED = (
@@ -47,17 +45,6 @@ NOT_MEASURED = (
     "Multi-turn agent tasks beyond the synthetic tool dialogues; long-context retrieval.",
     "Anything outside the task families and tools that it was trained on: pass rates do not transfer.",
     "Memorisation of training text, and contamination by it.",
-)
-SCHEMA = pa.schema(
-    [
-        ("problem", pa.string()),
-        ("environment", pa.string()),
-        ("prompt", pa.string()),
-        ("answer", pa.string()),
-        ("greedy_reply", pa.string()),
-        ("greedy", pa.float64()),
-        ("sampled", pa.float64()),
-    ]
 )
 
 
@@ -91,8 +78,8 @@ def evaluate_release(
     with Progress("evaluation", len(MODELS), "models", first=len(MODELS) - len(missing)) as progress:
         for name, _ in (executor or Serial()).map(_measure, jobs):
             progress.advance(note=name)
-    measured = {name: json.loads(step.path(_part(step, f"models/{name}")).read_text()) for name in MODELS}
-    rates = {name: pq.read_table(step.path(_part(step, f"replies/{name}"))).to_pylist() for name in MODELS}
+    measured = {name: json.loads(step.path(step.parts([f"models/{name}"])[0]).read_text()) for name in MODELS}
+    rates = {name: pq.read_table(step.path(step.parts([f"replies/{name}"])[0])).to_pylist() for name in MODELS}
     keys = [f"{group}/{name}" for name in MODELS for group in ("models", "replies")]
     balance = Balance("answers", taken=len(problems) * len(MODELS), out="replies")
     return step.publish(summary(measured, rates, len(turns), config), keys, balance)
@@ -118,29 +105,10 @@ def _measure(step: Step, name: str, inputs: Mapping[str, Artifact], threads: int
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
     def write_replies(path: Path) -> None:
-        write_table(path, pa.Table.from_pylist([_row(item) for item in answered], SCHEMA))
+        write_table(path, pa.Table.from_pylist(answered, REPLIES))
 
     step.put(f"replies/{name}", ".parquet", write_replies, len(answered))
     step.put(f"models/{name}", ".json", write_record)
-
-
-def _row(item: Answered) -> dict[str, Any]:
-    problem = item.problem
-    return {
-        "problem": problem.id,
-        "environment": problem.environment,
-        "prompt": problem.messages[-1]["content"],
-        "answer": json.dumps(problem.answer, ensure_ascii=False),
-        "greedy_reply": item.greedy_reply,
-        "greedy": item.greedy,
-        "sampled": item.sampled,
-    }
-
-
-def _part(step: Step, key: str) -> Any:
-    part = step.part(key)
-    assert part is not None
-    return part
 
 
 def summary(

@@ -1,10 +1,9 @@
-"""Text from a released checkpoint, piece by piece as it comes: what `openk2 generate` shows."""
+"""Text from a released checkpoint, piece by piece as it comes: what `openk2 generate` shows. An INT4 checkpoint is
+dequantised: the numbers are those that an INT4 engine multiplies with, the speed is not."""
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,35 +77,3 @@ class Released:
             pass
         give(decoded.rest())
         return "".join(said)
-
-
-def generate_text(
-    folder: Path,
-    prompt: str,
-    chat: bool = True,
-    max_new_tokens: int = 128,
-    temperature: float = 0.0,
-    seed: int = 0,
-) -> Iterator[str]:
-    """Pieces of the text that a released folder answers or continues, as they come.
-
-    An INT4 checkpoint is dequantised: the numbers are those that an INT4 engine multiplies with, the speed is not.
-    """
-    released = Released.load(folder)
-    ids = released.prompt(prompt, chat)
-    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            released.generate(ids, max_new_tokens, temperature, seed, pieces.put)
-        except BaseException as error:  # handed to the caller below
-            failed.append(error)
-        finally:
-            pieces.put(None)
-
-    # the generator calls back while it runs; a thread turns that into an iterator
-    threading.Thread(target=work, daemon=True).start()
-    yield from iter(pieces.get, None)
-    if failed:
-        raise failed[0]

@@ -7,10 +7,12 @@ Shapes: B windows, S tokens.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
+import pyarrow as pa
 import torch
 
 from model.chat import Chat, user
@@ -27,6 +29,17 @@ from training.rl.sampling import seeded
 from training.shards import TokenShards
 
 BATCH = 8  # windows of one forward of the held-out loss
+REPLIES = pa.schema(
+    [
+        ("problem", pa.string()),
+        ("environment", pa.string()),
+        ("prompt", pa.string()),
+        ("answer", pa.string()),
+        ("greedy_reply", pa.string()),
+        ("greedy", pa.float64()),  # 1 where the likeliest reply is right
+        ("sampled", pa.float64()),  # share of right samples
+    ]
+)
 DTYPE = "float32"  # of the products: the checkpoints' own rounding is what is compared, not that of the arithmetic
 
 
@@ -42,9 +55,9 @@ def heldout_loss(model: Transformer, tokens: Artifact, config: EvaluateConfig) -
     entries = tokens.statistics["heldout"]
     found = {}
     for domain in sorted(entries):
-        loader = _heldout(tokens, domain, config.seed, length)
-        if loader is None:
+        if not TokenShards(tokens.uri).windows("heldout", length).get(domain):
             continue
+        loader = Loader(tokens.uri, "heldout", {domain: 1.0}, config.seed, length)
         windows = min(loader.windows[domain], max(1, config.heldout_tokens // length))
         total, count = 0.0, 0
         for first in range(0, windows, BATCH):
@@ -58,26 +71,8 @@ def heldout_loss(model: Transformer, tokens: Artifact, config: EvaluateConfig) -
     return found
 
 
-def _heldout(tokens: Artifact, domain: str, seed: int, length: int) -> Loader | None:
-    if not TokenShards(tokens.uri).windows("heldout", length).get(domain):
-        return None
-    return Loader(tokens.uri, "heldout", {domain: 1.0}, seed, length)
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One problem and what a model made of it."""
-
-    problem: Problem
-    greedy_reply: str
-    greedy: float
-    """1.0 where the likeliest reply is right."""
-    sampled: float
-    """Share of right samples."""
-
-
-def answer(model: Transformer, chat: Chat, problems: Sequence[Problem], config: EvaluateConfig) -> list[Answered]:
-    """The model's greedy and sampled replies, judged by each problem's own verifier.
+def answer(model: Transformer, chat: Chat, problems: Sequence[Problem], config: EvaluateConfig) -> list[dict[str, Any]]:
+    """The model's greedy and sampled replies, judged by each problem's own verifier: a row of REPLIES for each.
 
     The noise of a sample is named by (seed, problem, sample) and so the same for every model.
     """
@@ -86,12 +81,15 @@ def answer(model: Transformer, chat: Chat, problems: Sequence[Problem], config: 
     likeliest = roll_out(model, chat, problems, 1, GREEDY, seed, rewards, DTYPE)
     drawn = roll_out(model, chat, problems, config.samples, config.temperature, seed, rewards, DTYPE)
     return [
-        Answered(
-            problem=problem,
-            greedy_reply=chat.decode(one.responses[0].ids),
-            greedy=one.scores[0],
-            sampled=math.fsum(many.scores) / len(many.scores),
-        )
+        {
+            "problem": problem.id,
+            "environment": problem.environment,
+            "prompt": problem.messages[-1]["content"],
+            "answer": json.dumps(problem.answer, ensure_ascii=False),
+            "greedy_reply": chat.decode(one.responses[0].ids),
+            "greedy": one.scores[0],
+            "sampled": math.fsum(many.scores) / len(many.scores),
+        }
         for problem, one, many in zip(problems, likeliest, drawn, strict=True)
     ]
 

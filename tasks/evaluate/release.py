@@ -23,7 +23,7 @@ from model.vocabulary import BOS, END_OF_TURN, EOS, PADDING, UNKNOWN
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.evaluate.card import model_card
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint, write_json
-from tasks.evaluate.config import ReleaseConfig
+from tasks.evaluate.config import VARIANTS, ReleaseConfig
 from tasks.evaluate.data_card import data_card
 from tasks.evaluate.provenance import accompany, check_key
 from tasks.launch import Execution
@@ -33,8 +33,6 @@ from training.inputs import load_model
 VERSION = 5  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
-
-VARIANTS = ("bf16", "int4")
 
 
 def run(step: Step, execution: Execution) -> Artifact:

@@ -87,9 +87,9 @@ def grids(record: Mapping[str, Any], title: str = "") -> list[Block]:
     return blocks
 
 
-def grid(record: Mapping[str, Mapping[str, Any]], title: str, columns: Iterable[str] = ()) -> Table:
+def grid(record: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     """A mapping of mappings as a table: one row per name, one column per figure."""
-    names = list(columns) or list(dict.fromkeys(key for entry in record.values() for key in entry))
+    names = list(dict.fromkeys(key for entry in record.values() for key in entry))
     rows = []
     for name, entry in record.items():
         cells = [entry.get(key) for key in names]

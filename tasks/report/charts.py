@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
+
 from model.visible import escape
 from tasks.report import words
 from tasks.report.blocks import LEVELS, Spark
@@ -69,7 +71,7 @@ def lines(
     pad = (high - low) * 0.06
     low, high = (low, high) if y_range else (low - pad if low < 0 or low - pad > 0 else min(low, 0.0), high + pad)
     first, last = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1
-    label_room = 10 + max((len(line.label) for line in named), default=0) * 7.4 if len(named) > 1 else 12
+    label_room = 10 + max((cell_len(line.label) for line in named), default=0) * 7.4 if len(named) > 1 else 12
     left, right, top, bottom = 52, min(label_room, width * 0.3), 34 if bands else 10, 38
     plot_w, plot_h = width - left - right, height - top - bottom
 
@@ -116,7 +118,7 @@ def _stages(
             continue
         if number % 2:
             out.append(f'<rect class="band" x="{begin:.1f}" y="{top}" width="{end - begin:.1f}" height="{plot_h}"/>')
-        wide = len(band.label) * 5.8
+        wide = cell_len(band.label) * 5.8
         left = max(min((begin + end - wide) / 2, px(last) - wide), px(first))
         row = 0 if left >= taken[0] else 1
         taken[row] = left + wide + 8
@@ -155,41 +157,38 @@ def histogram(
     edges: Sequence[float],
     counts: Sequence[int],
     x_label: str,
-    limit: float | None = None,
-    refused: str = "",
+    least: float | None = None,
+    most: float | None = None,
     width: int = WIDTH,
-    ceiling: float | None = None,
 ) -> str:
-    """Counts between edges as columns over the value's axis. `limit` is drawn as a line; columns on its `refused` side
-    (`above` or `below`) are warm, one that the line cuts is both. `ceiling` is a second limit, for a band: what lies
-    above it is warm too. Heights grow with the square root of the count, so that the few near a threshold are seen
-    beside the many; the axis says the counts."""
+    """Counts between edges as columns over the value's axis. The limits of what passes are drawn as lines; columns
+    below `least` and above `most` are warm, one that a line cuts is both. Heights grow with the square root of the
+    count, so that the few near a threshold are seen beside the many; the axis says the counts."""
     if len(edges) != len(counts) + 1 or not counts:
         raise ValueError(f"{len(counts)} counts need {len(counts) + 1} edges, not {len(edges)}")
-    sides = [(limit, refused), (ceiling, "above")]
-    bounds = [(mark, side) for mark, side in sides if mark is not None and math.isfinite(mark)]
-    marks = [mark for mark, _ in bounds]
+    least, most = (limit if limit is not None and math.isfinite(limit) else None for limit in (least, most))
+    marks = [limit for limit in (least, most) if limit is not None]
     low, high = min([edges[0], *marks]), max([edges[-1], *marks])
     high = high if high > low else low + 1.0
     height = 190
     left, right, top, bottom = 46, 14, 20, 38
     plot_w, plot_h = width - left - right, height - top - bottom
-    most = max(*counts, 1)
+    tallest = max(*counts, 1)
 
     def px(x: float) -> float:
         return left + (x - low) / (high - low) * plot_w
 
     def tall(count: float) -> float:
-        return max(1.5, (count / most) ** 0.5 * plot_h) if count else 0.0
+        return max(1.5, (count / tallest) ** 0.5 * plot_h) if count else 0.0
 
     out = []
-    for tick in _count_ticks(most):
+    for tick in _count_ticks(tallest):
         y = top + plot_h - tall(tick)
         out += [_rule("grid", left, width - right, y), _text("tick", left - 7, y + 4, words.short(tick), "end")]
     for (start, end), count in zip(pairwise(edges), counts, strict=True):
         cuts = [start, *(mark for mark in sorted(marks) if start < mark < end), end]
         for a, b in pairwise(cuts):
-            over = any((a >= mark) if side == "above" else (b <= mark and side == "below") for mark, side in bounds)
+            over = (least is not None and b <= least) or (most is not None and a >= most)
             wide = max(px(b) - px(a) - (1 if len(cuts) == 2 else 0), 0.8)
             out.append(
                 f'<rect class="f-{"warm" if over else "accent"}" x="{px(a):.1f}" '
@@ -217,7 +216,7 @@ def stacked(rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]], key: S
     """Bars cut into shares of the width: rows of (label, [(share, colour)], what stands beside it) under a key of
     (name, colour)."""
     left, plot = _gutters(rows, 2, WIDTH)
-    out, top = _key(key, left, WIDTH)
+    out, top = _key(key, left)
     for place, (label, shares, text) in enumerate(rows):
         y, at = top + place * 24, left
         out.append(_text("label", left - 8, y + 16, cut(label), "end"))
@@ -229,9 +228,9 @@ def stacked(rows: Sequence[tuple[str, Sequence[tuple[float, str]], str]], key: S
     return _svg(WIDTH, top + 24 * len(rows) + 4, out)
 
 
-def spans(rows: Sequence[tuple[str, float, float, float, str, str]], width: int = WIDTH) -> str:
+def spans(rows: Sequence[tuple[str, float, float, float, str, str]]) -> str:
     """Estimates with intervals on a scale from 0 to 1: rows of (label, low, value, high, text, colour)."""
-    left, plot = _gutters(rows, 4, width)
+    left, plot = _gutters(rows, 4, WIDTH)
     height = 26 * len(rows) + 26
     out = []
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -240,33 +239,34 @@ def spans(rows: Sequence[tuple[str, float, float, float, str, str]], width: int 
         out.append(_text("tick", x, height - 6, f"{100 * tick:.0f} %", "middle"))
     for place, (label, low, value, high, text, colour) in enumerate(rows):
         y = 26 * place + 17
-        out.append(_text("label", left - 8, y + 4, cut(label, width), "end"))
+        out.append(_text("label", left - 8, y + 4, cut(label), "end"))
         out.append(_rule(f"span c-{colour}", left + low * plot, left + high * plot, y))
         out.append(f'<circle class="dot f-{colour}" cx="{left + value * plot:.1f}" cy="{y}" r="5"/>')
-        out.append(_text("value", left + plot + 8, y + 4, cut(text, width)))
-    return _svg(width, height, out)
+        out.append(_text("value", left + plot + 8, y + 4, cut(text)))
+    return _svg(WIDTH, height, out)
 
 
 def _gutters(rows: Sequence[tuple[Any, ...]], beside: int, width: int) -> tuple[float, float]:
     """(where bars begin, the width of the longest) between the first texts of the rows and those at `beside`."""
     if not rows:
         raise ValueError("no rows to draw")
-    left = 14 + max(len(cut(row[0], width)) for row in rows) * 6.6
-    return left, width - left - 14 - max(len(cut(row[beside], width)) for row in rows) * 6.4
+    left = 14 + max(cell_len(cut(row[0], width)) for row in rows) * 6.6
+    return left, width - left - 14 - max(cell_len(cut(row[beside], width)) for row in rows) * 6.4
 
 
 def cut(text: str, width: int = WIDTH) -> str:
-    """A label that leaves room for a drawing `width` wide; the words beside the drawing have all of it."""
+    """A label that leaves room for a drawing `width` wide; the words beside the drawing have all of it. Characters of
+    East Asia count for two: they are as wide."""
     most = width // 18
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if cell_len(text) <= most else f"{set_cell_size(text, most - 1)}…"
 
 
-def _key(key: Sequence[tuple[str, str]], left: float, width: int) -> tuple[list[str], int]:
+def _key(key: Sequence[tuple[str, str]], left: float) -> tuple[list[str], int]:
     """(names with their colours, in as many lines as they take; where what they explain begins)."""
     out, x, row = [], left, 0
     for name, colour in key:
-        wide = 26 + 6.6 * len(name)
-        if x + wide > width and x > left:
+        wide = 26 + 6.6 * cell_len(name)
+        if x + wide > WIDTH and x > left:
             x, row = left, row + 1
         out.append(f'<rect class="f-{colour}" x="{x:.1f}" y="{4 + 18 * row}" width="10" height="10" rx="2"/>')
         out.append(_text("tick", x + 15, 13 + 18 * row, name))
@@ -274,30 +274,17 @@ def _key(key: Sequence[tuple[str, str]], left: float, width: int) -> tuple[list[
     return out, 18 * (row + 1) + 4 if key else 0
 
 
-def scatter(
-    points: Sequence[tuple[float, float, str, str]],
-    key: Sequence[tuple[str, str]],
-    width: int = WIDTH,
-    height: int = 520,
-    behind: Sequence[tuple[float, float]] = (),
-) -> str:
-    """Points of the unit square from (x, y, what it is, colour) under a key of (name, colour), before others that are
-    only there; a pointer that rests on one is told what it is."""
-    out, top = _key(key, 8.0, width)
-    top += 6
+def scatter(points: Sequence[tuple[float, float, str, str]], key: Sequence[tuple[str, str]]) -> str:
+    """Points of the unit square from (x, y, what it is, colour) under a key of (name, colour); a pointer that rests on
+    one is told what it is."""
+    out, top = _key(key, 8.0)
+    top, height = top + 6, 520
 
-    def place(across: float, down: float) -> tuple[float, float]:
-        return 6 + across * (width - 12), top + 6 + down * (height - top - 12)
-
-    if behind:
-        dots = "".join("M{:.0f} {:.0f}h0".format(*place(*point)) for point in behind)
-        out.append(f'<path class="cloud" d="{dots}"/>')
-    radius = 3.2 if width == WIDTH else 2.2
     for across, down, said, colour in points:
-        cx, cy = place(across, down)
-        spot = f'<circle class="spot f-{colour}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius}"/>'
+        cx, cy = 6 + across * (WIDTH - 12), top + 6 + down * (height - top - 12)
+        spot = f'<circle class="spot f-{colour}" cx="{cx:.1f}" cy="{cy:.1f}" r="3.2"/>'
         out.append(f"<g><title>{escape(said)}</title>{spot}</g>")
-    return _svg(width, height, out)
+    return _svg(WIDTH, height, out)
 
 
 def heat(rows: Sequence[tuple[str, Sequence[float]]], x_label: str, top: float) -> str:
@@ -306,7 +293,7 @@ def heat(rows: Sequence[tuple[str, Sequence[float]]], x_label: str, top: float) 
     if not steps:
         raise ValueError("no values to draw")
     columns = min(90, steps)
-    left = 14 + max(len(cut(label)) for label, _ in rows) * 6.6
+    left = 14 + max(cell_len(cut(label)) for label, _ in rows) * 6.6
     cell = (WIDTH - left - 10) / columns
     tall = 16 if len(rows) <= 16 else max(4, 256 // len(rows))
     out = []

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from model import storage
 from tasks.artifact import MANIFEST, Artifact
+from tasks.evaluate.config import MODELS
 from tasks.part import ArtifactError
 from tasks.report import html
 from tasks.report.blocks import Block, Document, Headline, Section
@@ -21,7 +22,6 @@ from tasks.report.suites import (
     Tried,
     changes,
     groups,
-    intervals,
     losses_by_position,
     needles,
     over_time,
@@ -29,9 +29,6 @@ from tasks.report.suites import (
     suites,
     unmeasured,
 )
-
-ORDER = ("base", "sft", "rl", "bf16", "int4")
-"""The chain's; models from elsewhere follow."""
 
 
 class ComparisonError(ValueError):
@@ -72,11 +69,11 @@ def read_record(path: str) -> Tried:
 def compose(models: Sequence[Tried]) -> Document:
     """The page as blocks: of each model the newest measurement, and behind them how it went over time."""
     newest = latest(models)
-    of_chain = [model for model in newest if model.label in ORDER]
+    of_chain = [model for model in newest if model.label in MODELS]
     count = len({model.run for model in models})
     sections = [
         _section("scores", "Side by side", "Each model's newest measurement.",
-                 [side_by_side(newest), intervals(newest), unmeasured(newest)]),
+                 [side_by_side(newest), unmeasured(newest)]),
         _section("changes", "What changed", "From each model to the one after it.", [changes(of_chain)]),
         _section("parts", "Part by part", "With 95 % intervals: each part has few items.", [groups(newest)]),
         _section("time", "Over time", "Each checkpoint of the chain, run after run, between the ends of its intervals.",
@@ -100,8 +97,8 @@ def latest(models: Sequence[Tried]) -> list[Tried]:
 
 
 def place(model: Tried) -> tuple[int, str]:
-    """Where a model stands on the page."""
-    return (ORDER.index(model.label) if model.label in ORDER else len(ORDER), model.label)
+    """Where a model stands on the page: in the order of the chain; models from elsewhere follow."""
+    return [*MODELS, model.label].index(model.label), model.label
 
 
 def write_comparison(root: str, records: Sequence[str] = ()) -> str:

@@ -40,10 +40,9 @@ def histogram(
     x_label: str,
     caption: str,
     title: str = "",
-    limit: float | None = None,
-    refused: str = "",
-    ceiling: float | None = None,
-    **options: Any,
+    least: float | None = None,
+    most: float | None = None,
+    width: int = charts.WIDTH,
 ) -> Chart:
     """`charts.histogram`; in words the bins that hold something."""
     data = [
@@ -51,9 +50,8 @@ def histogram(
         for low, high, count in zip(edges, edges[1:], counts, strict=False)
         if count
     ]
-    limits = {"above": (None, limit), "below": (limit, ceiling)}.get(refused, (None, None))
-    drawing = charts.histogram(edges, counts, x_label, limit, refused, ceiling=ceiling, **options)
-    return Chart(drawing, caption, title, data, [("", Spark(edges, counts, *limits))])
+    drawing = charts.histogram(edges, counts, x_label, least, most, width)
+    return Chart(drawing, caption, title, data, [("", Spark(edges, counts, least, most))])
 
 
 def stacked(
@@ -71,12 +69,10 @@ def stacked(
     return Chart(charts.stacked(rows, key), caption, title, data)
 
 
-def spans(
-    rows: Sequence[tuple[str, float, float, float, str, str]], caption: str, title: str = "", width: int = charts.WIDTH
-) -> Chart:
+def spans(rows: Sequence[tuple[str, float, float, float, str, str]], caption: str, title: str = "") -> Chart:
     """`charts.spans` of rows of (label, low, value, high, text, colour)."""
     data = [(label, f"{text} ({100 * low:.0f} to {100 * high:.0f})") for label, low, _, high, text, _ in rows]
-    return Chart(charts.spans(rows, width), caption, title, data)
+    return Chart(charts.spans(rows), caption, title, data)
 
 
 def scatter(
@@ -84,12 +80,11 @@ def scatter(
     key: Sequence[tuple[str, str]],
     caption: str,
     title: str = "",
-    **options: Any,
 ) -> Chart:
     """`charts.scatter`; in words how many points there are of each name of the key."""
     counts = Counter(colour for *_, colour in points)
     data = [(name, words.count(counts[colour])) for name, colour in key]
-    return Chart(charts.scatter(points, key, **options), caption, title, data)
+    return Chart(charts.scatter(points, key), caption, title, data)
 
 
 def lines(series: Sequence[Line], x_label: str, caption: str, title: str = "", **options: Any) -> Chart:

@@ -1,7 +1,7 @@
 """The report: one page a person reads after a run, and the same as markdown, from manifests alone.
 
 html, markdown = build_report(graph(request).newest())
-path = write_report(graph(request).newest(), "data")     # and keeps data/report.html beside the artifacts
+publish_report(graph(request).newest(), "data")     # and keeps data/report.html beside the artifacts
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tasks.report.chapters import (
 )
 from tasks.report.charts import smooth
 
-VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
 
 CHAPTERS = (
     corpus.CHAPTER,
@@ -63,19 +63,14 @@ def build_report(steps: Sequence[Step]) -> tuple[str, str]:
     return html.page(document), markdown.markdown(document)
 
 
-def report_step(steps: Sequence[Step], root: str) -> Step:
-    """The report as a step: its inputs are the steps that are published."""
-    done = set(Book(steps).done)
-    inputs = tuple(step for step in steps if step.name in done)
-    return Step.of("report", "tasks.report.page", ReportConfig(), root, inputs)
-
-
 def publish_report(steps: Sequence[Step], root: str) -> Artifact:
     """Write the page and the markdown anew and publish them, with a copy at `{root}/report.html`.
 
     Anew, since a gate that failed since or a stage that was made again changes the page and no fingerprint.
     """
-    step = report_step(steps, root).begin()
+    done = set(Book(steps).done)
+    inputs = tuple(step for step in steps if step.name in done)
+    step = Step.of("report", "tasks.report.page", ReportConfig(), root, inputs).begin()
     page, text = build_report(steps)
     step.put("page", ".html", lambda path: path.write_text(page, encoding="utf-8"))
     step.put("markdown", ".md", lambda path: path.write_text(text, encoding="utf-8"))
@@ -85,19 +80,13 @@ def publish_report(steps: Sequence[Step], root: str) -> Artifact:
     return artifact
 
 
-def write_report(steps: Sequence[Step], root: str) -> str:
-    """Publish the report; returns where the page for people lies."""
-    publish_report(steps, root)
-    return f"{root.rstrip('/')}/report.html"
-
-
 def compose(book: Book) -> Document:
     """The report as blocks."""
     finished = [book.stage(name).manifest["finished"] for name in book.done]
     when = f"Last step finished {max(finished).replace('T', ' ').removesuffix('Z')} UTC. " if finished else ""
     return Document(
         title="From documents to a model: one run of the K2 recipe",
-        subtitle=f"{when}{len(book.done)} of {len(book.steps)} steps complete. Written from manifests alone.",
+        subtitle=f"{when}{len(book.done)} of {len(book.steps)} steps complete.",
         lead=_lead(book),
         headline=Headline(_figures(book)),
         sections=[chapter.write(book) for chapter in CHAPTERS],
@@ -105,26 +94,11 @@ def compose(book: Book) -> Document:
 
 
 def _lead(book: Book) -> str:
-    """What happened, in a few sentences, as far as it has."""
-    said = []
-    if (size := book.optional("corpus", "bytes")) is not None:
-        said.append(f"{words.size(size)} of curated text")
-    if (rate := book.optional("rewrites", "acceptance_rate")) is not None:
-        said.append(f"a rephraser of which {words.share(rate)} passed the fidelity check")
-    if (tokens_ := book.optional("tokens", "tokens")) is not None:
-        said.append(f"{words.short(tokens_)} training tokens")
-    if book.has("base"):
-        said.append("a mixture-of-experts model trained with MuonClip through its stages")
-    if (rise := book.optional("rl", "rise", "sampled", "rise")) is not None:
-        said.append(f"reinforcement learning that moved held-out pass rates by {100 * rise:+.1f} points")
-    if book.has("release"):
-        said.append("a release in bf16 and INT4")
-    if not said:
+    if not book.done:
         return "Nothing has been run yet: `openk2 run` begins with the sources."
-    listed = f"{', '.join(said[:-1])}, and {said[-1]}" if len(said) > 1 else said[0]
     blocked = [name for name in gates.names(book) if book.blocked(name)]
     stopped = f" **{', '.join(blocked)} stopped the run.**" if blocked else ""
-    return f"This page shows {listed}. Every number comes from the records that the stages left behind.{stopped}"
+    return f"Every number on this page comes from the records that the stages left behind.{stopped}"
 
 
 def _figures(book: Book) -> list[tuple[str, str, str]]:
@@ -152,7 +126,7 @@ def _figures(book: Book) -> list[tuple[str, str, str]]:
         whole = words.size(book.optional("release", "bf16_bytes", default=0))
         figures.append((words.size(size), "INT4 release", f"{whole} in bf16"))
     names = gates.names(book)
-    if judged := [one for name in names for one in book.optional(name, "expectations", default=[])]:
+    if judged := [one for _, expectations, _ in gates.verdicts(book) for one in expectations]:
         remark = f"{sum(map(book.has, names))} of {len(names)} gates passed"
         figures.append((f"{sum(one['success'] for one in judged)} of {len(judged)}", "expectations hold", remark))
     manifests = [book.stage(name).manifest for name in book.done]

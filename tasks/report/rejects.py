@@ -6,17 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
-import xxhash
 
 from tasks.artifact import Artifact
 
-STAGES = ("read", "extract", "licence", "safety", "language", "quality", "decontamination", "dedup")
-"""In the order in which a document passes them; see `tasks.corpus.records`."""
-_BUCKETS = 1 << 20
+STAGES = {
+    "read": "could not be read: nothing of it was judged",
+    "extract": "no text was found",
+    "licence": "may not enter under the licence policy",
+    "safety": "on a list of what must not be read",
+    "language": "in a language that is not kept",
+    "quality": "refused by a rule on its text",
+    "decontamination": "shares text with an evaluation set",
+    "dedup": "another document says the same",
+}
+"""What each refuses, in the order in which a document passes them; see `tasks.corpus.records`."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Drop:
 
 def place(stage: str) -> int:
     """Where a stage stands; one that nobody knows comes last."""
-    return STAGES.index(stage) if stage in STAGES else len(STAGES)
+    return [*STAGES, stage].index(stage)
 
 
 @lru_cache(maxsize=4)
@@ -51,40 +57,22 @@ def drops(artifact: Artifact) -> tuple[Drop, ...]:
 
 
 def clusters(artifact: Artifact, count: int) -> list[tuple[str, int]]:
-    """The `count` documents that stand for the most others: (id, documents they stand for), largest first.
-
-    Exact in bounded memory: a first pass counts survivors by a hash of their id, a second those of the fullest buckets.
-    """
+    """The `count` documents that stand for the most others: (id, documents they stand for), largest first. Memory grows
+    with the documents that stand for others."""
     files = artifact.files("rejected")
-    totals = Counter[int]()
-    for names, counts in _survivors(files):
-        for name, number in zip(names, counts, strict=True):
-            totals[_bucket(name)] += number
-    fullest = {bucket for bucket, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0]))[: 4 * count]}
-    exact = Counter[str]()
-    for names, counts in _survivors(files):
-        for name, number in zip(names, counts, strict=True):
-            if _bucket(name) in fullest:
-                exact[name] += number
-    return sorted(exact.items(), key=lambda item: (-item[1], item[0]))[:count]
-
-
-def _bucket(name: str) -> int:
-    return xxhash.xxh3_64_intdigest(name.encode()) % _BUCKETS
-
-
-def _survivors(files: Sequence[Path]) -> Iterator[tuple[list[str], list[int]]]:
-    """(ids, rows that they stand for), one row group at a time."""
-    for path in files:
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                frame = pl.DataFrame(file.read_row_group(group, columns=["stage", "value"]))
-                own = frame.filter(pl.col("stage") == "dedup").select(
-                    survivor=pl.col("value").str.extract(r"^([0-9a-f]{32})\b")
-                )
-                counted = own["survivor"].drop_nulls().value_counts(sort=True)
-                if counted.height:
-                    yield counted["survivor"].to_list(), counted["count"].to_list()
+    if not files:
+        return []
+    survivors = (
+        pl.scan_parquet(files)
+        .filter(pl.col("stage") == "dedup")
+        .select(survivor=pl.col("value").str.extract(r"^([0-9a-f]{32})\b"))
+        .drop_nulls()
+        .group_by("survivor")
+        .agg(documents=pl.len())
+        .sort("documents", "survivor", descending=[True, False])
+        .head(count)
+    )
+    return list(survivors.collect(engine="streaming").iter_rows())
 
 
 def beginnings(artifact: Artifact, columns: Sequence[str], count: int) -> Iterator[pl.DataFrame]:

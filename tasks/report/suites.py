@@ -65,21 +65,6 @@ def side_by_side(models: Sequence[Tried]) -> Iterable[Block]:
         yield Table(head, rows, caption)
 
 
-def intervals(models: Sequence[Tried]) -> Iterable[Block]:
-    """The scores with their intervals, drawn"""
-    charts = []
-    for name in suites(models):
-        rows = [
-            (model.label, score["low"], score["value"], score["high"], words.share(score["value"]), _colour(model))
-            for model in models
-            if (score := scored(model, name))
-        ]
-        if rows:
-            charts.append(figures.spans(rows, "", name, figures.HALF))
-    if charts:
-        yield Charts(charts)
-
-
 def changes(models: Sequence[Tried]) -> Iterable[Block]:
     """What changed from each model to the next, on the same items"""
     rows: list[list[str]] = []
@@ -133,7 +118,7 @@ def groups(models: Sequence[Tried]) -> Iterable[Block]:
         labels = [label for label, found in of.items() if found]
         rows = [[part, *(_rate(of[label][part]) if part in of[label] else "–" for label in labels)] for part in parts]
         if len(rows) > 1:
-            yield Table((f"**{name}**", *(f"#{label}" for label in labels)), rows)
+            yield Table((name, *(f"#{label}" for label in labels)), rows)
 
 
 def losses_by_position(models: Sequence[Tried]) -> Iterable[Block]:
@@ -213,7 +198,3 @@ def _each(values: Iterable[int | None]) -> str:
     """A figure that the models share, or each where they differ."""
     found = list(dict.fromkeys(values))
     return ", ".join("not looked for" if value is None else str(value) for value in found) or "–"
-
-
-def _colour(model: Tried) -> str:
-    return "accent" if model.label.startswith(("bf16", "int4")) else "soft"

@@ -68,3 +68,11 @@ def test_pairing_finds_what_separate_intervals_hide():
     assert back.value == pytest.approx(-found.value)
     with pytest.raises(ValueError, match="not the same prompts"):
         paired_difference([1.0], [1.0, 0.0])
+
+
+def test_equal_differences_do_not_make_certainty():
+    for before, after in (([1.0] * 8, [0.0] * 8), ([0.5] * 8, [0.5] * 8)):
+        found = paired_difference(before, after)
+        assert found.value == after[0] - before[0]
+        assert found.high - found.low > 0.3
+    assert paired_difference([0.0] * 1000, [0.0] * 1000).high < 0.01

@@ -14,8 +14,11 @@ from training.rl.environments.final import boxed
 SAID = re.compile(r"(?:answer|答案)\s*+(?:is\b|是|为)?+\s*[:：]?\s*([^\n]+)", re.IGNORECASE)
 NUMBER = re.compile(r"[-+−]?\$?(?:\d[\d,]*(?:\.\d+)?|(?<!\d)\.\d+)(?:/\d+)?%?")
 GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,])")
-FRACTION = re.compile(r"([-+]?)\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
+FRACTION = re.compile(r"([-+]?)\\[dt]?frac(?:\{([^{}]+)\}|(\d))(?:\{([^{}]+)\}|(\d))")  # `\frac12` too
 DECORATION = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}|\\(?:left|right|!|,|;| )|[$\s]")
+
+EDGES = ".。*_`\"'“”‘’「」"
+LETTER = re.compile(r"^\((\w)\)$")  # a choice by its letter
 
 
 def measure(suite: Answer, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
@@ -68,7 +71,7 @@ def said_answer(suite: Answer, reply: str) -> str | None:
 
 def equal(said: str, due: str) -> bool:
     """Whether two answers say the same: exact numbers (1/2, 0.5, 50% and \\frac{1}{2} are one), else the same text
-    but for spaces and TeX's decoration."""
+    but for spaces, quotes around it, and TeX's and Markdown's decoration."""
     one, other = number(said), number(due)
     if one is None and other is not None and len(found := NUMBER.findall(said)) == 1:
         one = number(found[0])  # "18 dollars"
@@ -81,7 +84,7 @@ def number(text: str) -> Fraction | None:
     """The exact value of a text that is one number, None for any other."""
     if re.search(r"\d\s+\d", text):
         return None  # two numbers
-    plain = FRACTION.sub(r"\1\2/\3", DECORATION.sub(r"\1", text)).replace("−", "-")
+    plain = FRACTION.sub(_written_out, DECORATION.sub(r"\1", text)).replace("−", "-")
     plain = GROUPED.sub(lambda found: found[0].replace(",", ""), plain).rstrip(".")
     percent = plain.endswith(("%", "\\%"))
     plain = plain.rstrip("%").rstrip("\\")
@@ -94,5 +97,11 @@ def number(text: str) -> Fraction | None:
     return value / 100 if percent else value
 
 
+def _written_out(fraction: re.Match[str]) -> str:
+    sign, over, digit, under, other = fraction.groups()
+    return f"{sign}{over or digit}/{under or other}"
+
+
 def _plain(text: str) -> str:
-    return DECORATION.sub(r"\1", text).strip(".。").lower()
+    plain = DECORATION.sub(r"\1", text).strip(EDGES).lower()
+    return LETTER.sub(r"\1", plain)

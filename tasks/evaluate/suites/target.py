@@ -15,13 +15,12 @@ from model.engines.engine import RequestLimits
 from model.engines.openai import OpenAI
 from tasks.artifact import Artifact
 from tasks.evaluate.checkpoint import read_checkpoint
-from tasks.evaluate.release import VARIANTS, load_checkpoint
+from tasks.evaluate.config import MODELS, VARIANTS
+from tasks.evaluate.release import load_checkpoint
 from tasks.evaluate.suites.config import SuitesConfig
 from tasks.evaluate.suites.subject import Endpoint, Network, Subject
 from tasks.evaluate.suites.table import Chosen, measure
 from training.inputs import load_chat
-
-CHECKPOINTS = ("base", "sft", "rl", "bf16", "int4")
 
 
 class TargetError(ValueError):
@@ -33,7 +32,7 @@ def opened(target: str, served: str, made: Mapping[str, Artifact | None], limits
     """The model that `target` names.
 
     Args:
-        target: an address, a Hugging Face folder of ours, or one of CHECKPOINTS.
+        target: an address, a Hugging Face folder of ours, or one of MODELS.
         served: the model's name at an address.
         made: what the run published, by stage; None for what it has not.
     """
@@ -42,7 +41,7 @@ def opened(target: str, served: str, made: Mapping[str, Artifact | None], limits
             raise TargetError(f"say which model of {target} is meant: `--model NAME`")
         with OpenAI(target, served, limits=limits) as engine:
             yield Endpoint(engine)
-    elif target in CHECKPOINTS:
+    elif target in MODELS:
         stage = "release" if target in VARIANTS else target
         artifact, tokenizer = made[stage], made["tokenizer"]
         if artifact is None or tokenizer is None:
@@ -52,8 +51,7 @@ def opened(target: str, served: str, made: Mapping[str, Artifact | None], limits
         folder = Path(target).expanduser()
         if not (folder / "tokenizer.json").is_file():
             raise TargetError(
-                f"{target} is no address, no released folder (it has no tokenizer.json) and none of "
-                f"{', '.join(CHECKPOINTS)}"
+                f"{target} is no address, no released folder (it has no tokenizer.json) and none of {', '.join(MODELS)}"
             )
         yield Network(read_checkpoint(folder), Chat(Tokenizer.from_file(str(folder / "tokenizer.json"))))
 
@@ -72,4 +70,4 @@ def measured(
 
 def labelled(target: str, served: str, given: str) -> str:
     """What to call a model: as asked, else by its name, else by its folder's."""
-    return given or (target if target in CHECKPOINTS else served or Path(target).name)
+    return given or (target if target in MODELS else served or Path(target).name)

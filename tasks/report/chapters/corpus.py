@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from tasks.report import figures, rejects, words
-from tasks.report.blocks import Block, Charts, Fold, Table
+from tasks.report.blocks import Block, Fold, Table
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter, everything, grid
 from tasks.report.chapters import dropped
@@ -74,26 +74,6 @@ def _sources(book: Book) -> Iterable[Block]:
     yield Table(columns, rows, "Every source with the licence it declares. Read and kept count documents.")
 
 
-def _kinds(book: Book) -> Iterable[Block]:
-    """Text by language and by licence"""
-    drawn = []
-    for title, key in (("By language", "by_language"), ("By licence", "by_licence")):
-        groups: dict[str, dict[str, int]] = book.statistic("corpus", key)
-        ordered = sorted(groups.items(), key=lambda item: -item[1]["bytes"])
-        rows = [
-            (
-                name[:34],
-                float(entry["bytes"]),
-                f"{words.size(entry['bytes'])} · {words.count(entry['documents'])}",
-                "accent",
-            )
-            for name, entry in ordered[:12]
-        ]
-        rest = f" {len(ordered) - 12} smaller ones are in the statistics." if len(ordered) > 12 else ""
-        drawn.append(figures.bars(rows, f"Bytes of text, and documents.{rest}", title, figures.HALF))
-    yield Charts(drawn)
-
-
 def _lengths(book: Book) -> Iterable[Block]:
     """How long the kept documents are"""
     bins, seen = rejects.lengths(book.stage("corpus"), SAMPLE)
@@ -146,7 +126,6 @@ CHAPTER = Chapter(
         dropped.flow,
         _domains,
         _sources,
-        _kinds,
         _lengths,
         dropped.reasons,
         dropped.personal,

@@ -185,17 +185,7 @@ def contamination(book: Book) -> Iterable[Block]:
 
 def duplicates(book: Book) -> Iterable[Block]:
     """What was there twice"""
-    found = Counter[str]()
-    for drop in rejects.drops(book.stage("corpus")):
-        if drop.stage == "dedup":
-            found[drop.reason] += drop.documents
     cut: dict[str, dict[str, int]] = book.optional("corpus", "cut", default={})
-    if found:
-        rows = [
-            (words.name(name), float(count), f"{words.count(count)} documents", "knowledge")
-            for name, count in found.most_common()
-        ]
-        yield figures.bars(rows, "Documents that another stands for, by how that was found.", "Duplicates")
     if any(cut.values()):
         yield Table(
             ("what was cut out of documents that stay", "#passages", "#characters"),
@@ -207,9 +197,9 @@ def duplicates(book: Book) -> Iterable[Block]:
         )
     largest = rejects.clusters(book.stage("corpus"), CLUSTERS)
     if largest:
-        rows_ = [[f"`{name}`", words.count(count), _beginning(book, name)] for name, count in largest]
+        rows = [[f"`{name}`", words.count(count), _beginning(book, name)] for name, count in largest]
         caption = "The documents that stand for the most others. `openk2 lineage ID` tells where one comes from."
-        yield Fold("The largest clusters", [Table(("survivor", "#stands for", "its text begins"), rows_, caption)])
+        yield Fold("The largest clusters", [Table(("survivor", "#stands for", "its text begins"), rows, caption)])
 
 
 def _beginning(book: Book, name: str) -> Verbatim:

@@ -15,7 +15,7 @@ def names(book: Book) -> list[str]:
     return [step.name for step in book.steps if step.name.endswith("-gate")]
 
 
-def _verdicts(book: Book) -> list[tuple[str, list[dict[str, Any]], str]]:
+def verdicts(book: Book) -> list[tuple[str, list[dict[str, Any]], str]]:
     """(gate, its expectations, where its pages lie) of every gate that has judged."""
     found = []
     for name in names(book):
@@ -30,21 +30,21 @@ def _verdicts(book: Book) -> list[tuple[str, list[dict[str, Any]], str]]:
 
 
 def _summary(book: Book) -> str:
-    verdicts = _verdicts(book)
-    judged = sum(len(expectations) for _, expectations, _ in verdicts)
-    failed = sum(not expectation["success"] for _, expectations, _ in verdicts for expectation in expectations)
-    waiting = [name for name in names(book) if name not in {gate for gate, *_ in verdicts}]
-    text = f"{judged} expectations over {len(verdicts)} datasets were judged before anything read on: "
+    judgements = verdicts(book)
+    judged = sum(len(expectations) for _, expectations, _ in judgements)
+    failed = sum(not expectation["success"] for _, expectations, _ in judgements for expectation in expectations)
+    waiting = [name for name in names(book) if name not in {gate for gate, *_ in judgements}]
+    text = f"{judged} expectations over {len(judgements)} datasets were judged before anything read on: "
     text += f"**{failed} failed, and the run stopped there**" if failed else "all of them hold"
     return text + (f". Not judged yet: {', '.join(waiting)}." if waiting else ".")
 
 
 def _gates(book: Book) -> Iterable[Block]:
     """The expectations of each gate"""
-    verdicts = _verdicts(book)
-    if not verdicts:
+    judgements = verdicts(book)
+    if not judgements:
         yield Prose("No gate has judged anything yet.")
-    for name, expectations, page in verdicts:
+    for name, expectations, page in judgements:
         failed = [one for one in expectations if not one["success"]]
         for one in failed:
             yield Problem(

@@ -111,7 +111,7 @@ def _reliability(book: Book) -> Iterable[Block]:
     caption = (
         "Share of wanted examples against the probability said, both sides weighing the same; pale: where they agree."
     )
-    buckets = book.statistic("scores", "by_bucket")
+    buckets, least = book.statistic("scores", "by_bucket"), book.stage("scores").manifest["config"].get("buckets", {})
     total = max(sum(entry["documents"] for entry in buckets.values()), 1)
     bars = [
         (
@@ -120,20 +120,13 @@ def _reliability(book: Book) -> Iterable[Block]:
             f"{words.count(entry['documents'])} · {words.share(entry['documents'] / total)}",
             "accent",
         )
-        for name, entry in buckets.items()
+        for name, entry in sorted(buckets.items(), key=lambda item: -least.get(item[0], -1.0))
     ]
     yield Charts(
         [
             Chart(drawn, caption, "Reliability", data),
             figures.bars(bars, "Documents of the corpus by bucket.", "Quality buckets", figures.HALF),
         ]
-    )
-    parts = book.statistic("scores", "examples")
-    yield Table(
-        ("examples", "#positives", "#negatives"),
-        [[name, words.count(part["positives"]), words.count(part["negatives"])] for name, part in parts.items()],
-        "What the classifier was trained, calibrated and measured on; no source file is in two of the parts. Average "
-        f"precision on the held-out part: {book.statistic('scores', 'average_precision'):.3f}.",
     )
 
 

@@ -12,6 +12,7 @@ from tasks.report.blocks import Block, Charts, Fold, Table, Verbatim
 from tasks.report.book import Absent, Book, column
 from tasks.report.chapter import Chapter, everything
 from tasks.report.charts import Line
+from training.intervals import mean
 
 
 def _dialogues_summary(book: Book) -> str:
@@ -39,13 +40,6 @@ def _environments(book: Book) -> Iterable[Block]:
         )
     columns = ("environment", "#training dialogues", "#tokens", "#of them trained", "#development", "#test")
     yield Table(columns, rows)
-
-
-def _players(book: Book) -> Iterable[Block]:
-    """Who played the assistant"""
-    players = book.optional("dialogues", "players", default={})
-    if players:
-        yield Table(("who played the assistant", "#kept"), [[name, words.count(n)] for name, n in players.items()])
 
 
 def _judge(book: Book) -> Iterable[Block]:
@@ -164,14 +158,6 @@ def _with_interval(entry: Mapping[str, Any], key: str) -> str:
     return f"{words.share(value)} ({words.share(interval[0])} to {words.share(interval[1])})"
 
 
-def _sft_text(book: Book) -> Iterable[Block]:
-    """Held-out text before and after"""
-    text = book.optional("sft", "text", default={})
-    if text:
-        rows = [[name, f"{text['before'][name]:.3f}", f"{loss:.3f}"] for name, loss in text["after"].items()]
-        yield Table(("domain", "#base, nats", "#after SFT, nats"), rows)
-
-
 def _sft_loss(book: Book) -> Iterable[Block]:
     """SFT's loss"""
     panels = (
@@ -238,6 +224,9 @@ def _before_after(label: str, before: Mapping[str, Any], after: Mapping[str, Any
     rows = []
     for when, entry, colour in (("before", before, "soft"), ("after", after, "accent")):
         value, (low, high) = entry[kind], entry[f"{kind}_interval"]
+        if low == high:  # all prompts alike: their spread, which the stage goes by, says nothing
+            found = mean([value] * entry["problems"])
+            low, high = found.low, found.high
         rows.append((f"{label}, {when}", max(low, 0.0), value, min(high, 1.0), words.share(value), colour))
     return rows
 
@@ -272,14 +261,14 @@ DIALOGUES = Chapter(
     "Dialogues",
     ("dialogues",),
     _dialogues_summary,
-    (_environments, _players, _judge, _rejected, _example, everything("dialogues")),
+    (_environments, _judge, _rejected, _example, everything("dialogues")),
 )
 SFT = Chapter(
     "sft",
     "Supervised fine-tuning",
     ("sft",),
     _sft_summary,
-    (_sft_tools, _sft_selection, _sft_text, _sft_rates, _sft_loss, everything("sft")),
+    (_sft_tools, _sft_selection, _sft_rates, _sft_loss, everything("sft")),
 )
 RL = Chapter(
     "rl", "Reinforcement learning", ("rl",), _rl_summary, (_rl_rates, _rl_curves, _rl_heldout, everything("rl"))

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from model import storage
 from tasks.artifact import Artifact
 from tasks.report import figures, words
-from tasks.report.blocks import Block, Charts, Fold, Prose, Table, Verbatim
+from tasks.report.blocks import Block, Fold, Prose, Table
 from tasks.report.book import Absent, Book
 from tasks.report.chapter import Chapter, everything
 from tasks.report.inspect.rewrites import blocks
 from tasks.report.inspect.rewrites.attempts import Cell, Selection, Survey, survey
 from tasks.report.inspect.rewrites.diversity import diversity
-from tasks.report.inspect.rewrites.limits import Limits, sentence
+from tasks.report.inspect.rewrites.limits import SENTENCES, Limits
 
 SHOWN = 2
 """Accepted and refused segments that are shown; those behind a fold besides."""
-PAGE = "rewrites.html"
 OUTCOMES = (("at the first attempt", "good"), ("after a retry", "accent"), ("given up", "warm"))
 COSTS = {
     "requests": "requests",
@@ -35,14 +33,14 @@ def _summary(book: Book) -> str:
     text = (
         f"{words.count(s['segments'])} attempts at segments were made; **{words.share(s['acceptance_rate'])}** "
         f"({words.count(s['accepted'])}) passed every alignment check and {words.count(s['documents'])} documents go "
-        "on to training. "
+        "on to training."
     )
     if s["acceptance_rate"] < 0.25:
         text += (
-            "A small local model is a poor rephraser and the rate is reported as it is: what passes here proves the "
+            " A small local model is a poor rephraser and the rate is reported as it is: what passes here proves the "
             "machinery, a stronger model behind `execution.engine_url` raises it."
         )
-    generated, seconds = book.optional("rewrites", "tokens_generated"), book.optional("rewrites", "seconds_generating")
+    generated, seconds = book.optional("rewrites", "tokens_generated"), book.optional("rewrites", "seconds_wall")
     if generated and seconds:
         text += f" {words.short(generated)} tokens were generated, {generated / seconds:,.0f} a second."
     return text
@@ -58,7 +56,7 @@ def _attempts(book: Book) -> Iterable[Block]:
         yield Prose("No segment was attempted: the configuration chose no document.")
         return
     yield from _outcomes(found)
-    yield from _checks(found, Limits.of(artifact))
+    yield from _checks(found)
     yield from _diversity(artifact)
     yield from _samples(book, found, Limits.of(artifact))
 
@@ -74,8 +72,6 @@ def _outcomes(found: Survey) -> Iterable[Block]:
             caption = "Segments by what became of them." if place == 0 else ""
             charts.append(figures.stacked(rows, OUTCOMES, caption, title))
     yield from charts
-    rates = list(blocks.rates(found))
-    yield Fold("Acceptance, retries and fallbacks in numbers", rates)
 
 
 def _outcome(name: str, cell: Cell) -> tuple[str, list[tuple[float, str]], str]:
@@ -85,22 +81,14 @@ def _outcome(name: str, cell: Cell) -> tuple[str, list[tuple[float, str]], str]:
     return words.name(name) or "–", shares, f"{words.share(cell.final_rate)} of {words.count(cell.asked)}"
 
 
-def _checks(found: Survey, limits: Limits) -> Iterable[Block]:
-    """Which check refused, and the scores of those that have a threshold."""
+def _checks(found: Survey) -> Iterable[Block]:
+    """Which check refused."""
     refused = found.whole().refused
     if not refused:
         yield Prose("No segment was refused.")
         return
     caption = "Refused attempts by the first check that refused them."
     yield figures.counted(refused, caption, "Refused, by check", "warm", sum(refused.values()))
-    drawn = [
-        chart
-        for name in limits.checks
-        if name in found.scores
-        and (chart := blocks.histogram(name, limits.get(name), found.scores[name], figures.HALF))
-    ]
-    if drawn:
-        yield Fold("How the scores lie about their thresholds", [Charts(drawn)])
 
 
 def _diversity(artifact: Artifact) -> Iterable[Block]:
@@ -130,24 +118,12 @@ def _samples(book: Book, found: Survey, limits: Limits) -> Iterable[Block]:
         yield Prose("No segment was accepted.")
     for one in accepted:
         yield blocks.compared(one, limits, "only just accepted", opened=True)
-    shown = [blocks.compared(one, limits, sentence(one.reason), opened=True) for one in tried]
+    shown = [blocks.compared(one, limits, SENTENCES.get(one.reason, ""), opened=True) for one in tried]
     yield from shown[:SHOWN]
     if shown[SHOWN:]:
         yield Fold(f"{len(shown) - SHOWN} more refused, one for each check", shown[SHOWN:])
     yield Prose(blocks.LEGEND)
-    if _has_page(book):
-        yield Prose(f"[All of it, by check]({PAGE}), with samples nearest to each threshold.")
-    else:
-        yield Prose("`openk2 inspect rewrites --html` writes a page with more of each check, and of each style.")
-
-
-def _has_page(book: Book) -> bool:
-    """Whether `openk2 inspect rewrites --html` has been written of these rewrites, beside the report."""
-    try:
-        page = storage.read(f"{book.steps[0].root.rstrip('/')}/{PAGE}")
-    except FileNotFoundError:
-        return False
-    return book.stage("rewrites").fingerprint in page.decode(errors="replace")
+    yield Prose("`openk2 inspect rewrites --html` writes a page with more of each check, and of each style.")
 
 
 def _costs(book: Book) -> Iterable[Block]:
@@ -170,19 +146,8 @@ def _costs(book: Book) -> Iterable[Block]:
         if reused:
             caption += f". {words.count(reused)} answers had been paid for by another run and cost nothing"
         yield Table(("", "#predicted", "#actual", "#actual / predicted"), rows, f"{caption}.")
-    else:
-        s = book.stage("rewrites").statistics
-        known = [[name, words.count(s[key])] for key, name in COSTS.items() if isinstance(s.get(key), int | float)]
-        if known:
-            yield Table(("tokens", "#actual"), known, "These rewrites hold no prediction to compare them with.")
-    generating, checking = (
-        book.optional("rewrites", f"seconds_{part}", default=0) for part in ("generating", "checking")
-    )
-    if generating and checking:
-        yield Prose(
-            f"The alignment check took {words.duration(checking)} of processor time, "
-            f"{words.share(checking / generating)} of the {words.duration(generating)} that the engine was busy."
-        )
+    if checking := book.optional("rewrites", "seconds_checking"):
+        yield Prose(f"The alignment check took {words.duration(checking)} of processor time.")
 
 
 def _amount(key: str, value: Any) -> str:
@@ -193,15 +158,4 @@ def _amount(key: str, value: Any) -> str:
     return words.duration(value) if key == "seconds" else words.count(value)
 
 
-def _engines(book: Book) -> Iterable[Block]:
-    """Who wrote"""
-    config = book.stage("rewrites").manifest.get("config") or {}
-    named = [(name, config.get(name)) for name in ("engine", "model", "prompt", "attempts", "fallback")]
-    rows = [[words.name(name), Verbatim(words.plain(value))] for name, value in named if value is not None]
-    if rows:
-        yield Fold("Engine, model and policy", [Table(("setting", "value"), rows)])
-
-
-CHAPTER = Chapter(
-    "rewrites", "Rephrasing", ("rewrites",), _summary, (_attempts, _costs, _engines, everything("rewrites"))
-)
+CHAPTER = Chapter("rewrites", "Rephrasing", ("rewrites",), _summary, (_attempts, _costs, everything("rewrites")))

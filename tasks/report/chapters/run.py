@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import polars as pl
 import yaml
 
 from model.visible import escape
-from tasks.artifact import NotReady, Step
+from tasks.artifact import Artifact, NotReady, Step
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Code, Fold, Graph, Table
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter
 
-# What a stage is measured in: (statistic, unit).
+# What a stage is measured in: (statistic, unit), bytes where none is named.
 WORK = {
-    "sources": ("bytes", "B"),
+    "sources": ("bytes", ""),
     "corpus": ("documents", "documents"),
     "rewrites": ("segments", "segments"),
     "tokens": ("tokens", "tokens"),
@@ -53,22 +54,32 @@ def _times(book: Book) -> Iterable[Block]:
         manifest = artifact.manifest
         seconds = manifest["seconds"]
         done, unit = _work(book, name)
-        size = sum(part.bytes for part in artifact.parts())
+        amount = (lambda value, unit=unit: f"{words.short(value)} {unit}") if unit else words.size
         cost = manifest["cost"]
         table.append(
             [
                 name,
                 words.duration(seconds),
-                f"{words.short(done)} {unit}" if done else "–",
-                f"{words.short(done / seconds)} {unit}/s" if done and seconds else "–",
-                words.size(size),
+                amount(done) if done else "–",
+                f"{amount(done / seconds)}/s" if done and seconds else "–",
+                words.size(_on_disk(artifact)),
                 words.count(manifest["attempts"]),
                 f"{cost['money']:,.4f}" if cost.get("money") else "–",
-                manifest["finished"][11:19],
+                manifest["finished"][:16].replace("T", " "),
             ]
         )
     columns = ("step", "#time", "#work", "#rate", "#on disk", "#attempts", "#cost", "#finished (UTC)")
     yield Table(columns, table)
+
+
+def _on_disk(artifact: Artifact) -> int:
+    """Bytes of its files, with those that a part lists: shards may be many thousands."""
+    size = sum(part.bytes for part in artifact.parts())
+    if artifact.name == "tokens":
+        for path in artifact.files("shards"):
+            table = pl.read_parquet(path, columns=["bytes", "index_bytes"])
+            size += int(table["bytes"].sum() + table["index_bytes"].sum())
+    return size
 
 
 def _accounts(book: Book) -> Iterable[Block]:

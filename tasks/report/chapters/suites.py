@@ -40,7 +40,6 @@ def _of(make: Callable[[Sequence[Tried]], Iterable[Block]]) -> Callable[[Book], 
 
 MAKERS = (
     suites.side_by_side,
-    suites.intervals,
     suites.changes,
     suites.groups,
     suites.needles,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tasks.report import figures, words
-from tasks.report.blocks import Block, Fold, Table
+from tasks.report.blocks import Block, Table
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter, everything
 from tasks.report.chapters.corpus import colour
@@ -74,22 +74,6 @@ def _shards(book: Book) -> Iterable[Block]:
         )
     columns = ("domain", "#documents", "#tokens", "#share", "#bytes/token", "#held-out documents", "#held-out tokens")
     yield Table(columns, rows)
-    sources = book.optional("tokens", "by_source")
-    if sources:
-        rows = [
-            [
-                name,
-                str(entry.get("licence") or "unknown"),
-                words.count(entry["documents"]),
-                words.count(entry.get("copies", entry["documents"])),
-                words.count(entry["tokens"]),
-            ]
-            for name, entry in sorted(sources.items(), key=lambda item: -item[1]["tokens"])
-        ]
-        yield Fold(
-            "Training tokens by source and licence",
-            [Table(("source", "licence", "#documents", "#copies", "#tokens"), rows)],
-        )
 
 
 CHAPTER = Chapter(

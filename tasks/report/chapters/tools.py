@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from tasks.report import charts, figures, words
-from tasks.report.blocks import Block, Chart, Charts, Code, Fold, Prose, Table, Verbatim
+from tasks.report import figures, words
+from tasks.report.blocks import Block, Code, Fold, Prose, Table, Verbatim
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter, everything
 from tasks.report.projection import plane
@@ -43,7 +43,6 @@ def _map(book: Book) -> Iterable[Block]:
         "its name."
     )
     yield figures.scatter(points, [(words.name(name), colours[name]) for name in names], caption, "What they cover")
-    yield Fold("One category at a time", [Charts([_alone(points, name, colours[name]) for name in names])])
 
 
 def _about(tool: Mapping[str, str]) -> str:
@@ -53,16 +52,8 @@ def _about(tool: Mapping[str, str]) -> str:
     return " ".join([tool["domain"], tool["entity"], *properties, *choices])
 
 
-def _alone(points: list[tuple[float, float, str, str]], name: str, colour: str) -> Chart:
-    """The map with one category in colour, the others behind it."""
-    own = [point for point in points if point[3] == colour]
-    behind = [(x, y) for x, y, _, other in points if other != colour]
-    drawing = charts.scatter(own, (), width=figures.HALF, height=260, behind=behind)
-    return Chart(drawing, f"{words.count(len(own))} of the points.", words.name(name))
-
-
 def _counts(book: Book) -> Iterable[Block]:
-    """Tools by category and by operation"""
+    """Tools by category"""
     s = book.stage("tools").statistics
     names = sorted(s["by_category"])
     rows = [
@@ -70,7 +61,6 @@ def _counts(book: Book) -> Iterable[Block]:
         for name, count in s["by_category"].items()
     ]
     yield figures.bars(rows, "Tools that were kept, by category.", "By category")
-    yield Fold("By operation", [figures.counted(s["by_operation"], "What the tools do.")])
 
 
 def _refused(book: Book) -> Iterable[Block]:

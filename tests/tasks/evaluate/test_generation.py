@@ -9,7 +9,7 @@ from model.chat import Chat
 from tasks.artifact import Artifact, Step
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint
 from tasks.evaluate.config import ReleaseConfig
-from tasks.evaluate.generation import Released, generate_text
+from tasks.evaluate.generation import Released
 from tasks.evaluate.release import checkpoint_folder, release
 from tests.tasks.evaluate.conftest import Literals, publish_model, publish_tokenizer, small_model
 
@@ -27,8 +27,9 @@ def test_pieces_joined_are_the_text_and_the_likeliest_tokens_those_of_a_plain_fo
     import torch
 
     folder = checkpoint_folder(released, "bf16")
-    pieces = list(generate_text(folder, "What is", chat=False, max_new_tokens=12))
-    assert "".join(pieces) == "".join(generate_text(folder, "What is", chat=False, max_new_tokens=12))
+    one, pieces = Released.load(folder), list[str]()
+    said = one.generate(one.prompt("What is", chat=False), 12, on_text=pieces.append)
+    assert "".join(pieces) == said == one.generate(one.prompt("What is", chat=False), 12)
     model, chat = read_checkpoint(folder), Chat(Tokenizer.from_file(str(folder / "tokenizer.json")))
     ids = chat.encode("What is")
     start = len(ids)
@@ -42,9 +43,9 @@ def test_pieces_joined_are_the_text_and_the_likeliest_tokens_those_of_a_plain_fo
 
 
 def test_a_seed_names_a_sample_and_the_checkpoints_differ(released):
-    def text(variant="bf16", **options) -> str:
-        options = {"max_new_tokens": 16, "temperature": 1.5} | options
-        return "".join(generate_text(checkpoint_folder(released, variant), "hello", **options))
+    def text(variant="bf16", temperature=1.5, seed=0) -> str:
+        one = Released.load(checkpoint_folder(released, variant))
+        return one.generate(one.prompt("hello"), 16, temperature, seed)
 
     assert text(seed=1) == text(seed=1)
     assert text(seed=1) != text(seed=2)
@@ -66,10 +67,8 @@ def test_the_window_is_kept(released):
     window = model.model.config.max_position_embeddings
     prompt = model.chat.encode("a" * 4) * 200
     assert model.generate(prompt[: window - 3], 100) is not None
-    with pytest.raises(ValueError, match=f"window {window}"):
+    with pytest.raises(ValueError, match=f"window {window}: shorten it"):
         model.generate(prompt[:window], 1)
-    with pytest.raises(ValueError, match="shorten it"):
-        list(generate_text(checkpoint_folder(released, "bf16"), "abc " * 400, max_new_tokens=1))
 
 
 def test_what_is_no_release_is_refused(tmp_path):
@@ -77,4 +76,4 @@ def test_what_is_no_release_is_refused(tmp_path):
     with pytest.raises(ReleaseError, match="holds no 'bf16' checkpoint"):
         checkpoint_folder(other.publish({}), "bf16")
     with pytest.raises(ReleaseError, match=r"has no tokenizer\.json"):
-        list(generate_text(tmp_path, "x"))
+        Released.load(tmp_path)

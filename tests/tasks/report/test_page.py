@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from tasks.artifact import Step
-from tasks.report.page import CHAPTERS, build_report, publish_report, write_report
+from tasks.report.chapters import posttraining, run
+from tasks.report.page import CHAPTERS, build_report, publish_report
 from tests.tasks.report import data, training
 
 ASSET = re.compile(r"""(?:src|href)\s*=\s*["']?\s*(?:https?:)?//|@import|url\(|<script|<link|<img""", re.IGNORECASE)
@@ -118,11 +119,9 @@ def test_sources_not_fetched_leave_no_fingerprints_to_ask_for(tmp_path):
 
 
 def test_missing_statistic_is_named_in_its_place(tmp_path, monkeypatch):
-    monkeypatch.setitem(
-        data.STATISTICS, "corpus", lambda: {k: v for k, v in data.corpus().items() if k != "by_language"}
-    )
+    monkeypatch.setitem(data.STATISTICS, "corpus", lambda: {k: v for k, v in data.corpus().items() if k != "by_domain"})
     page, _ = build_report(data.publish(tmp_path, "corpus"))
-    assert "the statistics of <code>corpus</code> have no <code>by_language</code>" in page
+    assert "the statistics of <code>corpus</code> have no <code>by_domain</code>" in page
     assert "Rejected, by reason" in page, "the rest of the chapter stays"
 
 
@@ -149,6 +148,7 @@ def test_gate_that_failed_is_shown_first(tmp_path):
     (left / "verdict.json").write_text(json.dumps([failed]))
     page, text = build_report(found)
     assert "corpus-gate stopped the run" in text
+    assert "| 0 of 1 | expectations hold |" in text, "those of a failed gate count too"
     assert "expected none, observed foldoc 12. Look at the corpus." in text
     assert "failed: the run stopped here" in page
     assert 'href="corpus-gate/' in page, "the pages are linked from where the report lies"
@@ -156,12 +156,24 @@ def test_gate_that_failed_is_shown_first(tmp_path):
 
 def test_written_as_an_artifact_with_a_copy_for_people(tmp_path):
     found = data.publish(tmp_path)
-    path = Path(write_report(found, str(tmp_path)))
-    assert path == tmp_path / "report.html"
     artifact = publish_report(found, str(tmp_path))
-    assert artifact.file("page").read_bytes() == path.read_bytes()
+    assert artifact.file("page").read_bytes() == (tmp_path / "report.html").read_bytes()
     assert artifact.file("markdown").read_text(encoding="utf-8").startswith("# ")
     assert artifact.statistics["complete"] == len(data.ORDER)
+
+
+def test_shards_that_a_part_lists_are_counted(tmp_path):
+    step = Step("tokens", data.Settings(), str(tmp_path))
+    table = pl.DataFrame({"bytes": [4000, 8000], "index_bytes": [50, 60]})
+    part = step.put("shards", ".parquet", table.write_parquet, table.height)
+    assert run._on_disk(step.publish({})) == part.bytes + 12_110
+
+
+def test_no_right_answer_on_ten_prompts_is_not_certainty():
+    entry = {"problems": 10, "sampled": 0.0, "sampled_interval": [0.0, 0.0]}
+    ((_, low, value, high, *_), *_) = posttraining._before_after("world", entry, entry, "sampled")
+    assert (low, value) == (0.0, 0.0)
+    assert high == pytest.approx(0.278, abs=0.001)
 
 
 def test_same_manifests_same_page(tmp_path):

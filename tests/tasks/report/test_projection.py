@@ -40,10 +40,9 @@ def test_too_few_to_tell_apart_are_points_all_the_same(few):
 
 def test_the_page_draws_every_tool_on_the_map(tmp_path):
     step = Step("tools", ToolsConfig(count=24, per_domain=3), str(tmp_path))
-    artifact = run(step, Execution())
+    run(step, Execution())
     page, markdown = build_report([step])
     names = set(re.findall(r"<title>(\w+\.\w+) \(", page))
     assert len(names) == 24
-    assert len(re.findall('class="cloud"', page)) == len(artifact.statistics["by_category"])
     assert "could not be made" not in page
     assert "data card" in markdown

@@ -47,11 +47,6 @@ def test_largest_clusters_are_exact_whatever_the_partition(tmp_path):
         assert rejects.clusters(published(tmp_path / str(parts), duplicates(seed), parts=parts), 7) == best
 
 
-def test_clusters_are_exact_where_ids_share_a_bucket(tmp_path, monkeypatch):
-    monkeypatch.setattr(rejects, "_BUCKETS", 50)
-    assert [count for _, count in rejects.clusters(published(tmp_path, duplicates()), 7)] == [40] * 7
-
-
 def test_lengths_are_in_doublings_and_a_sample_is_bounded(tmp_path):
     documents = pl.DataFrame({"text": ["x" * 100, "x" * 128, "x" * 255, "x" * 256, "x" * 3000] * 20})
     artifact = published(tmp_path, duplicates(), documents)

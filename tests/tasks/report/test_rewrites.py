@@ -29,15 +29,6 @@ def test_prediction_stands_beside_what_it_came_to(tmp_path):
     assert "from a measured rate" in text
 
 
-def test_rewrites_without_a_prediction_have_what_they_cost(tmp_path, monkeypatch):
-    older = {name: value for name, value in data.rewrites().items() if name not in ("comparison", "prediction")}
-    monkeypatch.setitem(data.STATISTICS, "rewrites", lambda: older)
-    page, text = pages(tmp_path)
-    assert "| generated tokens | 61,000 |" in text
-    assert "hold no prediction" in text
-    assert "could not be made" not in page
-
-
 def test_differences_and_reasons_are_marked(tmp_path):
     page, text = pages(tmp_path)
     assert '<ins class="new weighty">4</ins>' in page
@@ -45,17 +36,6 @@ def test_differences_and_reasons_are_marked(tmp_path):
     assert "&lt;b&gt;" in page
     assert "<b>never</b>" not in page + text
     assert "some-&lt;model&gt;" in page
-
-
-def test_link_only_to_a_page_of_these_rewrites(tmp_path):
-    found = data.publish(tmp_path, "rewrites")
-    fingerprint = next(step.fingerprint for step in found if step.name == "rewrites")
-    link = '<a href="rewrites.html">'
-    assert "openk2 inspect rewrites --html" in build_report(found)[0]
-    (tmp_path / "rewrites.html").write_text("of others")
-    assert link not in build_report(found)[0]
-    (tmp_path / "rewrites.html").write_text(f"of {fingerprint}")
-    assert link in build_report(found)[0]
 
 
 @pytest.mark.parametrize("accepted", [True, False])

@@ -6,17 +6,7 @@ from dataclasses import dataclass
 
 from model.visible import flat
 from tasks.corpus.quality.route import registry
-
-_STAGES = {
-    "read": "could not be read: nothing of it was judged",
-    "extract": "no text was found",
-    "licence": "may not enter under the licence policy",
-    "safety": "on a list of what must not be read",
-    "language": "in a language that is not kept",
-    "quality": "refused by a rule on its text",
-    "decontamination": "shares text with an evaluation set",
-    "dedup": "another document says the same",
-}
+from tasks.report.rejects import STAGES
 
 
 @dataclass(frozen=True)
@@ -30,11 +20,6 @@ class Explanation:
     """Where a preset sets the threshold."""
 
 
-def stage_sentence(stage: str) -> str:
-    """What a stage refuses, in a few words; empty for one that is not known."""
-    return _STAGES.get(stage, "")
-
-
 def explanation(rule: str, stage: str) -> Explanation:
     """What is known of `rule`: from the table for a rule on the text, its stage's sentence where nothing else is."""
     if rule in _REASONS:
@@ -42,7 +27,7 @@ def explanation(rule: str, stage: str) -> Explanation:
     known = registry().get(rule)
     if known is not None:
         return Explanation(known.why, known.source, f"corpus.<route>.{known.limit}")
-    return Explanation(f"Documents dropped as {stage_sentence(stage) or flat(stage)}.")
+    return Explanation(f"Documents dropped as {STAGES.get(stage) or flat(stage)}.")
 
 
 _REASONS = {

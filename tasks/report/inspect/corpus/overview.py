@@ -38,6 +38,11 @@ class Route:
     unit: str = "document"
     """What it judges: a `line` rule takes lines out of documents and drops none."""
 
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The least and the most that passes."""
+        return (None, self.limit) if self.direction == "above" else (self.limit, None)
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -119,7 +124,8 @@ def _published(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Route,
 def _of(tally: Tally, stage: str, name: str) -> Route:
     """What the rejected rows alone tell of a rule."""
     edges, counts = tally.numbers[stage, name].bins()
-    limit = tally.limits.get((stage, name))
+    limits = tally.limits[stage, name]
+    limit = next(iter(limits)) if len(limits) == 1 else None  # one line cannot stand for the limits of several routes
     return Route("", None, None, None, limit, _direction(limit, edges), tuple(edges), tuple(counts), whole=False)
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from model.visible import flat, visible
 from tasks.artifact import Artifact
-from tasks.report import figures, words
+from tasks.report import charts, figures, words
 from tasks.report.blocks import (
     Block,
-    Chart,
     Charts,
     Document,
     Excerpt,
@@ -24,10 +23,11 @@ from tasks.report.blocks import (
     Table,
     Verbatim,
 )
-from tasks.report.inspect.corpus.catalogue import explanation, stage_sentence
+from tasks.report.inspect.corpus.catalogue import explanation
 from tasks.report.inspect.corpus.evidence import evidence, pieces
 from tasks.report.inspect.corpus.overview import Inspection, Route, Rule, inspect
 from tasks.report.inspect.corpus.rejects import Sample, Selection, heads
+from tasks.report.rejects import STAGES
 
 HEAD = 600  # characters of a text that are shown
 OPEN = 3  # samples that stand outside a fold
@@ -39,13 +39,13 @@ def page(artifact: Artifact, selection: Selection, count: int) -> Document:
     """The rules that `selection` asks for, a section each with `count` samples, after a table of all."""
     found = inspect(artifact, selection, count)
     rules = [_section(found, rule, _survivors(artifact, found)) for rule in found.rules]
-    return _document(found, selection, [_index(found), *rules])
+    return _document(found, selection, [_index(found, selection), *rules])
 
 
 def overview(artifact: Artifact, selection: Selection) -> Document:
     """The table alone, of the rules that refused something."""
     found = inspect(artifact, selection, 0)
-    return _document(found, selection, [_index(found, silent=False)])
+    return _document(found, selection, [_index(found, selection, silent=False)])
 
 
 def rule_section(artifact: Artifact, selection: Selection, count: int) -> Section | None:
@@ -71,11 +71,9 @@ def _survivors(artifact: Artifact, found: Inspection) -> Survivors:
 def _document(found: Inspection, selection: Selection, sections: Sequence[Section]) -> Document:
     s = found.artifact.statistics
     read = s.get("read", 0)
-    narrowed = [
-        f"{name} {value}" for name in ("reason", "stage", "source", "language") if (value := getattr(selection, name))
-    ]
+    narrowed = selection.narrowed()
     only = f" Only {', '.join(narrowed)}." if narrowed else ""
-    figures_ = [
+    whole = [
         (words.count(read), "documents read", f"{len(s.get('by_source', {}))} sources"),
         (words.count(s.get("documents", 0)), "kept", words.share(s.get("documents", 0) / max(read, 1))),
         (words.count(s.get("rejected", 0)), "rejected", words.share(s.get("rejected", 0) / max(read, 1))),
@@ -87,17 +85,17 @@ def _document(found: Inspection, selection: Selection, sections: Sequence[Sectio
         lead="Each rule with its threshold, where it comes from, how its measure is distributed, and the documents "
         "that it dropped, **those nearest to the threshold first**: there a rule is right or wrong. Marked in a text "
         "is what the rule objects to, as far as it stands in the text's beginning.",
-        headline=Headline(figures_),
+        headline=Headline([] if narrowed else whole),
         sections=sections,
     )
 
 
-def _index(found: Inspection, silent: bool = True) -> Section:
+def _index(found: Inspection, selection: Selection, silent: bool = True) -> Section:
     """Every rule by stage; without `silent` those alone that refused something."""
     rows: list[Sequence[str | Spark]] = []
     hidden = 0
     for (stage, unit), rules in itertools.groupby(found.rules, key=lambda rule: (rule.stage, rule.unit)):
-        told = "lines taken out of documents, which drops none" if unit == "line" else stage_sentence(stage)
+        told = "lines taken out of documents, which drops none" if unit == "line" else STAGES.get(stage, "")
         group = []
         for rule in rules:
             routes = [route for route in rule.routes if silent or route.failed or not route.whole]
@@ -113,8 +111,8 @@ def _index(found: Inspection, silent: bool = True) -> Section:
     )
     columns = ("rule", "route", "#judged", "#dropped", "#alone", "#limit", "distribution")
     blocks: list[Block] = [Table(columns, rows, caption), _stages(found)]
-    s = found.artifact.statistics
-    if masked := s.get("masked"):
+    masked = found.artifact.statistics.get("masked")
+    if masked and not selection.narrowed():
         kinds = [(flat(kind), float(count), words.count(count), "accent") for kind, count in masked.items()]
         blocks.append(figures.bars(kinds, "Personal data and secrets replaced in documents that were kept.", "Masked"))
     if hidden:
@@ -132,13 +130,8 @@ def _row(rule: Rule, route: Route, first: bool) -> list[str | Spark]:
         dropped,
         words.count(route.only),
         "–" if route.limit is None else words.figure(route.limit),
-        _spark(route),
+        Spark(route.edges, route.counts, *route.limits),
     ]
-
-
-def _spark(route: Route) -> Spark:
-    least, most = (None, route.limit) if route.direction == "above" else (route.limit, None)
-    return Spark(route.edges, route.counts, least, most)
 
 
 def _stages(found: Inspection) -> Block:
@@ -147,7 +140,7 @@ def _stages(found: Inspection) -> Block:
     for rule in found.rules:
         dropped[rule.stage] += rule.dropped
     rows = [
-        (flat(stage), float(count), f"{words.count(count)}, {stage_sentence(stage)}", "warm")
+        (flat(stage), float(count), f"{words.count(count)}, {STAGES.get(stage, '')}", "warm")
         for stage, count in dropped.items()
     ]
     if not rows:
@@ -187,25 +180,14 @@ def _charts(rule: Rule) -> Iterator[Block]:
                 yield Prose(f"{flat(route.name)}: {sentence}" if route.name else sentence)
             continue
         sentence += " The last column also counts everything beyond it." if route.whole else ""
-        drawn.append(_histogram(route, sentence, len(rule.routes) > 1))
+        width = figures.HALF if len(rule.routes) > 1 else charts.WIDTH
+        drawn.append(
+            figures.histogram(route.edges, route.counts, "value", sentence, flat(route.name), *route.limits, width)
+        )
     if len(drawn) > 1:
         yield Charts(drawn)
     else:
         yield from drawn
-
-
-def _histogram(route: Route, caption: str, half: bool) -> Chart:
-    width = {"width": figures.HALF} if half else {}
-    return figures.histogram(
-        route.edges,
-        route.counts,
-        "value",
-        caption,
-        flat(route.name),
-        limit=route.limit,
-        refused=route.direction,
-        **width,
-    )
 
 
 def _sample(reject: Sample, place: str, survivors: Survivors) -> Block:

@@ -29,6 +29,11 @@ class Selection:
     """The declared language of every source: a reject has no language of its own, but for those that were dropped for
     it."""
 
+    def narrowed(self) -> list[str]:
+        """What is asked for, in words; empty where that is everything."""
+        names = ("reason", "stage", "source", "language")
+        return [f"{name} {value}" for name in names if (value := getattr(self, name))]
+
     def keeps(self) -> pl.Expr:
         """Whether a rejected row is selected."""
         wanted = pl.lit(True)
@@ -114,8 +119,8 @@ class Tally:
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     """Rows by (stage, reason)."""
     numbers: dict[tuple[str, str], Histogram] = field(default_factory=dict)
-    limits: dict[tuple[str, str], float] = field(default_factory=dict)
-    """The first limit seen of each."""
+    limits: dict[tuple[str, str], set[float]] = field(default_factory=dict)
+    """Several where routes have limits of their own."""
     nearest: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
     """The rows nearest to their threshold, nearest first; those without a number in the order of their ids, which is
     as good as chance."""
@@ -135,9 +140,7 @@ def survey(artifact: Artifact, selection: Selection, count: int, limits: Mapping
             key = (str(stage), str(reason))
             tally.counts[key] = tally.counts.get(key, 0) + rows.height
             tally.numbers.setdefault(key, Histogram()).add(rows["number"])
-            known = rows["limit"].drop_nulls()
-            if len(known):
-                tally.limits.setdefault(key, float(known[0]))
+            tally.limits.setdefault(key, set()).update(rows["limit"].drop_nulls())
         if count:
             both = frame if best is None else pl.concat([best, frame])
             ordered = both.sort("distance", "id", *PLACE, nulls_last=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from model.visible import flat, visible
 from tasks.report import figures, words
@@ -74,11 +73,14 @@ def checks(found: Survey, limits: Limits) -> Table:
                 words.count(count),
                 words.share(count / max(reached, 1)),
                 "–" if typical is None else f"{typical:.2f}",
-                limit.words() or "–",
+                (limit.words() or "–") + ("*" if limit.by_style or limit.by_detail else ""),
                 Spark(*scores.bins(16), limit.least, limit.most),
             ]
         )
-    caption = "Typical: the median score of what it refused. Columns grow with the square root of the count."
+    caption = (
+        "Typical: the median score of what it refused. Columns grow with the square root of the count. *: some styles "
+        "or levels of detail have a threshold of their own, which stands beside each of their scores."
+    )
     return Table(("check", "#reached", "#refused", "#share", "#typical", "#threshold", "scores"), rows, caption)
 
 
@@ -88,31 +90,18 @@ def _share(cell: Cell | None) -> tuple[float, str] | None:
     return cell.acceptance_rate, f"{words.share(cell.acceptance_rate)} of {words.count(cell.segments)}"
 
 
-def histogram(name: str, limit: Limit, scores: Scores, width: int = 0) -> Chart | None:
+def histogram(limit: Limit, scores: Scores) -> Chart | None:
     """The scores of one check with its threshold; None where all are all or nothing."""
     edges, counts = scores.bins()
     if sum(count > 0 for count in counts) < 3:
         return None
-    least, most = limit.least, limit.most
-    refused = "below" if least is not None else "above" if most is not None else ""
     caption = f"Scores of the {words.count(scores.total())} attempts that reached it."
     if limit.by_style:
         bands = ", ".join(
             f"{words.name(words.unmarked(style))} {a:g} to {b:g}" for style, (a, b) in limit.by_style.items()
         )
         caption += f" Of their own: {bands}."
-    options: dict[str, Any] = {"width": width} if width else {}
-    return figures.histogram(
-        edges,
-        counts,
-        "score",
-        caption,
-        f"{flat(words.name(name))}" if width else "",
-        limit=least if least is not None else most,
-        refused=refused,
-        ceiling=most if least is not None else None,
-        **options,
-    )
+    return figures.histogram(edges, counts, "score", caption, "", limit.least, limit.most)
 
 
 def compared(one: Attempt, limits: Limits, place: str, opened: bool) -> Compared:

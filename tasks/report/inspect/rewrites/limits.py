@@ -120,8 +120,3 @@ def _side(limit: Limit, at: int) -> pl.Expr:
     if not own:
         return default
     return (pl.min_horizontal(own) if at == 0 else pl.max_horizontal(own)).fill_null(default)
-
-
-def sentence(check: str) -> str:
-    """What `check` refuses; empty for one that is not known."""
-    return SENTENCES.get(check, "")

@@ -20,7 +20,7 @@ from tasks.report.blocks import (
 )
 from tasks.report.inspect.rewrites.attempts import Cell, Scores, Selection, Survey, known, survey
 from tasks.report.inspect.rewrites.blocks import LEGEND, checks, compared, histogram, rates
-from tasks.report.inspect.rewrites.limits import Limits, sentence
+from tasks.report.inspect.rewrites.limits import SENTENCES, Limits
 from tasks.report.inspect.rewrites.whole import Whole
 
 OPEN = 2
@@ -178,10 +178,10 @@ def _check(found: Survey, limits: Limits, name: str) -> Section:
         f"{words.unmarked(style)} {words.count(n)}" for n, style in sorted(by_style, reverse=True) if n
     ):
         blocks.append(Prose(f"Refused by style: {refused}."))
-    if chart := histogram(name, limit, scores):
+    if chart := histogram(limit, scores):
         blocks.append(chart)
     blocks += [
         compared(one, limits, f"{place} of {words.count(count)}", opened=place <= OPEN)
         for place, one in enumerate(found.nearest.get(name, []), start=1)
     ]
-    return Section(words.anchor(f"check-{name}"), flat(name), sentence(name), blocks, group="Checks")
+    return Section(words.anchor(f"check-{name}"), flat(name), SENTENCES.get(name, ""), blocks, group="Checks")

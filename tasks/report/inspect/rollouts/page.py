@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from model.reply import END
 from model.visible import flat
@@ -28,7 +28,6 @@ from tasks.report.inspect.rollouts import choice
 from tasks.report.inspect.rollouts.choice import DETECTORS, Detector
 from tasks.report.inspect.rollouts.responses import (
     GREEDY,
-    GROUP,
     PRACTICE,
     SAMPLED,
     Response,
@@ -36,7 +35,6 @@ from tasks.report.inspect.rollouts.responses import (
     environments,
     mean,
     of,
-    read,
 )
 
 LEGEND = (
@@ -54,44 +52,21 @@ LONG, TAIL = 600, 420
 """Characters above which what no policy wrote is shortened to its end: declared tools may be long."""
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What to look at."""
-
-    pick: str = ""
-    """A key of PICKS, or a detector's name."""
-    environment: str = ""
-    problem: str = ""
-    """A prompt, by the start of its id."""
-
-
 def known() -> list[str]:
-    """What `Selection.pick` may be."""
+    """What can be picked."""
     return [*PICKS, *(detector.name for detector in DETECTORS)]
 
 
-def responses_of(artifact: Artifact, selection: Selection) -> list[Response]:
-    return read(artifact.files(GROUP), selection.environment, selection.problem)
-
-
-def page(artifact: Artifact, selection: Selection, count: int) -> Document:
-    """Everything, or what `selection` names; `count` responses of each choice."""
-    responses = responses_of(artifact, selection)
-    sections = [section(responses, name, count) for name in known() if selection.pick in ("", name)]
+def page(artifact: Artifact, responses: Sequence[Response], pick: str, count: int) -> Document:
+    """`count` responses of each choice, or of that which `pick` names."""
+    sections = [section(responses, name, count) for name in known() if pick in ("", name)]
     return _document(artifact, responses, [_overview(responses), *sections], choices(responses))
 
 
-def overview(artifact: Artifact, selection: Selection) -> Document:
+def overview(artifact: Artifact, responses: Sequence[Response]) -> Document:
     """The figures alone."""
-    responses = responses_of(artifact, selection)
     more = f"`openk2 inspect rollouts NAME` shows responses: {', '.join(known())}."
-    figures = _overview(responses)
-    return _document(artifact, responses, [Section(figures.key, figures.title, more, figures.blocks)])
-
-
-def picked(artifact: Artifact, selection: Selection, count: int) -> Section:
-    """What `selection.pick` names."""
-    return section(responses_of(artifact, selection), selection.pick, count)
+    return _document(artifact, responses, [replace(_overview(responses), summary=more)])
 
 
 def prompted(responses: Sequence[Response], count: int) -> Section:
@@ -207,12 +182,13 @@ def rewards(responses: Sequence[Response]) -> Iterable[Block]:
         rows.append(
             [
                 Verbatim(words.name(name)),
+                _arrow(*(words.count(len(each)) for each in pair)),
                 *(_arrow(*(_mean(each, key) for each in pair)) for key in ("reward", "right", "tokens", "cut")),
             ]
         )
     if rows:
         caption = "Means over the responses of the first and the last iteration that recorded any of the environment."
-        yield Table(("environment", "#reward", "#right", "#tokens", "#cut"), rows, caption)
+        yield Table(("environment", "#responses", "#reward", "#right", "#tokens", "#cut"), rows, caption)
 
 
 def _mean(responses: Sequence[Response], key: str) -> str:

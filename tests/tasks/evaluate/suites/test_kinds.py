@@ -264,6 +264,11 @@ def test_an_endpoint_is_asked_with_tools_and_its_calls_are_judged():
         ("−5", "-5", True),
         (".5", "1/2", True),
         ("12 and more", "twelve", False),
+        ("**Paris**", "Paris", True),
+        ("“Paris.”", "paris", True),
+        ("(B)", "B", True),
+        ("(B) gold", "B", False),
+        ("$\\frac12$", "1/2", True),
     ],
 )
 def test_numbers_are_compared_exactly_and_the_rest_as_text(said, due, same):
@@ -314,6 +319,12 @@ def test_needles_lie_where_they_should_and_contexts_stay_within_their_length():
     spelled = f"{numbers[3][:2]},{numbers[3][2:]}"
     found = needle.measure(suite, Parrot(f"It is {numbers[0]}.", f"1{numbers[1]}", None, spelled), [], 0)
     assert found.details["grid"] == {"120": {"0": 1.0, "1": 0.0}, "200": {"0": 0.0, "1": 1.0}}
+
+
+def test_not_every_i_cannot_is_a_refusal():
+    for reply in ("I can't wait to help! First,", "I will not only list them: ...", "I can't recommend it enough."):
+        assert not refusal.refuses(reply)
+    assert refusal.refuses("I can’t wait on you hand and foot, and I can't help with that.")
 
 
 def test_refusals_are_told_from_answers_by_how_they_begin():

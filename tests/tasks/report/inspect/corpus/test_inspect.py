@@ -115,6 +115,21 @@ def test_survivors_of_duplicates_are_found_and_strangers_left_out(tmp_path):
 # --------------------------------------------------------------------------------------------------------- the terminal
 
 
+def test_limits_of_several_routes_are_not_drawn_as_one(tmp_path):
+    rows = [data.reject("fineweb_short_lines", 0.7 + 0.1 * at, "x", limit=limit) for at, limit in ((0, 0.67), (1, 0.8))]
+    artifact = data.publish(tmp_path, rows)
+    (route,) = overview.inspect(artifact, Selection(source="web"), 1).rule("fineweb_short_lines").routes
+    assert (route.limit, route.direction) == (None, "")
+    assert "; limit" not in printed(artifact, "fineweb_short_lines", source="web")
+
+
+def test_figures_of_the_whole_corpus_do_not_stand_over_a_part_of_it(tmp_path):
+    artifact = data.publish(tmp_path)
+    for figure in ("documents read", "Masked"):
+        assert figure in printed(artifact)
+        assert figure not in printed(artifact, source="foldoc")
+
+
 def test_overview_has_every_rule_that_dropped_something(tmp_path):
     text = printed(data.publish(tmp_path))
     for name in ("fineweb_short_lines", "gopher_words_min", "unreadable", "near_duplicate", "contaminated"):
@@ -316,6 +331,7 @@ def test_where_nothing_was_dropped_that_is_said(tmp_path):
     ("words", "said"),
     [
         (("fineweb_short_line",), "did you mean fineweb_short_lines"),
+        (("prose/fineweb_short_lines",), "no rule of this corpus is called 'prose/fineweb_short_lines': did you mean"),
         (("--stage", "qualty"), "there is no stage 'qualty': choose one of read"),
         (("--source", "wev"), "there is no source 'wev': did you mean web"),
         (("too_short", "--source", "web"), "dropped nothing of what was asked for"),

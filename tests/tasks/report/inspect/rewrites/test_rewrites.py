@@ -286,8 +286,8 @@ def test_block_without_the_corpus_at_hand(tmp_path):
         ((), {"domain": "maths"}, "nothing was rewritten in the domain 'maths': did you mean math"),
         (("numbers", "length"), {}, "more than one rule"),
         (("numbers",), {"accepted": True}, "leave out 'numbers'"),
-        ((), {"source": "foldoc"}, "--source is for the corpus"),
-        ((), {"kept": True}, "--kept is for the corpus"),
+        ((), {"source": "foldoc"}, "--source is for corpus"),
+        ((), {"kept": True}, "--kept is for corpus"),
         (("numbers",), {"document": "ab"}, "--document shows one document whole"),
     ],
 )
@@ -315,8 +315,10 @@ def test_other_artifacts_are_refused(tmp_path):
     artifact = data.publish(tmp_path)
     corpus = artifact.manifest["inputs"][0]["uri"]
     out = Console(file=io.StringIO())
-    with pytest.raises(InspectError, match="holds 'corpus', not rewrites"):
+    with pytest.raises(InspectError, match="holds 'corpus', not 'rewrites': `openk2 inspect corpus --uri"):
         show(Request(root="nowhere"), Wanted(("rewrites",), uri=corpus), out)
+    with pytest.raises(InspectError, match="holds 'rewrites', not 'corpus': `openk2 inspect rewrites --uri"):
+        show(Request(root="nowhere"), Wanted((), uri=artifact.uri), out)
     with pytest.raises(InspectError, match="--style is for rewrites"):
         show(Request(root="nowhere"), Wanted((), uri=corpus, style="academic"), out)
 

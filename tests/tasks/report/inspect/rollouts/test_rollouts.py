@@ -14,7 +14,7 @@ from tasks.artifact import Artifact, Step
 from tasks.report import html
 from tasks.report.inspect.rollouts import choice
 from tasks.report.inspect.rollouts import page as pages
-from tasks.report.inspect.rollouts.responses import Response, of, read
+from tasks.report.inspect.rollouts.responses import GROUP, Response, of, read
 from tests.posttraining import Label
 from tests.tasks.report import rollouts
 from tests.tasks.report.inspect.hostility import CONTROL, Elements
@@ -77,7 +77,7 @@ def test_length_that_collapses_while_the_reward_rises_is_suspected(responses):
 
 
 def test_nothing_that_a_model_wrote_is_markup(artifact):
-    page = html.page(pages.page(artifact, pages.Selection(), 50))
+    page = html.page(pages.page(artifact, read(artifact.files(GROUP)), "", 50))
     elements = Elements()
     elements.feed(page)
     assert "script" not in elements.seen
@@ -88,9 +88,9 @@ def test_nothing_that_a_model_wrote_is_markup(artifact):
 
 
 def test_tokens_are_shaded_by_their_probability(artifact):
-    page = html.page(pages.page(artifact, pages.Selection(pick="worst"), 1))
+    page = html.page(pages.page(artifact, read(artifact.files(GROUP)), "worst", 1))
     assert '<span class="p4" title="0.01">&lt;</span>' in page, "below 5 %"
-    best = html.page(pages.page(artifact, pages.Selection(pick="best"), 1))
+    best = html.page(pages.page(artifact, read(artifact.files(GROUP)), "best", 1))
     assert '<span class="p0" title="0.9">c</span>' in best
     assert re.search(r'<div class="turn"><h4>environment</h4><blockquote>[^<]*## Return of', best), "nobody drew it"
 
@@ -109,7 +109,7 @@ def test_the_terminal_shows_rewards_by_source_and_the_reason(artifact):
         (("bset",), {}, "did you mean best"),
         ((), {"environment": "adition"}, "did you mean addition"),
         ((), {"document": "nobody"}, "of a prompt 'nobody'"),
-        ((), {"style": "academic"}, "--style is not for rollouts"),
+        ((), {"style": "academic"}, "--style is for rewrites: rollouts takes --environment, --document"),
     ],
 )
 def test_what_is_not_there_is_named(artifact, words, wanted, message):
