@@ -61,6 +61,9 @@ def read_record(path: str) -> Tried:
         record = json.loads(storage.read(path))
         if not all(isinstance(one, dict) for one in (record["suites"], record["scores"], *record["suites"].values())):
             raise TypeError("its suites or scores are no objects")
+        for one in record["suites"].values():
+            if "unmeasured" not in one and one["score"] is not None:
+                _ = one["measure"], one["items"], [100 * one["score"][end] for end in ("low", "value", "high")]
         return Tried(str(record["label"]), record["suites"], str(record["finished"]), path, record["scores"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ArtifactError) as error:
         raise ComparisonError(f"{path} is no record of `openk2 evaluate TARGET --json {path}`: {error}") from None

@@ -11,6 +11,7 @@ import polars as pl
 from tasks.report import charts, figures, rejects, words
 from tasks.report.blocks import Block, Chart, Fold, Table, Verbatim
 from tasks.report.book import Book
+from tasks.report.inspect.corpus.rejects import heads
 
 STAGE_COLOURS = {
     "quality": "warm",
@@ -197,14 +198,10 @@ def duplicates(book: Book) -> Iterable[Block]:
         )
     largest = rejects.clusters(book.stage("corpus"), CLUSTERS)
     if largest:
-        rows = [[f"`{name}`", words.count(count), _beginning(book, name)] for name, count in largest]
+        texts = heads(book.stage("corpus"), [name for name, _ in largest], 400)
+        rows = [[f"`{name}`", words.count(count), head(texts.get(name, ("",))[0])] for name, count in largest]
         caption = "The documents that stand for the most others. `openk2 lineage ID` tells where one comes from."
         yield Fold("The largest clusters", [Table(("survivor", "#stands for", "its text begins"), rows, caption)])
-
-
-def _beginning(book: Book, name: str) -> Verbatim:
-    row = book.rows("corpus", "documents").filter(pl.col("id") == name).select(pl.col("text").str.slice(0, 400))
-    return head(next(iter(row.head(1).collect()["text"]), ""))
 
 
 def unreadable(book: Book) -> Iterable[Block]:

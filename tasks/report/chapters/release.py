@@ -59,8 +59,7 @@ def _evaluation_summary(book: Book) -> str:
 def _models(book: Book) -> dict[str, Any]:
     """What was measured of each checkpoint, in the order of the chain."""
     models: dict[str, Any] = book.statistic("evaluation", "models")
-    order = [*NAMES, *sorted(set(models) - set(NAMES))]
-    return {name: models[name] for name in order if name in models}
+    return {name: models[name] for name in NAMES if name in models}
 
 
 def _rates(book: Book) -> Iterable[Block]:
@@ -69,9 +68,7 @@ def _rates(book: Book) -> Iterable[Block]:
     for name, model in _models(book).items():
         rate = model["pass_rate"]["sampled"]
         colour = "accent" if name in ("bf16", "int4") else "soft"
-        rows.append(
-            (NAMES.get(name, name), rate["low"], rate["value"], rate["high"], words.share(rate["value"]), colour)
-        )
+        rows.append((NAMES[name], rate["low"], rate["value"], rate["high"], words.share(rate["value"]), colour))
     yield figures.spans(rows, "Sampled pass rate with its 95 % interval over problems.", "Right replies")
 
 
@@ -83,7 +80,7 @@ def _table(book: Book) -> Iterable[Block]:
         tools = model.get("tools") or {}
         rows.append(
             [
-                NAMES.get(name, name),
+                NAMES[name],
                 _estimate(model["pass_rate"]["greedy"]),
                 _estimate(model["pass_rate"]["sampled"]),
                 words.share(tools.get("trigger_f1")),
@@ -103,7 +100,7 @@ def _heldout(book: Book) -> Iterable[Block]:
     rows = []
     for name, model in models.items():
         losses = [model["heldout"].get(domain) for domain in domains]
-        rows.append([NAMES.get(name, name), *(f"{one['nats']:.3f}" if one else words.NOTHING for one in losses)])
+        rows.append([NAMES[name], *(f"{one['nats']:.3f}" if one else words.NOTHING for one in losses)])
     caption = "Cross-entropy in nats per token of held-out text, by domain."
     yield Table(("checkpoint", *(f"#{domain}" for domain in domains)), rows, caption)
 
@@ -117,7 +114,7 @@ def _environments(book: Book) -> Iterable[Block]:
         for name in sorted({name for rates in of for name in rates})
     ]
     if rows:
-        heads = (f"#{NAMES.get(name, name)}" for name in models)
+        heads = (f"#{NAMES[name]}" for name in models)
         yield Table(("sampled pass rate", *heads), rows)
 
 

@@ -20,6 +20,7 @@ WORK = {
     "corpus": ("documents", "documents"),
     "rewrites": ("segments", "segments"),
     "tokens": ("tokens", "tokens"),
+    "base": ("tokens", "tokens"),
     "dialogues": ("dialogues", "dialogues"),
     "sft": ("tokens", "tokens"),
     "rl": ("response_tokens", "tokens"),
@@ -95,11 +96,6 @@ def _accounts(book: Book) -> Iterable[Block]:
 
 
 def _work(book: Book, name: str) -> tuple[float, str]:
-    if name == "base":
-        try:
-            return float(book.events("base", "update")[-1]["tokens"]), "tokens"
-        except Exception:
-            return 0.0, ""
     key, unit = WORK.get(name, ("", ""))
     value = book.optional(name, key) if key else None
     return (float(value), unit) if isinstance(value, int | float) else (0.0, "")

@@ -5,6 +5,7 @@ What was measured of a kept document is stored nowhere, so the rule is asked aga
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,16 +33,17 @@ def nearest(artifact: Artifact, rule: str, selection: Selection, count: int) -> 
     Raises KeptError for a rule that does not judge documents by their text, and for a corpus of another version.
     """
     config = _config(artifact)
-    best: list[Sample] = []
     judged = 0
-    for row in _documents(artifact, selection):
-        measured = _measured(rule, row, config)
-        if measured is None:
-            continue
-        judged += 1
-        number, limit = measured
-        best.append(
-            Sample(
+
+    def samples() -> Iterator[Sample]:
+        nonlocal judged
+        for row in _documents(artifact, selection):
+            measured = _measured(rule, row, config)
+            if measured is None:
+                continue
+            judged += 1
+            number, limit = measured
+            yield Sample(
                 id=row["id"],
                 source=row["source"],
                 url=row["url"],
@@ -54,18 +56,13 @@ def nearest(artifact: Artifact, rule: str, selection: Selection, count: int) -> 
                 head=row["text"][:HEAD_CHARS],
                 distance=abs(number - limit) / (abs(limit) or 1.0),
             )
-        )
-        if len(best) > 4 * count:
-            best = _first(best, count)
+
+    best = heapq.nsmallest(count, samples(), key=lambda one: (one.distance, one.id, one.url))
     if not judged:
         raise KeptError(
             f"'{rule}' judges no kept document that was asked for: only rules on the text can be asked again"
         )
-    return _first(best, count), judged
-
-
-def _first(samples: list[Sample], count: int) -> list[Sample]:
-    return sorted(samples, key=lambda one: (one.distance or 0.0, one.id, one.url))[:count]
+    return best, judged
 
 
 def _config(artifact: Artifact) -> CorpusConfig:

@@ -213,18 +213,7 @@ def _said(reject: Sample) -> str:
         return value
     side = "short of it" if reject.stage == "kept" else "past it"
     past = "" if reject.distance is None else f", {words.share(reject.distance)} {side}"
-    extra = ""
-    if reject.number is not None and (tail := flat(reject.value, 300)) and not _is_number(tail):
-        extra = f" ({tail})"
-    return f"{value} against {words.figure(reject.limit)}{past}{extra}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return f"{value} against {words.figure(reject.limit)}{past}"
 
 
 def key(rule: Rule) -> str:

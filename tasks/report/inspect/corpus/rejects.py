@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact
 from tasks.report.inspect.rows import PLACE, fetch, row_groups
@@ -173,17 +172,10 @@ def _measured(frame: pl.DataFrame, limits: dict[str, float]) -> pl.DataFrame:
 
 def heads(artifact: Artifact, ids: Sequence[str], characters: int) -> dict[str, tuple[str, str]]:
     """(text's beginning, url) of documents by id, for the survivors of duplicates; ids that are not there are left
-    out. Reads the ids of all documents and the texts of those row groups that have one."""
-    wanted, found = sorted(set(ids)), {}
-    for path in artifact.files("documents") if wanted else []:
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                column = pl.DataFrame(file.read_row_group(group, columns=["id"]))["id"]
-                rows = column.is_in(wanted).arg_true().to_list()
-                if rows:
-                    table = file.read_row_group(group, columns=["id", "text", "url"]).take(rows)
-                    for row in table.to_pylist():
-                        found[row["id"]] = (row["text"][:characters], row["url"])
-        if len(found) == len(wanted):
-            break
-    return found
+    out."""
+    files = artifact.files("documents") if ids else []
+    if not files:
+        return {}
+    head = pl.col("text").str.slice(0, characters)
+    rows = pl.scan_parquet(files).filter(pl.col("id").is_in(sorted(set(ids)))).select("id", head, "url")
+    return {name: (text, url) for name, text, url in rows.collect(engine="streaming").iter_rows()}

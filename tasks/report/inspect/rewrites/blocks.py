@@ -12,8 +12,9 @@ from tasks.report.inspect.rewrites.difference import Piece, difference
 from tasks.report.inspect.rewrites.limits import Limit, Limits
 
 LEGEND = (
-    "Red: lost. Green: new. Blue, underlined: **copied** in a run of six or more words. On a ground: a number, a name, "
-    "a negation, a formula or code that differs, or what the check names. Common words are not marked."
+    "Red: lost. Green: new. Blue, underlined: **copied** in a run of six or more words. On a ground (in a terminal "
+    "without colours `[-lost-]` and `{+new+}`): a number, a name, a negation, a formula or code that differs, or what "
+    "the check names. Common words are not marked."
 )
 
 

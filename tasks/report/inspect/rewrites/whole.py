@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import polars as pl
 
 from tasks.artifact import Artifact, ArtifactError
 from tasks.report.inspect.rewrites.attempts import Attempt, attempt
@@ -107,11 +106,7 @@ def _original(artifact: Artifact, source_id: str) -> str:
 
 
 def _rows(files: Sequence[Path], column: str, start: str) -> Iterator[dict[str, Any]]:
-    """Rows whose `column` starts with `start`, a row group at a time; of the others that column alone is read."""
+    """Rows whose `column` starts with `start`."""
     for path in files:
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                values = file.read_row_group(group, columns=[column])[column]
-                places = pc.indices_nonzero(pc.starts_with(values, pattern=start))
-                if len(places):
-                    yield from file.read_row_group(group).take(places).to_pylist()
+        rows = pl.scan_parquet(path).filter(pl.col(column).str.starts_with(start))
+        yield from rows.collect(engine="streaming").iter_rows(named=True)

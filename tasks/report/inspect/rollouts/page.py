@@ -39,7 +39,8 @@ from tasks.report.inspect.rollouts.responses import (
 
 LEGEND = (
     "A token of the policy is shaded the deeper the less likely it was when it was drawn (below 80, 50, 20 and 5 %); "
-    "what the prompt, tools and users say is not shaded. A pointer on a token shows its probability."
+    "what the prompt, tools and users say is not shaded. On the page a pointer on a token shows its probability; in a "
+    "terminal without colours the least likely stand in `{braces}`."
 )
 PICKS = {
     "best": "The best paid responses of the last recorded iteration, those first whose siblings did worst.",

@@ -197,8 +197,17 @@ def test_models_tried_at_other_depths_stand_in_one_table():
     assert shares == {"a, 64 tokens": [1.0, None, 0.5], "b, 128 tokens": [None, 0.0, None]}
 
 
-@pytest.mark.parametrize("record", ["[" * 100_000, "[]", '{"label": 1, "finished": 2, "suites": [], "scores": {}}',
-                                    '{"label": 1, "finished": 2, "suites": {"a": 1}, "scores": {}}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "record",
+    [
+        "[" * 100_000,
+        "[]",
+        '{"label": 1, "finished": 2, "suites": [], "scores": {}}',
+        '{"label": 1, "finished": 2, "suites": {"a": 1}, "scores": {}}',
+        '{"label": 1, "finished": 2, "suites": {"a": {"score": 0.5}}, "scores": {}}',
+        '{"label": 1, "finished": 2, "suites": {"a": {"score": {"value": 1}}}, "scores": {}}',
+    ],
+)
 def test_what_is_no_record_is_one_sentence(tmp_path, record):
     (tmp_path / "x.json").write_text(record)
     with pytest.raises(ComparisonError, match="is no record"):

@@ -212,7 +212,7 @@ def test_overview_says_rates_by_style_and_domain_and_checks(tmp_path):
     text = printed(data.publish(tmp_path))
     assert re.search(r"academic +4 +25\.0 % +0\.0 % +100\.0 % +50\.0 % +1 +1\b", text)
     assert re.search(r"math +20 +0\.0 %", text)
-    assert re.search(r"length +24 +20 +83\.3 % +11\.00 0\.5 to 1\.8 .*│", text)
+    assert re.search(r"length +24 +20 +83\.3 % +11\.00 0\.5 to 1\.8\* .*│", text)
     assert re.search(r"numbers +3 +1 +33\.3 % +0\.50 +–", text)
 
 
