@@ -70,8 +70,8 @@ def kappa(pairs: Sequence[tuple[bool, bool]]) -> Interval:
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Mean of `after - before` over the SAME prompts, with its paired 95 % interval (in -1..1). Where all differences are
-    the same the spread says nothing: it is as wide as Wilson's interval of so many prompts at 0, to either side.
+    """Mean of `after - before` over the SAME prompts, with its paired 95 % interval (in -1..1). Where all differences
+    are the same the spread says nothing: it is as wide as Wilson's interval of so many prompts at 0, to either side.
 
     Raises:
         ValueError: the two were not measured on the same prompts.

@@ -55,14 +55,13 @@ def _times(book: Book) -> Iterable[Block]:
         manifest = artifact.manifest
         seconds = manifest["seconds"]
         done, unit = _work(book, name)
-        amount = (lambda value, unit=unit: f"{words.short(value)} {unit}") if unit else words.size
         cost = manifest["cost"]
         table.append(
             [
                 name,
                 words.duration(seconds),
-                amount(done) if done else "–",
-                f"{amount(done / seconds)}/s" if done and seconds else "–",
+                _amount(done, unit) if done else "–",
+                f"{_amount(done / seconds, unit)}/s" if done and seconds else "–",
                 words.size(_on_disk(artifact)),
                 words.count(manifest["attempts"]),
                 f"{cost['money']:,.4f}" if cost.get("money") else "–",
@@ -99,6 +98,10 @@ def _work(book: Book, name: str) -> tuple[float, str]:
     key, unit = WORK.get(name, ("", ""))
     value = book.optional(name, key) if key else None
     return (float(value), unit) if isinstance(value, int | float) else (0.0, "")
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{words.short(value)} {unit}" if unit else words.size(value)
 
 
 def _lineage_summary(book: Book) -> str:

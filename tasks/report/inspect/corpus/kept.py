@@ -57,7 +57,7 @@ def nearest(artifact: Artifact, rule: str, selection: Selection, count: int) -> 
                 distance=abs(number - limit) / (abs(limit) or 1.0),
             )
 
-    best = heapq.nsmallest(count, samples(), key=lambda one: (one.distance, one.id, one.url))
+    best = heapq.nsmallest(count, samples(), key=lambda one: (one.distance or 0.0, one.id, one.url))
     if not judged:
         raise KeptError(
             f"'{rule}' judges no kept document that was asked for: only rules on the text can be asked again"
