@@ -78,7 +78,7 @@ def _on_disk(artifact: Artifact) -> int:
     if artifact.name == "tokens":
         for path in artifact.files("shards"):
             table = pl.read_parquet(path, columns=["bytes", "index_bytes"])
-            size += int(table["bytes"].sum() + table["index_bytes"].sum())
+            size += int(table["bytes"].sum()) + int(table["index_bytes"].sum())
     return size
 
 
