@@ -20,6 +20,10 @@ from training.rl.worlds.world import write
 
 NUMBER = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]?[0-9]+(?:[-:./][0-9]+)*")
 """Amounts, dates, times and ids in a sentence."""
+LISTED = re.compile(r"^\s*[0-9]{1,2}[.)]\s", re.MULTILINE)
+"""The numbers of a list that the assistant makes: they say nothing of the world."""
+ZEROS = re.compile(r"(?<![0-9A-Za-z])0+(?=[0-9])")
+"""2026-03-05 may be said as March 5."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +71,19 @@ def declared(episode: Episode) -> str | None:
 def grounded(episode: Episode) -> str | None:
     """What the assistant hands to tools and says to the user was said to it before."""
     for made in episode.calls:
-        known = _heard(episode.messages[: made.before])
+        known = _heard(episode.messages[: made.before]).casefold()
         properties = episode.world.functions[episode.task.toolbox[made.tool]].properties
         for name, value in made.arguments.items():
             chosen = isinstance(value, bool) or "enum" in properties.get(name, {})  # the schema says what there is
             if isinstance(value, float) and value.is_integer():
                 value = int(value)  # 269.0 is an integer to the schema and to the world
-            if not chosen and not says(known, str(value)):
+            if not chosen and not says(known, str(value).casefold()):
                 return "an argument comes from nowhere"
     for place, message in enumerate(episode.messages):
         if message["role"] == "assistant":
-            known = _heard(episode.messages[:place])
-            if any(not says(known, number) for number in NUMBER.findall(_content(message))):
+            known = ZEROS.sub("", _heard(episode.messages[:place]))
+            spoken = ZEROS.sub("", LISTED.sub("", _content(message)))
+            if any(not says(known, number) for number in NUMBER.findall(spoken)):
                 return "the assistant says what nobody told it"
     return None
 
@@ -115,13 +120,14 @@ def asked(episode: Episode) -> str | None:
 
 
 def said(episode: Episode) -> str | None:
-    """The assistant says the facts that were asked for."""
+    """The assistant says the facts that were asked for, in capitals or not, with their full stop or without."""
     spoken = "\n".join(
         _content(message)
         for message in episode.messages
         if message["role"] == "assistant" and not message.get("tool_calls")
     )
-    if not all(any(says(spoken, form) for form in fact) for fact in episode.task.rubric.says):
+    spoken = spoken.casefold()
+    if not all(any(says(spoken, form.casefold().rstrip(".。")) for form in fact) for fact in episode.task.rubric.says):
         return "it does not say what was asked for"
     return None
 
@@ -182,7 +188,8 @@ def judge(trajectory: Trajectory) -> Verdict:
 
 
 def _meets(made: Made, checkpoint: Checkpoint, before: list[Made]) -> bool:
-    if made.tool != checkpoint.tool or not same(made.arguments, dict(checkpoint.arguments)):
+    # searches ignore case; where a call writes, the final state tells
+    if made.tool != checkpoint.tool or not same(_folded(made.arguments), _folded(dict(checkpoint.arguments))):
         return False
     error = made.outcome.error
     if not checkpoint.allowed:
@@ -193,6 +200,12 @@ def _meets(made: Made, checkpoint: Checkpoint, before: list[Made]) -> bool:
         for one in before
     )
     return error in (None, "already_done") or (lost and error == "not_found")
+
+
+def _folded(arguments: Any) -> Any:
+    if not isinstance(arguments, Mapping):
+        return arguments
+    return {name: value.casefold() if isinstance(value, str) else value for name, value in arguments.items()}
 
 
 def _content(message: Mapping[str, Any]) -> str:

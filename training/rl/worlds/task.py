@@ -269,7 +269,7 @@ def _rubric(task: Task, families: Sequence[Family], denied: str | None) -> Rubri
             results.append(outcome.value)
         if len(results) < len(request.plan):
             criteria.append("says that permission is missing, and claims nothing else")
-            facts.append(("permission", "权限"))
+            facts.append(("permission", "permissions", "权限"))
             break
         for value in family.facts(results).values():
             facts += [(str(item),) for item in (value if isinstance(value, list) else [value])]
