@@ -28,8 +28,8 @@ from benchmarks.common import module
 from tasks.agentic.config import DialoguesConfig, PlayerConfig, WorldsConfig
 from tasks.agentic.dialogues import ahead, makers_of
 from tasks.agentic.roles import open_roles
+from tasks.agentic.synthesis import tools
 from tasks.agentic.synthesis.config import ToolsConfig
-from tasks.agentic.synthesis.tools import run as make_tools
 from tasks.artifact import Step
 from tasks.launch import Execution
 from training.rl.worlds.filters import judge
@@ -81,7 +81,7 @@ def evolve(count: int) -> None:
     """Candidates to different tools."""
     with tempfile.TemporaryDirectory() as root:
         began = time.process_time()
-        figures = make_tools(Step("tools", ToolsConfig(count=count), root), Execution()).statistics
+        figures = tools.run(Step("tools", ToolsConfig(count=count), root), Execution()).statistics
         seconds = time.process_time() - began
     print(f"{count} tools evolved, validated and deduplicated in {seconds:.1f} CPU-seconds")
     print(f"  {figures['candidates']} candidates, {figures['calls']} calls, {1000 * seconds / count:.1f} CPU-ms a tool")

@@ -14,8 +14,7 @@ from typing import Any
 from model.dialogue import PREFIX
 from training.rl.rewards import same
 from training.rl.worlds.episode import Episode, Made, Message
-from training.rl.worlds.rubric import Checkpoint
-from training.rl.worlds.task import Task
+from training.rl.worlds.task import Checkpoint, Task
 from training.rl.worlds.world import write
 
 NUMBER = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]?[0-9]+(?:[-:./][0-9]+)*")
@@ -36,8 +35,6 @@ class Verdict:
     """The first rule that it breaks."""
     reason: str = ""
     """How, in words to count it by."""
-    progress: float = 1.0
-    """Share of the checkpoints that were reached."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +102,12 @@ def right_state(episode: Episode) -> str | None:
 
 
 def right_calls(episode: Episode) -> str | None:
-    """The expected calls, each with its arguments and its success."""
-    if reached(episode) < len(episode.task.rubric.checkpoints):
-        return "an expected call was not made, or did not succeed"
+    """The expected calls, each with its arguments and its success. Their order is not judged: where it matters, the
+    final state and what an argument rests on decide."""
+    calls = list(enumerate(episode.calls))
+    for checkpoint in episode.task.rubric.checkpoints:
+        if not any(_meets(made, checkpoint, episode.calls[:number]) for number, made in calls):
+            return "an expected call was not made, or did not succeed"
     return None
 
 
@@ -144,25 +144,12 @@ RULES: tuple[Callable[[Episode], str | None], ...] = (
 )
 
 
-def reached(episode: Episode) -> int:
-    """How many of the checkpoints were reached. Their order is not judged: where it matters, the final state and what
-    an argument rests on decide."""
-    calls = list(enumerate(episode.calls))
-    return sum(
-        any(_meets(made, checkpoint, episode.calls[:number]) for number, made in calls)
-        for checkpoint in episode.task.rubric.checkpoints
-    )
-
-
 def verify(episode: Episode) -> Verdict:
     """The verdict on a dialogue that was just played."""
-    total = len(episode.task.rubric.checkpoints)
-    progress = reached(episode) / total if total else 1.0
     for rule in RULES:
-        reason = rule(episode)
-        if reason is not None:
-            return Verdict(0.0, rule.__name__, reason, progress)
-    return Verdict(1.0, progress=progress)
+        if (reason := rule(episode)) is not None:
+            return Verdict(0.0, rule.__name__, reason)
+    return Verdict(1.0)
 
 
 def judge(trajectory: Trajectory) -> Verdict:
@@ -171,19 +158,19 @@ def judge(trajectory: Trajectory) -> Verdict:
     messages = trajectory.messages
     place = len(episode.messages)
     if list(messages[:place]) != episode.messages:
-        return Verdict(0.0, "replay", "it does not begin as its task does", 0.0)
+        return Verdict(0.0, "replay", "it does not begin as its task does")
     while place < len(messages):
         message = messages[place]
         if episode.done or message.get("role") != "assistant":
-            return Verdict(0.0, "replay", "a turn stands where none belongs", 0.0)
+            return Verdict(0.0, "replay", "a turn stands where none belongs")
         first = len(episode.calls)
         for offset, call in enumerate(message.get("tool_calls") or ()):
             if call.get("id") != f"{PREFIX}{call['function']['name']}:{first + offset}":
-                return Verdict(0.0, "replay", "a call's id does not count on", 0.0)
+                return Verdict(0.0, "replay", "a call's id does not count on")
         answers = episode.step(message)
         place += 1 + len(answers)
         if list(messages[place - len(answers) : place]) != answers:
-            return Verdict(0.0, "replay", "a tool or the user says something else", 0.0)
+            return Verdict(0.0, "replay", "a tool or the user says something else")
     return verify(episode)
 
 
