@@ -281,7 +281,7 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     model.float32_head = True
     optimizer = MuonClip.for_model(model, config.optimizer)
     train = load_splits(job.inputs["dialogues"]).train
-    chat, curriculum = load_chat(job.inputs["tokenizer"]), Curriculum(train.problems, config.environments, True)
+    chat, curriculum = load_chat(job.inputs["tokenizer"]), Curriculum(train.problems, config.environments)
     tokens = Loader(job.inputs["tokens"], "train", None, config.seed, config.ptx_sequence_length)
     copies = [example for example in train.examples if example.environment == "copy"]
     rows = (config.dialogue_sequence_length, config.dialogue_rows, config.seed, model.config.pad_token_id)

@@ -163,8 +163,6 @@ class RlConfig(Config):
     """Sampling temperature of the first and of the last iteration, a straight line between (K2 report 3.2.3)."""
     rewards: RewardConfig = Field(default_factory=RewardConfig)
     """Budget, penalty and length reward."""
-    prioritised: bool = True
-    """Draw prompts in proportion to 1 - success rate (K1.5 2.3.4)."""
     environments: dict[str, float] = Field(default_factory=dict)
     """Share of prompts by environment, times what SFT's selection gives it; one of `sets` may be named as a whole
     (`math`), and SFT has no say in it. Empty gives each the same, and where SFT selected nothing leaves it to the

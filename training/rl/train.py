@@ -60,7 +60,7 @@ class Reinforcement(Measuring):
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
         config, seen = self.config, self.counts["seen"]
-        curriculum = Curriculum(self.train.problems, self.selected, config.prioritised, seen)
+        curriculum = Curriculum(self.train.problems, self.selected, seen)
         self.practice = Practice(config, curriculum, self.judge)
 
     def step(self, number: int) -> str:
