@@ -37,5 +37,5 @@ LANGUAGES = {
     "perl": Language("main.pl", ("perl", "main.pl"), "perl"),
     "javascript": Language("main.js", ("node", "main.js"), "nodejs", reserves=True),
     "c": Language("main.c", ("sh", "-c", "gcc -O1 -std=gnu17 -o main main.c -lm && exec ./main"), "gcc libc6-dev"),
-    "c++": Language("main.cc", ("sh", "-c", "g++ -O1 -std=gnu++17 -o main main.cc && exec ./main"), "g++"),
+    "c++": Language("main.cc", ("sh", "-c", "g++ -O1 -std=gnu++20 -o main main.cc && exec ./main"), "g++"),
 }
