@@ -8,8 +8,8 @@ from training.rl.rewards import same, schema_error
 
 
 class ExactAnswer(Environment):
-    """The reply must be the answer, whose text is `answer`; space around it and a final full stop, English or Chinese, are
-    forgiven."""
+    """The reply must be the answer, whose text is `answer`; space around it and a final full stop, English or Chinese,
+    are forgiven."""
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         said = reply.content.strip()
@@ -25,8 +25,8 @@ class ExactAnswer(Environment):
 
 
 class RightCall(Environment):
-    """The reply must make one call, valid under its tool's schema; `answer` is {"name", "arguments", "index"}, the last its
-    number in the dialogue."""
+    """The reply must make one call, valid under its tool's schema; `answer` is {"name", "arguments", "index"}, of which
+    the last is its number in the dialogue."""
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         gold = self._call(problem)
