@@ -3,7 +3,7 @@
     python -m training.rl.train --config job.json      inputs: sft, dialogues, tokens, tokenizer
 
 An iteration: draw prompts (harder ones more often), let the present policy play K episodes of each with their
-environments, and take one or a few steps of K2's objective. Beside it, against forgetting, a next-token loss on
+environments, and take one step of K2's objective. Beside it, against forgetting, a next-token loss on
 pretraining tokens (PTX) and SFT's loss on dialogues of what is not practised, or has tools.
 
 Ranks share the prompts when they sample, tell each other their responses, and share the groups when they train: what is
