@@ -129,7 +129,6 @@ class Measuring(PostTraining):
             "before": before.record(),
             "after": after.record(),
             "rise": pairs,
-            "tasks": {"before": before.without_tools().record(), "after": after.without_tools().record()},
             "responses": counts["responses"],
             "response_tokens": counts["tokens"],
             "prompts_seen": len(counts["seen"]),

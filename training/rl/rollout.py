@@ -7,7 +7,7 @@ how a response goes on.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -208,19 +208,14 @@ class Evaluation:
     finished: list[float]
     """Share of samples that ended by themselves."""
 
-    def of(self, names: Collection[str]) -> Evaluation:
-        """The part of some environments."""
-        kept = [place for place, name in enumerate(self.environments) if name in names]
+    def of(self, environment: str) -> Evaluation:
+        """Its part."""
+        kept = [place for place, name in enumerate(self.environments) if name == environment]
         return Evaluation(*([values[place] for place in kept if values] for values in vars(self).values()))
-
-    def without_tools(self) -> Evaluation:
-        """The part of environments without tools; all of it where there is nothing else."""
-        names = {name for name in self.environments if not name.startswith(("tool_call", "no_call", "world"))}
-        return self.of(names or self.environments)
 
     def record(self) -> dict[str, Any]:
         """Means with 95 % intervals over problems, all together and by environment."""
-        parts = {name: self.of([name]) for name in sorted(set(self.environments))}
+        parts = {name: self.of(name) for name in sorted(set(self.environments))}
         by_environment = {name: {"problems": len(part.sampled), **part._rates()} for name, part in parts.items()}
         whole = {"problems": len(self.sampled), "finished": statistics.fmean(self.finished), **self._rates()}
         return whole | {"by_environment": by_environment}
