@@ -28,11 +28,11 @@ from benchmarks.common import module
 from tasks.agentic.config import DialoguesConfig, PlayerConfig, WorldsConfig
 from tasks.agentic.dialogues import ahead, makers_of
 from tasks.agentic.roles import open_roles
+from tasks.agentic.synthesis import tools
 from tasks.agentic.synthesis.config import ToolsConfig
-from tasks.agentic.synthesis.tools import run as make_tools
 from tasks.artifact import Step
 from tasks.launch import Execution
-from training.rl.worlds.filters import Trajectory, sift
+from training.rl.worlds.filters import judge
 from training.rl.worlds.policies import WRONG, play
 from training.rl.worlds.task import draw_task
 from training.rl.worlds.wording import SPLITS
@@ -60,9 +60,9 @@ def simulate(count: int) -> None:
     tasks = [draw_task(seed, split) for split in SPLITS for seed in range(count)]
     drawn = time.process_time()
     played = [play(task, policy) for task in tasks for policy in ("right", *WRONG)]
-    made: list[Trajectory] = [one for one in played if one is not None]
+    made = [one for one in played if one is not None]
     simulated = time.process_time()
-    kept, refused, counts = sift(made)
+    verdicts = [judge(one) for one in made]
     judged = time.process_time()
 
     turns = sum(len(one.messages) for one in made)
@@ -71,8 +71,9 @@ def simulate(count: int) -> None:
     print(f"  played    {turns / (simulated - drawn):8.0f} turns per CPU-second")
     print(f"  judged    {turns / (judged - simulated):8.0f} turns per CPU-second")
     print(f"  in all    {turns / (judged - began):8.0f} turns per CPU-second")
-    print(f"kept {len(kept)}: {dict(Counter(one.policy for one in kept))}; refused {len(refused)}:")
-    for reason, count in counts.most_common():
+    kept = Counter(one.policy for one, verdict in zip(made, verdicts, strict=True) if verdict.score)
+    print(f"kept {kept.total()}: {dict(kept)}; refused {len(made) - kept.total()}:")
+    for reason, count in Counter(verdict.reason for verdict in verdicts if not verdict.score).most_common():
         print(f"  {count:6} {reason}")
 
 
@@ -80,7 +81,7 @@ def evolve(count: int) -> None:
     """Candidates to different tools."""
     with tempfile.TemporaryDirectory() as root:
         began = time.process_time()
-        figures = make_tools(Step("tools", ToolsConfig(count=count), root), Execution()).statistics
+        figures = tools.run(Step("tools", ToolsConfig(count=count), root), Execution()).statistics
         seconds = time.process_time() - began
     print(f"{count} tools evolved, validated and deduplicated in {seconds:.1f} CPU-seconds")
     print(f"  {figures['candidates']} candidates, {figures['calls']} calls, {1000 * seconds / count:.1f} CPU-ms a tool")

@@ -34,6 +34,8 @@ from training.mesh import Mesh
 from training.objective import Objective
 from training.pretrain import NextToken
 from training.rl.config import RewardConfig
+from training.rl.environments import Services
+from training.rl.rollout import evaluate
 from training.rl.train import Reinforcement
 from training.sft import Tuning
 from training.trainer import Trainer
@@ -94,8 +96,8 @@ def evaluation(trainer: Trainer) -> Callable[[int], object]:
     objective: Any = trainer.objective
     config = objective.config
     rewards = RewardConfig(budget=config.budget, budgets=getattr(config, "budgets", {}))
-    model = trainer.whole(trainer.model)
-    return lambda number: objective.pass_rates(model, config.evaluate_samples, f"draw {number}", rewards)
+    player = objective.evaluator(rewards, Services())
+    return lambda number: evaluate(player, objective.problems, config.evaluate_samples, f"draw {number}")
 
 
 def compare(what: str, turn: Callable[[int], object], names: Sequence[str], rounds: int) -> None:

@@ -51,7 +51,8 @@ from training.draw import problem_id
 from training.inputs import load_splits
 from training.loader import Loader
 from training.rl.config import RewardConfig
-from training.rl.rollout import Group, evaluate
+from training.rl.environments import Services
+from training.rl.rollout import Group, Player, evaluate
 from training.rl.train import Reinforcement
 from training.sft import Tuning
 
@@ -205,10 +206,11 @@ class Study:
     def measured(self, model: Transformer, seed: int) -> dict[str, float]:
         """Replies to the test prompts within the same budget for all, and the loss on held-out text."""
         replies: list[Group] = []
-        found = evaluate(
-            *(model.eval(), self.chat, self.problems, 16, f"ablations/{seed}", RewardConfig(budget=BUDGET), "float32"),
-            seen=lambda sampled, greedy: replies.extend(sampled),
-        )
+        with Services() as services:
+            player = Player(model, self.chat, 1.0, RewardConfig(budget=BUDGET), "float32", services)
+            found = evaluate(
+                player, self.problems, 16, f"ablations/{seed}", seen=lambda sampled, greedy: replies.extend(sampled)
+            )
         batch = Loader(self.inputs["tokens"].uri, "heldout", {"knowledge": 1.0}, 0, 64).batch(0, 200)
         hidden_BSD = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS).hidden_BSD
         return {

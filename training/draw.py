@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import xxhash
 
@@ -15,3 +16,8 @@ def draw(purpose: str, seed: int, name: str) -> float:
 def problem_id(*key: int | str) -> str:
     """16 hex digits that name a problem, whatever its phrasing."""
     return hashlib.sha256("\x1f".join(map(str, key)).encode()).hexdigest()[:16]
+
+
+def seeded(*parts: Any) -> int:
+    """A 63-bit seed from what names a draw: independent streams without shared state."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "little") >> 1

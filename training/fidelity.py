@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
+import torch
 
 from model.chat import Chat
+from model.generate import Generator, Request
 from model.transformer import Transformer
 from training.inputs import parts
 from training.intervals import wilson
+from training.rl.config import MAX_ROWS
 from training.rl.rewards import same, schema_error
-from training.rl.sampling import sample
 
 GREEDY = 0.0
 
@@ -92,12 +94,14 @@ def try_tools(
     prompt leaves the window no room for `max_new_tokens`."""
     room = model.config.max_position_embeddings - max_new_tokens
     prompts = [chat.prompt(turn.messages, turn.tools) for turn in turns]
-    asked = [place for place, ids in enumerate(prompts) if len(ids) <= room]
-    budgets, seeds = [max_new_tokens] * len(asked), [[0]] * len(asked)
-    replies = sample(model, [prompts[place] for place in asked], budgets, seeds, GREEDY, chat.stop, dtype, beat)
+    # long prompts first: rows of like length share a prefill
+    asked = sorted((place for place, ids in enumerate(prompts) if len(ids) <= room), key=lambda at: -len(prompts[at]))
+    requests = [Request(prompts[place], max_new_tokens, GREEDY, stop_ids=(chat.stop,)) for place in asked]
     found: list[Trigger | None] = [None] * len(turns)
-    for place, drawn in zip(asked, replies, strict=True):
-        found[place] = judge(chat, turns[place], drawn[0].ids)
+    with torch.autocast(model.embed_tokens.weight.device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
+        stream = Generator(model, max_rows=MAX_ROWS).stream(requests, lambda *_: beat("a token of a reply"))
+        for number, done in stream:
+            found[asked[number]] = judge(chat, turns[asked[number]], done.tokens)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -21,7 +21,7 @@ from training.packing import IGNORED, Packed
 from training.pretrain import next_token, weighted
 from training.rl.config import RewardConfig
 from training.rl.environments import Problem, Services
-from training.rl.rollout import Evaluation, Group, evaluate, first_of_each
+from training.rl.rollout import Player, first_of_each
 from training.trainer import Trainer
 
 
@@ -71,23 +71,13 @@ class PostTraining(Objective):
                 "shorter rows, and lower dialogues.max_tokens with them"
             )
 
-    def pass_rates(
-        self,
-        model: Transformer,
-        samples: int,
-        seed: str,
-        rewards: RewardConfig,
-        greedy: bool = True,
-        services: Services | None = None,
-        problems: Sequence[Problem] | None = None,
-        seen: Callable[[list[Group], list[Group]], None] = lambda sampled, greedy: None,
-    ) -> Evaluation:
-        """Of a model on problems (all of development that are looked at, where none are given), which the ranks share;
-        the same seed gives the same draws. `seen` hears of the replies, sampled and greedy."""
+    def evaluator(self, rewards: RewardConfig, services: Services) -> Player:
+        """The present model as it is measured: at temperature 1, on problems that the ranks share."""
         trainer = self.trainer
-        return evaluate(
-            *(model, self.chat, self.problems if problems is None else problems, samples, seed, rewards),
-            *(self.config.dtype, greedy, trainer.world, trainer.watchdog.beat, services, seen),
+        return Player(
+            *(trainer.whole(trainer.model), self.chat, 1.0, rewards, self.config.dtype, services),
+            world=trainer.world,
+            beat=trainer.watchdog.beat,
         )
 
     def text_loader(self, length: int) -> Loader:

@@ -23,12 +23,13 @@ from training.inputs import Example
 from training.job import JobError
 from training.packing import Packed
 from training.posttraining import PostTraining
-from training.rl.rollout import Evaluation
+from training.rl.environments import Services
+from training.rl.rollout import Evaluation, evaluate
 from training.selection import select
 from training.sft_config import SftConfig, SftStage
 from training.trainer import Trainer, main
 
-VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -165,11 +166,11 @@ class Tuning(PostTraining):
             log.warning("after the last update these families never reached the band: %s", ", ".join(below))
 
     def _rates(self, environments: Collection[str]) -> Evaluation:
-        config, trainer = self.config, self.trainer
+        config = self.config
         problems = [problem for problem in self.problems if problem.environment in environments]
-        seed = f"sft/{config.seed}/evaluation"
-        model = trainer.whole(trainer.model)
-        return self.pass_rates(model, config.evaluate_samples, seed, config.rewards, problems=problems)
+        with Services() as services:
+            player = self.evaluator(config.rewards, services)
+            return evaluate(player, problems, config.evaluate_samples, f"sft/{config.seed}/evaluation")
 
     def _text_losses(self) -> dict[str, float]:
         config = self.config

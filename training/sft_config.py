@@ -108,15 +108,8 @@ class SftConfig(Config):
     @property
     def stages(self) -> tuple[SftStage, ...]:
         """All of them, in order."""
-        first = SftStage(
-            updates=self.max_updates,
-            sequence_length=self.sequence_length,
-            rows=self.rows,
-            learning_rate=self.learning_rate,
-            final_learning_rate=self.final_learning_rate,
-            warmup=self.warmup,
-        )
-        return (first, *self.then)
+        first = {name: getattr(self, name) for name in SftStage.model_fields if name != "updates"}
+        return (SftStage(updates=self.max_updates, **first), *self.then)
 
     @property
     def updates(self) -> int:

@@ -204,18 +204,18 @@ def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environmen
         Phase(
             "replies",
             row,
-            config.prompts // config.updates,
+            config.prompts,
             max(1, config.run.micro_tokens // row),
             config.run.memory,
             config.iterations * config.prompts * row,
-            "rl.prompts / rl.updates",
+            "rl.prompts",
         )
     ]
-    updates = config.iterations * config.updates
     if config.ptx_weight and config.ptx_samples:
-        phases.append(_text("rl.ptx_samples", config.ptx_sequence_length, config.ptx_samples, updates, config.run))
+        text = (config.ptx_sequence_length, config.ptx_samples, config.iterations, config.run)
+        phases.append(_text("rl.ptx_samples", *text))
     if config.dialogue_weight and config.dialogue_rows:
-        rows = (config.dialogue_sequence_length, config.dialogue_rows, updates, config.run)
+        rows = (config.dialogue_sequence_length, config.dialogue_rows, config.iterations, config.run)
         phases.append(_rows(DIALOGUES, "rl.dialogue_rows", *rows))
     practice = Sampling(config.iterations, config.prompts * config.responses, dialogue_tokens, budget)
     curve = (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0

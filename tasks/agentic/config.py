@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from model.config import Config
 from model.engines.choice import EngineConfig
 from model.engines.engine import Sampling
+from training.rl.worlds.task import Kind
 
 NOVELTIES = {
     "tool_call": "arguments that no training dialogue has for that function",
@@ -81,7 +82,7 @@ class ServersConfig(SplitsConfig):
     """Most requests of a dialogue: what servers answer is long."""
 
 
-class WorldsConfig(SplitsConfig):
+class WorldsConfig(Kind, SplitsConfig):
     """Dialogues in worlds with state, hand-written or synthetic (training/rl/worlds). `train` 0 leaves them out."""
 
     train: int = Field(default=0, ge=0)
@@ -90,23 +91,13 @@ class WorldsConfig(SplitsConfig):
     """Tasks that stop and select."""
     test: int = Field(default=10, ge=1)
     """Tasks that are looked at once."""
-    follow_ups: float = Field(default=0.25, ge=0, le=1)
-    """Tasks with a second request."""
-    forgetful: float = Field(default=0.3, ge=0, le=1)
-    """Requests that leave an argument out, where the family has such."""
-    faulty: float = Field(default=0.3, ge=0, le=1)
-    """Tasks in which calls fail now and then."""
-    denied: float = Field(default=0.08, ge=0, le=1)
-    """Tasks in which permission is missing."""
-    offered: int = Field(default=5, ge=1)
-    """Most tools that are offered; those that are needed always are."""
     wrong: float = Field(default=0.3, ge=0, le=1)
     """Share of the plays whose assistant is wrong in a known way: the filters have to refuse every one of them."""
 
     @property
-    def kind(self) -> dict[str, Any]:
-        """What `training.rl.worlds.task.Kind` takes."""
-        return {name: getattr(self, name) for name in ("follow_ups", "forgetful", "faulty", "denied", "offered")}
+    def kind(self) -> Kind:
+        """What is drawn of tasks."""
+        return Kind(**{name: getattr(self, name) for name in Kind.model_fields})
 
 
 class PlayerConfig(EngineConfig):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from model.engines.answers import Answers
@@ -97,14 +99,12 @@ def question(config: JudgeConfig, task: Task, messages: Sequence[Mapping[str, An
 
 
 def read_opinion(text: str) -> str:
-    """`passed`, `refused`, or `no answer` where there is none in it."""
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        said = json.loads(text[start : end + 1]) if 0 <= start < end else None
-    except (ValueError, RecursionError):
-        said = None
-    verdict = said.get("verdict") if isinstance(said, dict) else None
-    return OPINIONS.get(verdict, "no answer") if isinstance(verdict, str) else "no answer"
+    """`passed`, `refused`, or `no answer`: what the last JSON object says, for some models think aloud before it."""
+    for start in reversed([brace.start() for brace in re.finditer("{", text)]):
+        with suppress(ValueError, RecursionError):
+            verdict = json.JSONDecoder().raw_decode(text, start)[0].get("verdict")
+            return OPINIONS.get(verdict, "no answer") if isinstance(verdict, str) else "no answer"
+    return "no answer"
 
 
 def agreement(assistants: Sequence[str], opinions: Sequence[str]) -> dict[str, Any]:

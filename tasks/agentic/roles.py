@@ -65,7 +65,7 @@ class Player:
         except PromptRefused as error:
             log.info("%s: %s", task.id, error)
             begun = tuple(Episode(task).messages)
-            return Played(begun, Verdict(0.0, "player", "the model gave no answer", 0.0), who)
+            return Played(begun, Verdict(0.0, "player", "the model gave no answer"), who)
         return Played(tuple(episode.messages), broken or verify(episode), who)
 
     def ask(self, chat: tuple[Message, ...], seed: int, tools: str = "") -> Completion:
@@ -79,7 +79,7 @@ class Player:
         while not episode.done:
             reply = reply_of(self.ask(tuple(map(Message.of, episode.messages)), seed, tools))
             if not reply.finished:
-                return Verdict(0.0, "player", "a turn is too long", 0.0)
+                return Verdict(0.0, "player", "a turn is too long")
             first = len(episode.calls)
             calls = tuple(replace(call, index=first + place) for place, call in enumerate(reply.calls))
             try:
@@ -87,7 +87,7 @@ class Player:
             except ChatError:  # half a character in an argument
                 turn = None
             if turn is None:
-                return Verdict(0.0, "player", "a call cannot be read", 0.0)
+                return Verdict(0.0, "player", "a call cannot be read")
             episode.step(turn)
         return None
 

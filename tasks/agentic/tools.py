@@ -58,12 +58,10 @@ class Tool:
         """The function's own name."""
         return self.names[0]
 
-    def declaration(self, name: str | None = None, described: bool = True) -> dict[str, Any]:
+    def declaration(self, name: str, described: bool) -> dict[str, Any]:
         """The tool in OpenAI's layout, under one of its names."""
-        function: dict[str, Any] = {"name": name or self.name}
-        if described:
-            function["description"] = self.description
-        return {"type": "function", "function": {**function, "parameters": self.parameters}}
+        said = {"description": self.description} if described else {}
+        return {"type": "function", "function": {"name": name, **said, "parameters": self.parameters}}
 
     def wordings(self, language: Language) -> list[str]:
         """Every way to ask for it."""

@@ -75,16 +75,15 @@ def draw_from(
 ) -> Drawn | None:
     """A task of the split, in one of the synthetic `domains` or in a hand-written world; None where the domain that was
     drawn has none."""
-    kind = Kind(**config.kind)
     seed = str(draw.randrange(2**32))
     if domains is None:
-        return Drawn(draw_task(seed, split, kind), seed, kind, None)
+        return Drawn(draw_task(seed, split, config.kind), seed, config.kind, None)
     domain = draw.choice(domains)
     try:
-        task = draw_task(seed, split, kind, setting=setting_of(domain.spec, domain.tools), tries=DOMAIN_TRIES)
+        task = draw_task(seed, split, config.kind, setting=setting_of(domain.spec, domain.tools), tries=DOMAIN_TRIES)
     except ValueError:
         return None
-    return Drawn(task, seed, kind, domain)
+    return Drawn(task, seed, config.kind, domain)
 
 
 def world_dialogue(

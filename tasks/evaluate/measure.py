@@ -20,12 +20,12 @@ from model.generate import Generator, Request
 from model.transformer import Transformer
 from tasks.artifact import Artifact
 from tasks.evaluate.config import EvaluateConfig
+from training.draw import seeded
 from training.fidelity import GREEDY, Turn
 from training.loader import Loader
 from training.rl.config import RewardConfig
 from training.rl.environments import Problem
 from training.rl.rollout import roll_out
-from training.rl.sampling import seeded
 from training.shards import TokenShards
 
 BATCH = 8  # windows of one forward of the held-out loss

@@ -75,7 +75,7 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
     [
         (["execution.processes=8"], "batch of 'long context' in pretrain.stages is 4 for 8 data-parallel ranks.*raise"),
         (["sft.rows=1"], "sft.rows is 1 for 2 data-parallel ranks.*raise it, or take fewer ranks"),
-        (["rl.prompts=3", "rl.updates=3"], "rl.prompts / rl.updates is 1 for 2 data-parallel ranks"),
+        (["rl.prompts=1"], "rl.prompts is 1 for 2 data-parallel ranks"),
         (["execution.processes=3", "sft.run.layout.expert=2"], "sft.run.layout: 3 ranks do not hold whole copies"),
         (["rl.run.layout.pipeline=9"], "rl.run.layout: pipeline x virtual = 9 x 1 pieces for 4 layers"),
         (["sft.run.layout.expert=3"], "sft.run.layout: 32 experts do not divide by expert = 3"),

@@ -37,7 +37,7 @@ from training.packing import IGNORED, Packed
 from training.parallel import World
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
-from training.rl.objective import LossInputs, k2_objective
+from training.rl.objective import k2_objective
 from training.rl.rollout import roll_out
 from training.rl.train import Reinforcement
 from training.rl.tree import Tree, pack_trees, tree_log_probs
@@ -68,7 +68,6 @@ CONFIGS: dict[type[Objective], dict[str, Any]] = {
     | {
         "seed": 2,
         "iterations": UPDATES // 2,
-        "updates": 2,
         "prompts": 7,
         "responses": 4,
         "learning_rate": 0.005,
@@ -274,7 +273,7 @@ def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
 def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     """Ten iterations of one update each: all groups in one batch, all samples of PTX in another, and in a third all
     rows of dialogues, which are those of the family that is not practised."""
-    path = job_of(Reinforcement, inputs, tmp_path, updates=1, iterations=UPDATES)
+    path = job_of(Reinforcement, inputs, tmp_path, iterations=UPDATES)
     run(Reinforcement, path)
     job = Job.read(path)
     config = RlConfig.model_validate(job.config)
@@ -282,7 +281,7 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     model.float32_head = True
     optimizer = MuonClip.for_model(model, config.optimizer)
     train = load_splits(job.inputs["dialogues"]).train
-    chat, curriculum = load_chat(job.inputs["tokenizer"]), Curriculum(train.problems, config.environments, True)
+    chat, curriculum = load_chat(job.inputs["tokenizer"]), Curriculum(train.problems, config.environments)
     tokens = Loader(job.inputs["tokens"], "train", None, config.seed, config.ptx_sequence_length)
     copies = [example for example in train.examples if example.environment == "copy"]
     rows = (config.dialogue_sequence_length, config.dialogue_rows, config.seed, model.config.pad_token_id)
@@ -304,14 +303,15 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
         log_probs_NT = tree_log_probs(model, trees, output.hidden_BSD)
         rewards_N = torch.tensor([reward for group in groups for reward in group.rewards])
         baselines_N = torch.tensor([group.baseline for group in groups]).repeat_interleave(config.responses)
-        read = LossInputs(log_probs_NT, log_probs_NT.detach(), trees.mask_NT, rewards_N, baselines_N)
+        advantages_N = rewards_N - baselines_N
+        learned, _ = k2_objective(log_probs_NT, log_probs_NT.detach(), trees.mask_NT, advantages_N, config.tau)
         batch = tokens.batch(number * config.ptx_samples, config.ptx_samples)
         beside = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS, max_logits=True)
         ptx = model.loss(beside.hidden_BSD, batch.targets_BS) + beside.aux_loss
         tokens_BS, targets_BS, ids_BS, positions_BS = packed.batch(number)
         other = model(tokens_BS, positions_BS=positions_BS, document_ids_BS=ids_BS, max_logits=True)
         told = model.loss(other.hidden_BSD, targets_BS, IGNORED) + other.aux_loss
-        loss = k2_objective(read, config.tau).loss + config.ptx_weight * ptx + config.dialogue_weight * told
+        loss = learned + config.ptx_weight * ptx + config.dialogue_weight * told
         progress = number / (UPDATES - 1)
         rate = config.learning_rate + (config.final_learning_rate - config.learning_rate) * progress
         assert sum(group.informative for group in groups) > 1
@@ -382,7 +382,7 @@ def test_ranks_that_are_killed_or_asked_to_stop_go_on(
 ) -> None:
     """kill -9 of one rank ends the other with a sentence, SIGTERM to one rank stops both with a checkpoint, and the
     same command ends with the bytes of an undisturbed run of two ranks."""
-    longer = {"max_updates": 40} if kind is Tuning else {"iterations": 30, "updates": 1}
+    longer = {"max_updates": 40} if kind is Tuning else {"iterations": 30}
     whole, cut = (job_of(kind, inputs, tmp_path / name, **longer) for name in ("whole", "cut"))
     assert [process.wait(200) for process in start(whole, module)] == [0, 0]
     killed = start(cut, module)

@@ -138,8 +138,6 @@ class RlConfig(Config):
     """At the beginning of the run."""
     final_learning_rate: float = Field(default=3e-5, gt=0)
     """In the last iteration; a straight line leads there."""
-    updates: int = Field(default=1, ge=1)
-    """Optimizer updates that share an iteration's responses."""
     optimizer: PosttrainMuonClipConfig = Field(default_factory=PosttrainMuonClipConfig)
     """MuonClip's constants."""
     reset_optimizer: bool = False
@@ -165,8 +163,6 @@ class RlConfig(Config):
     """Sampling temperature of the first and of the last iteration, a straight line between (K2 report 3.2.3)."""
     rewards: RewardConfig = Field(default_factory=RewardConfig)
     """Budget, penalty and length reward."""
-    prioritised: bool = True
-    """Draw prompts in proportion to 1 - success rate (K1.5 2.3.4)."""
     environments: dict[str, float] = Field(default_factory=dict)
     """Share of prompts by environment, times what SFT's selection gives it; one of `sets` may be named as a whole
     (`math`), and SFT has no say in it. Empty gives each the same, and where SFT selected nothing leaves it to the
@@ -209,11 +205,6 @@ class RlConfig(Config):
     def _possible(self) -> Self:
         if min(self.temperature) <= 0:
             raise ValueError(f"temperature = {self.temperature}: sampling needs temperatures above 0")
-        if self.correction and self.updates > 1:
-            raise ValueError(
-                "correction: after the first of several updates the trainer no longer has the policy that it would "
-                "correct for; set updates to 1, or correction to 0"
-            )
         if self.correction and self.correction < 1:
             raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
         if self.segment is not None and self.rewards.length_weight:
@@ -236,8 +227,6 @@ class RlConfig(Config):
             raise ValueError("sets has 'faithful', which a model judges: give rl.judge an endpoint, or leave it out")
         if unknown := sorted(self.sets.keys() - set(SETS)):
             raise ValueError(f"sets names {unknown[0]!r}: there are {', '.join(SETS)}")
-        if self.updates > self.prompts:
-            raise ValueError(f"updates = {self.updates} of {self.prompts} prompts: give each update at least one")
         if any(share < 0 for share in self.environments.values()):
             raise ValueError(f"environments = {self.environments}: shares are not negative")
         return self

@@ -22,7 +22,6 @@ class Curriculum:
         self,
         problems: Sequence[Problem],
         shares: Mapping[str, float],
-        prioritised: bool,
         seen: dict[str, list[int]] | None = None,
     ) -> None:
         known = {problem.environment for problem in problems}
@@ -30,18 +29,15 @@ class Curriculum:
         if unknown:
             raise ValueError(f"rl.environments names {sorted(unknown)}: the dialogues have {sorted(known)}")
         self.problems = [problem for problem in problems if not shares or shares.get(problem.environment, 0.0) > 0]
-        self.prioritised = prioritised
         self.seen: dict[str, list[int]] = {} if seen is None else seen
         """Right and tried responses by problem id: the state of a run."""
         sizes: dict[str, int] = {}
         for problem in self.problems:
             sizes[problem.environment] = sizes.get(problem.environment, 0) + 1
-        self._base = {name: shares.get(name, size) / size if shares else 1.0 for name, size in sizes.items()}
+        self._base = {name: shares[name] / size if shares else 1.0 for name, size in sizes.items()}
 
     def weights(self) -> list[float]:
-        """Each problem's weight: its environment's share, times 1 - success rate where draws are prioritised."""
-        if not self.prioritised:
-            return [self._base[problem.environment] for problem in self.problems]
+        """Each problem's weight: its environment's share, times 1 - success rate."""
         rates = self.rates()
         found = []
         for problem in self.problems:

@@ -24,9 +24,9 @@ from torch import Tensor
 
 from model.chat import Chat, ChatError, Reply
 from model.generate import Request
+from training.draw import seeded
 from training.rl.config import RewardConfig
 from training.rl.environments import Environment, EnvironmentUnavailable, Outcome, Problem, Services, environment
-from training.rl.sampling import seeded
 
 INSERTED = -1
 """The version of tokens that no policy drew."""

@@ -8,13 +8,14 @@ from typing import Any
 
 from model.transformer import Transformer
 from training.inputs import Dialogues
+from training.intervals import paired_difference
 from training.posttraining import PostTraining
 from training.rl.config import RlConfig
 from training.rl.endpoint import Endpoint
 from training.rl.environments import SETS, Problem, Services
 from training.rl.judge import Judge
 from training.rl.records import Records
-from training.rl.rollout import Evaluation, Player, first_of_each, interval
+from training.rl.rollout import Evaluation, Player, evaluate, first_of_each
 from training.trainer import Trainer
 
 HELDOUT = 5
@@ -89,13 +90,12 @@ class Measuring(PostTraining):
         """Pass rates of the present policy: before and after on problems of test, whose replies are recorded; in
         between on those of development, one sample each, for a point of the curve."""
         config, trainer = self.config, self.trainer
-        seed, policy = f"rl/{config.seed}/evaluation", trainer.whole(trainer.model)
-        given = (policy, config.evaluate_samples if before_or_after else 1, seed, config.rewards, before_or_after)
+        player, seed = self.evaluator(config.rewards, self.services), f"rl/{config.seed}/evaluation"
         if before_or_after:
             recorded = partial(self.records.measured, trainer.done)
-            found = self.pass_rates(*given, self.services, self.reported, recorded)
+            found = evaluate(player, self.reported, config.evaluate_samples, seed, seen=recorded)
         else:
-            found = self.pass_rates(*given, self.services, self.problems)
+            found = evaluate(player, self.problems, 1, seed, greedy=False)
         trainer.metrics.write("evaluation", trainer.done, **found.record())
         return found
 
@@ -122,15 +122,13 @@ class Measuring(PostTraining):
         before, after = (Evaluation(**counts[name]) for name in ("before", "after"))
         pairs: dict[str, Any] = {}
         for kind in ("sampled", "greedy"):
-            rises = [new - old for old, new in zip(getattr(before, kind), getattr(after, kind), strict=True)]
-            mean, low, high = interval(rises)
-            pairs[kind] = {"rise": mean, "interval": [low, high]}
+            rise = paired_difference(getattr(before, kind), getattr(after, kind))
+            pairs[kind] = {"rise": rise.value, "interval": [rise.low, rise.high]}
         return {
             "iterations": self.trainer.done,
             "before": before.record(),
             "after": after.record(),
             "rise": pairs,
-            "tasks": {"before": before.of().record(), "after": after.of().record()},  # tool calls apart
             "responses": counts["responses"],
             "response_tokens": counts["tokens"],
             "prompts_seen": len(counts["seen"]),

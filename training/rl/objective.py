@@ -14,72 +14,37 @@ Shape suffixes: N responses, T response tokens (padded).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class LossInputs:
-    """Everything the objective reads. Positions with a False mask do not count, whatever they hold."""
-
-    log_probs_NT: Tensor
-    """log pi_theta of each response token; carries the gradient."""
-    old_log_probs_NT: Tensor
-    """log pi_old of the same tokens, from the policy that drew them."""
-    mask_NT: Tensor
-    """True at response tokens."""
-    rewards_N: Tensor
-    """r(x, y)."""
-    baselines_N: Tensor
-    """The mean reward of all responses to the same prompt."""
-    weights_N: Tensor | None = None
-    """Factors of the responses' squares, such as `importance`; 1 without them."""
-
-
-@dataclass(frozen=True)
-class LossOutputs:
-    """The loss and what is worth watching; all but `loss` are detached."""
-
-    loss: Tensor
-    """The scalar to minimise."""
-    advantages_N: Tensor
-    """r - mean r of the group."""
-    log_ratios_N: Tensor
-    """log pi_theta - log pi_old of whole responses."""
-    kl: float
-    """Estimate of KL(pi_old || pi_theta) per response: the mean of exp(l) - 1 - l, which is never negative."""
-
-
-def k2_objective(inputs: LossInputs, tau: float, literal: bool = False) -> LossOutputs:
-    """K2's loss over a batch of whole groups.
+def k2_objective(
+    log_probs_NT: Tensor,
+    old_log_probs_NT: Tensor,
+    mask_NT: Tensor,
+    advantages_N: Tensor,
+    tau: float,
+    literal: bool = False,
+    weights_N: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """K2's loss over a batch of responses, and an estimate of KL(pi_old || pi_theta) per response: the mean of
+    exp(l) - 1 - l over their log-ratios, which is never negative and carries no gradient.
 
     Args:
+        log_probs_NT: log pi_theta of each response token; carries the gradient.
+        old_log_probs_NT: log pi_old of the same tokens, from the policy that drew them.
+        mask_NT: True at response tokens; the others do not count, whatever they hold.
+        advantages_N: r(x, y) less the mean reward of all responses to the same prompt.
         literal: the square as K2 prints it, whose gradient is 2 tau times that of K1.5's form.
-
-    Raises:
-        ValueError: tau is not positive, or shapes do not fit.
+        weights_N: factors of the responses' squares, such as `importance`.
     """
-    if not tau > 0:
-        raise ValueError(f"tau = {tau}: the objective divides by it; K1.5 and K2 leave its value open, 0.1 is a start")
-    if inputs.log_probs_NT.shape != inputs.old_log_probs_NT.shape or inputs.mask_NT.shape != inputs.log_probs_NT.shape:
-        raise ValueError(
-            f"log-probabilities {tuple(inputs.log_probs_NT.shape)}, old ones {tuple(inputs.old_log_probs_NT.shape)} "
-            f"and mask {tuple(inputs.mask_NT.shape)} must have one shape"
-        )
-    advantages_N = inputs.rewards_N - inputs.baselines_N
-    difference_NT = (inputs.log_probs_NT - inputs.old_log_probs_NT.detach()).where(
-        inputs.mask_NT, inputs.log_probs_NT.new_zeros(())
-    )
+    difference_NT = (log_probs_NT - old_log_probs_NT.detach()).where(mask_NT, log_probs_NT.new_zeros(()))
     log_ratios_N = difference_NT.sum(1)
     squares_N = (advantages_N - tau * log_ratios_N).square()
-    if inputs.weights_N is not None:
-        squares_N = squares_N * inputs.weights_N
-    loss = squares_N.mean() if literal else squares_N.mean() / (2 * tau)
+    if weights_N is not None:
+        squares_N = squares_N * weights_N
     kept_N = log_ratios_N.detach()
-    kl = float((torch.expm1(kept_N) - kept_N).mean()) if len(kept_N) else 0.0
-    return LossOutputs(loss, advantages_N, kept_N, kl)
+    return squares_N.mean() / (1 if literal else 2 * tau), (torch.expm1(kept_N) - kept_N).mean()
 
 
 def importance(log_probs_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor, most: float) -> Tensor:

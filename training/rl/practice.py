@@ -51,7 +51,7 @@ class Practice:
         questions = comparisons(player.chat, groups, critic.comparisons, seed)
         window = player.model.config.max_position_embeddings
         fitting = [one for one in questions if len(player.chat.prompt(one.messages)) < window]
-        return player.roll_out(opened(fitting, self.config.responses, seed))[0]
+        return player.sampled(fitting, self.config.responses, seed)
 
     def _roll_out(self, player: Player, work: Sequence[Open]) -> tuple[list[Group], list[Open]]:
         """What came of it; the curriculum hears how it went, and the critic compares what no rule could judge."""

@@ -1,7 +1,7 @@
-"""Verifiable rewards: what a reply is worth, by rule; and what is taken off for running over the token budget.
+"""What the responses to a prompt are worth, and how calls are held against schemas and other calls.
 
-A verifier returns 1.0 for a right reply and 0.0 for any other. Budget control (K2 report 3.2.3): a reply cut at its
-budget is never right and is penalised. The length reward is Kimi K1.5's (2.3.3), off unless it is configured.
+Budget control (K2 report 3.2.3): a reply cut at its budget is never right and is penalised. The length reward is Kimi
+K1.5's (2.3.3), off unless it is configured.
 """
 
 from __future__ import annotations
@@ -12,34 +12,7 @@ from typing import Any
 import jsonschema
 from jsonschema.validators import validator_for
 
-from model.chat import Reply
 from training.rl.config import RewardConfig
-
-
-def exact_answer(reply: Reply, answer: str) -> float:
-    """1.0 where the reply is the answer and nothing else; space around it and one final full stop, English or Chinese,
-    are forgiven."""
-    if reply.calls or reply.errors:
-        return 0.0
-    said = reply.content.strip()
-    return float(answer in (said, said.removesuffix(".").rstrip(), said.removesuffix("。").rstrip()))
-
-
-def right_call(reply: Reply, call: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> float:
-    """1.0 where the reply makes one call, of the right tool, valid under its schema, with the right arguments.
-
-    Args:
-        reply: the turn; broken calls were put aside by the parser and count as wrong.
-        call: {"name": ..., "arguments": {...}, "index": its number in the dialogue}.
-        tools: the declared tools, OpenAI's layout.
-    """
-    if reply.errors or len(reply.calls) != 1:
-        return 0.0
-    made = reply.calls[0]
-    right = made.name == call["name"] and made.index == call.get("index", 0)
-    if not right or schema_error(made.name, made.arguments, tools) is not None:
-        return 0.0
-    return float(same(made.arguments, call["arguments"]))
 
 
 def schema_error(name: str, arguments: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> str | None:

@@ -6,7 +6,6 @@ how a response goes on.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -18,6 +17,7 @@ import torch
 from model.chat import Chat
 from model.generate import Batch
 from model.transformer import Transformer
+from training.intervals import mean
 from training.parallel import World
 from training.rl.config import MAX_ROWS, RewardConfig
 from training.rl.endpoint import Endpoint, EndpointBatch
@@ -122,6 +122,10 @@ class Player:
         groups = [group for one in ordered if (group := self._judged(one)) is not None]
         return groups, [left for one in ordered if (left := self._left(one)).episodes]
 
+    def sampled(self, problems: Sequence[Problem], samples: int, seed: str) -> list[Group]:
+        """`samples` whole responses to each problem, one group a problem in their order; `seed` names the draw."""
+        return self.roll_out(opened(problems, samples, seed))[0]
+
     def _play(self, pairs: Sequence[tuple[Problem, Episode]]) -> None:
         """Play each episode of the problem beside it to its end, or until it is paused."""
         problems, episodes = [problem for problem, _ in pairs], [episode for _, episode in pairs]
@@ -186,101 +190,64 @@ def roll_out(
     seed: str,
     config: RewardConfig,
     dtype: str,
-    world: World | None = None,
-    beat: Callable[[str], None] = lambda doing: None,
-    services: Services | None = None,
 ) -> list[Group]:
-    """`samples` whole responses to each problem, one group a problem in their order.
-
-    Args:
-        seed: names the draw.
-        services: what environments share; opened for this call, and closed, where none is given.
-    """
-    with Services() as own:
-        player = Player(*(model, chat, temperature, config, dtype, services or own), world=world, beat=beat)
-        return player.roll_out(opened(problems, samples, seed))[0]
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """(mean, low, high): a 95 % interval of the mean of independent values, by the normal approximation."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return mean, mean, mean
-    half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
+    """`samples` whole responses to each problem, one group a problem in their order; `seed` names the draw."""
+    with Services() as services:
+        return Player(model, chat, temperature, config, dtype, services).sampled(problems, samples, seed)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Pass rates on held-out problems. Rates of single problems are kept, so that two evaluations can be paired."""
+    """Pass rates on held-out problems, by problem, so that two evaluations can be paired."""
 
     environments: list[str]
-    """Of each problem."""
     sampled: list[float]
-    """Share of right samples at temperature 1, by problem."""
+    """Share of right samples at temperature 1."""
     greedy: list[float]
-    """1.0 where the likeliest reply is right, by problem; empty where greedy decoding was left out."""
-    finished: float
-    """Share of sampled replies that ended by themselves."""
+    """1.0 where the likeliest reply is right; empty where greedy decoding was left out."""
+    finished: list[float]
+    """Share of samples that ended by themselves."""
 
-    def of(self, gate: Sequence[str] = ()) -> Evaluation:
-        """The part of some environments; none given means all without tools, or all where there is nothing else."""
-        tools = {name for name in self.environments if name.startswith(("tool_call", "no_call", "world"))}
-        chosen = set(gate) or set(self.environments) - tools or set(self.environments)
-        kept = [place for place, name in enumerate(self.environments) if name in chosen]
-        if not kept:
-            raise ValueError(f"no held-out problem belongs to {', '.join(sorted(chosen))}")
-        return Evaluation(
-            [self.environments[place] for place in kept],
-            [self.sampled[place] for place in kept],
-            [self.greedy[place] for place in kept] if self.greedy else [],
-            self.finished,
-        )
+    def of(self, environment: str) -> Evaluation:
+        """Its part."""
+        kept = [place for place, name in enumerate(self.environments) if name == environment]
+        return Evaluation(*([values[place] for place in kept if values] for values in vars(self).values()))
 
     def record(self) -> dict[str, Any]:
         """Means with 95 % intervals over problems, all together and by environment."""
-        result: dict[str, Any] = {"problems": len(self.sampled), "finished": self.finished, **self._rates()}
-        names = sorted(set(self.environments))
-        result["by_environment"] = {name: {"problems": self.environments.count(name)} for name in names}
-        for name in names:
-            result["by_environment"][name].update(self.of([name])._rates())
-        return result
+        parts = {name: self.of(name) for name in sorted(set(self.environments))}
+        by_environment = {name: {"problems": len(part.sampled), **part._rates()} for name, part in parts.items()}
+        whole = {"problems": len(self.sampled), "finished": statistics.fmean(self.finished), **self._rates()}
+        return whole | {"by_environment": by_environment}
 
     def _rates(self) -> dict[str, Any]:
         rates: dict[str, Any] = {}
         for name, values in (("sampled", self.sampled), ("greedy", self.greedy)):
             if values:
-                mean, low, high = interval(values)
-                rates |= {name: mean, f"{name}_interval": [max(0.0, low), min(1.0, high)]}
+                found = mean(values)
+                rates |= {name: found.value, f"{name}_interval": [found.low, found.high]}
         return rates
 
 
 def evaluate(
-    model: Transformer,
-    chat: Chat,
+    player: Player,
     problems: Sequence[Problem],
     samples: int,
     seed: str,
-    config: RewardConfig,
-    dtype: str,
     greedy: bool = True,
-    world: World | None = None,
-    beat: Callable[[str], None] = lambda doing: None,
-    services: Services | None = None,
     seen: Callable[[list[Group], list[Group]], None] = lambda sampled, greedy: None,
 ) -> Evaluation:
-    """Pass@1 on `problems`, sampled at temperature 1 and greedy; the same seed gives the same draws of noise. `seen`
-    hears of the replies."""
-    model.eval()
-    drawn = roll_out(model, chat, problems, samples, 1.0, seed, config, dtype, world, beat, services)
-    likeliest = roll_out(model, chat, problems, 1, GREEDY, seed, config, dtype, world, beat, services) if greedy else []
+    """Pass@1 on `problems`, sampled at the player's temperature and greedy; the same seed gives the same draws of
+    noise. `seen` hears of the replies."""
+    player.model.eval()
+    drawn = player.sampled(problems, samples, seed)
+    likeliest = replace(player, temperature=GREEDY).sampled(problems, 1, seed) if greedy else []
     seen(drawn, likeliest)
-    done = [response.finished for group in drawn for response in group.responses]
     return Evaluation(
         [problem.environment for problem in problems],
         [statistics.fmean(group.scores) for group in drawn],
         [group.scores[0] for group in likeliest],
-        statistics.fmean(map(float, done)),
+        [statistics.fmean(float(response.finished) for response in group.responses) for group in drawn],
     )
 
 

@@ -3,7 +3,7 @@
     python -m training.rl.train --config job.json      inputs: sft, dialogues, tokens, tokenizer
 
 An iteration: draw prompts (harder ones more often), let the present policy play K episodes of each with their
-environments, and take one or a few steps of K2's objective. Beside it, against forgetting, a next-token loss on
+environments, and take one step of K2's objective. Beside it, against forgetting, a next-token loss on
 pretraining tokens (PTX) and SFT's loss on dialogues of what is not practised, or has tools.
 
 Ranks share the prompts when they sample, tell each other their responses, and share the groups when they train: what is
@@ -12,7 +12,6 @@ drawn and what is learned do not depend on how many there are.
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +27,7 @@ from training.rl.update import MEASURES, NUMBERS, Row, batches, practised, rows_
 from training.selection import selected
 from training.trainer import Trainer, main
 
-VERSION = 5  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 6  # raise it where the same inputs give other bytes (tasks/code.py)
 
 
 class Reinforcement(Measuring):
@@ -61,7 +60,7 @@ class Reinforcement(Measuring):
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
         config, seen = self.config, self.counts["seen"]
-        curriculum = Curriculum(self.train.problems, self.selected, config.prioritised, seen)
+        curriculum = Curriculum(self.train.problems, self.selected, seen)
         self.practice = Practice(config, curriculum, self.judge)
 
     def step(self, number: int) -> str:
@@ -75,42 +74,33 @@ class Reinforcement(Measuring):
         verdicts = self.practice.closed_loop(player, groups)
         if config.reset_optimizer:
             trainer.new_optimizer()
-        # every update has a share of the groups; only the first trains the very policy that drew them
         learned = [*groups, *verdicts]
         self.records.practised(number, learned)
-        updates = [
-            self._update(learned[part :: config.updates], rate, temperature, done, part)
-            for part in range(config.updates)
-        ]
+        update = self._update(learned, rate, temperature, done)
         tokens = sum(response.drawn(done) for group in learned for response in group.responses)
         self.counts["responses"] += sum(len(group.responses) for group in learned)
         self.counts["tokens"] += tokens
         values = {"temperature": temperature, "learning_rate": rate, **numbers(groups, verdicts, self.counts["paused"])}
-        values |= {name: statistics.fmean(update[name] for update in updates) for name in NUMBERS}
-        self.record(number, values, max(1, tokens), max((row.size for row in self._rows(learned)), default=1))
+        self.record(number, values | update, max(1, tokens), max((row.size for row in self._rows(learned)), default=1))
         return f"reward {values['reward']:.2f}, right {values['right']:.0%}"
 
-    def _update(
-        self, groups: Sequence[Group], rate: float, temperature: float, done: int, part: int
-    ) -> dict[str, float]:
-        """Update `part` of an iteration: one optimizer step on whole groups and pretraining tokens, of which each rank
-        has a share.
+    def _update(self, groups: Sequence[Group], rate: float, temperature: float, done: int) -> dict[str, float]:
+        """One optimizer step on whole groups, pretraining tokens and dialogues, of which each rank has a share.
 
         Raises `Diverged`, and applies nothing, where the trainer sees other log-probabilities than the generator.
         """
         config, trainer, data = self.config, self.trainer, self.trainer.mesh.data
-        # groups of equal rewards have no gradient at pi_theta = pi_old: in the first update they are left out
-        used = sorted(self._rows([group for group in groups if group.informative or part]), key=lambda row: row.size)
+        # groups of equal rewards have no gradient at pi_theta = pi_old
+        used = sorted(self._rows([group for group in groups if group.informative]), key=lambda row: row.size)
         total = sum(len(group.responses) for group in groups)
         parts = [
-            practised(batch, total, temperature, config, done, first=part == 0)
+            practised(batch, total, temperature, config, done)
             for batch in batches(used[data.rank :: data.size], config.run.micro_tokens)
         ]
-        number = done * config.updates + part
         if self.ptx is not None:
-            parts += self.text(self.ptx, number, config.ptx_samples, config.ptx_weight)
+            parts += self.text(self.ptx, done, config.ptx_samples, config.ptx_weight)
         if self.kept is not None:
-            parts += self.dialogues(self.kept, number, config.dialogue_weight)[0]
+            parts += self.dialogues(self.kept, done, config.dialogue_weight)[0]
         if not used and self.ptx is None and self.kept is None:
             return dict.fromkeys(NUMBERS, 0.0)
         totals = trainer.accumulate(parts)
@@ -129,7 +119,7 @@ class Reinforcement(Measuring):
 
 
 def _between(ends: tuple[float, float], progress: float) -> float:
-    return ends[0] + (ends[1] - ends[0]) * min(1.0, progress)
+    return ends[0] + (ends[1] - ends[0]) * progress
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from model.transformer import Transformer
 from training.engine import Measures, MicroBatch
 from training.rl.config import RlConfig
 from training.rl.episodes import Episode
-from training.rl.objective import LossInputs, importance, k2_objective
+from training.rl.objective import importance, k2_objective
 from training.rl.rollout import Group
 from training.rl.tree import Tree, pack_trees, tree_log_probs
 
@@ -22,7 +22,7 @@ NUMBERS = (
     *("loss", "aux_loss", "gradient_norm", "max_logit", "clipped_heads", "update_rms"),
     *("ptx_loss", "dialogue_loss", "kl", "disagreement"),
 )
-"""What is recorded of an iteration's updates, as their mean."""
+"""What is recorded of an iteration's update."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,11 @@ def batches(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
     return found
 
 
-def practised(
-    rows: Sequence[Row], total: int, temperature: float, config: RlConfig, version: int, first: bool
-) -> MicroBatch:
+def practised(rows: Sequence[Row], total: int, temperature: float, config: RlConfig, version: int) -> MicroBatch:
     """The micro-batch of some rows: K2's objective as their share of the mean over `total` responses.
 
-    Trained are the tokens that the policy `version` drew. In the `first` update the trainer's log-probabilities are
-    compared with those that the generator drew by.
+    Trained are the tokens that the policy `version` drew; the trainer's log-probabilities of them are compared with
+    those that the generator drew by.
     """
     responses = [response for row in rows for response in row.responses]
     trees = pack_trees(
@@ -87,24 +85,20 @@ def practised(
     for place, response in enumerate(responses):
         drawn_NT[place, : len(response.log_probs)] = torch.tensor(response.log_probs)
     rewards_N = torch.tensor([reward for row in rows for reward in row.rewards])
-    baselines_N = torch.tensor([row.baseline for row in rows for _ in row.responses])
+    advantages_N = rewards_N - torch.tensor([row.baseline for row in rows for _ in row.responses])
     share = len(responses) / total
 
     def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
         device = hidden_BSD.device
         log_probs_NT = tree_log_probs(model, trees.to(device), hidden_BSD, temperature)
         old_NT, mask_NT, weights_N = drawn_NT.to(device), trees.mask_NT.to(device), None
-        measures: dict[str, Tensor] = {}
-        if first:
-            measures["disagreement"] = (log_probs_NT.detach() - old_NT).abs().where(mask_NT, 0.0).sum()
-            measures["compared"] = mask_NT.sum()
+        apart = (log_probs_NT.detach() - old_NT).abs().where(mask_NT, 0.0).sum()
         if config.correction:
             weights_N = importance(log_probs_NT, old_NT, mask_NT, config.correction)
             old_NT = log_probs_NT.detach()
-        inputs = LossInputs(log_probs_NT, old_NT, mask_NT, rewards_N.to(device), baselines_N.to(device), weights_N)
-        result = k2_objective(inputs, config.tau, literal=config.objective == "k2")
-        measures["kl"] = torch.tensor(result.kl * share, device=device)
-        return result.loss * share, measures
+        given = (log_probs_NT, old_NT, mask_NT, advantages_N.to(device), config.tau, config.objective == "k2")
+        whole, kl = k2_objective(*given, weights_N)
+        return whole * share, {"disagreement": apart, "compared": mask_NT.sum(), "kl": kl * share}
 
     placed = (trees.tokens_BS, loss, trees.branch_BS, trees.positions_BS)
     return MicroBatch(*placed, shared_prompt=True, experts_BSLK=trees.experts_BSLK)

@@ -28,8 +28,6 @@ class RecordedTool(Tool):
     declared: Mapping[str, Any]
     """As `openk2 chat --mcp` declares it, description and all."""
     licence: str
-    recorded: Mapping[str, tuple[str, str]]
-    """Result and error by the arguments' JSON."""
     grammars: tuple[str, ...]
     """Ways to ask of the server's row; each fits calls with exactly its fields."""
 
@@ -37,7 +35,7 @@ class RecordedTool(Tool):
     def parameters(self) -> dict[str, Any]:
         return dict(self.declared["function"]["parameters"])
 
-    def declaration(self, name: str | None = None, described: bool = True) -> dict[str, Any]:
+    def declaration(self, name: str, described: bool) -> dict[str, Any]:
         return dict(self.declared)
 
     def clauses(self, language: Language, split: Split, arguments: Mapping[str, Any]) -> list[str]:
@@ -116,7 +114,6 @@ def _tool(row: Mapping[str, Any], answers: Mapping[str, tuple[str, str]]) -> Rec
         answer={},
         declared=declared,
         licence=row["licence"],
-        recorded=answers,
         grammars=tuple(row["requests"]),
     )
 

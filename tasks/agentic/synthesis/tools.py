@@ -61,12 +61,7 @@ class ToolsError(ValueError):
 
 
 def run(step: Step, execution: Execution) -> Artifact:
-    """The stage."""
-    return make_tools(step, execution)
-
-
-def make_tools(step: Step, execution: Execution) -> Artifact:
-    """Evolve, validate and deduplicate the tools of `step.config`; publish them."""
+    """The stage: evolve, validate and deduplicate the tools of `step.config`; publish them."""
     config = step.config
     assert isinstance(config, ToolsConfig)
     rows: list[Row] = []
@@ -98,7 +93,7 @@ def batches(step: Step, config: ToolsConfig, execution: Execution) -> Iterator[t
     taken: set[str] = set()
     if config.proposer is not None:
         answers = list(proposals(config, execution, step.root))
-        yield proposed(step, config, answers, taken)
+        yield proposed(config, answers, taken)
     evolved = (domain for domain in domains(config.seed) if domain.name not in taken)
     number = 0
     while batch := list(islice(evolved, BATCH)):
@@ -112,7 +107,7 @@ def batches(step: Step, config: ToolsConfig, execution: Execution) -> Iterator[t
 
 
 def proposed(
-    step: Step, config: ToolsConfig, answers: Sequence[Proposed], taken: set[str]
+    config: ToolsConfig, answers: Sequence[Proposed], taken: set[str]
 ) -> tuple[list[Row], dict[str, DomainSpec]]:
     """What a model proposed, judged; `taken` gets the names of its domains."""
     rows: list[Row] = []

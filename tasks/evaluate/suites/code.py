@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from tasks.evaluate.suites.config import Code
 from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable
 from tasks.evaluate.suites.subject import Ask, Subject
+from training.draw import seeded
 from training.intervals import mean
 from training.rl.environments.code import written
-from training.rl.sampling import seeded
 from training.rl.sandbox.config import FunctionTests, Program, SandboxConfig, SandboxUnavailable
 from training.rl.sandbox.sandbox import Sandbox
 

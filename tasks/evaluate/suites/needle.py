@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tasks.evaluate.suites.config import Needle
 from tasks.evaluate.suites.item import Item, Measured, Scored, rate
 from tasks.evaluate.suites.subject import Ask, Subject
-from training.rl.sampling import seeded
+from training.draw import seeded
 
 SUBJECTS = ("The gardener", "A neighbour", "The old clerk", "Her cousin", "The baker", "A visitor", "The captain")
 DEEDS = ("walked along", "wrote about", "painted", "remembered", "looked for", "measured", "sketched", "crossed")

@@ -24,7 +24,7 @@ def draws(curriculum: Curriculum, rounds: int = 60, count: int = 10) -> Counter[
 
 
 def test_what_is_solved_is_drawn_less_in_proportion_to_its_failures():
-    curriculum = Curriculum(EASY + HARD, {}, prioritised=True)
+    curriculum = Curriculum(EASY + HARD, {})
     for problem in EASY:
         curriculum.record(problem, 9, 10)
     for problem in HARD:
@@ -35,32 +35,32 @@ def test_what_is_solved_is_drawn_less_in_proportion_to_its_failures():
 
 
 def test_a_problem_is_drawn_once_an_iteration():
-    problems = Curriculum(EASY, {}, prioritised=True).draw(50, "seed")
+    problems = Curriculum(EASY, {}).draw(50, "seed")
     assert len({problem.id for problem in problems}) == 50
 
 
 def test_draws_depend_on_the_seed_and_the_record_alone():
-    one, other = (Curriculum(EASY + HARD, {}, True, {"e3": [1, 8]}) for _ in range(2))
+    one, other = (Curriculum(EASY + HARD, {}, {"e3": [1, 8]}) for _ in range(2))
     assert one.draw(20, "a") == other.draw(20, "a")
     assert one.draw(20, "a") != one.draw(20, "b")
 
 
 def test_shares_decide_between_environments():
-    curriculum = Curriculum(EASY + HARD[:10], {"easy": 1.0, "hard": 1.0}, prioritised=False)
+    curriculum = Curriculum(EASY + HARD[:10], {"easy": 1.0, "hard": 1.0})
     drawn = draws(curriculum, rounds=300, count=1)
     assert 0.7 < drawn["hard"] / drawn["easy"] < 1.4
-    assert draws(Curriculum(EASY + HARD, {"hard": 1.0}, True)) == {"hard": 600}
+    assert draws(Curriculum(EASY + HARD, {"hard": 1.0})) == {"hard": 600}
 
 
 def test_an_unknown_environment_and_too_many_prompts_are_refused():
     with pytest.raises(ValueError, match="'gone'"):
-        Curriculum(EASY, {"gone": 1.0}, True)
+        Curriculum(EASY, {"gone": 1.0})
     with pytest.raises(ValueError, match=r"rl\.prompts"):
-        Curriculum(EASY, {}, True).draw(51, "seed")
+        Curriculum(EASY, {}).draw(51, "seed")
 
 
 def test_what_was_tried_is_left_out_of_a_refill():
-    curriculum = Curriculum(EASY, {}, prioritised=True)
+    curriculum = Curriculum(EASY, {})
     first = {problem.id for problem in curriculum.draw(45, "seed")}
     again = curriculum.draw(10, "refill", first)
     assert len(again) == 5
@@ -79,7 +79,7 @@ class Dull:
 
 def test_a_refill_of_few_problems_takes_those_that_are_left():
     """What is resumed makes an iteration's groups more than there are problems."""
-    practice = Practice(RlConfig(prompts=3, refill=8), Curriculum(EASY[:4], {}, True), None)
+    practice = Practice(RlConfig(prompts=3, refill=8), Curriculum(EASY[:4], {}), None)
     paused = [{"problem": place, "episodes": [], "earlier": []} for place in range(4)]
     groups, left = practice.iterate(Dull(), paused)
     assert (len(groups), left) == (7, [])
@@ -88,7 +88,7 @@ def test_a_refill_of_few_problems_takes_those_that_are_left():
 def test_replies_that_are_compared_are_no_successes():
     """1.0 says that a rule lets them be compared: as successes they would keep their prompts from being drawn."""
     open_ended = [Problem(f"o{place}", "critique", "critique", (), {}) for place in range(3)]
-    curriculum = Curriculum([*open_ended, *HARD], {}, True)
+    curriculum = Curriculum([*open_ended, *HARD], {})
     practice = Practice(RlConfig(prompts=53), curriculum, None)
     practice.iterate(Dull(), [])
     assert curriculum.seen.keys() == {problem.id for problem in HARD}

@@ -101,7 +101,7 @@ def test_the_trainer_sees_the_drawn_tokens_and_no_others(groups, model):
     assert len(rows) > len(groups), "a group that is longer than the window takes several rows"
     count = sum(len(group.responses) for group in groups)
     assert sum(len(row.responses) for row in rows) == count
-    part = practised(rows, count, TEMPERATURE, config, 0, first=True)
+    part = practised(rows, count, TEMPERATURE, config, 0)
     mask = document_mask(part.document_ids_BS, shared_prompt=True)
     hidden_BSD = model(part.tokens_BS, positions_BS=part.positions_BS, mask=mask).hidden_BSD
     loss, measures = part.loss(model, hidden_BSD)
@@ -151,7 +151,7 @@ def test_a_resumed_episode_trains_what_the_present_policy_drew(model, chat):
     parts, _ = paused(model, chat, problems, 4)
     for one in parts.values():
         last = max(one.versions)
-        part = practised(rows_of(Group(problems[0], [one], [1.0]), 4096), 1, TEMPERATURE, RlConfig(), last, True)
+        part = practised(rows_of(Group(problems[0], [one], [1.0]), 4096), 1, TEMPERATURE, RlConfig(), last)
         mask = document_mask(part.document_ids_BS, shared_prompt=True)
         hidden_BSD = model(part.tokens_BS, positions_BS=part.positions_BS, mask=mask).hidden_BSD
         _, measures = part.loss(model, hidden_BSD)
@@ -272,7 +272,7 @@ def compared(
 ):
     """The log-probabilities that the trainer has of what was drawn, and how far they are from the generator's."""
     rows = [row for group in groups for row in rows_of(group, 4096)]
-    part = practised(rows, len(rows), temperature, RlConfig(), version, first=True)
+    part = practised(rows, len(rows), temperature, RlConfig(), version)
     mask = document_mask(part.document_ids_BS, shared_prompt=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
         hidden_BSD = model(
@@ -341,7 +341,6 @@ def test_what_cannot_go_together_is_refused():
     for settings, word in (
         ({"segment": 8, "rewards": {"length_weight": 0.1}}, "length_weight"),
         ({"segment": 8, "critic": {}}, "critic"),
-        ({"correction": 2.0, "updates": 2}, "updates"),
         ({"correction": 0.5}, "at least 1"),
         ({"critic": {"judge": "endpoint"}}, r"rl\.judge"),
         ({"sets": {"faithful": 3}}, r"rl\.judge"),

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from model.chat import ParseError, Reply, ToolCall
 from training.rl.config import RewardConfig
-from training.rl.rewards import exact_answer, group_rewards, length_rewards, right_call, same, schema_error
+from training.rl.environments import Problem, play
+from training.rl.rewards import group_rewards, length_rewards, same, schema_error
 
 TOOLS = (
     {
@@ -25,6 +26,16 @@ TOOLS = (
         },
     },
 )
+
+
+def exact_answer(reply: Reply, answer: str) -> float:
+    return play(Problem("p", "e", "exact", (), answer), [reply]).reward
+
+
+def right_call(reply: Reply, gold, tools) -> float:
+    return play(Problem("p", "e", "call", (), gold, tools), [reply]).reward
+
+
 GOLD = {"name": "calendar.add", "arguments": {"day": 3, "sure": True}, "index": 0}
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from model.attention import document_mask
+from model.generate import Generator, Request
 from model.transformer import Transformer
 from tests.posttraining import tiny_config
-from training.rl.sampling import sample
 from training.rl.tree import Tree, TreeBatch, pack_trees, tree_log_probs
 
 TREES = [
@@ -71,23 +71,20 @@ def test_what_stands_in_other_branches_does_not_matter(model):
 def test_the_trainer_agrees_with_the_generator(model):
     """Log-probabilities of what was sampled, at the temperature it was sampled with."""
     prompts = [tree.prompt for tree in TREES]
-    drawn = sample(model, prompts, [6, 3, 9], [[1, 2, 3, 4]] * 3, 0.8, stop=0, dtype="float32")
-    batch = pack_trees([Tree(prompt, [r.ids for r in group]) for prompt, group in zip(prompts, drawn, strict=True)])
+    requests = [
+        Request(prompt, most, 0.8, stop_ids=(0,), seed=seed)
+        for prompt, most in zip(prompts, (6, 3, 9), strict=True)
+        for seed in range(1, 5)
+    ]
+    rows = Generator(model).generate(requests)
+    trees = [
+        Tree(prompt, [one.tokens for one in rows[4 * place : 4 * place + 4]]) for place, prompt in enumerate(prompts)
+    ]
+    batch = pack_trees(trees)
     values = log_probs(model, batch, 0.8)
-    rows = [response for group in drawn for response in group]
     for row, response in enumerate(rows):
-        expected = torch.tensor(response.log_probs)
+        expected = torch.tensor(response.tempered_log_probs)
         torch.testing.assert_close(values[row, : len(expected)], expected, atol=1e-4, rtol=1e-4)
-        assert len(response.ids) <= [6, 3, 9][row // 4]
-        assert response.finished == (response.ids[-1] == 0)
-
-
-def test_a_sample_depends_on_its_seed_alone(model):
-    """Neither on the batch it came in nor on its place there."""
-    alone = sample(model, [[5, 6, 7]], [8], [[11]], 1.0, stop=0, dtype="float32")[0][0]
-    among = sample(model, [[1], [5, 6, 7], [2, 2]], [8] * 3, [[1, 2], [9, 11], [4, 5]], 1.0, stop=0, dtype="float32")
-    assert among[1][1].ids == alone.ids
-    assert among[1][0].ids != alone.ids
 
 
 def test_empty_prompts_and_responses_are_refused():

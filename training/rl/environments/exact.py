@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from model.chat import Reply, ToolCall
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
-from training.rl.rewards import exact_answer, right_call
+from training.rl.rewards import same, schema_error
 
 
 class ExactAnswer(Environment):
-    """The reply must be the answer; `answer` is its text."""
+    """The reply must be the answer, whose text is `answer`; space around it and a final full stop, English or Chinese,
+    are forgiven."""
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
-        return verdict(exact_answer(reply, problem.answer) == 1.0, "another answer")
+        said = reply.content.strip()
+        forms = (said, said.removesuffix(".").rstrip(), said.removesuffix("。").rstrip())
+        return verdict(not reply.calls and problem.answer in forms, "another answer")
 
     def gold(self, problem: Problem) -> list[Reply]:
         return [Reply(problem.answer)]
@@ -22,10 +25,18 @@ class ExactAnswer(Environment):
 
 
 class RightCall(Environment):
-    """The reply must be one tool call; `answer` is {"name", "arguments", "index"}."""
+    """The reply must make one call, valid under its tool's schema; `answer` is {"name", "arguments", "index"}, of which
+    the last is its number in the dialogue."""
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
-        return verdict(right_call(reply, problem.answer, problem.tools) == 1.0, "another call")
+        gold = self._call(problem)
+        right = any(
+            (made.name, made.index) == (gold.name, gold.index)
+            and schema_error(made.name, made.arguments, problem.tools) is None
+            and same(made.arguments, gold.arguments)
+            for made in reply.calls
+        )
+        return verdict(right and len(reply.calls) == 1, "another call")
 
     def gold(self, problem: Problem) -> list[Reply]:
         return [Reply("", (self._call(problem),))]

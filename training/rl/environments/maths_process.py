@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from training.rl.environments.errors import EnvironmentUnavailable
@@ -38,7 +37,7 @@ class MathProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._kill()
 

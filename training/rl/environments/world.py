@@ -86,6 +86,6 @@ def problem_of(
 ) -> Problem:
     """The problem that leads to `task` again, which `draw_task(seed, task.split, kind)` gave; `drawn_from`: the domain
     and the tools of a synthetic one."""
-    answer = {"family": None, "seed": seed, "split": task.split, "kind": vars(kind), **(drawn_from or {})}
+    answer = {"family": None, "seed": seed, "split": task.split, "kind": kind.model_dump(), **(drawn_from or {})}
     messages = Episode(task).messages
     return Problem(task.id, name, "world", tuple(messages), answer, tuple(task.tools))

@@ -11,8 +11,12 @@ from pathlib import Path
 from training.rl.sandbox import seccomp
 from training.rl.sandbox.config import SandboxUnavailable
 
-SYSTEM = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/bin", "/usr/include", "/usr/share/zoneinfo")
-"""What interpreters, compilers and their libraries need of /usr, where it exists."""
+SYSTEM = (
+    *("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/bin", "/usr/include"),
+    *(f"/usr/share/{name}" for name in ("zoneinfo", "perl", "perl5", "nodejs")),  # Debian's modules of Perl and node
+    "/etc/alternatives",  # through which /usr/bin/awk and others lead
+)
+"""What interpreters, compilers and their libraries need of the machine, where it exists."""
 LINKS = ("/bin", "/lib", "/lib32", "/lib64")
 """Mostly links into /usr."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -68,7 +72,9 @@ def system() -> list[str]:
     arguments += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for device in DEVICES:
         arguments += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
-    return [*arguments, "--dir", "/dev/shm", "--symlink", "/proc/self/fd", "/dev/fd", "--proc", "/proc"]
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        arguments += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
+    return [*arguments, "--dir", "/dev/shm", "--proc", "/proc"]
 
 
 def command(bwrap: str, filter_descriptor: int, settings: str) -> list[str]:

@@ -23,16 +23,12 @@ class Language:
     """Whether its runtime reserves more addresses than it uses, so that only a memory cgroup can bound it."""
 
     def missing(self) -> str:
-        """The tools of its command that this machine does not have."""
-        return " and ".join(tool for tool in tools(self) if not shutil.which(tool, path=SEARCH))
-
-
-def tools(language: Language) -> list[str]:
-    """The programs that a language's command starts, its compiler before the shell that runs it."""
-    if not language.command:
-        return []
-    first, *rest = language.command
-    return [rest[-1].split()[0]] if first == "sh" else [first]
+        """The interpreter or compiler of its command, where this machine does not have it."""
+        if not self.command:
+            return ""
+        first, *rest = self.command
+        tool = rest[-1].split()[0] if first == "sh" else first
+        return "" if shutil.which(tool, path=SEARCH) else tool
 
 
 LANGUAGES = {
@@ -41,5 +37,5 @@ LANGUAGES = {
     "perl": Language("main.pl", ("perl", "main.pl"), "perl"),
     "javascript": Language("main.js", ("node", "main.js"), "nodejs", reserves=True),
     "c": Language("main.c", ("sh", "-c", "gcc -O1 -std=gnu17 -o main main.c -lm && exec ./main"), "gcc libc6-dev"),
-    "c++": Language("main.cc", ("sh", "-c", "g++ -O1 -std=gnu++17 -o main main.cc && exec ./main"), "g++"),
+    "c++": Language("main.cc", ("sh", "-c", "g++ -O1 -std=gnu++20 -o main main.cc && exec ./main"), "g++"),
 }

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Self
 
 from training.rl.sandbox.config import Outcome, Program, SandboxConfig, SandboxUnavailable, Status
@@ -42,7 +41,7 @@ class Sandbox:
         self._threads = ThreadPoolExecutor(self.config.workers, thread_name_prefix="sandbox")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for worker in self.workers:
             worker.interrupt()

@@ -14,12 +14,15 @@ from typing import Any
 from model.dialogue import PREFIX
 from training.rl.rewards import same
 from training.rl.worlds.episode import Episode, Made, Message
-from training.rl.worlds.rubric import Checkpoint
-from training.rl.worlds.task import Task
+from training.rl.worlds.task import Checkpoint, Task
 from training.rl.worlds.world import write
 
 NUMBER = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]?[0-9]+(?:[-:./][0-9]+)*")
 """Amounts, dates, times and ids in a sentence."""
+LISTED = re.compile(r"^\s*[0-9]{1,2}[.)]\s", re.MULTILINE)
+"""The numbers of a list that the assistant makes: they say nothing of the world."""
+ZEROS = re.compile(r"(?<![0-9A-Za-z])0+(?=[0-9])")
+"""2026-03-05 may be said as March 5."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,6 @@ class Verdict:
     """The first rule that it breaks."""
     reason: str = ""
     """How, in words to count it by."""
-    progress: float = 1.0
-    """Share of the checkpoints that were reached."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,19 @@ def declared(episode: Episode) -> str | None:
 def grounded(episode: Episode) -> str | None:
     """What the assistant hands to tools and says to the user was said to it before."""
     for made in episode.calls:
-        known = _heard(episode.messages[: made.before])
+        known = _heard(episode.messages[: made.before]).casefold()
         properties = episode.world.functions[episode.task.toolbox[made.tool]].properties
         for name, value in made.arguments.items():
             chosen = isinstance(value, bool) or "enum" in properties.get(name, {})  # the schema says what there is
             if isinstance(value, float) and value.is_integer():
                 value = int(value)  # 269.0 is an integer to the schema and to the world
-            if not chosen and not says(known, str(value)):
+            if not chosen and not says(known, str(value).casefold()):
                 return "an argument comes from nowhere"
     for place, message in enumerate(episode.messages):
         if message["role"] == "assistant":
-            known = _heard(episode.messages[:place])
-            if any(not says(known, number) for number in NUMBER.findall(_content(message))):
+            known = ZEROS.sub("", _heard(episode.messages[:place]))
+            spoken = ZEROS.sub("", LISTED.sub("", _content(message)))
+            if any(not says(known, number) for number in NUMBER.findall(spoken)):
                 return "the assistant says what nobody told it"
     return None
 
@@ -100,9 +102,12 @@ def right_state(episode: Episode) -> str | None:
 
 
 def right_calls(episode: Episode) -> str | None:
-    """The expected calls, each with its arguments and its success."""
-    if reached(episode) < len(episode.task.rubric.checkpoints):
-        return "an expected call was not made, or did not succeed"
+    """The expected calls, each with its arguments and its success. Their order is not judged: where it matters, the
+    final state and what an argument rests on decide."""
+    calls = list(enumerate(episode.calls))
+    for checkpoint in episode.task.rubric.checkpoints:
+        if not any(_meets(made, checkpoint, episode.calls[:number]) for number, made in calls):
+            return "an expected call was not made, or did not succeed"
     return None
 
 
@@ -115,13 +120,14 @@ def asked(episode: Episode) -> str | None:
 
 
 def said(episode: Episode) -> str | None:
-    """The assistant says the facts that were asked for."""
+    """The assistant says the facts that were asked for, in capitals or not, with their full stop or without."""
     spoken = "\n".join(
         _content(message)
         for message in episode.messages
         if message["role"] == "assistant" and not message.get("tool_calls")
     )
-    if not all(any(says(spoken, form) for form in fact) for fact in episode.task.rubric.says):
+    spoken = spoken.casefold()
+    if not all(any(says(spoken, form.casefold().rstrip(".。")) for form in fact) for fact in episode.task.rubric.says):
         return "it does not say what was asked for"
     return None
 
@@ -138,25 +144,12 @@ RULES: tuple[Callable[[Episode], str | None], ...] = (
 )
 
 
-def reached(episode: Episode) -> int:
-    """How many of the checkpoints were reached. Their order is not judged: where it matters, the final state and what
-    an argument rests on decide."""
-    calls = list(enumerate(episode.calls))
-    return sum(
-        any(_meets(made, checkpoint, episode.calls[:number]) for number, made in calls)
-        for checkpoint in episode.task.rubric.checkpoints
-    )
-
-
 def verify(episode: Episode) -> Verdict:
     """The verdict on a dialogue that was just played."""
-    total = len(episode.task.rubric.checkpoints)
-    progress = reached(episode) / total if total else 1.0
     for rule in RULES:
-        reason = rule(episode)
-        if reason is not None:
-            return Verdict(0.0, rule.__name__, reason, progress)
-    return Verdict(1.0, progress=progress)
+        if (reason := rule(episode)) is not None:
+            return Verdict(0.0, rule.__name__, reason)
+    return Verdict(1.0)
 
 
 def judge(trajectory: Trajectory) -> Verdict:
@@ -165,24 +158,25 @@ def judge(trajectory: Trajectory) -> Verdict:
     messages = trajectory.messages
     place = len(episode.messages)
     if list(messages[:place]) != episode.messages:
-        return Verdict(0.0, "replay", "it does not begin as its task does", 0.0)
+        return Verdict(0.0, "replay", "it does not begin as its task does")
     while place < len(messages):
         message = messages[place]
         if episode.done or message.get("role") != "assistant":
-            return Verdict(0.0, "replay", "a turn stands where none belongs", 0.0)
+            return Verdict(0.0, "replay", "a turn stands where none belongs")
         first = len(episode.calls)
         for offset, call in enumerate(message.get("tool_calls") or ()):
             if call.get("id") != f"{PREFIX}{call['function']['name']}:{first + offset}":
-                return Verdict(0.0, "replay", "a call's id does not count on", 0.0)
+                return Verdict(0.0, "replay", "a call's id does not count on")
         answers = episode.step(message)
         place += 1 + len(answers)
         if list(messages[place - len(answers) : place]) != answers:
-            return Verdict(0.0, "replay", "a tool or the user says something else", 0.0)
+            return Verdict(0.0, "replay", "a tool or the user says something else")
     return verify(episode)
 
 
 def _meets(made: Made, checkpoint: Checkpoint, before: list[Made]) -> bool:
-    if made.tool != checkpoint.tool or not same(made.arguments, dict(checkpoint.arguments)):
+    # searches ignore case; where a call writes, the final state tells
+    if made.tool != checkpoint.tool or not same(_folded(made.arguments), _folded(dict(checkpoint.arguments))):
         return False
     error = made.outcome.error
     if not checkpoint.allowed:
@@ -193,6 +187,12 @@ def _meets(made: Made, checkpoint: Checkpoint, before: list[Made]) -> bool:
         for one in before
     )
     return error in (None, "already_done") or (lost and error == "not_found")
+
+
+def _folded(arguments: Any) -> Any:
+    if not isinstance(arguments, Mapping):
+        return arguments
+    return {name: value.casefold() if isinstance(value, str) else value for name, value in arguments.items()}
 
 
 def _content(message: Mapping[str, Any]) -> str:

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import Field
+
+from model.config import Config
 from training.draw import problem_id
 from training.rl.worlds.families.family import Call, Family
 from training.rl.worlds.families.table import HAND_WRITTEN, Setting
 from training.rl.worlds.faults import Faults
-from training.rl.worlds.rubric import Checkpoint, Rubric
 from training.rl.worlds.wording import (
     FRAMES,
     REPLIES,
@@ -34,19 +36,18 @@ from training.rl.worlds.world import State, World, write
 TRIES = 2000
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Config):
     """What kinds of tasks are drawn, as shares."""
 
-    follow_ups: float = 0.25
+    follow_ups: float = Field(default=0.25, ge=0, le=1)
     """Tasks with a second request."""
-    forgetful: float = 0.3
+    forgetful: float = Field(default=0.3, ge=0, le=1)
     """Requests that leave an argument out, where the family has such."""
-    faulty: float = 0.3
+    faulty: float = Field(default=0.3, ge=0, le=1)
     """Tasks in which calls fail now and then."""
-    denied: float = 0.08
+    denied: float = Field(default=0.08, ge=0, le=1)
     """Tasks in which permission is missing for a function that is needed."""
-    offered: int = 5
+    offered: int = Field(default=5, ge=1)
     """Most tools that are offered; those that are needed always are."""
 
 
@@ -66,6 +67,37 @@ class Request:
     """Calls of functions that do it."""
     answer: str
     """How a right dialogue ends."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A call that must be made."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    allowed: bool = True
+    """False where permission is missing: then it must have been tried."""
+
+
+@dataclass(frozen=True)
+class Rubric:
+    """What a right dialogue meets, said before it begins (K2 report 3.1.1): criteria in words, for people and judges,
+    and what of them a program can check."""
+
+    criteria: tuple[str, ...]
+    pattern: tuple[str, ...]
+    """Tools in the order in which a script calls them, for judges; other calls may stand between."""
+    checkpoints: tuple[Checkpoint, ...]
+    """The calls of the pattern, with their arguments."""
+    final: State
+    """The state in which a right dialogue leaves the world."""
+    says: tuple[tuple[str, ...], ...]
+    """Facts that the assistant must say, each in one of its forms."""
+
+    @property
+    def most_calls(self) -> int:
+        """More calls than these are a dialogue that does not get on: every call twice, and some looking around."""
+        return 2 * len(self.checkpoints) + 4
 
 
 @dataclass(frozen=True)
@@ -269,7 +301,7 @@ def _rubric(task: Task, families: Sequence[Family], denied: str | None) -> Rubri
             results.append(outcome.value)
         if len(results) < len(request.plan):
             criteria.append("says that permission is missing, and claims nothing else")
-            facts.append(("permission", "权限"))
+            facts.append(("permission", "permissions", "权限"))
             break
         for value in family.facts(results).values():
             facts += [(str(item),) for item in (value if isinstance(value, list) else [value])]

@@ -161,7 +161,7 @@ def test_the_same_record_gives_the_same_bytes(made, honest, tmp_path):
 
 def test_instructions_in_a_result_are_not_what_the_assistant_learns_to_say(tmp_path):
     (tool,) = recorded_tools(recorded(tmp_path, row("instructions")))
-    arguments = json.loads(next(iter(tool.recorded)))
+    arguments = tool.draw(random.Random(0))
     result = tool.call(arguments)
     assert "<|im_system|>" in result
     assert tool.reply("english", arguments, result) == "It is done."

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import json
+import random
+import re
 
 import pytest
 
@@ -32,7 +34,7 @@ def test_the_right_one_scores_and_the_wrong_ones_do_not(family):
         task = draw_task(f"law/{seed}", "test", HARD, family)
         gold = right(task)
         verdict = judge(gold)
-        assert (verdict.score, verdict.progress) == (1.0, 1.0), (verdict, gold.messages, task.rubric)
+        assert verdict.score == 1.0, (verdict, gold.messages, task.rubric)
         for policy in WRONG:
             wrong = play(task, policy, seed)
             if wrong is not None:
@@ -76,6 +78,42 @@ def test_an_integer_may_be_written_as_a_float(tasks):
         verdict = judge(Trajectory(task, tuple(messages), "right"))
         assert verdict.score == 1.0, (verdict, messages)
     assert seen > 20
+
+
+MONTHS = "January February March April May June July August September October November December".split()
+HABITS = {
+    "capitals": str.upper,
+    "a list": lambda text: f"1. I looked.\n2. {text}",
+    "no full stop": lambda text: f"“{text.rstrip('.。')}”",
+    "dates in words": lambda text: re.sub(
+        r"(\d{4})-(\d\d)-(\d\d)", lambda day: f"{MONTHS[int(day[2]) - 1]} {int(day[3])}, {day[1]}", text
+    ),
+}
+
+
+@pytest.mark.parametrize("habit", HABITS.values(), ids=HABITS)
+def test_how_a_model_writes_decides_nothing(habit):
+    """The last turn as models are used to write it, and searches in small letters."""
+    for family in FAMILIES:
+        task = draw_task("habits", "test", Kind(follow_ups=0, denied=0.2, faulty=0), family)
+        episode = Episode(task)
+        messages = [message for message in right(task).messages if message["role"] == "assistant"]
+        for message in messages[:-1]:
+            calls = copy.deepcopy(message.get("tool_calls", []))
+            for call in calls:
+                if task.toolbox[call["function"]["name"]] in ("find", "search"):
+                    call["function"]["arguments"] = call["function"]["arguments"].lower()
+            episode.step({**message, "tool_calls": calls})
+        episode.step(assistant(habit(messages[-1]["content"])))
+        assert verify(episode).score == 1.0, (verify(episode), episode.messages, task.rubric.says)
+
+
+def test_a_file_that_is_named_by_its_text_is_the_only_one():
+    """Two files may hold one line, with its full stop and without."""
+    line = "Meet at the north gate."
+    data = {"files": {"/work/a.txt": line, "/work/b.txt": line.rstrip("."), "/home/c.txt": "Rent is due on the first."}}
+    drawn = {FAMILIES["files.delete_by_text"].draw(data, random.Random(seed))["phrase"] for seed in range(20)}
+    assert drawn == {"Rent is due on the first"}
 
 
 def test_a_dialogue_that_was_changed_afterwards_is_found_out(tasks):

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from training.rl.worlds.families.table import WORLDS
 from training.rl.worlds.faults import Faults
-from training.rl.worlds.table import WORLDS
 from training.rl.worlds.world import BrokenWorldError, Function, World, functions
 
 JSON = st.recursive(

@@ -54,7 +54,8 @@ def python(path: str, source: str, entry_point: str, in_place: bool, calls: sock
     sys.modules[module.__name__] = sys.modules["__main__"] = module
     code = 0
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - what the sandbox is for
+        compiled = compile(source.removeprefix("\ufeff"), path, "exec", dont_inherit=True)
+        exec(compiled, module.__dict__)  # noqa: S102 - what the sandbox is for
         if calls:
             answer(calls, getattr(module, entry_point), in_place)
     except SystemExit as wish:

@@ -23,9 +23,10 @@ def _draw_copy(data: Data, draw: random.Random) -> dict[str, Any] | None:
 
 
 def _draw_phrase(data: Data, draw: random.Random) -> dict[str, Any] | None:
-    texts = list(data["files"].values())
-    lines = sorted(line for line in texts if texts.count(line) == 1 and "\n" not in line)
-    return {"phrase": draw.choice(lines).rstrip(".。")} if lines else None
+    texts = data["files"].values()
+    phrases = sorted({text.rstrip(".。") for text in texts})
+    alone = [phrase for phrase in phrases if sum(phrase in text for text in texts) == 1]
+    return {"phrase": draw.choice(alone)} if alone else None
 
 
 def _holder(data: Data, phrase: str) -> str:

@@ -1,20 +1,23 @@
-"""What tasks are drawn from; of the hand-written worlds, every family: a new one is a row in the file of its world."""
+"""What tasks are drawn from; of the hand-written worlds and their families, every one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from training.rl.worlds import bank, calendar, files, shop, tickets
 from training.rl.worlds.families.bank import BANK
 from training.rl.worlds.families.calendar import CALENDAR
 from training.rl.worlds.families.family import Family
 from training.rl.worlds.families.files import FILES
 from training.rl.worlds.families.shop import SHOP
 from training.rl.worlds.families.tickets import TICKETS
-from training.rl.worlds.table import WORLDS
 from training.rl.worlds.wording import Language
 from training.rl.worlds.world import World
 
+WORLDS: Mapping[str, World] = {
+    world.name: world for world in (bank.BANK, calendar.CALENDAR, shop.SHOP, files.FILES, tickets.TICKETS)
+}
 PERSONAL: Mapping[Language, tuple[str, ...]] = {
     "english": ("", "You are a helpful assistant with tools.", "Use the tools. Ask where something is missing."),
     "chinese": ("", "你是会使用工具的助手。", "请使用工具；信息不全时先询问。"),
