@@ -120,6 +120,15 @@ def test_a_failure_carries_the_jobs_last_words_and_where_its_log_lies(tmp_path):
     assert step.artifact() is None
 
 
+def test_a_job_that_cannot_begin_has_failed_though_an_earlier_attempt_was_preempted(tmp_path):
+    (tmp_path / "badjob.py").write_text("raise RuntimeError('its shards are gone')\n")
+    step = step_for(tmp_path, module="badjob")
+    (step.workspace() / "preempted.json").write_text("{}")
+    with pytest.raises(JobFailed, match="RuntimeError: its shards are gone") as caught:
+        run_job(step, EXECUTION)
+    assert not isinstance(caught.value, JobPreempted)
+
+
 def test_every_error_that_a_job_expects_is_known_by_its_line():
     def family(kind: type[BaseException]) -> list[type[BaseException]]:
         return [kind, *(below for child in kind.__subclasses__() for below in family(child))]
