@@ -111,10 +111,10 @@ def ranks(
 
     - `openk2 plan ranks --nodes 96 --price 2 --json | jq .closed.money`: for scripts.
     """
-    from flows.rank_plan import Wanted, plan_ranks, render, to_json
+    from flows.rank_plan import plan_ranks, render, to_json
 
-    wanted = Wanted(nodes, gpus_per_node, None if memory is None else memory * 1e9, peak, mfu, price)
-    found = plan_ranks(request_of(preset, "data", preset_file, overrides), wanted)
+    request = request_of(preset, "data", preset_file, overrides)
+    found = plan_ranks(request, nodes, gpus_per_node, memory and memory * 1e9, peak, mfu, price)
     if as_json:
         sys.stdout.write(to_json(found))
     else:

@@ -69,10 +69,10 @@ def plan(
 
     - `openk2 tokens plan --json | jq .stages`: for scripts.
     """
-    from flows.token_plan import Wanted, plan_tokens, render, to_json
+    from flows.token_plan import plan_tokens, render, to_json
 
-    wanted = Wanted(gpus, pipeline, gpus_per_node, seconds, mfu, peak, horizon, document)
-    found = plan_tokens(request_of(preset, root, preset_file, overrides), wanted)
+    request = request_of(preset, root, preset_file, overrides)
+    found = plan_tokens(request, gpus, pipeline, gpus_per_node, seconds, mfu, peak, horizon, document)
     if as_json:
         sys.stdout.write(to_json(found))
         return
