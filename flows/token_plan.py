@@ -1,4 +1,4 @@
-"""`openk2 tokens plan`: the arithmetic of a run's tokens, with what is measured of its files, as tables or JSON."""
+"""`openk2 tokens plan`: the arithmetic of a run's tokens, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flows.preset import Preset, load_preset
+from flows.preset import load_preset
 from flows.request import Request
 from flows.tables import amount, styled, table
-from tasks.tokens.sizing import Sizes, measure
-from tasks.tokens.table import Place
 from training.layout import Layout
 from training.plan import PEAK, Hardware, update_seconds
-from training.token_plan import Reading, StageRow, block_lists, reading, shapes, stage_rows
+from training.token_plan import (
+    INDEX_ROW_BYTES,
+    TABLE_ROW_BYTES,
+    Reading,
+    StageRow,
+    block_lists,
+    reading,
+    shapes,
+    stage_rows,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,13 +43,11 @@ class TokenPlan:
     """At most."""
     horizon: int
     table_bytes: int
-    """`shards.parquet` of all shards, measured."""
-    manifest_bytes: int
-    """`manifest.json`, measured."""
+    """`shards.parquet` of all shards."""
     documents: int
     """At the tokens of a document that were said."""
     index_bytes: int
-    """Of all document indices, by a measured one."""
+    """Of all document indices."""
     block_list_bytes: int
     """Of all lists of blocks, which a node fetches when it reads parts of remote shards."""
     readings: list[Reading]
@@ -80,7 +85,6 @@ def plan_tokens(
     rows = stage_rows(pretrain.stages, preset.tokens.shard_bytes)
     last = rows[-1]
     documents = max(1, last.tokens_so_far // document)
-    sizes = _sizes(preset, last, documents)
     # the most there can be: a node whose accelerators all hold the first stage of a pipeline
     ranks_per_node = min(ranks, gpus_per_node)
     horizon = horizon or pretrain.run.prefetch_updates or 1
@@ -103,20 +107,11 @@ def plan_tokens(
         ranks=ranks,
         ranks_per_node=ranks_per_node,
         horizon=horizon,
-        table_bytes=sizes.table,
-        manifest_bytes=sizes.manifest,
+        table_bytes=TABLE_ROW_BYTES * last.shards_so_far,
         documents=documents,
-        index_bytes=round(sizes.index_per_document * documents),
+        index_bytes=round(INDEX_ROW_BYTES * documents),
         block_list_bytes=block_lists(last.bytes_so_far),
         readings=readings,
-    )
-
-
-def _sizes(preset: Preset, last: StageRow, documents: int) -> Sizes:
-    sources = {(source.domain, source.name) for source in preset.sources.sources}
-    places = [Place("train", domain, name) for domain, name in sorted(sources)]
-    return measure(
-        preset.tokens, places, last.shards_so_far, last.tokens_so_far, documents, preset.tokenizer.vocabulary
     )
 
 
@@ -166,11 +161,10 @@ def _files(plan: TokenPlan) -> Table:
     shards = f"{last.shards_so_far:,} of {size(plan.shard_bytes, binary=True)}"
     rows.add_row("shards", size(last.bytes_so_far), f"{shards}, 4 bytes a token")
     rows.add_row(
-        "document indices", size(plan.index_bytes), f"{_samples(plan.documents)} documents, one index measured"
+        "document indices", size(plan.index_bytes), f"{_samples(plan.documents)} documents, as measured of one"
     )
     rows.add_row("lists of blocks", size(plan.block_list_bytes), "fetched where far shards are read in parts")
-    rows.add_row("shards.parquet", size(plan.table_bytes), "measured")
-    rows.add_row("manifest.json", size(plan.manifest_bytes), "measured")
+    rows.add_row("shards.parquet", size(plan.table_bytes), "a row as measured")
     rows.add_row("index of samples", size(0), "computed; the state of a run is the next sample id")
     return rows
 

@@ -243,9 +243,10 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     for node in range(1, execution.nodes):
         line = shlex.join(["python", *command(module, job, execution, node)[1:]])
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
+    reached = _read(work / PROGRESS)  # by an earlier attempt, maybe beyond the checkpoint that this one begins with
     child = process.start(command(module, job, execution), journal, environment, keep=[lock])
     try:
-        _relay(child, work / PROGRESS, said, label)
+        _relay(child, work / PROGRESS, reached, said, label)
     except BaseException:
         process.stop(child, GRACE)
         raise
@@ -260,14 +261,15 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     raise JobFailed(f"{label} failed (exit code {code}): {told} (its log: {journal})")
 
 
-def _relay(child: Any, file: Path, said: JobLog, label: str) -> None:
-    """Turn the job's progress.json into ticks, and its log into ours, until the job ends."""
+def _relay(child: Any, file: Path, before: dict[str, Any] | None, said: JobLog, label: str) -> None:
+    """Turn the job's progress.json, once it is not the one of `before`, into ticks, and its log into ours, until the
+    job ends."""
     progress: Progress | None = None
     while True:
         ended = child.poll() is not None
         said.relay(ended)
         state = _read(file)
-        if state and state.get("total"):
+        if state and state != before and state.get("total"):
             if progress is None:
                 progress = Progress(label, state["total"], state.get("unit", "steps"), first=state["done"])
             progress.total = state["total"]
