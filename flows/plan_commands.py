@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -54,15 +53,14 @@ def stages(
     """
     from flows.stage_page import document
     from flows.stage_plan import plan_stages, to_json
+    from model import storage
     from tasks.report import html as pages
     from tasks.report import terminal
 
     schedule, found = plan_stages(request_of(preset, root, preset_file, overrides))
     if html:
-        path = Path(html)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(pages.page(document(schedule, found)), encoding="utf-8")
-        out.print(styled("The page: ", (str(path), "bold")))
+        storage.write(html, pages.page(document(schedule, found)).encode())
+        out.print(styled("The page: ", (html, "bold")))
     elif as_json:
         sys.stdout.write(to_json(schedule))
     else:
