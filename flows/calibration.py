@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -25,30 +24,19 @@ class CalibrationError(ValueError):
     """A kind that is not there, or texts that are not to be read; the message says what can be asked for."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What to measure and what to show of it."""
-
-    pairs: tuple[str, ...] = ("test",)
-    """Shipped sets (`test`, `dev`) and files of pairs."""
-    corpus: int = 24
-    """Documents of the preset's corpus whose segments are measured too, where it is published; 0 for none."""
-    workers: int = 0
-    """Processes; 0 for as many as there are cores."""
-    failures: str = ""
-    """Show what goes wrong of this kind instead of the figures."""
-    count: int = 10
-    """How many of them."""
-    html: str = ""
-    """Write a page there."""
-    json: str = ""
-    """Write the figures there as data."""
-    markdown: str = ""
-    """Write the tables there as markdown."""
-
-
-def calibrate(request: Request, wanted: Wanted, console: Console) -> None:
-    """Measure, show, write."""
+def calibrate(
+    request: Request,
+    console: Console,
+    pairs: Sequence[str],
+    documents: int,
+    workers: int,
+    failures: str,
+    count: int,
+    targets: Mapping[str, str],
+) -> None:
+    """Measure the `pairs` (shipped sets and files) and segments of some `documents` of the preset's corpus, in so many
+    processes (0: as many as there are cores); show the figures, or `count` `failures` of a kind; write the figures to
+    `targets` (html, json, markdown) that are not empty."""
     from flows.preset import load_preset
     from flows.terminal import shown
     from tasks.rephrase.calibration import report
@@ -58,27 +46,27 @@ def calibrate(request: Request, wanted: Wanted, console: Console) -> None:
     from tasks.report import html, markdown, terminal
 
     preset = load_preset(request)
-    rows = load(wanted.pairs)
+    rows = load(pairs)
     config = preset.rephrase.alignment
-    workers = wanted.workers or len(os.sched_getaffinity(0))
-    if wanted.failures:
-        some = _readable(rows, wanted.failures)
+    workers = workers or len(os.sched_getaffinity(0))
+    if failures:
+        some = _readable(rows, failures)
         with shown(console), _judging(preset) as judged:
             results = judged(measure(some, config, workers))
-        terminal.show(console, report.failures(results, wanted.failures, wanted.count), whole=True)
+        terminal.show(console, report.failures(results, failures, count), whole=True)
         return
-    corpus, segments = _corpus(request, preset, wanted)
+    corpus, segments = _corpus(request, preset, documents)
     with shown(console), _judging(preset) as judged:
         results = measure([*rows, *segments], config, workers)
         told = judged(results[: len(rows)])
-    found = Outcome(config, told, ", ".join(wanted.pairs), results[len(rows) :], corpus)
+    found = Outcome(config, told, ", ".join(pairs), results[len(rows) :], corpus)
     terminal.show(console, report.overview(found))
-    for target, text in (
-        (wanted.html, lambda: html.page(report.page(found))),
-        (wanted.markdown, lambda: markdown.markdown(report.overview(found))),
-        (wanted.json, lambda: json.dumps(data(found), ensure_ascii=False, indent=1) + "\n"),
+    for form, text in (
+        ("html", lambda: html.page(report.page(found))),
+        ("markdown", lambda: markdown.markdown(report.overview(found))),
+        ("json", lambda: json.dumps(data(found), ensure_ascii=False, indent=1) + "\n"),
     ):
-        if target:
+        if target := targets[form]:
             storage.write(target, text().encode())
             console.print(styled("Written: ", (target, "bold")))
 
@@ -117,13 +105,13 @@ def _readable(rows: list[Row], kind: str) -> list[Row]:
     raise CalibrationError(f"these pairs have none of kind '{kind}': they have {', '.join(there)}")
 
 
-def _corpus(request: Request, preset: Preset, wanted: Wanted) -> tuple[str, list[Row]]:
+def _corpus(request: Request, preset: Preset, documents: int) -> tuple[str, list[Row]]:
     """Segments of real text, none where the preset's corpus is not published."""
     from flows.steps import graph
     from tasks.artifact import NotReady
     from tasks.rephrase.calibration.corpus import of_corpus
 
-    if not wanted.corpus:
+    if not documents:
         return "", []
     try:
         artifact = graph(request, preset)["corpus"].artifact()
@@ -132,5 +120,5 @@ def _corpus(request: Request, preset: Preset, wanted: Wanted) -> tuple[str, list
     if artifact is None:
         return "", []
     rephrase = preset.rephrase
-    found = of_corpus(artifact, wanted.corpus, rephrase.seed, rephrase.segments.tokens)
+    found = of_corpus(artifact, documents, rephrase.seed, rephrase.segments.tokens)
     return f"{artifact.name} {artifact.fingerprint}", list(found)

@@ -161,10 +161,23 @@ def predict(
     """
     if stage != "rephrase":
         raise RequestError(f"'{stage}' asks no engine: only rephrase can be predicted")
-    from flows.prediction import predicted
+    from flows.preset import load_preset
+    from flows.steps import graph
+    from tasks.rephrase.rewriting import predict_run
 
-    for line in predicted(request_of(preset, root, preset_file, overrides)):
-        out.print(line)
+    request = request_of(preset, root, preset_file, overrides)
+    p = load_preset(request)
+    found, execution = graph(request, p), p.execution
+    if (step := found["rewrites"]).artifact() is not None:
+        out.print("rephrase is up to date: a run would ask nothing.")
+        return
+    slots, answers = execution.slots(p.rephrase.engine), execution.answers_folder(root)
+    some = predict_run(step, found["corpus"].require(), execution.engine_url, slots, execution.engine_price, answers)
+    out.print(f"rephrase: {some.prediction.sentence()}.")
+    if some.written:
+        out.print(f"{some.written:,} documents are written already and left out of this.")
+    if some.answers_kept:
+        out.print("Answers of earlier runs are kept: what was asked then is not asked again, and it will be less.")
 
 
 @app.command()
@@ -372,10 +385,11 @@ def calibrate_alignment(
 
     - `openk2 calibrate-alignment --set rephrase.alignment.fidelity=0.8`: what would a stricter threshold do?
     """
-    from flows.calibration import Wanted, calibrate
+    from flows.calibration import calibrate
 
-    wanted = Wanted(tuple(pairs or Wanted.pairs), corpus, workers, failures, count, html, json, markdown)
-    calibrate(request_of(preset, root, preset_file, overrides), wanted, out)
+    request = request_of(preset, root, preset_file, overrides)
+    targets = {"html": html, "json": json, "markdown": markdown}
+    calibrate(request, out, pairs or ["test"], corpus, workers, failures, count, targets)
 
 
 @app.command()

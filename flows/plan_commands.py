@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -54,15 +53,14 @@ def stages(
     """
     from flows.stage_page import document
     from flows.stage_plan import plan_stages, to_json
+    from model import storage
     from tasks.report import html as pages
     from tasks.report import terminal
 
     schedule, found = plan_stages(request_of(preset, root, preset_file, overrides))
     if html:
-        path = Path(html)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(pages.page(document(schedule, found)), encoding="utf-8")
-        out.print(styled("The page: ", (str(path), "bold")))
+        storage.write(html, pages.page(document(schedule, found)).encode())
+        out.print(styled("The page: ", (html, "bold")))
     elif as_json:
         sys.stdout.write(to_json(schedule))
     else:
@@ -111,10 +109,10 @@ def ranks(
 
     - `openk2 plan ranks --nodes 96 --price 2 --json | jq .closed.money`: for scripts.
     """
-    from flows.rank_plan import Wanted, plan_ranks, render, to_json
+    from flows.rank_plan import plan_ranks, render, to_json
 
-    wanted = Wanted(nodes, gpus_per_node, None if memory is None else memory * 1e9, peak, mfu, price)
-    found = plan_ranks(request_of(preset, "data", preset_file, overrides), wanted)
+    request = request_of(preset, "data", preset_file, overrides)
+    found = plan_ranks(request, nodes, gpus_per_node, memory and memory * 1e9, peak, mfu, price)
     if as_json:
         sys.stdout.write(to_json(found))
     else:

@@ -217,8 +217,10 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> Literals:
     base, literals = literals.without("extends")
     if not isinstance(base, str) or not base.strip():
         raise PresetError(f"{place}: `extends` takes the name of one preset, such as `extends: laptop`")
-    beside = path.parent / f"{base}.yaml"
-    below = beside if beside.exists() else FOLDER / f"{base}.yaml"
+    beside, shipped = path.parent / f"{base}.yaml", FOLDER / f"{base}.yaml"
+    # one's own `laptop.yaml` may extend `laptop`
+    own = shipped.exists() and os.path.realpath(beside) == os.path.realpath(path)
+    below = beside if beside.exists() and not own else shipped
     if not below.exists():
         raise PresetError(f"{place}: there is no preset '{base}'{_known(base)}, nor is there {beside}")
     under = _layers(below, (*seen, path))

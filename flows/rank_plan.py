@@ -27,23 +27,6 @@ MEMORY = 80e9  # bytes of an A100, H100 or H800
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Of what cluster."""
-
-    nodes: int | None = None
-    """None: the preset's."""
-    gpus_per_node: int | None = None
-    """None: the preset's processes."""
-    memory: float | None = None
-    """Bytes of one accelerator; None: the preset's, else MEMORY."""
-    peak: float | None = None
-    """FLOP/s of one; None: the preset's, else PEAK."""
-    mfu: float = 0.3
-    price: float = 0.0
-    """Of one for an hour."""
-
-
-@dataclass(frozen=True)
 class RankPlan:
     """The answer."""
 
@@ -69,17 +52,26 @@ class RankPlan:
         return {built.stage: built.problems for built in self.stages if built.problems}
 
 
-def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
-    """The dry run of the preset that `request` names. Raises PresetError, LayoutError."""
+def plan_ranks(
+    request: Request,
+    nodes: int | None,
+    gpus_per_node: int | None,
+    memory: float | None,
+    peak: float | None,
+    mfu: float,
+    price: float,
+) -> RankPlan:
+    """The dry run of the preset that `request` names, which says what is None here; `memory` is an accelerator's in
+    bytes, `price` that of an hour of it. Raises PresetError, LayoutError."""
     preset = load_preset(settle(request).request)
     config, execution = preset.pretrain, preset.execution
-    nodes, each = wanted.nodes or execution.nodes, wanted.gpus_per_node or execution.processes
+    nodes, each = nodes or execution.nodes, gpus_per_node or execution.processes
     hardware = Hardware(
         name="asked for",
-        peak_flops=wanted.peak or config.run.peak_flops or PEAK,
-        memory_bytes=wanted.memory or execution.device_bytes or MEMORY,
-        mfu=wanted.mfu,
-        price_per_hour=wanted.price,
+        peak_flops=peak or config.run.peak_flops or PEAK,
+        memory_bytes=memory or execution.device_bytes or MEMORY,
+        mfu=mfu,
+        price_per_hour=price,
     )
     chain = preset.training()
     stages = dry_runs(chain, nodes * each, hardware)
@@ -90,12 +82,10 @@ def plan_ranks(request: Request, wanted: Wanted) -> RankPlan:
         nodes * each,
         hardware,
         config.optimizer,
-        config.run.memory,
         stages[0].weight_bytes,
-        stages[0].precision,
     )
     seconds = [work.seconds(nodes * each, hardware) for work in chain]
-    return RankPlan(request.name, nodes, each, stages, seconds, closed, wanted.mfu)
+    return RankPlan(request.name, nodes, each, stages, seconds, closed, mfu)
 
 
 def to_json(found: RankPlan) -> str:

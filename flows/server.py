@@ -22,8 +22,10 @@ import httpx
 import psutil
 
 from flows.guard import TICKET
+from model.storage import is_local, local_path
 from tasks import process
 from tasks.launch import last_words
+from training.cache import cache_folder
 
 log = logging.getLogger(__name__)
 
@@ -204,6 +206,11 @@ class Server:
         return f"{last_words(self.log, began)} (its log: {self.log})"
 
 
+def history(root: str) -> Path:
+    """The folder of the run history: the root, or where that is a store the user's cache."""
+    return local_path(root).resolve() if is_local(root) else cache_folder()
+
+
 @contextmanager
 def api(root: str) -> Iterator[str]:
     """A Prefect API for the block: its URL, with the environment set for flows started inside."""
@@ -215,7 +222,7 @@ def api(root: str) -> Iterator[str]:
             _admitted(theirs)
             yield theirs
             return
-        server = Server(Path(root) if "://" not in root else Path.home() / ".cache" / "openk2", PRIVATE)
+        server = Server(history(root), PRIVATE)
         try:
             server.start()
             with _environment(server.access), server.kept():

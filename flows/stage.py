@@ -3,6 +3,7 @@ its progress as Prefect artifacts."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,7 +61,7 @@ def progress_artifacts() -> Iterator[None]:
         percent = min(100.0, 100.0 * tick.done / tick.total) if tick.total else 0.0
         now = time.monotonic()
         if tick.label not in shown:
-            key = f"progress-{tick.label}".lower().replace(" ", "-").replace("_", "-").replace("/", "-")
+            key = re.sub(r"[^a-z0-9-]", "-", f"progress-{tick.label}".lower())  # Prefect takes nothing else
             found = run.copy().run(create_progress_artifact, percent, key=key, description=tick.sentence())
             shown[tick.label] = (found, now)  # type: ignore[assignment]
         elif now - shown[tick.label][1] >= EVERY or tick.finished:

@@ -11,7 +11,7 @@ from flows.preset import Preset, load_preset
 from flows.request import Request
 from tasks.report import words
 from training.schedule import StagePlan
-from training.token_plan import stage_rows
+from training.token_plan import StageRow, stage_rows
 
 if TYPE_CHECKING:
     from tasks.artifact import Artifact
@@ -25,22 +25,11 @@ MOSTLY = 0.5  # share of its positions in short documents from which there is a 
 
 
 @dataclass(frozen=True)
-class StageLine:
-    """One stage; updates count from 1, tokens to its border as configured."""
+class StageLine(StageRow):
+    """One stage; updates count from 1."""
 
-    name: str
-    updates: int
-    """In the run: the update that crosses a border belongs to the stage before it."""
-    updates_alone: int
-    """Its tokens over those of an update, to the nearest."""
     first_update: int
     last_update: int
-    tokens: int
-    tokens_so_far: int
-    samples: int
-    shards_so_far: int
-    sequence_length: int
-    batch: int
     tokens_per_update: int
     rate_from: float
     """The learning rate at its start, by its curve."""
@@ -117,17 +106,9 @@ def _lines(preset: Preset) -> list[StageLine]:
         start, end = (plan.rate(at, border) for border in plan.borders(at))
         lines.append(
             StageLine(
-                name=stage.name,
-                updates=span.updates,
-                updates_alone=row.updates_alone,
+                **vars(row),
                 first_update=span.first_update + 1,
-                last_update=span.first_update + span.updates,
-                tokens=row.tokens,
-                tokens_so_far=row.tokens_so_far,
-                samples=row.samples,
-                shards_so_far=row.shards_so_far,
-                sequence_length=stage.sequence_length,
-                batch=stage.batch,
+                last_update=row.updates_so_far,
                 tokens_per_update=stage.tokens_per_update,
                 rate_from=start,
                 rate_to=end,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from flows.options import FileOption, MfuOption, PeakOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName
 from flows.tables import styled
-from flows.terminal import Terminal
+from flows.terminal import Terminal, shown
 
 tokens = typer.Typer(
     name="tokens",
@@ -52,9 +53,8 @@ def plan(
     """What a run asks of its tokens before there are any: sequences and updates by stage, bytes, shards, the size of
     their table and indices, which rank takes how much, and how fast all that is read.
 
-    Counted as if every token of the stages were read once. The table of shards, the manifest and a document index are
-    measured: they are made for as many shards, in a temporary folder (some seconds for 60,000). All else is closed
-    form; nothing of the recipe needs to have run.
+    Counted as if every token of the stages were read once. All is closed form, with rows of the table of shards and of
+    a document index as they were measured; nothing of the recipe needs to have run.
 
     Examples:
 
@@ -69,10 +69,10 @@ def plan(
 
     - `openk2 tokens plan --json | jq .stages`: for scripts.
     """
-    from flows.token_plan import Wanted, plan_tokens, render, to_json
+    from flows.token_plan import plan_tokens, render, to_json
 
-    wanted = Wanted(gpus, pipeline, gpus_per_node, seconds, mfu, peak, horizon, document)
-    found = plan_tokens(request_of(preset, root, preset_file, overrides), wanted)
+    request = request_of(preset, root, preset_file, overrides)
+    found = plan_tokens(request, gpus, pipeline, gpus_per_node, seconds, mfu, peak, horizon, document)
     if as_json:
         sys.stdout.write(to_json(found))
         return
@@ -109,13 +109,18 @@ def export_(
 
     It prints what to give to Megatron's `--data-path`: weights (tokens) and prefixes.
     """
-    from flows.exchange import give
+    from flows.steps import graph
+    from tasks.artifact import Artifact
+    from tasks.tokens.exporting import blend, export
 
-    found = give(request_of(preset, root, preset_file, overrides), folder, uri, split, domain, source, out)
-    for prefix, record in found.pairs.items():
+    request = request_of(preset, root, preset_file, overrides)
+    artifact = Artifact.load(uri.rstrip("/")) if uri else graph(request)["tokens"].require()
+    with shown(out):
+        found = export(artifact, folder, split, domain, source)
+    for prefix, record in found.items():
         out.print(f"{prefix}: {record.documents:,} documents, {record.tokens:,} tokens")
-    if found.blend:
-        out.print(f"--data-path {' '.join(found.blend)}", soft_wrap=True)
+    if words := blend(found):
+        out.print(f"--data-path {' '.join(words)}", soft_wrap=True)
 
 
 @tokens.command(name="import")
@@ -153,10 +158,20 @@ def import_(
     - `openk2 tokens import their/books_text_document --tokenizer their/tokenizer.json --end 50256 --domain knowledge
       --source books --licence CC0-1.0`: other people's.
     """
-    from flows.exchange import take
+    from flows.preset import load_preset
+    from flows.steps import graph
+    from tasks.artifact import Step
+    from tasks.tokens.importing import ImportConfig, adopt_tokenizer, build, examine, pairs_in
 
     request = request_of(preset, root, preset_file, overrides)
-    found = take(request, pairs, tokenizer, domain, source, licence, end, out)
+    p = load_preset(request)
+    learned = adopt_tokenizer(Path(tokenizer), root) if tokenizer else graph(request, p)["tokenizer"]
+    prefixes = pairs_in(pairs)
+    with shown(out):
+        examined = tuple(examine(prefix, learned.require(), domain, source, licence) for prefix in prefixes)
+        config = ImportConfig(pairs=examined, end=end, tokens=p.tokens)
+        step = Step.of("tokens", "tasks.tokens.importing", config, root, (learned,))
+        found = step.artifact() or build(step.begin(), prefixes, learned.require())
     statistics = found.statistics
     heldout = sum(counts["documents"] for counts in statistics["heldout"].values())
     told = (

@@ -1,4 +1,4 @@
-"""`openk2 tokens plan`: the arithmetic of a run's tokens, with what is measured of its files, as tables or JSON."""
+"""`openk2 tokens plan`: the arithmetic of a run's tokens, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -8,38 +8,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flows.preset import Preset, load_preset
+from flows.preset import load_preset
 from flows.request import Request
 from flows.tables import amount, styled, table
-from tasks.tokens.sizing import Sizes, measure
-from tasks.tokens.table import Place
 from training.layout import Layout
 from training.plan import PEAK, Hardware, update_seconds
-from training.token_plan import Reading, StageRow, block_lists, other_indices, reading, shapes, stage_rows
+from training.token_plan import (
+    INDEX_ROW_BYTES,
+    TABLE_ROW_BYTES,
+    Reading,
+    StageRow,
+    block_lists,
+    reading,
+    shapes,
+    stage_rows,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Of what cluster."""
-
-    gpus: int | None = None
-    """None: the preset's nodes and processes."""
-    pipeline: int | None = None
-    """Pipeline ranks; None: the preset's."""
-    gpus_per_node: int = 8
-    seconds: float | None = None
-    """Of an update; None: worked out of `mfu` and `peak`."""
-    mfu: float = 0.3
-    peak: float | None = None
-    """None: the preset's, else PEAK."""
-    horizon: int | None = None
-    """Updates read ahead; None: the preset's."""
-    document: int = 1000
-    """Tokens of a document on average."""
 
 
 @dataclass(frozen=True)
@@ -56,51 +43,57 @@ class TokenPlan:
     """At most."""
     horizon: int
     table_bytes: int
-    """`shards.parquet` of all shards, measured."""
-    manifest_bytes: int
-    """`manifest.json`, measured."""
+    """`shards.parquet` of all shards."""
     documents: int
     """At the tokens of a document that were said."""
     index_bytes: int
-    """Of all document indices, by a measured one."""
+    """Of all document indices."""
     block_list_bytes: int
     """Of all lists of blocks, which a node fetches when it reads parts of remote shards."""
-    order_index_bytes: int
-    """What finds a sample here: nothing is stored."""
-    other_index_bytes: dict[str, int]
-    """The same elsewhere, on every node."""
     readings: list[Reading]
     """By shape of an update."""
 
 
-def plan_tokens(request: Request, wanted: Wanted) -> TokenPlan:
-    """The plan of the preset that `request` names. Raises PresetError, or LayoutError for ranks that hold no whole copy
-    of the model."""
+def plan_tokens(
+    request: Request,
+    gpus: int | None,
+    pipeline: int | None,
+    gpus_per_node: int,
+    seconds: float | None,
+    mfu: float,
+    peak: float | None,
+    horizon: int | None,
+    document: int,
+) -> TokenPlan:
+    """The plan of the preset that `request` names, which says what is None here. `seconds` are those of an update
+    (None: worked out of `mfu` and `peak`), `horizon` the updates read ahead, `document` a document's tokens on average.
+
+    Raises PresetError, or LayoutError for ranks that hold no whole copy of the model.
+    """
     preset = load_preset(request)
     pretrain = preset.pretrain
-    gpus = wanted.gpus or preset.execution.nodes * preset.execution.processes
-    layout = Layout(pipeline=wanted.pipeline) if wanted.pipeline else pretrain.run.layout
+    gpus = gpus or preset.execution.nodes * preset.execution.processes
+    layout = Layout(pipeline=pipeline) if pipeline else pretrain.run.layout
     layout.data(gpus)
     ranks = gpus // layout.pipeline
     hardware = Hardware(
         name="asked for",
-        peak_flops=wanted.peak or pretrain.run.peak_flops or PEAK,
+        peak_flops=peak or pretrain.run.peak_flops or PEAK,
         memory_bytes=1,
-        mfu=wanted.mfu,
+        mfu=mfu,
     )
     rows = stage_rows(pretrain.stages, preset.tokens.shard_bytes)
     last = rows[-1]
-    documents = max(1, last.tokens_so_far // wanted.document)
-    sizes = _sizes(preset, last, documents)
+    documents = max(1, last.tokens_so_far // document)
     # the most there can be: a node whose accelerators all hold the first stage of a pipeline
-    ranks_per_node = min(ranks, wanted.gpus_per_node)
-    horizon = wanted.horizon or pretrain.run.prefetch_updates or 1
+    ranks_per_node = min(ranks, gpus_per_node)
+    horizon = horizon or pretrain.run.prefetch_updates or 1
     readings = [
         reading(
             stage,
             ranks,
             ranks_per_node,
-            wanted.seconds or update_seconds(pretrain.model, stage, gpus, hardware),
+            seconds or update_seconds(pretrain.model, stage, gpus, hardware),
             horizon,
             last.shards_so_far,
         )
@@ -114,22 +107,11 @@ def plan_tokens(request: Request, wanted: Wanted) -> TokenPlan:
         ranks=ranks,
         ranks_per_node=ranks_per_node,
         horizon=horizon,
-        table_bytes=sizes.table,
-        manifest_bytes=sizes.manifest,
+        table_bytes=TABLE_ROW_BYTES * last.shards_so_far,
         documents=documents,
-        index_bytes=round(sizes.index_per_document * documents),
+        index_bytes=round(INDEX_ROW_BYTES * documents),
         block_list_bytes=block_lists(last.bytes_so_far),
-        order_index_bytes=0,
-        other_index_bytes=other_indices(last.samples_so_far),
         readings=readings,
-    )
-
-
-def _sizes(preset: Preset, last: StageRow, documents: int) -> Sizes:
-    sources = {(source.domain, source.name) for source in preset.sources.sources}
-    places = [Place("train", domain, name) for domain, name in sorted(sources)]
-    return measure(
-        preset.tokens, places, last.shards_so_far, last.tokens_so_far, documents, preset.tokenizer.vocabulary
     )
 
 
@@ -179,14 +161,11 @@ def _files(plan: TokenPlan) -> Table:
     shards = f"{last.shards_so_far:,} of {size(plan.shard_bytes, binary=True)}"
     rows.add_row("shards", size(last.bytes_so_far), f"{shards}, 4 bytes a token")
     rows.add_row(
-        "document indices", size(plan.index_bytes), f"{_samples(plan.documents)} documents, one index measured"
+        "document indices", size(plan.index_bytes), f"{_samples(plan.documents)} documents, as measured of one"
     )
     rows.add_row("lists of blocks", size(plan.block_list_bytes), "fetched where far shards are read in parts")
-    rows.add_row("shards.parquet", size(plan.table_bytes), "measured")
-    rows.add_row("manifest.json", size(plan.manifest_bytes), "measured")
-    rows.add_row("index of samples", size(plan.order_index_bytes), "computed; the state of a run is the next sample id")
-    for name, held in plan.other_index_bytes.items():
-        rows.add_row(name, size(held), "on every node, elsewhere", style="dim")
+    rows.add_row("shards.parquet", size(plan.table_bytes), "a row as measured")
+    rows.add_row("index of samples", size(0), "computed; the state of a run is the next sample id")
     return rows
 
 

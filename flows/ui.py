@@ -4,7 +4,7 @@
 
 Open the address it prints, which signs one browser in, choose `recipe / laptop`, then Run: the form is the `Request`.
 The key to the server lies in `{root}/prefect.key` while it runs. Ctrl-C ends the worker and the server; the run history
-stays in `{root}/prefect.db`.
+stays in `{root}/prefect.db`. Where the root is a store, both lie in the user's cache.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from typing import Annotated
 import psutil
 import typer
 
-from flows.server import QUIET, Server, ServerError
+from flows.errors import sentence
+from flows.server import QUIET, Server, ServerError, history
 from flows.tables import styled
 from flows.terminal import Terminal
+from model.storage import is_local
 from tasks import process
 from tasks.launch import GRACE
 
@@ -42,11 +44,11 @@ out = Terminal()
 
 
 def main(
-    root: Annotated[str, typer.Option("--root", help="Where artifacts and the run history lie.")] = "data",
-    port: Annotated[int, typer.Option("--port", help="The server's port on 127.0.0.1.")] = 4200,
+    root: Annotated[str, typer.Option("--root", help="Where artifacts lie, and in a folder the run history.")] = "data",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The server's port on 127.0.0.1.")] = 4200,
 ) -> None:
     """Serve, deploy, work; until Ctrl-C."""
-    folder = Path(root).resolve()
+    folder = history(root)
     for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell's `&` had SIGINT ignored
         signal.signal(number, signal.default_int_handler)
     children: list[subprocess.Popen[bytes]] = []
@@ -59,7 +61,7 @@ def main(
                 **QUIET,
                 **server.access,
                 "OPENK2_HOME": str(HOUSE),
-                "OPENK2_ROOT": str(folder),
+                "OPENK2_ROOT": str(folder) if is_local(root) else root,
                 "OPENK2_CPU_POOL": POOL,
                 "OPENK2_GPU_POOL": POOL,
             }
@@ -87,8 +89,8 @@ def main(
             raise ServerError(f"the server or its worker ended by itself; its log: {server.log}")
     except KeyboardInterrupt:
         out.print("Stopping; a running stage writes its checkpoint first.")
-    except ServerError as error:
-        out.print(styled(("openk2:", "bold red"), f" {error}"), soft_wrap=True)
+    except (ServerError, OSError) as error:
+        out.print(styled(("openk2:", "bold red"), f" {sentence(error)}"), soft_wrap=True)
         raise SystemExit(1) from None
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second Ctrl-C would leave a run behind

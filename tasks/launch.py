@@ -35,7 +35,7 @@ from training.precision import Precision
 
 log = logging.getLogger(__name__)
 
-PROGRESS = "progress.json"
+PROGRESS, PREEMPTED = "progress.json", "preempted.json"
 RENDEZVOUS, STORE = "rendezvous", "ranks"
 """Files by which the ranks of one node find each other. torchrun's and torch's own way is a port that is open to the
 network and takes pickles from whoever writes to it."""
@@ -239,12 +239,14 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
         for name in (RENDEZVOUS, STORE):
             (work / name).unlink(missing_ok=True)
         environment |= meeting(work)
+    (work / PREEMPTED).unlink(missing_ok=True)  # an earlier attempt's: this one may fail before it would remove it
     for node in range(1, execution.nodes):
         line = shlex.join(["python", *command(module, job, execution, node)[1:]])
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
+    reached = _read(work / PROGRESS)  # by an earlier attempt, maybe beyond the checkpoint that this one begins with
     child = process.start(command(module, job, execution), journal, environment, keep=[lock])
     try:
-        _relay(child, work / PROGRESS, said, label)
+        _relay(child, work / PROGRESS, reached, said, label)
     except BaseException:
         process.stop(child, GRACE)
         raise
@@ -252,21 +254,22 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
     if (work / "summary.json").exists() and code == 0:
         return
     told = last_words(journal, began)
-    if (work / "preempted.json").exists():
+    if (work / PREEMPTED).exists():
         raise JobPreempted(f"{label} was ended from outside and wrote a checkpoint; run it again to resume")
     if code < 0:
         raise JobPreempted(f"{label} was killed by signal {-code}; run it again to resume from its newest checkpoint")
     raise JobFailed(f"{label} failed (exit code {code}): {told} (its log: {journal})")
 
 
-def _relay(child: Any, file: Path, said: JobLog, label: str) -> None:
-    """Turn the job's progress.json into ticks, and its log into ours, until the job ends."""
+def _relay(child: Any, file: Path, before: dict[str, Any] | None, said: JobLog, label: str) -> None:
+    """Turn the job's progress.json, once it is not the one of `before`, into ticks, and its log into ours, until the
+    job ends."""
     progress: Progress | None = None
     while True:
         ended = child.poll() is not None
         said.relay(ended)
         state = _read(file)
-        if state and state.get("total"):
+        if state and state != before and state.get("total"):
             if progress is None:
                 progress = Progress(label, state["total"], state.get("unit", "steps"), first=state["done"])
             progress.total = state["total"]

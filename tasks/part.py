@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from model import storage
 from model.storage import is_local, local_path
+from training.cache import cache_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,12 +49,6 @@ class Part:
     bytes: int
     rows: int
     statistics: dict[str, Any] = field(default_factory=dict)
-
-
-def cache_folder() -> Path:
-    """Where fetched files are kept: $OPENK2_CACHE, or openk2's folder in the user's cache."""
-    base = os.environ.get("OPENK2_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "openk2"
-    return Path(base)
 
 
 def rows_in(file: Path, stated: int | None, place: str) -> int:

@@ -6,15 +6,30 @@ Retried where a disk or a network failed, or a job was ended from outside; never
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
-from prefect.tasks import exponential_backoff
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.tasks import Task, exponential_backoff
 
+from model.storage import LASTING
 from tasks.artifact import Artifact, Step
 from tasks.corpus.snapshots import acquire_new
-from tasks.launch import Execution, run_job
-from tasks.retry import passing
+from tasks.launch import Execution, JobPreempted, run_job
+
+
+def passing(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """Retry condition: a failure of input or output that may pass, or a job ended from outside (it resumes)."""
+    try:
+        state.result()
+    except JobPreempted:
+        return True
+    except OSError as error:
+        return error.errno not in LASTING
+    except Exception:
+        return False
+    return False
 
 
 @task(

@@ -86,9 +86,10 @@ class Cache:
     @classmethod
     def from_environment(cls) -> Cache:
         """OPENK2_CACHE is the folder (the user's cache folder otherwise), OPENK2_CACHE_BYTES the limit (64 GiB)."""
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(os.environ.get("OPENK2_CACHE") or Path(base) / "openk2")
-        return cls(folder, int(os.environ.get("OPENK2_CACHE_BYTES") or LIMIT_BYTES))
+        limit = os.environ.get("OPENK2_CACHE_BYTES") or str(LIMIT_BYTES)
+        if not limit.isdecimal():
+            raise ValueError(f"OPENK2_CACHE_BYTES is {limit!r}: give the bytes as a number, such as {LIMIT_BYTES}")
+        return cls(cache_folder(), int(limit))
 
     def path(self, file: File) -> Path:
         """Where the checked file lies now. A remote one may leave the cache at any moment: use `open` to read it.
@@ -210,6 +211,12 @@ class Cache:
         with path.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def cache_folder() -> Path:
+    """Where fetched files are kept: $OPENK2_CACHE, or openk2's folder in the user's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("OPENK2_CACHE") or Path(base) / "openk2")
 
 
 def read_manifest(uri: str) -> dict[str, Any]:

@@ -262,28 +262,31 @@ def newest(root: Path, last_resort: Collection[int] = (), world: World | None = 
     """The newest checkpoint under `root` that verifies, or None for a run that has none yet. Those of the updates in
     `last_resort` are taken only where no other is left. Every rank of `world` calls it, and gets the same.
 
-    A newer one that does not verify is logged and renamed to `NAME.corrupt`. Raises `CheckpointError` where there are
-    checkpoints and none of them verifies: starting over silently would throw the run away.
+    Others that do not verify are logged and renamed to `NAME.corrupt`. Raises `CheckpointError` where there are
+    checkpoints and none of them verifies, and leaves them as they are: neither this start nor the next may throw the
+    run away silently.
     """
     world = world or World()
     found = checkpoints(root) if world.rank == 0 else []  # one rank looks: others may see an older listing
     order = sorted(map(number, found), key=lambda update: (update in last_resort, -update))
-    errors = []
+    errors: dict[Path, str] = {}
     for at in range(world.from_first(len(order))):
         directory = root / f"update-{world.from_first(order[at] if order else 0):08d}"
         try:
             verify(directory, world)
         except CheckpointError as error:
-            errors.append(str(error))
-            if world.rank == 0:
-                log.error("%s; it is set aside as %s.corrupt and the one before it is used", error, directory.name)
-                aside = directory.with_name(f"{directory.name}.corrupt")
+            errors[directory] = str(error)
+            continue
+        if world.rank == 0:
+            for bad, why in errors.items():
+                log.error("%s; it is set aside as %s.corrupt and %s is used", why, bad.name, directory.name)
+                aside = bad.with_name(f"{bad.name}.corrupt")
                 shutil.rmtree(aside, ignore_errors=True)
-                directory.rename(aside)
-        else:
-            return directory
+                bad.rename(aside)
+        return directory
     if errors:
-        raise CheckpointError(f"no checkpoint in {root} is usable: {'; '.join(errors)}; remove them all to start over")
+        told = "; ".join(errors.values())
+        raise CheckpointError(f"no checkpoint in {root} is usable: {told}; remove them all to start over")
     return None
 
 
@@ -298,8 +301,7 @@ def load_state(directory: Path) -> dict[str, Any]:
 
 
 def prune(root: Path, retention: RetentionConfig, stage_ends: Collection[int] = ()) -> None:
-    """Delete the checkpoints that neither `retention` keeps nor are `needed`, and what killed runs left half
-    written."""
+    """Delete the checkpoints that `retention` does not keep, and what killed runs left half written."""
     found = checkpoints(root)
     kept = retention.kept([number(directory) for directory in found], stage_ends)
     for directory in found:

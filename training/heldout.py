@@ -24,7 +24,7 @@ class HeldoutText:
         """Raises ShardError where the artifact has no such split."""
         self.trainer, self.uri, self.cache = trainer, uri, cache or Cache.from_environment()
         self.shards = TokenShards(uri, self.cache)
-        self.shards.shards("heldout")
+        self.shards.streams("heldout")
         self._loaders: dict[tuple[str, int], Loader] = {}
 
     def losses(self, length: int, most: int, parts: Parts) -> dict[str, float]:

@@ -32,7 +32,7 @@ from training.best_fit import VERSION as PACKING_VERSION
 from training.cache import Cache, ShardError
 from training.order import ALL, VERSION, Mix, Order, OrderError, Places, Schedule
 from training.ranges import Ranges
-from training.samples import PADDING, BestFit, Kind, Samples, Windows
+from training.samples import PADDING, BestFit, Kind, Windows
 from training.schedule import share as share
 from training.shards import Shard, TokenShards
 
@@ -131,7 +131,7 @@ class Loader:
         self.split = split
         self.sequence_length = sequence_length
         self.document_tokens_min = document_tokens_min
-        self.samples: Samples = (
+        self.samples: Windows | BestFit = (
             Windows(sequence_length)
             if kind == "windows"
             else BestFit(sequence_length, self.store.end_of_document, self.cache, document_tokens_min)

@@ -1,10 +1,9 @@
-"""What a run takes before it starts: parameters, memory per rank, updates, tokens, days and money, in closed form.
+"""What pretraining takes before it starts: weights and optimizer per rank, operations, days and money, in closed form.
 
 Nothing is built and no GPU is needed; the model is only its configuration. Assumed of the engine: weights and fp32
 gradients on every rank that works with them; the optimizer's float32 state (masters, momentum, AdamW's moments) cut
-over all ranks (ZeRO-1); routed experts cut over the expert-parallel ranks, all else repeated on them. Activations are
-those of one sequence through the whole depth: in 1F1B the first pipeline rank holds as many micro-batches (of one
-sequence) as there are ranks in a pipeline. `training.dry_run` asks the network itself, rank by rank.
+over all ranks (ZeRO-1); routed experts cut over the expert-parallel ranks, all else repeated on them.
+`training.dry_run` asks the network itself, rank by rank, and knows the activations.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from model.config import Config, ModelConfig, flops_per_token, parameter_count
-from model.footprint import MemoryConfig, Precision, activation_bytes
 from training.config import MuonClipConfig
 from training.layout import Layout
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
 from training.schedule import Stage, StagePlan
-from training.token_plan import corpus_bytes, corpus_shards, stage_rows
 from training.traffic import GRADIENT_BYTES
 
 PEAK = 989e12
@@ -54,31 +51,12 @@ class Hardware(Config):
 class Plan:
     """The answer; bytes, floating point operations, days, and the currency of the price."""
 
-    parameters: int
-    """Stored numbers, correction biases included."""
-    trainable: int
-    active: int
-    """Parameters that a token passes through, both embeddings included."""
     muon_matrices: int
     """Matrices that every update orthogonalises."""
     copy_bytes: int
     """Weights and fp32 gradients of one copy of the model."""
     rank_bytes: float
     """Weights, gradients and optimizer state of one rank, layers spread evenly over the pipeline."""
-    activation_bytes: int
-    """What a rank keeps on the accelerator between forward and backward, at the longest stage's sequence."""
-    host_bytes: int
-    """What it keeps of them in the host's memory."""
-    fits: bool
-    """Whether `rank_bytes` and `activation_bytes` together are less than the memory of a rank."""
-    updates: int
-    tokens: int
-    sequences: int
-    """Samples, by the windows of their stages."""
-    corpus_bytes: int
-    """The tokens of the stages as configured, as shards of uint32."""
-    corpus_shards: int
-    """Shards of 1 GiB."""
     flops: float
     """Matrix products of forward and backward, without recomputation."""
     newton_schulz_share: float
@@ -126,20 +104,15 @@ def plan(
     ranks: int,
     hardware: Hardware,
     optimizer: MuonClipConfig | None = None,
-    memory: MemoryConfig | None = None,
     weight_bytes: int = 2,
-    precision: Precision = "bfloat16",
 ) -> Plan:
-    """Price a run of `stages` on `ranks` of `hardware`, its activations kept as `memory` says (default: all), with
-    weights in bfloat16 beside float32 masters or, of four bytes, float32 weights that are their own masters, and
-    products in `precision`.
+    """Price a run of `stages` on `ranks` of `hardware`, with weights in bfloat16 beside float32 masters or, of four
+    bytes, float32 weights that are their own masters.
 
     Raises `LayoutError` where the ranks hold no whole copies of the model.
     """
     layout.data(ranks)
     optimizer = optimizer or MuonClipConfig()
-    longest = max(stage.sequence_length for stage in stages.stages)
-    kept = activation_bytes(model, memory or MemoryConfig(), longest, precision=precision)
     count = parameter_count(model)
     routed = count.components["routed_experts"]
     shapes = muon_shapes(model, router=optimizer.router == "muon") if optimizer.matrices == "muon" else []
@@ -149,28 +122,15 @@ def plan(
     state = (master + 4) * muon + (master + 8) * (count.trainable - muon)  # beside it momentum; two moments
     rank_bytes = (weight_bytes + GRADIENT_BYTES) * held + state / ranks
     flops = sum(span.updates * update_flops(model, span.stage) for span in stages.spans)
-    last = stage_rows(stages)[-1]
-    first = stages.stages[0]
     form = COEFFICIENTS[optimizer.coefficients], optimizer.gram_ratio
     newton_schulz = sum(number * newton_schulz_cost(rows, columns, *form) for number, rows, columns in shapes)
     hours = flops / hardware.achieved_flops / 3600
     return Plan(
-        parameters=count.total,
-        trainable=count.trainable,
-        active=count.active,
         muon_matrices=sum(number for number, _, _ in shapes),
         copy_bytes=(weight_bytes + GRADIENT_BYTES) * count.total,
         rank_bytes=rank_bytes,
-        activation_bytes=kept.device,
-        host_bytes=kept.host,
-        fits=rank_bytes + kept.device < hardware.memory_bytes,
-        updates=stages.updates,
-        tokens=stages.tokens,
-        sequences=last.samples_so_far,
-        corpus_bytes=corpus_bytes(last.tokens_so_far),
-        corpus_shards=corpus_shards(last.tokens_so_far),
         flops=flops,
-        newton_schulz_share=newton_schulz / update_flops(model, first),
+        newton_schulz_share=newton_schulz / update_flops(model, stages.stages[0]),
         days=hours / 24 / ranks,
         accelerator_hours=hours,
         money=hours * hardware.price_per_hour,

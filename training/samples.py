@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -33,43 +33,13 @@ _LOST = (OSError, EOFError, ValueError)
 """What numpy raises of a stored layout that is not there, or that lost its bytes with the power: it is made again."""
 
 
-class Rows:
+class Rows(NamedTuple):
     """Some samples as they were read, all int64 but the document numbers."""
 
-    def __init__(self, tokens_BS: np.ndarray, targets_BS: np.ndarray, documents_BS: np.ndarray | None = None) -> None:
-        self.tokens_BS, self.targets_BS = tokens_BS, targets_BS
-        self.documents_BS = documents_BS
-        """int32; None where they are told by the tokens that end documents."""
-
-
-class Samples(Protocol):
-    """One way to make samples of `length` inputs out of shards."""
-
-    @property
-    def kind(self) -> Kind:
-        """Its name in configurations."""
-
-    @property
-    def length(self) -> int:
-        """Inputs of a sample."""
-
-    def counts(self, stream: Stream) -> np.ndarray:
-        """Samples of each shard of a stream, int64, shape N."""
-
-    def tokens(self, stream: Stream) -> int:
-        """Tokens of a stream that are inputs in an epoch."""
-
-    def read(self, places: Sequence[tuple[Shard, int]]) -> Rows:
-        """The samples that have these numbers within their shards."""
-
-    def spans(self, shard: Shard, number: int) -> list[tuple[int, int]]:
-        """(start, end) of the tokens that are read of its shard for a sample, targets included."""
-
-    def pieces(self, shard: Shard, number: int) -> list[tuple[int, int, int]]:
-        """(start, end, position): what the inputs of a sample read of its shard, and where it stands in the sample."""
-
-    def reading(self, shard: Shard, start: int, end: int) -> list[int]:
-        """The numbers of the samples whose inputs read any of the tokens start .. end - 1, ascending."""
+    tokens_BS: np.ndarray
+    targets_BS: np.ndarray
+    documents_BS: np.ndarray | None = None
+    """int32; None where they are told by the tokens that end documents."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +47,19 @@ class Windows:
     """A window reads S + 1 tokens and the next one starts S further, across documents but never across shards."""
 
     length: int
+    """Inputs of a sample."""
     kind: Kind = "windows"
 
     def counts(self, stream: Stream) -> np.ndarray:
+        """Samples of each shard of a stream, int64, shape N."""
         return count_windows(stream.tokens_N, self.length)
 
     def tokens(self, stream: Stream) -> int:
+        """Tokens of a stream that are inputs in an epoch."""
         return int(self.counts(stream).sum()) * self.length
 
     def read(self, places: Sequence[tuple[Shard, int]]) -> Rows:
+        """The samples that have these numbers within their shards."""
         # One buffer of which inputs and targets are views: fresh pages cost more than the copy.
         read_BT = np.empty((len(places), self.length + 1), np.int64)
         for row, (shard, number) in enumerate(places):
@@ -94,12 +68,15 @@ class Windows:
         return Rows(read_BT[:, :-1], read_BT[:, 1:])
 
     def spans(self, shard: Shard, number: int) -> list[tuple[int, int]]:
+        """(start, end) of the tokens that are read of its shard for a sample, targets included."""
         return [(number * self.length, (number + 1) * self.length + 1)]
 
     def pieces(self, shard: Shard, number: int) -> list[tuple[int, int, int]]:
+        """(start, end, position): what the inputs of a sample read of its shard, and where it stands in the sample."""
         return [(number * self.length, (number + 1) * self.length, 0)]
 
     def reading(self, shard: Shard, start: int, end: int) -> list[int]:
+        """The numbers of the samples whose inputs read any of the tokens start .. end - 1, ascending."""
         last = min((end - 1) // self.length, int(count_windows(np.asarray(shard.tokens), self.length)) - 1)
         return list(range(start // self.length, last + 1))
 
@@ -107,7 +84,8 @@ class Windows:
 @dataclass(frozen=True)
 class BestFit:
     """A row holds whole documents, or a cut of one longer than a row, and then padding. The target of a document's last
-    token, and of padding, is IGNORED; that of a cut is the token that follows in the document.
+    token, and of padding, is IGNORED; that of a cut is the token that follows in the document. The methods are those of
+    `Windows`.
 
     The layout of a shard is computed from its document index once and stored in the cache, and so is the number of rows
     of all shards of a stream; both are the same whoever computes them.

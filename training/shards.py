@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -169,7 +169,7 @@ class Shard:
             raise BadShard(self.key, error) from error
 
 
-class Stream(Sequence[Shard]):
+class Stream:
     """The shards of one split, domain and source, in order; each is made at its first use, so that tens of thousands
     cost nothing until they are read."""
 
@@ -201,14 +201,10 @@ class Stream(Sequence[Shard]):
         """Of each shard's index."""
         return self._table["index_sha256"].to_pylist()
 
-    @overload
-    def __getitem__(self, number: int) -> Shard: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Shard]: ...
-    def __getitem__(self, number: int | slice) -> Shard | list[Shard]:
-        if isinstance(number, slice):
-            return [self[place] for place in range(len(self))[number]]
-        place = range(len(self))[number]
+    def __iter__(self) -> Iterator[Shard]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, place: int) -> Shard:
         if place not in self._made:
             row = {name: self._table[name][place].as_py() for name in TABLE}
             tokens = File(self.uri, shard_path(row["key"], row["sha256"]), row["sha256"], row["bytes"])
@@ -241,7 +237,6 @@ class TokenShards:
         statistics = manifest["statistics"]
         if "end_of_document" not in statistics:
             raise ShardError(f"{self.uri} is an artifact of '{manifest['name']}', not of token shards")
-        self.fingerprint: str = manifest["fingerprint"]
         self.vocabulary: int = statistics["vocabulary"]
         self.end_of_document: int = statistics["end_of_document"]
         self.tokenizer_sha256: str | None = statistics.get("tokenizer_sha256")
@@ -272,13 +267,6 @@ class TokenShards:
         return [
             stream[place] for stream in streams for place, key in enumerate(stream.keys()) if key.startswith(prefix)
         ]
-
-    def shards(self, split: str) -> dict[str, list[Shard]]:
-        """Domain -> its shards in order; ShardError for a split that does not exist."""
-        found: dict[str, list[Shard]] = {}
-        for (domain, _), stream in self.streams(split).items():
-            found.setdefault(domain, []).extend(stream)
-        return found
 
     def windows(self, split: str, sequence_length: int) -> dict[str, int]:
         """Domain -> how many windows of `sequence_length` inputs (and their targets) it holds."""

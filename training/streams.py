@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from training import skips
-from training.cache import Cache
+from training.cache import Cache, ShardError
 from training.config import PretrainConfig
 from training.loader import Batch, Loader, require
 from training.mesh import Mesh
 from training.schedule import Update
+from training.shards import BadShard
 from training.spikes import Rollback, mixes, position, windows
 
 
@@ -49,9 +49,36 @@ class Streams:
         return position(self.left_out[update.stream], update.first_sample)
 
     def read(self, update: Update) -> tuple[Batch, dict[str, str]]:
-        """This rank's share of the update's samples, and which shards are skipped from them on, and why."""
-        share, first = self.mesh.data.share(update.stage.batch), self.first_sample(update)
-        return skips.read(self.loaders[update.stream], share, self.mesh.world, first, self.config.run)
+        """This rank's share of the update's samples, and which shards are skipped from them on, and why.
+
+        Whatever bad shard some rank of the whole world meets, all skip, and all read again: the samples that took the
+        place may be bad too. Ranks with one share read the same, then as before.
+
+        Raises:
+            BadShard: a shard cannot be read and `run.bad_shards` is `error`.
+            ShardError: more than `run.most_skipped` of the samples lie in skipped shards.
+        """
+        share, first, run = self.mesh.data.share(update.stage.batch), self.first_sample(update), self.config.run
+        loader, skipped = self.loaders[update.stream], dict[str, str]()
+        while True:
+            batch, met = None, None
+            try:
+                batch = loader.batch(first + share.start, len(share))
+            except BadShard as error:
+                if run.bad_shards == "error":
+                    raise
+                met = error.key, str(error)
+            found = sorted(filter(None, self.mesh.world.gather(met))) if run.bad_shards == "skip" else []
+            if batch is not None and not found:
+                return batch, skipped
+            for key, reason in found:
+                skipped.setdefault(key, reason)
+                loader.skip(key, first)
+            if loader.skipped_share() > run.most_skipped:
+                raise ShardError(
+                    f"{loader.skipped_share():.1%} of the samples lie in skipped shards ({', '.join(loader.skipped)}) "
+                    f"and run.most_skipped is {run.most_skipped:.1%}: repair them, or raise it"
+                )
 
     def prefetch(self, updates: Iterable[Update]) -> None:
         """Begin to get the shards of some updates."""

@@ -48,7 +48,6 @@ from training.cache import ShardError
 from training.checkpoint import CheckpointError
 from training.config import RunConfig, SpikeConfig
 from training.engine import Engine, MicroBatch
-from training.engines import engine
 from training.expert_parallel import network, pieces
 from training.job import Job, JobError, Preemption
 from training.layout import LayoutError
@@ -128,7 +127,12 @@ class Trainer:
 
     def engine_of(self, model: Transformer) -> Engine:
         """What runs micro-batches through this rank's part of a network."""
-        return engine(model, self.mesh, self.device, self.config.dtype, self.watchdog.beat)
+        given = (model, self.mesh, self.device, self.config.dtype, self.watchdog.beat)
+        if self.mesh.pipeline.size == 1:
+            return Engine(*given)
+        from training.pipeline import PipelineEngine  # a second and a half of imports
+
+        return PipelineEngine(*given)
 
     @torch.no_grad()
     def whole(self, model: Transformer) -> Transformer:
@@ -356,7 +360,7 @@ class Trainer:
         }
 
     def _check_run(self, directory: Path, state: dict[str, Any]) -> None:
-        """Refuse to continue what another configuration or other inputs began."""
+        """Refuse to continue what another configuration, other inputs or an older version began."""
         for name, ours in self.objective.identity.items():
             if state.get(name) != ours:
                 what = "another configuration (model, schedule, optimizer, seed or precision)"
@@ -364,6 +368,11 @@ class Trainer:
                 raise CheckpointError(
                     f"{directory} was trained with {what}: give this job a work folder of its own, or remove that one"
                 )
+        if not {"update", "code"} <= state.keys():
+            raise CheckpointError(
+                f"{directory} was written by an older version, which did not record its code: go on with that version, "
+                "or remove the checkpoints to start over"
+            )
 
     def _is_finished(self, final: Path) -> bool:
         """Whether an earlier start wrote this run's `final/`; one that does not verify is written again."""

@@ -100,14 +100,12 @@ def publish(
     step.forget({f"batches/{key.rpartition('/')[2].partition('-')[0]}" for key in lost})
     if lost:
         raise lacking(step.uri, lost, len(rows))
-    return list_shards(step, rows, statistics, balance)
+    step.put("shards", ".parquet", lambda path: write_table(rows, path), len(rows))
+    return step.publish(statistics, ["shards"], balance)
 
 
-def list_shards(
-    step: Step, rows: Sequence[Mapping[str, Any]], statistics: Mapping[str, Any], balance: Balance | None = None
-) -> Artifact:
-    """Write the table and the manifest, whether or not the shards lie there."""
+def write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write the table of some shards."""
     schema = pa.schema([pa.field(name, pa.type_for_alias(kind), nullable=False) for name, kind in TABLE.items()])
     table = pa.Table.from_pylist(sorted(rows, key=lambda row: row["key"]), schema)
-    step.put("shards", ".parquet", lambda path: pq.write_table(table, path, compression="zstd"), table.num_rows)
-    return step.publish(statistics, ["shards"], balance)
+    pq.write_table(table, path, compression="zstd")

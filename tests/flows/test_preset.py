@@ -184,6 +184,13 @@ def test_extends_finds_the_presets_that_come_with_openk2(tmp_path):
     assert load_preset(Request(preset_file=str(mine))).pretrain.seed == 3
 
 
+def test_a_file_of_ones_own_that_is_called_like_a_preset_extends_that_one(tmp_path):
+    (tmp_path / "test.yaml").write_text("extends: test\npretrain: {seed: 3}\n")
+    (tmp_path / "mine.yaml").write_text("extends: test\npretrain: {heads_every: 7}\n")
+    found = load_preset(Request(preset_file=str(tmp_path / "mine.yaml"))).pretrain
+    assert (found.seed, found.heads_every) == (3, 7)
+
+
 @pytest.mark.parametrize("name", ["a", "../here/a", "./a"])
 def test_a_preset_that_extends_itself_is_refused(tmp_path, name):
     tmp_path = tmp_path / "here"

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from flows import server as module
-from flows.server import PRIVATE, Server, ServerError, api
+from flows.server import PRIVATE, Server, ServerError, api, history
 from flows.ui import key_file
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -191,6 +191,20 @@ def test_a_run_against_another_server_needs_its_key(tmp_path, server):
     assert "no server answers at PREFECT_API_URL (ConnectError)" in told
     assert "secret" not in told
     assert len(told.splitlines()) == 1, told
+
+
+def test_the_history_of_a_store_lies_in_the_cache_and_not_in_a_folder_called_like_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))
+    assert history("s3://bucket/openk2") == tmp_path / "cache"
+    assert history(f"file://{tmp_path}/root") == history(f"{tmp_path}/root") == tmp_path / "root"
+
+
+def test_the_ui_says_in_a_sentence_that_nothing_can_lie_at_its_root():
+    command = [sys.executable, "-m", "flows.ui", "--root", "/dev/null/x", "--port", "0"]
+    told = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, timeout=300)
+    assert told.returncode == 1
+    assert "a file stands where a folder is needed" in told.stdout
+    assert "Traceback" not in told.stderr
 
 
 def test_every_start_has_a_key_of_its_own(tmp_path):

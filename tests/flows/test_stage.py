@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.context import FlowRunContext
@@ -17,7 +18,7 @@ from prefect.states import Crashed
 from flows import watch
 from flows.preset import PresetError
 from flows.request import PresetName, Request
-from flows.stage import stage
+from flows.stage import progress_artifacts, stage
 from tasks.artifact import Artifact
 from tasks.lock import alone
 from tasks.progress import Progress
@@ -44,6 +45,20 @@ def current() -> FlowRun:
 @pytest.fixture
 def request_(tmp_path) -> Request:
     return Request(preset=PresetName.test, root=str(tmp_path / "root"))
+
+
+def test_progress_of_any_label_has_a_key_that_prefect_takes(monkeypatch):
+    """A listener that fails is dropped, and with it the progress of all that follows."""
+    keys: list[str | None] = []
+
+    def create(percent: float, key: str, description: str) -> UUID:
+        keys.append(ArtifactCreate(key=key, type="progress", data=percent).key)
+        return UUID(int=0)
+
+    monkeypatch.setattr("flows.stage.create_progress_artifact", create)
+    with progress_artifacts(), Progress("source python3.11", 1, "MB"):
+        pass
+    assert keys == ["progress-source-python3-11"]
 
 
 def test_a_run_s_log_holds_its_stages_lines_and_each_stage_its_own(server, request_):

@@ -35,11 +35,10 @@ def test_the_plan_of_k2_is_the_recipes() -> None:
         assert fact in told, fact
 
 
-def test_the_table_of_k2s_shards_is_small_and_was_made() -> None:
+def test_the_table_of_k2s_shards_is_small() -> None:
     found = json.loads(said("plan", "--json"))
     assert found["ranks"] == 2048 // 16
     assert 4e6 < found["table_bytes"] < 9e6  # hashes of 59,456 shards do not compress
-    assert found["manifest_bytes"] < 10_000
     assert 15 < found["index_bytes"] / found["documents"] < 30
     assert sum(map(len, found["readings"][0]["slices"].values())) == 2048 // 16
 

@@ -112,12 +112,32 @@ def test_a_job_is_relayed_and_published(tmp_path, launcher):
     assert (step.workspace() / "starts").read_text() == "0\n"
 
 
+def test_the_rate_is_this_attempts_where_an_earlier_one_came_further(tmp_path):
+    ticks = []
+    step = step_for(tmp_path, pace=0.6)
+    earlier = {"done": 4, "total": 5, "unit": "steps", "note": "killed before its checkpoint"}
+    (step.workspace() / "progress.json").write_text(json.dumps(earlier))
+    with listen(ticks.append):
+        run_job(step, EXECUTION)
+    assert ticks[0].first < 4
+    assert all(tick.rate >= 0 for tick in ticks)
+
+
 def test_a_failure_carries_the_jobs_last_words_and_where_its_log_lies(tmp_path):
     step = step_for(tmp_path, fail_at=3)
     with pytest.raises(JobFailed, match=r"RuntimeError: the loss is nan at step 3.*log\.txt") as caught:
         run_job(step, EXECUTION)
     assert not isinstance(caught.value, JobPreempted)
     assert step.artifact() is None
+
+
+def test_a_job_that_cannot_begin_has_failed_though_an_earlier_attempt_was_preempted(tmp_path):
+    (tmp_path / "badjob.py").write_text("raise RuntimeError('its shards are gone')\n")
+    step = step_for(tmp_path, module="badjob")
+    (step.workspace() / "preempted.json").write_text("{}")
+    with pytest.raises(JobFailed, match="RuntimeError: its shards are gone") as caught:
+        run_job(step, EXECUTION)
+    assert not isinstance(caught.value, JobPreempted)
 
 
 def test_every_error_that_a_job_expects_is_known_by_its_line():

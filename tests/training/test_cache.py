@@ -286,3 +286,6 @@ def test_nonsense_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "here"))
     monkeypatch.setenv("OPENK2_CACHE_BYTES", "12345")
     assert (Cache.from_environment().folder, Cache.from_environment().limit_bytes) == (tmp_path / "here", 12345)
+    monkeypatch.setenv("OPENK2_CACHE_BYTES", "64GB")
+    with pytest.raises(ValueError, match="OPENK2_CACHE_BYTES is '64GB': give the bytes as a number"):
+        Cache.from_environment()

@@ -31,8 +31,8 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 def windows_of(uri: str, split: str, length: int) -> dict[str, list[list[int]]]:
     """Every window by its definition: length + 1 tokens, stride length, within a shard."""
     result: dict[str, list[list[int]]] = {}
-    for domain, shards in TokenShards(uri).shards(split).items():
-        for shard in shards:
+    for (domain, _), stream in TokenShards(uri).streams(split).items():
+        for shard in stream:
             tokens = np.fromfile(shard.file.local, "<u4").tolist()
             starts = range(0, len(tokens) - length, length)
             result.setdefault(domain, []).extend(tokens[start : start + length + 1] for start in starts)
@@ -341,7 +341,7 @@ def test_packed_rows_read_every_token_once_an_epoch_within_documents(
     rows = loader.windows["web"]
     batch = loader.batch(0, rows)
     expected: Counter[tuple[int, int]] = Counter()
-    for shard in TokenShards(uri).shards("train")["web"]:
+    for shard in TokenShards(uri).streams("train")["web", "made"]:
         tokens, start = shard.tokens_T.tolist(), 0
         for end in shard.ends().tolist():
             inner = tokens[start:end]

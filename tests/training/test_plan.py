@@ -2,8 +2,7 @@
 
 import pytest
 
-from model.config import ModelConfig, flops_per_token
-from model.footprint import K2_MEMORY, MemoryConfig
+from model.config import ModelConfig, flops_per_token, parameter_count
 from model.sizes import model_preset
 from model.transformer import Transformer
 from tests.training.k2 import k2_stages
@@ -11,41 +10,26 @@ from training.config import MuonClipConfig
 from training.layout import Layout, LayoutError
 from training.muonclip import MuonClip
 from training.plan import Hardware, muon_shapes, plan
-from training.schedule import StagePlan
 
 H800 = Hardware(name="H800", peak_flops=989e12, memory_bytes=80e9, mfu=0.3, price_per_hour=2.0)
 K2 = Layout(pipeline=16, expert=16)
+COUNT = parameter_count(ModelConfig())
 
 
 def test_k2_at_full_scale() -> None:
     result = plan(ModelConfig(), k2_stages(), K2, 2048, H800)
-    assert result.parameters == 1_026_408_232_448
-    assert result.trainable == 1_026_408_209_408
-    assert result.active == pytest.approx(32.86e9, rel=1e-3)
     assert result.copy_bytes == pytest.approx(6.16e12, rel=1e-3)
     assert result.rank_bytes / 2**30 == pytest.approx(30, abs=0.5)
-    assert result.updates == 237_823
-    assert result.tokens == pytest.approx(15.96e12, rel=1e-4)
-    assert result.corpus_bytes == pytest.approx(63.8e12, rel=1e-3)
-    assert result.corpus_shards == 59_456
     # 0.37 % of 6 N_active, the usual count without attention's own products; the Gram form takes 0.8 of it
     usual = MuonClipConfig(gram_ratio=None)
     plain = plan(ModelConfig(), k2_stages(), K2, 2048, H800, usual).newton_schulz_share
-    assert plain * flops_per_token(ModelConfig(), 4096) / (6 * result.active) == pytest.approx(0.0037, rel=0.05)
+    assert plain * flops_per_token(ModelConfig(), 4096) / (6 * COUNT.active) == pytest.approx(0.0037, rel=0.05)
     assert result.newton_schulz_share / plain == pytest.approx(0.8, abs=0.01)
     assert result.muon_matrices == 61 * 5 + 3 + 60 * (384 * 3 + 3 + 1)
     # 6 N_active per token is 3.1e24; attention and the exact sum add to it
     assert 3.1e24 < result.flops < 3.8e24
     assert result.days == pytest.approx(result.accelerator_hours / 2048 / 24)
     assert result.money == pytest.approx(2 * result.accelerator_hours)
-
-
-def test_the_first_two_stages_and_the_decay_are_15_5_trillion_tokens() -> None:
-    stages = StagePlan(stages=k2_stages().stages[:3])
-    result = plan(ModelConfig(), stages, K2, 256, H800)
-    assert result.sequences == pytest.approx(3.784e9, rel=1e-3)
-    assert result.corpus_bytes == pytest.approx(62.0e12, rel=1e-3)
-    assert result.corpus_shards == 57_742
 
 
 @pytest.mark.parametrize("router", ["muon", "adamw"])
@@ -68,26 +52,12 @@ def test_adamw_on_the_matrices_costs_its_second_moment_and_no_newton_schulz() ->
         for who in ("muon", "adamw")
     )
     assert (adamw.muon_matrices, adamw.newton_schulz_share) == (0, 0)
-    assert adamw.rank_bytes - muon.rank_bytes == pytest.approx(4 * muon.trainable / 256, rel=0.01)
+    assert adamw.rank_bytes - muon.rank_bytes == pytest.approx(4 * COUNT.trainable / 256, rel=0.01)
 
 
-def test_memory_shrinks_with_the_ranks_and_a_small_card_does_not_fit() -> None:
+def test_memory_shrinks_with_the_ranks() -> None:
     sizes = [plan(ModelConfig(), k2_stages(), K2, ranks, H800).rank_bytes for ranks in (256, 768, 2048)]
     assert sizes == sorted(sizes, reverse=True)
-    assert not plan(ModelConfig(), k2_stages(), Layout(), 8, H800).fits
-
-
-def test_activations_fit_by_the_report_s_switches_alone() -> None:
-    """4,096 tokens: 103 GiB a rank without them, beside the 30 that weights and optimizer take."""
-    stages = StagePlan(stages=k2_stages().stages[:1])
-    plain, saved = (
-        plan(ModelConfig(), stages, K2, 2048, H800, memory=memory) for memory in (MemoryConfig(), K2_MEMORY)
-    )
-    assert not plain.fits
-    assert saved.fits
-    assert plain.host_bytes == 0
-    assert plain.activation_bytes > 3 * saved.activation_bytes
-    assert 10 < saved.host_bytes / 2**30 < 14
 
 
 def test_ranks_that_hold_no_whole_copy_are_refused() -> None:

@@ -31,6 +31,7 @@ from tests.training.runs import (
 from tests.training.test_checkpoint import full_disk
 from training import checkpoint
 from training.cache import ShardError
+from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
 from training.objective import Diverged
 from training.order import OrderError
@@ -245,6 +246,12 @@ def test_a_checkpoint_of_another_run_is_refused(
     assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
     assert "CheckpointError: " in (error := capsys.readouterr().err)
     assert "another configuration" in error
+
+
+def test_a_state_that_does_not_say_its_code_is_of_an_older_version(shards: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(job(shards, tmp_path / "work"))
+    with pytest.raises(CheckpointError, match="was written by an older version, which did not record its code"):
+        trainer._check_run(tmp_path, {**trainer.objective.identity, "update": 3})
 
 
 @pytest.mark.parametrize(

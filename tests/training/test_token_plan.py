@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.training.k2 import k2_stages
 from training.ranges import BLOCK
 from training.schedule import Stage
-from training.token_plan import block_lists, corpus_shards, other_indices, reading, shapes, slices, stage_rows
+from training.token_plan import block_lists, corpus_shards, reading, shapes, slices, stage_rows
 
 
 def test_k2s_stages() -> None:
@@ -23,11 +23,6 @@ def test_k2s_stages() -> None:
     assert last.bytes_so_far == pytest.approx(63.8e12, rel=1e-3)
     assert last.shards_so_far == 59_456
     assert [(stage.sequence_length, stage.batch) for stage in shapes(k2_stages())] == [(4096, 16_384), (32_768, 2048)]
-
-
-def test_what_others_hold_for_k2s_samples() -> None:
-    held = [round(size / 1e9) for size in other_indices(3_784_000_000).values()]
-    assert held == [30, 38, 15]
 
 
 def test_48_ranks_take_uneven_slices() -> None:

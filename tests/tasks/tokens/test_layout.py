@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tasks.artifact import Artifact, Step
+from tasks.tokens import table
 from tasks.tokens.config import TokensConfig
 from tasks.tokens.shards import build
+from tasks.tokens.writing import INDEX
 from training.shards import TokenShards
+from training.token_plan import INDEX_ROW_BYTES, TABLE_ROW_BYTES
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "tokens.md"
 
@@ -61,19 +67,41 @@ def test_the_identity_is_the_hash_that_the_page_tells(
 
 def test_a_lookup_reads_one_group_of_an_index(tmp_path: Path) -> None:
     """An index of many documents is written in groups whose statistics tell their spans."""
-    from tasks.tokens.table import ROW_GROUP, write_index
-    from tasks.tokens.writing import INDEX
-
-    count = 3 * ROW_GROUP
+    count = 3 * table.ROW_GROUP
     starts = [7 * number for number in range(count)]
     columns = [starts, [start + 7 for start in starts], [f"{start:x}" for start in starts]]
     columns += [[value] * count for value in ("books", "CC0-1.0", False, None)]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, INDEX, strict=True)]
-    write_index(pa.Table.from_arrays(arrays, schema=INDEX), tmp_path / "index.parquet")
+    table.write_index(pa.Table.from_arrays(arrays, schema=INDEX), tmp_path / "index.parquet")
     file = pq.ParquetFile(tmp_path / "index.parquet")
     assert file.schema_arrow == INDEX
     spans = [
         (group.column(0).statistics.min, group.column(1).statistics.max)
         for group in (file.metadata.row_group(number) for number in range(file.num_row_groups))
     ]
-    assert spans == [(0, 7 * ROW_GROUP), (7 * ROW_GROUP, 14 * ROW_GROUP), (14 * ROW_GROUP, 21 * ROW_GROUP)]
+    group = 7 * table.ROW_GROUP
+    assert spans == [(0, group), (group, 2 * group), (2 * group, 3 * group)]
+
+
+def test_rows_take_the_room_that_the_plan_says(tmp_path: Path) -> None:
+    """Full shards and documents with made-up hashes, which are as hard to compress as real ones."""
+    draw = random.Random(0)
+
+    def name(bits: int) -> str:
+        return f"{draw.getrandbits(bits):0{bits // 4}x}"
+
+    hashes = "sha256", "index_sha256", "blocks_sha256"
+    shards = [
+        {"key": f"train/web/books/{number:06d}-000", "split": "train", "domain": "web", "source": "books"}
+        | {"tokens": tokens, "documents": 268_000 + draw.randrange(1000), "bytes": 4 * tokens}
+        | {"index_bytes": 10_000_000 + draw.randrange(1_000_000), **{column: name(256) for column in hashes}}
+        for number, tokens in enumerate((1 << 28) - draw.randrange(1000) for _ in range(20_000))
+    ]
+    table.write_table(shards, tmp_path / "shards.parquet")
+    assert (tmp_path / "shards.parquet").stat().st_size / len(shards) == pytest.approx(TABLE_ROW_BYTES, rel=0.15)
+    ends = list(accumulate(draw.randrange(1, 2001) for _ in range(table.ROW_GROUP)))
+    columns = [[0, *ends[:-1]], ends, [name(128) for _ in ends]]
+    columns += [[value] * len(ends) for value in ("books", "CC0-1.0", False, None)]
+    index = pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, INDEX, strict=True)], schema=INDEX)
+    table.write_index(index, tmp_path / "index.parquet")
+    assert (tmp_path / "index.parquet").stat().st_size / len(ends) == pytest.approx(INDEX_ROW_BYTES, rel=0.1)
