@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.context import ForkProcess
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from tests.posttraining import go
+from tests.training.test_checkpoint import full_disk
+from training.objective import Objective
 from training.parallel import World, join
 
 
@@ -69,3 +75,52 @@ def run_ranks(ranks: int, work: Callable[[World], Any]) -> list[Any]:
             return work(world)
 
     return [*outcomes(*start(ranks, run)).values()]
+
+
+class Launched(ForkProcess):
+    """One rank of a job as a launcher starts it: the rank in the environment, what it says in a log. But it is forked:
+    it has torch from here, whose import takes longer than most of these runs."""
+
+    def __init__(self, kind: type[Objective], job: Path, variables: Mapping[str, str], log: Path, most: int) -> None:
+        super().__init__(daemon=True)
+        self.kind, self.job, self.variables, self.log, self.most = kind, job, variables, log, most
+
+    def run(self) -> None:
+        with self.log.open("ab") as output:
+            for number in (1, 2):
+                os.dup2(output.fileno(), number)
+        # pytest has put files and handlers of its own in the place of these
+        sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+        sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        logging.root.handlers.clear()
+        os.environ.update(self.variables)
+        with full_disk(self.most):
+            sys.exit(go(self.kind, self.job))
+
+    def poll(self) -> int | None:
+        return self.exitcode
+
+    def wait(self, timeout: float = 240) -> int:
+        self.join(timeout)
+        assert self.exitcode is not None, f"not ended in {timeout} s: {self.log.read_text()}"
+        return self.exitcode
+
+    def send_signal(self, number: int) -> None:
+        assert self.pid is not None
+        os.kill(self.pid, number)
+
+
+def launch(
+    kind: type[Objective], job: Path, ranks: int = 1, file_limits: Mapping[int, int] | None = None
+) -> list[Launched]:
+    """The processes of a job, one per rank. A rank in `file_limits` can write no longer file than so many bytes, as on
+    a disk that is full."""
+    (port,) = free_ports(1)
+    world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    launched = []
+    for rank in range(ranks):
+        variables = {**world, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        log, most = job.with_name(f"rank{rank}.log"), (file_limits or {}).get(rank, 1 << 40)
+        launched.append(Launched(kind, job, variables, log, most))
+        launched[-1].start()
+    return launched
