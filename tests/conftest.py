@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -59,19 +60,34 @@ def s3() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
-def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@contextlib.contextmanager
+def made_bucket(s3: str) -> Iterator[str]:
     """An s3:// address with nothing below it, its server and its keys in the environment."""
     import fsspec
     import s3fs
 
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    name = f"bucket-{uuid.uuid4().hex[:8]}"
-    fsspec.filesystem("s3").mkdir(name)
-    yield f"s3://{name}"
-    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": s3, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        name = f"bucket-{uuid.uuid4().hex[:8]}"
+        fsspec.filesystem("s3").mkdir(name)
+        yield f"s3://{name}"
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def bucket(s3: str) -> Iterator[str]:
+    """An s3:// address with nothing below it."""
+    with made_bucket(s3) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def kept_bucket(s3: str) -> Iterator[str]:
+    """An s3:// address that all tests of a file share."""
+    with made_bucket(s3) as address:
+        yield address
