@@ -194,7 +194,7 @@ class _Line:
     def _cancel(self) -> list[asyncio.Task[Any]]:
         """Cancel every request but the one that this is. Tasks that the client began for a request end with it: one
         that is cancelled before its first step leaves a coroutine that was never awaited."""
-        mine, request = asyncio.current_task(), self._answer.__func__.__code__
+        mine, request = asyncio.current_task(), _Line._answer.__code__
         tasks = [
             task
             for task in asyncio.all_tasks()

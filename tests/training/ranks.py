@@ -86,12 +86,11 @@ class Launched(ForkProcess):
         self.kind, self.job, self.variables, self.log, self.most = kind, job, variables, log, most
 
     def run(self) -> None:
-        with self.log.open("ab") as output:
-            for number in (1, 2):
-                os.dup2(output.fileno(), number)
-        # pytest has put files and handlers of its own in the place of these
-        sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
-        sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        output = self.log.open("a", buffering=1)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(output.fileno(), number)
+            for place in (name, f"__{name}__"):  # pytest has put files of its own there
+                setattr(sys, place, output)
         logging.root.handlers.clear()
         os.environ.update(self.variables)
         with full_disk(self.most):
