@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -56,7 +57,6 @@ def validate(tables: Sequence[Table], run: str) -> tuple[list[Judgement], dict[s
         ProgressBarsConfig,
     )
     from great_expectations.render.renderer import ValidationResultsPageRenderer
-    from great_expectations.render.view import DefaultJinjaPageView
 
     stores = InMemoryStoreBackendDefaults(init_temp_docs_sites=False)  # or every context leaves a temporary folder
     context = gx.get_context(
@@ -100,8 +100,16 @@ def validate(tables: Sequence[Table], run: str) -> tuple[list[Judgement], dict[s
             judgements.append(_judgement(table, rule, bool(outcome.success), outcome.result))
         # Same data, same page: the time of the judgement is no part of it.
         result.meta["run_id"] = RunIdentifier(run_name=run, run_time=dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
-        pages[table.name] = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))
+        pages[table.name] = _view().render(ValidationResultsPageRenderer().render(result))
     return judgements, pages
+
+
+@cache
+def _view() -> Any:
+    """Great Expectations' pages. One for all: each compiles its templates, which takes a third of a judgement."""
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    return DefaultJinjaPageView()
 
 
 def _judgement(table: Table, rule: Rule, success: bool, result: dict[str, Any]) -> Judgement:

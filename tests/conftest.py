@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -25,6 +27,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take minutes first: at the end one of two workers would wait for the other's last one."""
     long = {item.path for item in items if item.get_closest_marker("e2e")}
     items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported here stays: to look through it for garbage takes a fifth of the collection, again at every full
+    pass later, and makes every forked process copy it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,19 +74,34 @@ def s3() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
-def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@contextlib.contextmanager
+def made_bucket(s3: str) -> Iterator[str]:
     """An s3:// address with nothing below it, its server and its keys in the environment."""
     import fsspec
     import s3fs
 
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    name = f"bucket-{uuid.uuid4().hex[:8]}"
-    fsspec.filesystem("s3").mkdir(name)
-    yield f"s3://{name}"
-    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": s3, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        name = f"bucket-{uuid.uuid4().hex[:8]}"
+        fsspec.filesystem("s3").mkdir(name)
+        yield f"s3://{name}"
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def bucket(s3: str) -> Iterator[str]:
+    """An s3:// address with nothing below it."""
+    with made_bucket(s3) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def kept_bucket(s3: str) -> Iterator[str]:
+    """An s3:// address that all tests of a file share."""
+    with made_bucket(s3) as address:
+        yield address

@@ -42,28 +42,27 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "intermediate_size": 48,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "num_attention_heads": 2,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+}
+"""A K2 network of some ten thousand parameters."""
+
+
 def tiny_config(**changes: Any) -> ModelConfig:
-    """A K2 network of some ten thousand parameters."""
-    small: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "intermediate_size": 48,
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16,
-        "num_attention_heads": 2,
-        "q_lora_rank": 16,
-        "kv_lora_rank": 16,
-        "qk_nope_head_dim": 8,
-        "qk_rope_head_dim": 8,
-        "v_head_dim": 8,
-        "max_position_embeddings": 1024,
-        "bos_token_id": 256,
-        "eos_token_id": 257,
-        "pad_token_id": VOCABULARY - 1,
-    }
-    return ModelConfig(**small | changes)
+    """That network for `byte_tokenizer`."""
+    tokens = {"vocab_size": VOCABULARY, "bos_token_id": 256, "eos_token_id": 257, "pad_token_id": VOCABULARY - 1}
+    return ModelConfig(**SMALL | {"max_position_embeddings": 1024} | tokens | changes)
 
 
 def tokenizer_artifact(root: Path) -> Artifact:

@@ -185,12 +185,21 @@ class _Line:
 
     async def _close(self) -> None:
         await asyncio.gather(*self._cancel(), return_exceptions=True)
+        closing = asyncio.all_tasks() - {asyncio.current_task()}  # of connections, which nobody waits for any more
+        for task in closing:
+            task.cancel()
+        await asyncio.gather(*closing, return_exceptions=True)
         await asyncio.gather(*(client.aclose() for client in self._idle), return_exceptions=True)
 
     def _cancel(self) -> list[asyncio.Task[Any]]:
-        """Cancel every request but the one that this is."""
-        mine = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not mine]
+        """Cancel every request but the one that this is. Tasks that the client began for a request end with it: one
+        that is cancelled before its first step leaves a coroutine that was never awaited."""
+        mine, request = asyncio.current_task(), _Line._answer.__code__
+        tasks = [
+            task
+            for task in asyncio.all_tasks()
+            if task is not mine and getattr(task.get_coro(), "cr_code", None) is request
+        ]
         for task in tasks:
             task.cancel()
         return tasks

@@ -143,9 +143,9 @@ def test_a_start_that_hangs_is_given_up_and_its_log_says_where(tmp_path, monkeyp
     (tmp_path / "prefect").mkdir()
     (tmp_path / "prefect" / "__init__.py").write_text("import time\ntime.sleep(3600)\n")
     server = Server(tmp_path, {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(HOUSE)])})
-    monkeypatch.setattr(module, "HUNG", 8.0)
+    monkeypatch.setattr(module, "HUNG", 4.0)
     try:
-        with pytest.raises(ServerError, match=r"does nothing for 8 s.*prefect\.log"):
+        with pytest.raises(ServerError, match=r"does nothing for 4 s.*prefect\.log"):
             server.start()
     finally:
         server.stop()

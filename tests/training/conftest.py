@@ -1,5 +1,8 @@
 """Token shards to train on, and a run that nothing disturbed."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.shards import folder_of
-from tests.training.runs import END, VOCABULARY, job, start, wait
+from tests.training.runs import END, VOCABULARY, job, written
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +33,19 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole run in a process of its own, as every other run is compared with it."""
+    """A whole run by the command of a launcher, as every other run is compared with it."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert wait(start(job(shards, folder / "work"), folder), folder) == [0]
+    command = [
+        sys.executable,
+        "-m",
+        "training.pretrain",
+        "--config",
+        str(written(job(shards, folder / "work"), folder)),
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        "OMP_NUM_THREADS": "1",
+    }
+    subprocess.run(command, env=environment, check=True)
     return folder / "work"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.context import ForkProcess
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from tests.posttraining import go
+from tests.training.test_checkpoint import full_disk
+from training.objective import Objective
 from training.parallel import World, join
 
 
@@ -69,3 +75,51 @@ def run_ranks(ranks: int, work: Callable[[World], Any]) -> list[Any]:
             return work(world)
 
     return [*outcomes(*start(ranks, run)).values()]
+
+
+class Launched(ForkProcess):
+    """One rank of a job as a launcher starts it: the rank in the environment, what it says in a log. But it is forked:
+    it has torch from here, whose import takes longer than most of these runs."""
+
+    def __init__(self, kind: type[Objective], job: Path, variables: Mapping[str, str], log: Path, most: int) -> None:
+        super().__init__(daemon=True)
+        self.kind, self.job, self.variables, self.log, self.most = kind, job, variables, log, most
+
+    def run(self) -> None:
+        output = self.log.open("a", buffering=1)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(output.fileno(), number)
+            for place in (name, f"__{name}__"):  # pytest has put files of its own there
+                setattr(sys, place, output)
+        logging.root.handlers.clear()
+        os.environ.update(self.variables)
+        with full_disk(self.most):
+            sys.exit(go(self.kind, self.job))
+
+    def poll(self) -> int | None:
+        return self.exitcode
+
+    def wait(self, timeout: float = 240) -> int:
+        self.join(timeout)
+        assert self.exitcode is not None, f"not ended in {timeout} s: {self.log.read_text()}"
+        return self.exitcode
+
+    def send_signal(self, number: int) -> None:
+        assert self.pid is not None
+        os.kill(self.pid, number)
+
+
+def launch(
+    kind: type[Objective], job: Path, ranks: int = 1, file_limits: Mapping[int, int] | None = None
+) -> list[Launched]:
+    """The processes of a job, one per rank. A rank in `file_limits` can write no longer file than so many bytes, as on
+    a disk that is full."""
+    (port,) = free_ports(1)
+    world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    launched = []
+    for rank in range(ranks):
+        variables = {**world, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        log, most = job.with_name(f"rank{rank}.log"), (file_limits or {}).get(rank, 1 << 40)
+        launched.append(Launched(kind, job, variables, log, most))
+        launched[-1].start()
+    return launched

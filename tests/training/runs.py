@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tests.posttraining import SMALL
+from tests.training.ranks import Launched, launch
 from training import checkpoint
 from training.config import PretrainConfig
 from training.job import Job
@@ -23,21 +22,10 @@ from training.trainer import Trainer
 from training.watchdog import Watchdog
 
 VOCABULARY, END = 64, 1
-MODEL = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "intermediate_size": 48,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 16,
-    "num_attention_heads": 2,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 8,
+MODEL = SMALL | {
     "qk_rope_head_dim": 4,
-    "v_head_dim": 8,
     "max_position_embeddings": 32,
+    "vocab_size": VOCABULARY,
     "bos_token_id": 0,
     "eos_token_id": 1,
     "pad_token_id": 2,
@@ -87,36 +75,22 @@ def next_token(trainer: Trainer) -> NextToken:
     return trainer.objective
 
 
-def start(
-    values: dict[str, Any], folder: Path, ranks: int = 1, file_limits: Mapping[int, int] | None = None
-) -> list[subprocess.Popen[bytes]]:
-    """The job as a launcher starts it: one process per rank, the ranks in the environment. A rank in `file_limits` can
-    write no longer file than so many bytes, as on a disk that is full."""
+def written(values: dict[str, Any], folder: Path) -> Path:
+    """The job's file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(json.dumps(values))
-    port = 20_000 + int(hashlib.sha256(str(folder).encode()).hexdigest(), 16) % 20_000
-    command = [sys.executable, "-m", "training.pretrain", "--config", str(folder / "job.json")]
-    processes = []
-    for rank in range(ranks):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            "OMP_NUM_THREADS": "1",
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        with (folder / f"rank{rank}.log").open("ab") as output:
-            limit = (file_limits or {}).get(rank)
-            prefix = ["prlimit", f"--fsize={limit}"] if limit else []
-            processes.append(subprocess.Popen([*prefix, *command], env=environment, stdout=output, stderr=output))
-    return processes
+    return folder / "job.json"
 
 
-def wait(processes: list[subprocess.Popen[bytes]], folder: Path) -> list[int]:
-    codes = [process.wait(timeout=240) for process in processes]
+def start(
+    values: dict[str, Any], folder: Path, ranks: int = 1, file_limits: Mapping[int, int] | None = None
+) -> list[Launched]:
+    """The job as a launcher starts it: one process per rank (`tests.training.ranks.launch`)."""
+    return launch(NextToken, written(values, folder), ranks, file_limits)
+
+
+def wait(processes: Sequence[Launched], folder: Path) -> list[int]:
+    codes = [process.wait() for process in processes]
     if any(codes):
         sys.stderr.write("".join(path.read_text() for path in sorted(folder.glob("rank*.log"))))
     return codes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from tasks.agentic.config import TaskConfig
 from tasks.code import closure
 from tests.posttraining import DIALOGUES, RL, SFT, dialogues_artifact, model_artifact, tiny_config, write_job
 from tests.posttraining import World as Inputs
-from tests.training.ranks import free_ports, run_ranks
+from tests.training.ranks import launch, run_ranks
 from training import checkpoint
 from training.inputs import load_chat, load_model, load_splits
 from training.job import Job, JobError
@@ -347,23 +346,6 @@ def test_widths_that_int4_does_not_divide_are_refused_in_one_sentence(inputs: In
 # ----------------------------------------------------------------------------------------------------- ranks that end
 
 
-def start(path: Path, module: str, ranks: int = 2) -> list[subprocess.Popen[bytes]]:
-    (port,) = free_ports(1)
-    processes = []
-    for rank in range(ranks):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(each or str(Path.cwd()) for each in sys.path),
-            "OMP_NUM_THREADS": "1",
-            **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-        }
-        command = [sys.executable, "-m", module, "--config", str(path)]
-        with (path.parent / f"rank{rank}.log").open("ab") as output:
-            processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-    return processes
-
-
 def until(folder: Path, step: int) -> None:
     """Wait until the job's metrics have a line of a later step."""
     metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 200
@@ -374,28 +356,24 @@ def until(folder: Path, step: int) -> None:
     raise AssertionError((folder / "rank0.log").read_text())
 
 
-@pytest.mark.parametrize(
-    ("kind", "module"), [(Tuning, "training.sft"), (Reinforcement, "training.rl.train")], ids=["sft", "rl"]
-)
-def test_ranks_that_are_killed_or_asked_to_stop_go_on(
-    kind: type[Objective], module: str, inputs: Inputs, tmp_path: Path
-) -> None:
+@KINDS
+def test_ranks_that_are_killed_or_asked_to_stop_go_on(kind: type[Objective], inputs: Inputs, tmp_path: Path) -> None:
     """kill -9 of one rank ends the other with a sentence, SIGTERM to one rank stops both with a checkpoint, and the
     same command ends with the bytes of an undisturbed run of two ranks."""
-    longer = {"max_updates": 40} if kind is Tuning else {"iterations": 30}
+    longer = {"max_updates": 24, "evaluate_every": 12} if kind is Tuning else {"iterations": 20}
     whole, cut = (job_of(kind, inputs, tmp_path / name, **longer) for name in ("whole", "cut"))
-    assert [process.wait(200) for process in start(whole, module)] == [0, 0]
-    killed = start(cut, module)
+    assert [process.wait(200) for process in launch(kind, whole, 2)] == [0, 0]
+    killed = launch(kind, cut, 2)
     until(tmp_path / "cut", 3)
     killed[1].send_signal(signal.SIGKILL)
     assert [process.wait(200) for process in killed] == [1, -signal.SIGKILL]
     assert "RankError: another rank has ended" in (tmp_path / "cut" / "rank0.log").read_text()
-    asked = start(cut, module)
+    asked = launch(kind, cut, 2)
     until(tmp_path / "cut", max(line["step"] for line in lines(tmp_path / "cut")) + 2)  # a line that is not there yet
     asked[1].send_signal(signal.SIGTERM)
     assert [process.wait(200) for process in asked] == [75, 75]
     assert (tmp_path / "cut" / "preempted.json").exists()
-    assert [process.wait(200) for process in start(cut, module)] == [0, 0]
+    assert [process.wait(200) for process in launch(kind, cut, 2)] == [0, 0]
     assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
     one, other = ((tmp_path / name / "final" / "manifest.json").read_text() for name in ("cut", "whole"))
     assert one == other
@@ -420,7 +398,7 @@ def test_the_recorded_hash_covers_all_code_that_took_part(
     inputs: Inputs, tmp_path: Path, objective: type[Objective], module: str
 ) -> None:
     """Every module that a run had loaded in the end is one that its code's hash reads."""
-    path = job_of(objective, inputs, tmp_path)
+    path = job_of(objective, inputs, tmp_path, **({"max_updates": 4} if objective is Tuning else {"iterations": 2}))
     command = [sys.executable, "-c", LOADED, module, "--config", str(path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -429,6 +432,27 @@ def test_a_request_that_had_not_begun_is_told_what_ended_all_of_them() -> None:
         line.submit = late  # type: ignore[method-assign]
         with pytest.raises(EngineError, match="the key is wrong"):
             some.complete([prompt()])
+
+
+def test_what_ends_all_requests_leaves_their_parts_to_them() -> None:
+    """A connection is made in a task of its own: cancelled before its first step, it was never awaited."""
+    with warnings.catch_warnings(record=True) as told, serving(good) as server, engine(server) as some:
+        warnings.simplefilter("always")
+        line = some._line
+        assert line is not None
+
+        def born(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+            task = asyncio.Task(work, loop=loop, **options)
+            if asyncio.current_task() is not None:  # a request's
+                with suppress(EngineError):
+                    line._stop(EngineError("the key is wrong"))
+            return task
+
+        line._loop.set_task_factory(born)
+        with suppress(EngineError):
+            some.complete([prompt()])
+    gc.collect()
+    assert not [each for each in told if "never awaited" in str(each.message)]
 
 
 def test_a_request_that_comes_while_the_engine_closes_is_refused_and_waits_for_nobody() -> None:

@@ -53,7 +53,7 @@ def test_every_truncation_is_seen(suffix):
 @pytest.mark.parametrize("suffix", PACK)
 def test_a_bomb_stops_at_the_limit(suffix):
     with pytest.raises(DamagedError, match="larger than 1,000,000 bytes"):
-        decompress(f"a{suffix}", PACK[suffix](b"\0" * 50_000_000), LIMIT)
+        decompress(f"a{suffix}", PACK[suffix](b"\0" * 10_000_000), LIMIT)
 
 
 def test_damage_at_the_end_of_what_unfolds_far_takes_no_step_for_every_byte():
@@ -196,12 +196,12 @@ def test_an_archive_of_too_many_members_is_named_before_it_fills_memory(monkeypa
 
 
 def test_a_tar_of_many_members_or_of_a_huge_name_takes_little_memory():
-    many = tar({f"{number}": b"" for number in range(50_000)})
+    many = tar({f"{number}": b"" for number in range(20_000)})
     tracemalloc.start()
     count = sum(1 for _ in members("a.tar", io.BytesIO(many), LIMIT))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (count, peak < 5_000_000) == (50_000, True)
+    assert (count, peak < 5_000_000) == (20_000, True)
     header = tarfile.TarInfo("././@LongLink")
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 500_000_000
     (found,) = read("a.tar", header.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20))

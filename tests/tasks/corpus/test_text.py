@@ -80,7 +80,7 @@ def test_a_close_second_stands_only_where_it_reads_like_english():
 
 
 @pytest.mark.parametrize(
-    "text", ["```x\n" * 200_000, "$$" * 500_000, "`" * 1_000_000, "http://" * 140_000, "的a" * 500_000]
+    "text", ["```x\n" * 40_000, "$$" * 100_000, "`" * 200_000, "http://" * 28_000, "的a" * 100_000]
 )
 def test_language_takes_linear_time_on_a_hostile_text(text):
     identify(text[:1000], "en")
@@ -90,12 +90,12 @@ def test_language_takes_linear_time_on_a_hostile_text(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "Ã©" * 500_000,
-        "#- " * 330_000,
-        "\n" * 1_000_000,
-        "previous " * 100_000,
-        "a" + "\u0301" * 500_000,
-        "\x1b[" * 500_000,
+        "Ã©" * 100_000,
+        "#- " * 66_000,
+        "\n" * 200_000,
+        "previous " * 20_000,
+        "a" + "\u0301" * 100_000,
+        "\x1b[" * 100_000,
     ],
 )
 def test_repair_takes_linear_time_on_a_hostile_text(text):
