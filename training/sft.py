@@ -92,7 +92,8 @@ class Tuning(PostTraining):
         if self.pretraining is not None:
             parts += self.text(self.pretraining, number - 1, config.text_samples, config.text_weight)
             self.counts["text"] += config.text_samples * config.text_sequence_length
-        totals, values = trainer.update(parts, stage.rate(own))
+        # Dialogues go to other experts than the base's text: without balance a few took ten times their share.
+        totals, values = trainer.update(parts, stage.rate(own), bias_update_rate=self.model.bias_update_rate)
         self.counts["tokens"] += read
         self.counts["trained"] += trained
         counted = {name: self.counts[name] for name in ("tokens", "trained")}
