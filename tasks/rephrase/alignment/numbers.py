@@ -30,7 +30,7 @@ CONVERTED = 0.07
 """How far a number in another unit may be off: half a month is two weeks, a third 33 or 32 percent."""
 APART = 0.035
 """And how far a share that is written another way: nine out of ten are not 95 percent."""
-EXACT = 1e-9
+EXACT = 1e-12
 CALENDAR: dict[str, tuple[str, tuple[int, ...]]] = {
     "month": ("month", (12,)),
     "weekday": ("day", (7,)),

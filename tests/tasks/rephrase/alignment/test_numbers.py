@@ -64,6 +64,10 @@ def test_numbers(source: str, rewrite: str, passes: bool) -> None:
     assert numbers(Pair(source, rewrite), CONFIG).passed is passes
 
 
+def test_numbers_that_differ_in_their_last_digit_are_others() -> None:
+    assert not numbers(Pair("There were 999,999,999.", "One counted 1,000,000,000."), CONFIG).passed
+
+
 def test_numbers_too_large_to_reckon_with_are_compared_as_they_stand() -> None:
     assert not numbers(Pair("It has 10^999 of them.", "It has 10^998 of them."), CONFIG).passed
 
