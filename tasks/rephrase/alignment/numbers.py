@@ -16,7 +16,7 @@ from tasks.rephrase.alignment import chinese
 from tasks.rephrase.alignment.dates import mentioned, opposite, sides
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
 from tasks.rephrase.alignment.quantities import MARKER, days, quantities, ranges
-from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity
+from tasks.rephrase.alignment.quantity import Kind, Quantity
 from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
@@ -118,8 +118,7 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         if wrong and (not adds or one.unit or any(_measured(one) == _measured(other) for other in lost)):
             invented.append(one)
     # In free wording a number may hide in words that no rule knows: only what nothing of the rewrite leads to is gone.
-    spans = any(one.kind == "said" and one.unit for one in after)  # `the following decade` of a year
-    gone = [one for one in lost if one.fact and not new.gives(one) and not (one.kind == "year" and spans)]
+    gone = [one for one in lost if one.fact and not new.gives(one)]
     return Found(tuple(invented), tuple(gone), tuple(lost))
 
 
@@ -206,8 +205,6 @@ class Known:
         measured = _measured(quantity)
         if measured in CALENDAR:
             return self._dates(quantity)
-        if CLOCK.fullmatch(str(quantity.value)):
-            return self._clocks(quantity)
         if measured == "ordinal" and instead and not self.following:
             return False  # no sum of places makes a place
         if measured == "year" and not self._years(quantity):
@@ -229,14 +226,6 @@ class Known:
             (_place(quantity) - place) * sign for kind, place in self.dates if kind == quantity.kind for sign in (1, -1)
         ]
         return any(_near(days + turn, span, CONVERTED) for days in apart for turn in (0, *rounds) for span in spans)
-
-    def _clocks(self, quantity: Quantity) -> bool:
-        """Whether a time of day is as far from one of the text as it says."""
-        minutes = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
-        minutes |= {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
-        spans = {size.number / 60 for size, _, _ in self.counted if size.dimension == "time"}
-        wanted = [_minutes(name) for name in _names(quantity) if CLOCK.fullmatch(name)]
-        return any(minutes & {one - span, one + span} for one in wanted for span in spans)
 
     def _years(self, quantity: Quantity) -> bool:
         """Whether a year is exactly what a step leads to (2019 is not about 2020), the next of one that the text has,
@@ -298,11 +287,6 @@ def _products(one: Size, other: Size) -> Iterator[Size]:
 def _spans(size: Size, unit: Unit) -> bool:
     """Whether it is a time that is counted in the unit or a longer one."""
     return bool(size.unit and size.dimension == "time" and size.unit.factor >= unit.factor)
-
-
-def _minutes(clock: str) -> float:
-    hour, minute = clock.split(":")
-    return int(hour) * 60.0 + int(minute)
 
 
 def _place(quantity: Quantity) -> int:
