@@ -155,7 +155,8 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
         return None
     if text[max(0, start - 2) : start] == "零下" or before == "负":
         number = -number
-    found = finished(text, number, "cardinal", False, start, end, other=about[:1])
+    tenths: list[Meaning] = [(number / 10, None)] if after == "分" else []  # 七分看汤
+    found = finished(text, number, "cardinal", False, start, end, other=about[:1] + tenths)
     if found and found.unit and (more := BEHIND.match(text, found.end)):  # 一米二
         return replace(found, value=number + Fraction(DIGITS[more["digit"]], 10), end=more.end())
     if found and found.unit and (half := HALF_BEHIND.match(text, found.end)):

@@ -115,7 +115,7 @@ def _negative(literal: str, text: str) -> bool:
 
 
 def _recased(literal: str, text: str) -> bool:
-    return literal.isalnum() and len(literal) > 2 and _whole(literal[0].swapcase() + literal[1:], text)
+    return literal.replace("-", "").isalnum() and len(literal) > 2 and _whole(literal[0].swapcase() + literal[1:], text)
 
 
 @lru_cache(maxsize=512)

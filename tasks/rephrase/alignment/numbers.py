@@ -16,7 +16,7 @@ from tasks.rephrase.alignment import chinese
 from tasks.rephrase.alignment.dates import mentioned, opposite, sides
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference
 from tasks.rephrase.alignment.quantities import MARKER, days, quantities, ranges
-from tasks.rephrase.alignment.quantity import Kind, Quantity
+from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity
 from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
@@ -188,7 +188,8 @@ class Known:
 
     def states(self, quantity: Quantity, measured: bool = False) -> bool:
         """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
-        if not self.names.isdisjoint(_names(quantity)):
+        first = quantity.value == 1 and not quantity.digits and not quantity.unit  # it may be said in any words
+        if first or not self.names.isdisjoint(_names(quantity)):
             return True
         return any(
             _same(one, other)
@@ -205,10 +206,14 @@ class Known:
         measured = _measured(quantity)
         if measured in CALENDAR:
             return self._dates(quantity)
+        if CLOCK.fullmatch(str(quantity.value)):
+            return self._clocks(quantity)
         if measured == "ordinal" and instead and not self.following:
             return False  # no sum of places makes a place
         if measured == "year" and not self._years(quantity):
             return False
+        if measured == "year" and self.following and not lost:
+            return True
         return any(
             _reaches(result, size)
             for result, operands in self._steps(within=bool(lost))
@@ -226,6 +231,14 @@ class Known:
             (_place(quantity) - place) * sign for kind, place in self.dates if kind == quantity.kind for sign in (1, -1)
         ]
         return any(_near(days + turn, span, CONVERTED) for days in apart for turn in (0, *rounds) for span in spans)
+
+    def _clocks(self, quantity: Quantity) -> bool:
+        """Whether a time of day is as far from one of the text as it says."""
+        minutes = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
+        minutes |= {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
+        spans = {size.number / 60 for size, _, _ in self.counted if size.dimension == "time"}
+        wanted = [_minutes(name) for name in _names(quantity) if CLOCK.fullmatch(name)]
+        return any(minutes & {one - span, one + span} for one in wanted for span in spans)
 
     def _years(self, quantity: Quantity) -> bool:
         """Whether a year is exactly what a step leads to (2019 is not about 2020), the next of one that the text has,
@@ -289,6 +302,11 @@ def _spans(size: Size, unit: Unit) -> bool:
     return bool(size.unit and size.dimension == "time" and size.unit.factor >= unit.factor)
 
 
+def _minutes(clock: str) -> float:
+    hour, minute = clock.split(":")
+    return int(hour) * 60.0 + int(minute)
+
+
 def _place(quantity: Quantity) -> int:
     """The number of a month, a weekday or a day of a month."""
     return int(quantity.value.split()[1] if isinstance(quantity.value, str) else quantity.value)
@@ -340,8 +358,8 @@ def _same(one: Size, other: Size) -> bool:
             return False
         mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
         return mine.dimension == theirs.dimension and _near(one.written * mine.factor, other.written * theirs.factor)
-    share = "ratio" in (one.dimension, other.dimension) and abs(one.number - other.number) <= APART
-    if share and _near(one.number, other.number, CONVERTED):
+    share = "ratio" in (one.dimension, other.dimension) and 1 not in (one.written, other.written)
+    if share and abs(one.number - other.number) <= APART and _near(one.number, other.number, CONVERTED):
         return True
     # What has no unit may stand for what has one; a hundred of the per cent has a dimension, and may not.
     bare = not (one.dimension and other.dimension)
@@ -392,5 +410,7 @@ def _elsewhere(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[fl
         elif match.group()[0].isdigit():
             plain = re.sub(r",(?=\d{3})", "", match.group()).replace(",", ".")
             yield float(plain) if plain.count(".") < 2 else plain, match.start()
+            if re.fullmatch(r"\d+,\d+", match.group()):  # [0,5]
+                yield from ((float(end), match.start()) for end in match.group().split(","))
         elif number := chinese.value(match.group()):
             yield float(number), match.start()

@@ -55,6 +55,8 @@ CONFIG = AlignmentConfig()
         ("Call `free(p)`; `free()` ends it.", "`free` ends it, called as `free(p)`.", True),
         ("Write `MAX` there.", "There, write `MIN`.", False),
         ("```\nx = 1\n```", "```\nx = 2\n```", False),
+        ("The half-life of carbon-14 is known.", "Carbon-14 has a known half-life.", True),
+        ("The half-life of carbon-14 is known.", "Carbon-12 has a known half-life.", False),
         ("Ext4 uses extents.", "Extents are used by ext4.", True),
         ("A Java `String` is compared so.", "So are Java strings compared.", True),
         ("A Java `String` is compared so.", "So are Java's `Strings` compared.", False),
