@@ -33,7 +33,6 @@ IDENTIFIER = re.compile(
     r")(?![A-Za-z0-9_])",
     re.A,
 )
-ABBREVIATION = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]?\.?$|(?:et|vs|etc|approx|al)\.\w+$", re.A)
 CHEMICAL = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){1,8}(?:\d?[+-])?$", re.A)
 SENTENCE = re.compile(r"[a-z]{2,}\.[A-Z][a-z]+$")
 QUOTED = re.compile(r'"([^"\n]{1,600})"|“([^”\n]{1,600})”|‘([^’\n]{1,600})’|「([^」\n]{1,600})」|«([^»\n]{1,600})»')
@@ -129,21 +128,9 @@ def _literals(text: str) -> tuple[str, ...]:
     bare = URL.sub(" ", bare)
     for match in IDENTIFIER.finditer(bare):
         literal = match.group().rstrip(".")
-        if (
-            literal
-            and not _cut(bare, match.start(), literal)
-            and not ABBREVIATION.match(literal)
-            and not SENTENCE.match(literal)
-            and not _measured(bare, match)
-            and not NUMERIC.fullmatch(literal)
-        ):
+        if literal and not SENTENCE.match(literal) and not _measured(bare, match) and not NUMERIC.fullmatch(literal):
             kept.append(literal)
     return tuple(dict.fromkeys(literal for literal in kept if literal))
-
-
-def _cut(text: str, start: int, literal: str) -> bool:
-    """Whether the word goes on beyond what the pattern took for the whole."""
-    return _goes_on(text, start, -1, literal[0]) or _goes_on(text, start + len(literal), 1, literal[-1])
 
 
 def _bare_url(url: str) -> str:
@@ -172,41 +159,16 @@ def _stands(literal: str, text: str) -> bool:
         return True
     if literal.endswith("/") and _whole(literal[:-1], text):
         return True
-    if literal[0] in "\"'" and literal[-1] == literal[0] and len(literal) > 2:
-        return _stands(literal[1:-1], text)
-    if re.match(r"(?:https?|ftp)://", literal):
-        return False
     # `find` with `-print0` of what was `find -print0`
     parts = [part for part in literal.split() if part not in ("|", "&&", ";")]
     return len(parts) > 1 and all(part in _literals(text) for part in parts)
 
 
 def _whole(literal: str, text: str) -> bool:
-    place = text.find(literal) if literal else -1
-    while place >= 0:
-        end = place + len(literal)
-        if not _goes_on(text, place, -1, literal[0]) and not _goes_on(text, end, 1, literal[-1]):
-            return True
-        place = text.find(literal, place + 1)
-    return False
-
-
-def _goes_on(text: str, place: int, step: int, edge: str) -> bool:
-    """Whether the word at this edge has more letters."""
-    near = text[place - 1 : place] if step < 0 else text[place : place + 1]
-    if not near or not (near.isascii() or near.isdigit()):
-        return False
-    if step > 0 and near == "s" and not (text[place + 1 : place + 2].isalnum()) and edge.isupper():
-        return False  # a plural: URLs
-    if (near.isalnum() or near == "_") and (edge.isalnum() or edge == "_"):
-        return True
-    if near in "-/" and step < 0:
-        return edge in "-/" or (near == "/" and edge.isalnum() and text[place - 2 : place - 1] == "/")
-    if near == "/" and step > 0:
-        return edge == "/" or (edge.isalnum() and text[place + 1 : place + 2].isalnum())
-    if near in ".-" and step > 0:
-        return edge.isalnum() and text[place + 1 : place + 2].isalnum()
-    return False
+    """Whether it stands in `text` and no word goes on at either end; a plural is no other word: URLs."""
+    before = r"(?<!\w)" if re.match(r"\w", literal) else ""
+    after = (r"(?!(?!s\b)\w)" if literal[-1:].isupper() else r"(?!\w)") if re.search(r"\w\Z", literal) else ""
+    return bool(literal) and re.search(f"{before}{re.escape(literal)}{after}", text, re.A) is not None
 
 
 def _alike(one: str, other: str) -> float:

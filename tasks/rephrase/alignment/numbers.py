@@ -264,9 +264,7 @@ class Known:
             bare = not one.unit and not other.unit and max(one.written, other.written) < SMALL
             if here != there and (within or bare):
                 continue
-            # A number and what else it may mean are no two numbers: 1/8 leads to no 9.
-            counts = (one.unit and other.unit) or 1 in (one.written, other.written)
-            if place != elsewhere and (one.dimension == other.dimension or not counts):
+            if place != elsewhere:  # a number and what else it may mean are no two numbers: 1/8 leads to no 9
                 for result in _sums(one, other):
                     yield result, (one, other)
             for result in _products(one, other):
