@@ -35,7 +35,7 @@ def _words() -> re.Pattern[str]:
     return re.compile(
         rf"""(?<![\w@\#])(?:
             (?:(?P<minus>minus|negative)[ ])?(?P<run>{run}) (?:[ -](?P<part>{parts}|(?P<ordinal>{ordinals}))(?![\w-]))?
-          | (?:an?|every)[ -](?P<apart>half|third|quarter|{ordinals})\b(?!-)
+          | (?!a[ ]second[.,;:)])(?:an?|every)[ -](?P<apart>half|third|quarter|{ordinals})\b(?!-)
           | (?P<single>{ordinals})\b(?!\ss\b)
           | (?P<half>half|halves|halved|halving|halve|quarters?)\b
           | (?P<article>an?|per|each|every|any)(?=[ ][a-zµ])

@@ -34,6 +34,7 @@ IDENTIFIER = re.compile(
     re.A,
 )
 CHEMICAL = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){1,8}(?:\d?[+-])?$", re.A)
+POWER = re.compile(r"[cdkmnµ]?m[23]")
 SENTENCE = re.compile(r"[a-z]{2,}\.[A-Z][a-z]+$")
 QUOTED = re.compile(r'"([^"\n]{1,600})"|“([^”\n]{1,600})”|‘([^’\n]{1,600})’|「([^」\n]{1,600})」|«([^»\n]{1,600})»')
 OMITTED = re.compile(r"\.\.\.|…+|\[[^\]]*\]")
@@ -46,7 +47,8 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
     backticks, a call its parentheses, a chemical formula may become a name; nothing may change a letter. Symbols are
     for `formulas`: `a_n` and `-x` may be said in words."""
     source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
-    before, after = _literals(source), _literals(rewrite)
+    # m³ is no m3, but Ca²⁺ is Ca2+
+    before, after = (_literals(side.translate(LOWERED)) for side in (pair.source, pair.rewrite))
     if found(pair.source) or found(pair.rewrite):
         before, after = (tuple(each for each in side if not _symbol().fullmatch(each)) for side in (before, after))
     lost = [literal for literal in before if not (_stands(literal, rewrite) or _said(literal, rewrite))]
@@ -128,7 +130,7 @@ def _literals(text: str) -> tuple[str, ...]:
     bare = URL.sub(" ", bare)
     for match in IDENTIFIER.finditer(bare):
         literal = match.group().rstrip(".")
-        if literal and not SENTENCE.match(literal) and not _measured(bare, match) and not NUMERIC.fullmatch(literal):
+        if not (SENTENCE.match(literal) or _measured(bare, match) or NUMERIC.fullmatch(literal)):
             kept.append(literal)
     return tuple(dict.fromkeys(literal for literal in kept if literal))
 
@@ -141,7 +143,9 @@ def _bare_url(url: str) -> str:
 
 
 def _measured(text: str, match: re.Match[str]) -> bool:
-    """Whether it is a number with its unit: 5K, 10MB."""
+    """Whether it is a number with its unit, or a unit with its power: 5K, 10MB, m3."""
+    if POWER.fullmatch(match.group()):
+        return True
     digits = re.match(r"\d+(?:\.\d+)?", match.group())
     if digits is None or digits.end() == len(match.group()):
         return False

@@ -183,6 +183,9 @@ class Known:
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
         self.sizes.add(Size(100.0, 1.0, "ratio"))
         self.sizes |= {size for one in found for size in _temperatures(one)}
+        decades = [size.number for size, _, kind in placed if kind == "year" and size.number % 10 == 0]
+        self.sizes |= {Size(year + 9, year + 9) for year in decades}  # the 1990s end with 1999
+        self.ordinals = {size for size, _, kind in placed if kind == "ordinal"}
         self.following = bool(FOLLOWING.search(text))
         self.dates = {(one.kind, _place(one)) for one in found if one.kind in CALENDAR}
 
@@ -249,7 +252,7 @@ class Known:
             abs(year - other) <= near or (quantity.kind == "year" and other % 10 == 0 and 0 <= year - other < 10)
             for year in [
                 *(size.written for size in self.sizes),
-                *(size.written for size, _ in self._steps(within=False)),
+                *(step.written for step, of in self._steps(within=False) if self.ordinals.isdisjoint(of)),
             ]
             for other in wanted
         )

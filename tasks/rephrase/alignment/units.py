@@ -57,6 +57,7 @@ def unit_at(text: str, place: int, number: str = "1") -> tuple[Unit, int] | None
         (name == "年" and re.fullmatch(r"\d{3,4}", number))
         or name in ("位", "节")
         or (name == "日" and re.search(r"月[\d一二三四五六七八九十]*$", text[max(0, place - 5) : place]))
+        or (name in ("角", "毛") and not re.search(r"元[\d一二三四五六七八九]$", text[max(0, place - 2) : place]))
         or (not digits and len(name) == 1 and name.isascii() and name.isalpha())  # `a m`
         or (not digits and text[place : place + 1] == "-" and name in ("second", "seconds"))
     ):
@@ -159,7 +160,7 @@ def _alternatives() -> str:
     long = "|".join(re.escape(u) for u in words if len(u) > 3 and u.islower())
     signed = "|".join(re.escape(u) for u in signs)
     unit = rf"(?P<unit>(?:(?:{symbols}|(?i:{long}))(?!['’]?[A-Za-z])|(?:{signed})|(?:{_han().pattern})))"
-    power = r"(?P<power>[²³]|\^[23]\b| squared\b| cubed\b)?(?P<inverse>⁻[¹²³]|\^-[123]\b|\^\{-[123]\})?"
+    power = r"(?P<power>[²³]|(?:\^|(?<=m))[23]\b| squared\b| cubed\b)?(?P<inverse>⁻[¹²³]|\^-[123]\b|\^\{-[123]\})?"
     return rf"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?[多余来]?个?(?P<han>平方|立方)?{unit}{power}"
 
 
