@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tasks.artifact import Artifact, Part
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import Job, draw
-from tasks.rephrase.prompts import Manner, Style, compose, details, perspectives, styles
+from tasks.rephrase.prompts import Manner, compose, details, perspectives, styles
 
 ROWS = 256
 """Documents read at once."""
@@ -33,19 +33,6 @@ class DocumentBatch:
     part: Part | None
     """None only in the batch of a run that chose nothing."""
     ids: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """How one rewrite is made."""
-
-    style: str
-    perspective: str
-    """Empty where none was drawn."""
-    detail: str
-    """Empty where it is the source's own."""
-    composed: Style
-    """All three as one style."""
 
 
 def drawable(config: RephraseConfig) -> None:
@@ -78,10 +65,9 @@ class Chosen:
             (("math",), config.languages, config.math_documents),
             (translate.domains, translate.languages, translate.documents),
         )
-        self._kinds = [(domains, languages) for domains, languages, count in kinds if count != 0 and languages]
+        self._kinds = [kind for kind in kinds if kind[1] and kind[2] != 0]
         self._best = [
-            None if count is None else self._smallest(kind, count)
-            for kind, count in enumerate(count for _, languages, count in kinds if count != 0 and languages)
+            None if count is None else self._smallest(kind, count) for kind, (_, _, count) in enumerate(self._kinds)
         ]
         """Of each kind the chosen ones, None for all."""
 
@@ -116,22 +102,17 @@ class Chosen:
         least, most = self.config.characters
         kind = pl.coalesce(
             pl.when(pl.col("domain").is_in(domains) & pl.col("language").is_in(languages)).then(number)
-            for number, (domains, languages) in enumerate(self._kinds)
+            for number, (domains, languages, _) in enumerate(self._kinds)
         )
         frame = pl.scan_parquet(self.corpus.file(part)).filter(pl.col("text").str.len_chars().is_between(least, most))
         return frame.select("id", kind=kind).filter(pl.col("kind").is_not_null()).collect().rows()
 
 
-def choose(config: RephraseConfig, corpus: Artifact) -> Chosen:
-    """The documents to rewrite."""
-    return Chosen(config, corpus)
-
-
-def manners(config: RephraseConfig, identity: str, domain: str, language: str) -> list[Drawn]:
+def jobs(config: RephraseConfig, document: dict[str, str]) -> list[Job]:
     """How one document is rewritten: `rewrites` times for knowledge, each in another style; once for mathematics; once
     into English where its language is one that is translated from. Perspective and level of detail are drawn for each
     by themselves, so that every style meets every one of them."""
-    known = styles()
+    known, identity, domain, language = styles(), document["id"], document["domain"], document["language"]
     translates = language in config.translate.languages
     fitting = _styles(domain, translates)
     named = [name for name in config.styles if name in fitting] if not translates else []
@@ -148,7 +129,7 @@ def manners(config: RephraseConfig, identity: str, domain: str, language: str) -
             share = DETAILS * full if config.details is None else config.details
             detail = _drawn(config.seed, "detail", f"{identity}:{name}", share, details(), domain)
         composed = compose(style, perspectives().get(perspective), details().get(detail))
-        found.append(Drawn(name, perspective, detail, composed))
+        found.append(Job(document, name, composed, perspective, detail))
     return found
 
 
@@ -179,11 +160,8 @@ def read(
             found: list[Work] = []
             for identity in batch.ids:
                 document = next(row for row in rows if row["id"] == identity)
-                drawn = manners(config, identity, document["domain"], document["language"])
-                found += [
-                    (Job(document, one.style, one.composed, one.perspective, one.detail), 1 / len(drawn))
-                    for one in drawn
-                ]
+                drawn = jobs(config, document)
+                found += [(job, 1 / len(drawn)) for job in drawn]
             yield batch, found
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import xxhash
 
-from model.engines.engine import Completion, Engine, Prompt, PromptRefused
+from model.engines.engine import Completion, Engine, Message, Prompt, PromptRefused
 from tasks.rephrase.alignment import joints
 from tasks.rephrase.alignment.answer import clean
 from tasks.rephrase.alignment.judge import Judge
@@ -94,13 +94,12 @@ def rewrite_document(
 ) -> Outcome:
     """Rewrite `job.document` in `job.style`. `ask` answers prompts: `engine`, or what keeps its answers."""
     segments, shown, plan = laid_out(job, config)
-    writer = _Writer(job, config, engine, ask, CachedReaders(networks), judge, plan)
+    writer = _Writer(job, config, engine, ask, CachedReaders(networks), judge, segments, plan)
     text = job.document["text"]
     prose = sum(part.kind == "prose" for part in segments)
     every = config.fallback == "drop" or job.style.translates
     wanted = max(1, prose if every else config.rewritten * prose)
-    pieces: list[_Piece] = []
-    turns: list[Turn] = []
+    pieces, turns = writer.pieces, list[Turn]()
     failed = 0
     for window in shown:
         excerpt = text[window[0].start : window[-1].end]
@@ -108,12 +107,9 @@ def rewrite_document(
         for part in window:
             if prose - failed < wanted:
                 break
-            said = None
-            if part.kind == "prose":
-                following = segments[part.index + 1] if part.index + 1 < len(segments) else None
-                said = writer.rewrite(excerpt, turns, pieces[-1] if pieces else None, part, following)
-                failed += said is None
+            said = writer.rewrite(excerpt, turns, part) if part.kind == "prose" else None
             if said is None:
+                failed += part.kind == "prose"
                 pieces.append(_Piece(part, part.text, "original" if part.kind == "prose" else "block"))
             else:
                 turns.append(Turn(part.text, reply(writer.asked[-1]) if job.style.asks else said))
@@ -125,7 +121,7 @@ def rewrite_document(
     elif prose - failed < wanted:
         reason, why = "share", f"{failed} of {prose} segments were not rewritten"
     else:
-        taken_back, findings = writer.read_whole(pieces)
+        taken_back, findings = writer.read_whole()
         failed += taken_back
         scores = {finding.check: round(finding.score, 4) for finding in findings}
         refused = next((finding for finding in findings if not finding.passed), None)
@@ -193,32 +189,25 @@ class _Writer:
     ask: Ask
     reader: CachedReaders
     judge: Judge | None
+    segments: list[Segment]
     plan: Plan
+    pieces: list[_Piece] = field(default_factory=list)
+    """What stands for the segments so far."""
     asked: list[str] = field(default_factory=list)
     """The questions that were accepted so far, in a style that asks."""
     outcome: Outcome = field(default_factory=Outcome)
 
-    def rewrite(
-        self, excerpt: str, turns: list[Turn], before: _Piece | None, part: Segment, following: Segment | None
-    ) -> str | None:
+    def rewrite(self, excerpt: str, turns: list[Turn], part: Segment) -> str | None:
         """The accepted rewriting of `part`, or None; every candidate becomes a row."""
         refused, longest = Refusal(), self.config.alignment.length[1]
         source = essential(part.text) if self.job.style.notes else part.text
         self.reader.keep(source)
         for attempt in range(self.config.attempts):
-            strict = attempt > 0
+            style, size = self.job.style, self.config.prompt
             chat = messages(
-                self.job.style,
-                self.config.prompt,
-                excerpt,
-                turns,
-                part.text,
-                strict,
-                refused,
-                longest=longest,
-                plan=self.plan,
+                style, size, excerpt, turns, part.text, attempt > 0, refused, longest=longest, plan=self.plan
             )
-            row = self._best(chat, before, part, following, attempt)
+            row = self._best(chat, source, part, attempt)
             if row["accepted"]:
                 if row["question"]:
                     self.asked.append(row["question"])
@@ -226,15 +215,13 @@ class _Writer:
             refused = Refusal(f"{row['reason']}: {row['why']}", row["source_sentence"], row["rewrite_sentence"])
         return None
 
-    def _best(
-        self, chat: tuple[Any, ...], before: _Piece | None, part: Segment, following: Segment | None, attempt: int
-    ) -> dict[str, Any]:
+    def _best(self, chat: tuple[Message, ...], source: str, part: Segment, attempt: int) -> dict[str, Any]:
         """The row of the best candidate of one attempt. One by one and each with its own seed, not as several choices
         of one request: so a run with more candidates, or one that was killed, finds the answers that are kept, on any
         engine; and all but the first find their prompt in the prefix cache."""
         rows: list[dict[str, Any]] = []
         for candidate in range(self.config.best_of):
-            rows.append(self._candidate(chat, before, part, following, attempt, candidate))
+            rows.append(self._candidate(chat, source, part, attempt, candidate))
             if rows[-1]["reason"] == ENGINE:
                 break  # what an engine refuses is the prompt, which is the same for all
         self.outcome.rows += rows
@@ -245,13 +232,7 @@ class _Writer:
         return best
 
     def _candidate(
-        self,
-        chat: tuple[Any, ...],
-        before: _Piece | None,
-        part: Segment,
-        following: Segment | None,
-        attempt: int,
-        candidate: int,
+        self, chat: tuple[Message, ...], source: str, part: Segment, attempt: int, candidate: int
     ) -> dict[str, Any]:
         job, config, ledger = self.job, self.config, self.outcome.ledger
         style, identity, domain = job.style, job.document["id"], job.document["domain"]
@@ -295,16 +276,18 @@ class _Writer:
         question = said if style.asks else ""
         if question:
             said = answered(question, part.text)
+        before = self.pieces[-1] if self.pieces else None
+        following = self.segments[part.index + 1 : part.index + 2]
         with ledger.checking(self.reader):
             pair = Pair(
-                essential(part.text) if style.notes else part.text,
+                source,
                 said,
                 "length" if endless else answer.finish,
                 style.length,
                 style.adds,
                 before.text if before else "",
                 before_source=before.segment.text if before else "",
-                after_source=following.text if following else "",
+                after_source=following[0].text if following else "",
                 notes=style.notes,
                 translated=job.document["language"] if style.translates else "",
                 prompt=instructions(style, config.prompt),
@@ -331,18 +314,20 @@ class _Writer:
             "scores": alignment.scores(),
         }
 
-    def read_whole(self, pieces: list[_Piece]) -> tuple[int, list[joints.Finding]]:
+    def read_whole(self) -> tuple[int, list[joints.Finding]]:
         """(segments that went back to their originals, what the checks of the whole document say after that)."""
         language = self.job.document["language"] if self.job.style.translates else ""
         taken_back = 0
         while True:
-            joined = [joints.Piece(piece.segment.text, piece.text, piece.action == "rewritten") for piece in pieces]
+            joined = [
+                joints.Piece(piece.segment.text, piece.text, piece.action == "rewritten") for piece in self.pieces
+            ]
             with self.outcome.ledger.checking(self.reader):
                 findings = joints.examine(joined, self.config.alignment, language)
             refused = next((finding for finding in findings if not finding.passed and finding.piece >= 0), None)
             if refused is None:
                 return taken_back, findings
-            guilty = pieces[refused.piece]
+            guilty = self.pieces[refused.piece]
             guilty.text, guilty.action = guilty.segment.text, "original"
             taken_back += 1
             row = next(row for row in self.outcome.rows if row["accepted"] and row["index"] == guilty.segment.index)

@@ -90,20 +90,15 @@ class Ledger:
 
     def request(self, answer: Completion, reused: bool) -> None:
         """One answer; `reused` where another run has paid for it."""
-        change = {"requests": 1, "usage_estimated": int(answer.estimated)}
+        add(self.counts, {"requests": 1, "usage_estimated": int(answer.estimated)})
         if reused:
-            spent = (answer.generated_tokens, answer.prompt_tokens, answer.cached_tokens)
-            change |= dict(zip(REUSED, (1, *spent), strict=True))
-        add(self.counts, change)
+            add(self.counts, dict(zip(REUSED, _spent(answer), strict=True)))
 
     def judged(self, answer: Completion, reused: bool) -> None:
         """One answer of the alignment's judge."""
-        spent = (1, answer.generated_tokens, answer.prompt_tokens, answer.cached_tokens)
-        names = ("requests", *TOKENS)
-        change = dict(zip(names, spent, strict=True))
+        add(self.counts, {"judge": dict(zip(("requests", *TOKENS), _spent(answer), strict=True))})
         if reused:
-            change |= dict(zip(REUSED, spent, strict=True))
-        add(self.counts, {"judge": change})
+            add(self.counts, {"judge": dict(zip(REUSED, _spent(answer), strict=True))})
 
     def _everywhere(self, style: str, domain: str, change: Mapping[str, Any]) -> None:
         add(self.counts, change)
@@ -113,6 +108,11 @@ class Ledger:
             "by_style_domain": {style: {domain: change}},
         }
         add(self.counts, where)
+
+
+def _spent(answer: Completion) -> tuple[int, ...]:
+    """One request, and its TOKENS."""
+    return 1, answer.generated_tokens, answer.prompt_tokens, answer.cached_tokens
 
 
 def add(total: dict[str, Any], change: Mapping[str, Any]) -> None:

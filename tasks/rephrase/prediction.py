@@ -7,22 +7,27 @@ how fast it is, how often a segment is accepted) is kept beside its answers and 
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from model.engines.engine import Message, Price
+from tasks.artifact import Artifact
 from tasks.progress import clock
+from tasks.rephrase.choice import DocumentBatch, read
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.document import CARRIED, Job, draw, laid_out
 from tasks.rephrase.ledger import own
 from tasks.rephrase.prompts import Style, Turn, messages
 from tasks.rephrase.segments import estimate_tokens
+from tasks.report.words import short
 
 SAMPLE = 200
 """Documents gone through; what more there are is scaled up."""
@@ -71,9 +76,9 @@ class Prediction:
     """`measured` or `assumed`: where the rates are from."""
 
     def sentence(self) -> str:
-        """`300 documents, 2,100 requests, 0.9M prompt tokens (0.6M cached), 0.3M generated, costing about 2.10, 25:00
+        """`300 documents, 2,100 requests, 903k prompt tokens (612k cached), 310k generated, costing about 2.10, 25:00
         at the last measured rate`."""
-        prompt, cached, generated = map(_short, (self.tokens_prompt, self.tokens_cached, self.tokens_generated))
+        prompt, cached, generated = map(short, (self.tokens_prompt, self.tokens_cached, self.tokens_generated))
         money = f", costing about {self.money:,.2f}" if self.money else ""
         rate = "at the last measured rate" if self.seconds is not None else "for a time that nobody has measured yet"
         time = "" if self.seconds is None else f"{clock(self.seconds)} "
@@ -82,6 +87,62 @@ class Prediction:
             f"{generated} generated{money}, {time}{rate}"
             + ("" if self.basis == "measured" else " (acceptance and lengths are assumed)")
         )
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a run of the stage would take, were it started now."""
+
+    prediction: Prediction
+    """Of the documents that are not written yet."""
+    written: int
+    """Documents that an earlier attempt has written."""
+    answers_kept: bool
+    """Whether an earlier run's answers are kept: what was asked then costs nothing."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One pass over the chosen documents."""
+
+    documents: int
+    written: int
+    """Of them, those whose batches are written."""
+    sample: tuple[DocumentBatch, ...]
+    """Some of the others, drawn by seed."""
+    batches: tuple[str, ...]
+    """The keys of all."""
+
+
+def survey(
+    config: RephraseConfig, batches: Iterable[DocumentBatch], is_written: Callable[[DocumentBatch], bool]
+) -> Survey:
+    """Count the documents and draw a sample; holds no more than the sample and the batches' keys."""
+    counts, keys = {True: 0, False: 0}, []
+
+    def ranked() -> Iterator[tuple[int, str, int, DocumentBatch]]:
+        for number, batch in enumerate(batches):
+            keys.append(batch.key)
+            done = is_written(batch)
+            counts[done] += len(batch.ids)
+            if not done:
+                yield from ((draw(config.seed, "sample", name), name, number, batch) for name in batch.ids)
+
+    drawn: dict[int, tuple[DocumentBatch, set[str]]] = {}
+    for _, name, number, batch in heapq.nsmallest(SAMPLE, ranked(), key=lambda entry: entry[:3]):
+        drawn.setdefault(number, (batch, set()))[1].add(name)
+    some = [
+        replace(batch, ids=tuple(name for name in batch.ids if name in names))
+        for _, (batch, names) in sorted(drawn.items())
+    ]
+    return Survey(counts[True] + counts[False], counts[True], tuple(some), tuple(keys))
+
+
+def predicted(config: RephraseConfig, corpus: Artifact, seen: Survey, rates: Rates, price: Price) -> Prediction:
+    """What rewriting the documents that are not written will take, from the sample of them."""
+    looked_at = sum(len(batch.ids) for batch in seen.sample)
+    some = (job for _, found in read(config, corpus, seen.sample) for job, _ in found)
+    return predict(config, some, looked_at, seen.documents - seen.written, rates, price)
 
 
 def predict(
@@ -161,18 +222,10 @@ def shared(before: Sequence[Message], chat: Sequence[Message]) -> int:
             tokens += _weight(new.content)
             continue
         if old.role == new.role:
-            tokens += estimate_tokens(old.content[: _common(old.content, new.content)])
+            alike = takewhile(lambda both: both[0] == both[1], zip(old.content, new.content, strict=False))
+            tokens += estimate_tokens("".join(sign for sign, _ in alike))
         break
     return tokens
-
-
-def _common(one: str, other: str) -> int:
-    """Length of the longest beginning that both have."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
-    return low
 
 
 def answer_weight(style: Style, source: str) -> float:
@@ -236,11 +289,3 @@ def _read(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}  # measured for the first time
     return record if isinstance(record, dict) else {}
-
-
-def _short(count: float) -> str:
-    if count >= 1e9:
-        return f"{count / 1e9:.1f}B"
-    if count >= 1e5:
-        return f"{count / 1e6:.1f}M"
-    return f"{count:,.0f}"

@@ -14,7 +14,8 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model.engines.answers import Answers
+from model.engines.answers import FILE, Answers
 from model.engines.choice import open_engine
 from model.engines.engine import Completion, Engine, EngineError, Message, Price, Prompt, RequestLimits
 from tasks.accounts import Balance, rows_of
@@ -30,22 +31,31 @@ from tasks.artifact import Artifact, Step
 from tasks.launch import Execution
 from tasks.progress import Progress
 from tasks.rephrase.alignment import joints
+from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.alignment.limits import thresholds
 from tasks.rephrase.alignment.reading import Readers
 from tasks.rephrase.alignment.stack import RECORDED
-from tasks.rephrase.choice import DocumentBatch, choose, drawable, read
-from tasks.rephrase.config import RephraseConfig
+from tasks.rephrase.choice import Chosen, DocumentBatch, drawable, read
+from tasks.rephrase.config import FidelityJudgeConfig, RephraseConfig
 from tasks.rephrase.document import Job, Outcome, rewrite_document
 from tasks.rephrase.ledger import Ledger, add
-from tasks.rephrase.open_batches import Open, OpenBatches
-from tasks.rephrase.opinions import Opinions
-from tasks.rephrase.outlook import Outlook, Survey, outlook, predicted, survey
-from tasks.rephrase.prediction import Prediction, answer_weight, known_rates, shared, weigh
+from tasks.rephrase.prediction import (
+    Outlook,
+    Prediction,
+    Rates,
+    Survey,
+    answer_weight,
+    known_rates,
+    predicted,
+    shared,
+    survey,
+    weigh,
+)
 from tasks.rephrase.prompts import styles
 from tasks.rephrase.run import OUTCOME, REWRITE, SEGMENT, Run, keys_of
 from tasks.rephrase.segments import estimate_tokens
 
-VERSION = 6  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 7  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +137,7 @@ def build(
     config = step.config
     assert isinstance(config, RephraseConfig)
     drawable(config)
-    batches = choose(config, corpus)
+    batches = Chosen(config, corpus)
     seen = survey(config, batches, partial(_written, step))
     run, engine = Run(step, price or Price()), None
     if seen.written < seen.documents:
@@ -142,8 +152,9 @@ def build(
             if not run.predicted:
                 rates = known_rates(folder, engine.name, engine.model)
                 run.expect(predicted(config, corpus, seen, rates, run.price))
-            with Opinions(config.alignment, judge_url, slots, limits) as opinions:
-                _run(run, config, corpus, batches, seen, engine, networks, opinions, store)
+            judging = _judging(config.alignment.judge, judge_url, slots, limits)
+            with judging or nullcontext():
+                _run(run, config, corpus, batches, seen, engine, networks, judging, store)
         finally:
             store.close()
     elif not seen.documents:
@@ -166,9 +177,20 @@ def predict_run(
     assert isinstance(config, RephraseConfig)
     drawable(config)
     engine = open_engine(config, engine_url, slots, "rephrase", "engine_url")
-    return outlook(
-        config, corpus, survey(config, choose(config, corpus), partial(_written, step)), engine, price, answers
-    )
+    seen = survey(config, Chosen(config, corpus), partial(_written, step))
+    rates = known_rates(answers, engine.name, engine.model) if answers else Rates()
+    kept = answers is not None and (answers / FILE).exists()
+    return Outlook(predicted(config, corpus, seen, rates, price), seen.written, kept)
+
+
+def _judging(
+    config: FidelityJudgeConfig | None, url: str | None, slots: int, limits: RequestLimits | None
+) -> Engine | None:
+    """The engine of the alignment's judge. Raises EngineError where it cannot be had."""
+    if config is None:
+        return None
+    url = url if config.engine == "endpoint" else None  # `scores.judge` may have its own use of it
+    return open_engine(config, url, slots, "rephrase.alignment.judge", "judge_url", limits)
 
 
 def _written(step: Step, batch: DocumentBatch) -> bool:
@@ -183,34 +205,44 @@ def _run(
     seen: Survey,
     engine: Engine,
     networks: Readers,
-    opinions: Opinions,
+    judging: Engine | None,
     answers: Answers,
 ) -> None:
-    """Rewrite every batch that is not written."""
-
-    def write(batch: DocumentBatch, outcomes: list[Outcome]) -> None:
-        _write(run.step, batch, outcomes)
-        run.tick()
-
+    """Rewrite every batch that is not written; each is written as soon as its last document is done."""
     # While one document's answer is checked, another's request takes its place at an endpoint, which never idles so.
     # The embedded servers keep one document's prefix each: another document between would cost more than the check.
     at_once = engine.slots + engine.slots // SPARE if config.engine == "endpoint" else engine.slots
-    at_work, told, lock, began = OpenBatches(at_once, write), Ledger(), threading.Lock(), time.monotonic()
+    told, lock, began = Ledger(), threading.Lock(), time.monotonic()
+    waiting: list[tuple[DocumentBatch, list[Future[Outcome]]]] = []
+    stop, failures = threading.Event(), list[BaseException]()
 
-    def work(some: Open, place: int, job: Job, share: float) -> None:
+    def work(job: Job, share: float) -> Outcome:
         try:
-            if at_work.stop.is_set():
-                return
-            outcome = _rewritten(job, config, engine, networks, opinions, answers, at_work.stop)
+            outcome = _rewritten(job, config, engine, networks, judging, answers, stop)
         except BaseException as error:
-            at_work.fail(error)
-            return
+            failures.append(error)  # before the others are told to stop: what they then end with is no cause
+            stop.set()
+            raise
         with lock:
             add(told.counts, outcome.ledger.counts)
             rate = told.counts.get("accepted", 0) / max(told.counts.get("segments", 0), 1)
             speed = told.counts.get("tokens_generated", 0) / max(time.monotonic() - began, 0.001)
         progress.advance(share, note=f"{rate:.0%} of attempts accepted, {speed:,.0f} tokens/s")
-        at_work.finish(some, place, outcome)
+        return outcome
+
+    def settle(most: int) -> None:
+        """Write every finished batch until at most `most` jobs are unfinished. Raises what a job failed with."""
+        while True:
+            if failures:
+                raise failures[0]
+            unfinished = [job for _, jobs in waiting for job in jobs if not job.done()]
+            for some in [each for each in waiting if all(job.done() for job in each[1])]:
+                waiting.remove(some)
+                _write(run.step, some[0], [job.result() for job in some[1]])
+                run.tick()
+            if len(unfinished) <= most:
+                return
+            wait(unfinished, return_when=FIRST_COMPLETED)
 
     progress = Progress("rephrase", total=seen.documents, unit="documents", first=seen.written)
     progress.note = f"predicted: {Prediction(**run.predicted).sentence()}"
@@ -223,12 +255,11 @@ def _run(
         try:
             pending = (batch for batch in batches if not _written(run.step, batch))
             for batch, found in read(config, corpus, pending):
-                some = at_work.begin(batch, len(found))
-                for place, (job, share) in enumerate(found):
-                    pool.submit(work, some, place, job, share)
-            at_work.settle(0)
+                settle(2 * at_once)
+                waiting.append((batch, [pool.submit(work, job, share) for job, share in found]))
+            settle(0)
         except BaseException:
-            at_work.stop.set()
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     if answers.unreadable:
@@ -240,18 +271,21 @@ def _rewritten(
     config: RephraseConfig,
     engine: Engine,
     networks: Readers,
-    opinions: Opinions,
+    judging: Engine | None,
     answers: Answers,
     stop: threading.Event,
 ) -> Outcome:
     """One document, with all that its requests cost in its ledger."""
     spent, before = Ledger(), ()  # type: tuple[Ledger, tuple[Message, ...]]
 
-    def ask(prompt: Prompt) -> Completion:
-        nonlocal before
+    def asked(who: Engine, prompt: Prompt) -> tuple[Completion, bool]:
         if stop.is_set():
             raise EngineError("the run was stopped")
-        answer, reused = answers.complete(engine, prompt)
+        return answers.complete(who, prompt)
+
+    def ask(prompt: Prompt) -> Completion:
+        nonlocal before
+        answer, reused = asked(engine, prompt)
         spent.request(answer, reused)
         if not answer.estimated:
             measured = {
@@ -266,7 +300,14 @@ def _rewritten(
         before = (*prompt.messages, Message("assistant", answer.text))
         return answer
 
-    outcome = rewrite_document(job, config, engine, ask, networks, opinions.judge(answers, spent, stop))
+    def opinion(prompt: Prompt) -> Completion:
+        assert judging is not None
+        answer, reused = asked(judging, prompt)
+        spent.judged(answer, reused)
+        return answer
+
+    judge = Judge(config.alignment.judge, opinion) if config.alignment.judge else None
+    outcome = rewrite_document(job, config, engine, ask, networks, judge)
     ledger = outcome.ledger
     add(ledger.counts, spent.counts)
     ledger.retries(job.name, job.document["domain"], outcome.rows)

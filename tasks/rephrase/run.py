@@ -38,7 +38,7 @@ class Run:
         self._state: dict[str, Any] = {"prediction": {}, "seconds": 0.0}
         if self._file.exists():
             self._state |= json.loads(self._file.read_text())
-        self._began: float | None = None
+        self._began = 0.0
 
     @property
     def predicted(self) -> dict[str, Any]:
@@ -59,20 +59,13 @@ class Run:
             yield
         finally:
             self.tick()
-            self._began = None
 
     def tick(self) -> None:
         """Write the seconds down: a kill costs those since the last batch."""
-        if self._began is not None:
-            now = time.monotonic()
-            self._state["seconds"] += now - self._began
-            self._began = now
-            self._save()
-
-    @property
-    def seconds(self) -> float:
-        """Wall seconds of all attempts so far."""
-        return self._state["seconds"] + (time.monotonic() - self._began if self._began is not None else 0.0)
+        now = time.monotonic()
+        self._state["seconds"] += now - self._began
+        self._began = now
+        self._save()
 
     def publish(
         self,
@@ -84,7 +77,7 @@ class Run:
     ) -> Artifact:
         """Publish the artifact, which consists of `batches`, with its ledger; what `engine` measured goes to the folder
         `rates`."""
-        counts: dict[str, Any] = {"seconds_wall": self.seconds}
+        counts: dict[str, Any] = {"seconds_wall": self._state["seconds"]}
         for part in self.step.parts(f"{SEGMENT}/{batch}" for batch in batches):
             add(counts, part.statistics)
         found = statistics(counts, self.price)
@@ -92,12 +85,10 @@ class Run:
         if engine is not None and rates is not None:
             keep_rates(rates, engine.name, engine.model, counts, found)
         if compared:
-            tokens, money = compared["tokens_generated"], compared["money"]
+            names, sides = ("requests", "tokens_generated", "money"), ("actual", "predicted")
             log.info(
                 "%d requests (%d predicted), %d tokens generated (%d), %.2f in money (%.2f)",
-                *(compared["requests"][name] for name in ("actual", "predicted")),
-                *(tokens[name] for name in ("actual", "predicted")),
-                *(money[name] for name in ("actual", "predicted")),
+                *(compared[name][side] for name in names for side in sides),
             )
         return self.step.publish(
             found | {"prediction": self.predicted, "comparison": compared, "thresholds": dict(thresholds)},

@@ -82,11 +82,6 @@ def _weight(piece: str) -> int:
     return (len(piece) + 2) // 3 if head.isdigit() else (len(piece) + 5) // 6 if head.isalpha() else 1
 
 
-def protected(text: str) -> list[Span]:
-    """Spans that no cut may enter (blocks and inline), ascending, overlaps merged."""
-    return structure(text).protected
-
-
 def segment(text: str, tokens: int = 256) -> list[Segment]:
     """Cut `text`; no segment has more than 9/8 of `tokens` unless a protected span in it has. Deterministic."""
     if not text:

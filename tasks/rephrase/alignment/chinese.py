@@ -23,8 +23,8 @@ BEHIND = re.compile(r"(?<=[米元块度岁])(?P<digit>[一二三四五六七八�
 HALF_BEHIND = re.compile("多?半(?![载数以是])")
 KILO = re.compile("(?<=[十百千万亿])千$")
 HALF_MORE = re.compile(r"个?半(?=年|天|小时|钟头|个?月|公里|斤|公斤|米|吨)")
-NO_NUMBER = re.compile(r"万一|千万|零|一[一三四五六七八九]|(.)\1+|[两俩][零一二三四五六七八九]|.+[俩两]")
-NO_COUNT = re.compile(r"十分|百姓|百般|千米|四周|四处|三角|万分|百科|五金|八卦|.*[十百]来|.*[几月]")
+NO_NUMBER = re.compile(r"万一|千万|一[一三四五六七八九]|(.)\1+|[两俩][零一二三四五六七八九]|.+[俩两]")
+NO_COUNT = re.compile(r"十分|百姓|百般|千米|四周|四处|三角|万分|百科|五金|八卦|.*[十百]来|.*[几月]|零[^度]?")
 """A numeral with the sign behind it that is a word, about so many, or a month."""
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cache
 
 from tasks.rephrase.alignment import chinese
-from tasks.rephrase.alignment.quantity import CLOCK, HALF_DAY, Kind, Meaning, Quantity, time_of_day
+from tasks.rephrase.alignment.quantity import HALF_DAY, Kind, Quantity, time_of_day
 from tasks.rephrase.alignment.units import lists
 
 NUMERIC = re.compile(
@@ -21,12 +21,6 @@ NUMERIC = re.compile(
     re.A,
 )
 """2021-12-25, 25/12/2021, 12/25/2021, 25.12.2021, 12/2021."""
-EDGE = re.compile(
-    r"\b(?:(?P<start>from|since|before|until|till|by|(?:beginning|start|onset) of)|(?P<end>after|through|end of))"
-    r"(?: the)?(?: 1)? $",
-    re.I,
-)
-"""Before a month: the edge of it that is meant. `From 1 September` is `after August`."""
 BEFORE = re.compile(
     r"(?:\d(?:st|nd|rd|th)?|\b(?:in|on|of|by|since|until|till|from|to|through|between|late|early|mid|last|next|every|each"
     r"|before|after|during|this))[ -]$",
@@ -99,9 +93,6 @@ def sides(text: str) -> dict[str, Quantity]:
         tell(match, -number if match["century"] else number, side)
     for match in HALF.finditer(text):
         tell(match, _hour(match["hour"]), "pm" if match["pm"] else "am")
-    for match in CLOCK.finditer(text):
-        if int(match["hour"]) > 12:
-            tell(match, int(match["hour"]) - 12, "pm")
     for match in CLOCK_ZH.finditer(text):
         if match["am"] or match["pm"]:
             tell(match, _number(match["hour"]), "pm" if match["pm"] else "am")
@@ -159,21 +150,14 @@ def _named(text: str) -> Iterator[Quantity]:
         before = text[max(0, match.start() - 24) : match.start()]
         sure = len(word) > 3 and word.lower() not in ("march", "sept")
         if sure or BEHIND.match(text, match.end()) or BEFORE.search(before):
-            yield _month(lists()["months"][word.lower()], match, EDGE.search(before))
+            yield Quantity(f"month {lists()['months'][word.lower()]}", None, "month", False, *match.span())
     for match in MONTH_ZH.finditer(text):
         number = int(match["digits"] or chinese.value(match["written"]) or 0)
-        yield _month(number, match, None)
+        yield Quantity(f"month {number}", None, "month", False, *match.span())
     for match in WEEKDAY_ZH.finditer(text):
         yield Quantity(
             f"weekday {min('一二三四五六日天'.index(match['day']), 6) + 1}", None, "weekday", False, *match.span()
         )
-
-
-def _month(number: int, match: re.Match[str], edge: re.Match[str] | None) -> Quantity:
-    other: list[Meaning] = []
-    if edge:
-        other.append((f"edge {(number - 1 + bool(edge['end'])) % 12 + 1}", None))
-    return Quantity(f"month {number}", None, "month", False, *match.span(), tuple(other))
 
 
 def _spoken(text: str, match: re.Match[str]) -> Quantity | None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cache
 
 from tasks.rephrase.alignment.quantity import CENTURIES, HALF, Meaning, Quantity, finished
-from tasks.rephrase.alignment.units import lists, unit_at
+from tasks.rephrase.alignment.units import lists, named, unit_at
 
 PARTS = {"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4}
 DECADE = re.compile(r"\b(?:the|in|and|or|to|early|late|mid|his|her)[ -]$", re.I)
@@ -35,7 +35,7 @@ def _words() -> re.Pattern[str]:
     return re.compile(
         rf"""(?<![\w@\#])(?:
             (?:(?P<minus>minus|negative)[ ])?(?P<run>{run}) (?:[ -](?P<part>{parts}|(?P<ordinal>{ordinals}))(?![\w-]))?
-          | (?:an?|per|each|every)[ -](?P<apart>half|third|quarter|{ordinals})\b(?!-)
+          | (?!a[ ]second[.,;:)])(?:an?|every)[ -](?P<apart>half|third|quarter|{ordinals})\b(?!-)
           | (?P<single>{ordinals})\b(?!\ss\b)
           | (?P<half>half|halves|halved|halving|halve|quarters?)\b
           | (?P<article>an?|per|each|every|any)(?=[ ][a-zµ])
@@ -108,7 +108,10 @@ def _decade(text: str, match: re.Match[str]) -> Quantity | None:
 
 
 def _saying(text: str, match: re.Match[str]) -> Quantity | None:
-    return Quantity(Fraction(lists()["saying"][match["saying"].lower()]), None, "said", False, *match.span())
+    said = lists()["saying"][match["saying"].lower()]
+    if isinstance(said, str):  # monthly
+        return Quantity(Fraction(1), named(said), "said", False, *match.span(), ((Fraction(1), None),))
+    return Quantity(Fraction(said), None, "said", False, *match.span())
 
 
 READERS: dict[str, Callable[[str, re.Match[str]], Quantity | None]] = {

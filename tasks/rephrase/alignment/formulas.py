@@ -75,11 +75,12 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
 def found(text: str) -> tuple[str, ...]:
     """The formulas of `text`: between TeX's delimiters, and plain ones such as `E = mc^2` or `6 CO2 + 6 H2O -> ...`."""
     text = CODE.sub(" \n ", text)
-    kept = [inside for match in FORMULA.finditer(text) if tokens(inside := _inside(match))]
+    kept = [formula for formula in map(inside, FORMULA.finditer(text)) if tokens(formula)]
     return (*kept, *_plain(URL.sub(" \n ", FORMULA.sub(" \n ", text))))
 
 
-def _inside(match: re.Match[str]) -> str:
+def inside(match: re.Match[str]) -> str:
+    """What stands between the delimiters of a match of FORMULA."""
     groups = match.groups()
     return (groups[5] if groups[4] else next((group for group in groups[:4] if group is not None), "")).strip()
 
@@ -209,21 +210,8 @@ def _run(chunks: list[str]) -> Iterator[str]:
         or (chunks[0] in ("a", "A", "I") and not OPERATOR.fullmatch((chunks[1:2] or ["x"])[0]))
     ):
         chunks = chunks[1:]
-    # `For n = 1 R returns NA`: a letter that follows without an operator is a word.
-    if len(chunks) > 3 and len(chunks[-1]) == 1 and chunks[-1].isalpha() and not OPERATOR.fullmatch(chunks[-2]):
-        chunks = chunks[:-1]
-    text = _balanced(" ".join(chunks))
+    text = " ".join(chunks)
     letter = re.search(rf"[{ALPHABET}]", text)
     says = letter or (RELATION.search(text) and re.search(r"\d", text))
     if MATHS.search(text) and says and not NO_FORMULA.fullmatch(text):
         yield text
-
-
-def _balanced(text: str) -> str:
-    """Without the brackets that were opened or closed outside."""
-    for opening, closing in ("()", "[]"):
-        while text.count(closing) > text.count(opening) and text.endswith(closing):
-            text = text[:-1]
-        while text.count(opening) > text.count(closing) and text.startswith(opening):
-            text = text[1:]
-    return text.strip()

@@ -33,8 +33,8 @@ IDENTIFIER = re.compile(
     r")(?![A-Za-z0-9_])",
     re.A,
 )
-ABBREVIATION = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]?\.?$|(?:et|vs|etc|approx|al)\.\w+$", re.A)
 CHEMICAL = re.compile(r"(?:[A-Z][a-z]?\d{0,2}){1,8}(?:\d?[+-])?$", re.A)
+POWER = re.compile(r"[cdkmnµ]?m[23]")
 SENTENCE = re.compile(r"[a-z]{2,}\.[A-Z][a-z]+$")
 QUOTED = re.compile(r'"([^"\n]{1,600})"|“([^”\n]{1,600})”|‘([^’\n]{1,600})’|「([^」\n]{1,600})」|«([^»\n]{1,600})»')
 OMITTED = re.compile(r"\.\.\.|…+|\[[^\]]*\]")
@@ -47,7 +47,8 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
     backticks, a call its parentheses, a chemical formula may become a name; nothing may change a letter. Symbols are
     for `formulas`: `a_n` and `-x` may be said in words."""
     source, rewrite = pair.source.translate(SCRIPTS), pair.rewrite.translate(SCRIPTS)
-    before, after = _literals(source), _literals(rewrite)
+    # m³ is no m3, but Ca²⁺ is Ca2+
+    before, after = (_literals(side.translate(LOWERED)) for side in (pair.source, pair.rewrite))
     if found(pair.source) or found(pair.rewrite):
         before, after = (tuple(each for each in side if not _symbol().fullmatch(each)) for side in (before, after))
     lost = [literal for literal in before if not (_stands(literal, rewrite) or _said(literal, rewrite))]
@@ -115,7 +116,7 @@ def _negative(literal: str, text: str) -> bool:
 
 
 def _recased(literal: str, text: str) -> bool:
-    return literal.isalnum() and len(literal) > 2 and _whole(literal[0].swapcase() + literal[1:], text)
+    return literal.replace("-", "").isalnum() and len(literal) > 2 and _whole(literal[0].swapcase() + literal[1:], text)
 
 
 @lru_cache(maxsize=512)
@@ -129,21 +130,9 @@ def _literals(text: str) -> tuple[str, ...]:
     bare = URL.sub(" ", bare)
     for match in IDENTIFIER.finditer(bare):
         literal = match.group().rstrip(".")
-        if (
-            literal
-            and not _cut(bare, match.start(), literal)
-            and not ABBREVIATION.match(literal)
-            and not SENTENCE.match(literal)
-            and not _measured(bare, match)
-            and not NUMERIC.fullmatch(literal)
-        ):
+        if not (SENTENCE.match(literal) or _measured(bare, match) or NUMERIC.fullmatch(literal)):
             kept.append(literal)
     return tuple(dict.fromkeys(literal for literal in kept if literal))
-
-
-def _cut(text: str, start: int, literal: str) -> bool:
-    """Whether the word goes on beyond what the pattern took for the whole."""
-    return _goes_on(text, start, -1, literal[0]) or _goes_on(text, start + len(literal), 1, literal[-1])
 
 
 def _bare_url(url: str) -> str:
@@ -154,7 +143,9 @@ def _bare_url(url: str) -> str:
 
 
 def _measured(text: str, match: re.Match[str]) -> bool:
-    """Whether it is a number with its unit: 5K, 10MB."""
+    """Whether it is a number with its unit, or a unit with its power: 5K, 10MB, m3."""
+    if POWER.fullmatch(match.group()):
+        return True
     digits = re.match(r"\d+(?:\.\d+)?", match.group())
     if digits is None or digits.end() == len(match.group()):
         return False
@@ -172,41 +163,16 @@ def _stands(literal: str, text: str) -> bool:
         return True
     if literal.endswith("/") and _whole(literal[:-1], text):
         return True
-    if literal[0] in "\"'" and literal[-1] == literal[0] and len(literal) > 2:
-        return _stands(literal[1:-1], text)
-    if re.match(r"(?:https?|ftp)://", literal):
-        return False
     # `find` with `-print0` of what was `find -print0`
     parts = [part for part in literal.split() if part not in ("|", "&&", ";")]
     return len(parts) > 1 and all(part in _literals(text) for part in parts)
 
 
 def _whole(literal: str, text: str) -> bool:
-    place = text.find(literal) if literal else -1
-    while place >= 0:
-        end = place + len(literal)
-        if not _goes_on(text, place, -1, literal[0]) and not _goes_on(text, end, 1, literal[-1]):
-            return True
-        place = text.find(literal, place + 1)
-    return False
-
-
-def _goes_on(text: str, place: int, step: int, edge: str) -> bool:
-    """Whether the word at this edge has more letters."""
-    near = text[place - 1 : place] if step < 0 else text[place : place + 1]
-    if not near or not (near.isascii() or near.isdigit()):
-        return False
-    if step > 0 and near == "s" and not (text[place + 1 : place + 2].isalnum()) and edge.isupper():
-        return False  # a plural: URLs
-    if (near.isalnum() or near == "_") and (edge.isalnum() or edge == "_"):
-        return True
-    if near in "-/" and step < 0:
-        return edge in "-/" or (near == "/" and edge.isalnum() and text[place - 2 : place - 1] == "/")
-    if near == "/" and step > 0:
-        return edge == "/" or (edge.isalnum() and text[place + 1 : place + 2].isalnum())
-    if near in ".-" and step > 0:
-        return edge.isalnum() and text[place + 1 : place + 2].isalnum()
-    return False
+    """Whether it stands in `text` and no word goes on at either end; a plural is no other word: URLs."""
+    before = r"(?<!\w)" if re.match(r"\w", literal) else ""
+    after = (r"(?!(?!s\b)\w)" if literal[-1:].isupper() else r"(?!\w)") if re.search(r"\w\Z", literal) else ""
+    return bool(literal) and re.search(f"{before}{re.escape(literal)}{after}", text, re.A) is not None
 
 
 def _alike(one: str, other: str) -> float:

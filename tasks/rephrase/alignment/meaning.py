@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from model.engines.engine import PromptRefused
-from tasks.rephrase.alignment.pair import HAN, Verdict, verdict, words
-from tasks.rephrase.alignment.reading import Match
+from tasks.rephrase.alignment.pair import HAN, Pair, Verdict, verdict, words
+from tasks.rephrase.alignment.reading import Readers, near
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_spans
 
@@ -24,11 +24,11 @@ CHINESE = 0.3
 """Share of a text's words and characters that are Chinese, from which on it is a Chinese text."""
 
 
-def cosine(match: Match, config: AlignmentConfig) -> Verdict | None:
+def cosine(pair: Pair, networks: Readers, config: AlignmentConfig) -> Verdict | None:
     """The two texts speak of the same. None where one of them is Chinese: the network reads English only."""
-    if chinese(match.pair.source) or chinese(match.pair.rewrite):
+    if chinese(pair.source) or chinese(pair.rewrite):
         return None
-    whole = match.cosine(match.pair.source, match.pair.rewrite)
+    whole = near(networks, pair.source, pair.rewrite)
     why = f"cosine {whole:.2f} to its source; {config.cosine:g} is wanted"
     return verdict("cosine", whole, whole >= config.cosine, why)
 
@@ -38,13 +38,13 @@ def chinese(text: str) -> bool:
     return sum(bool(HAN.match(word)) for word in found) > CHINESE * max(len(found), 1)
 
 
-def fidelity(match: Match, config: AlignmentConfig) -> Verdict | None:
+def fidelity(pair: Pair, networks: Readers, config: AlignmentConfig) -> Verdict | None:
     """The score is the chance that nothing is lost, added or changed. None where `fidelity_model` names none."""
     if not config.fidelity_model:
         return None
-    source, rewrite = match.pair.source, match.pair.rewrite
+    source, rewrite = pair.source, pair.rewrite
     try:
-        reading = match.networks.read(source, sentence_spans(source), rewrite, sentence_spans(rewrite))
+        reading = networks.read(source, sentence_spans(source), rewrite, sentence_spans(rewrite))
     except PromptRefused as error:
         return Verdict("fidelity", 0.0, False, str(error))
     score = 1 / (1 + math.exp(min(reading.wrong, 700.0)))

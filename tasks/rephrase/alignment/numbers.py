@@ -30,7 +30,7 @@ CONVERTED = 0.07
 """How far a number in another unit may be off: half a month is two weeks, a third 33 or 32 percent."""
 APART = 0.035
 """And how far a share that is written another way: nine out of ten are not 95 percent."""
-EXACT = 1e-9
+EXACT = 1e-12
 CALENDAR: dict[str, tuple[str, tuple[int, ...]]] = {
     "month": ("month", (12,)),
     "weekday": ("day", (7,)),
@@ -118,8 +118,7 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         if wrong and (not adds or one.unit or any(_measured(one) == _measured(other) for other in lost)):
             invented.append(one)
     # In free wording a number may hide in words that no rule knows: only what nothing of the rewrite leads to is gone.
-    spans = any(one.kind == "said" and one.unit for one in after)  # `the following decade` of a year
-    gone = [one for one in lost if one.fact and not new.gives(one) and not (one.kind == "year" and spans)]
+    gone = [one for one in lost if one.fact and not new.gives(one)]
     return Found(tuple(invented), tuple(gone), tuple(lost))
 
 
@@ -184,12 +183,16 @@ class Known:
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
         self.sizes.add(Size(100.0, 1.0, "ratio"))
         self.sizes |= {size for one in found for size in _temperatures(one)}
+        decades = [size.number for size, _, kind in placed if kind == "year" and size.number % 10 == 0]
+        self.sizes |= {Size(year + 9, year + 9) for year in decades}  # the 1990s end with 1999
+        self.ordinals = {size for size, _, kind in placed if kind == "ordinal"}
         self.following = bool(FOLLOWING.search(text))
         self.dates = {(one.kind, _place(one)) for one in found if one.kind in CALENDAR}
 
     def states(self, quantity: Quantity, measured: bool = False) -> bool:
         """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
-        if not self.names.isdisjoint(_names(quantity)):
+        first = quantity.value == 1 and not quantity.digits and not quantity.unit  # it may be said in any words
+        if first or not self.names.isdisjoint(_names(quantity)):
             return True
         return any(
             _same(one, other)
@@ -212,6 +215,8 @@ class Known:
             return False  # no sum of places makes a place
         if measured == "year" and not self._years(quantity):
             return False
+        if measured == "year" and self.following and not lost:
+            return True
         return any(
             _reaches(result, size)
             for result, operands in self._steps(within=bool(lost))
@@ -247,7 +252,7 @@ class Known:
             abs(year - other) <= near or (quantity.kind == "year" and other % 10 == 0 and 0 <= year - other < 10)
             for year in [
                 *(size.written for size in self.sizes),
-                *(size.written for size, _ in self._steps(within=False)),
+                *(step.written for step, of in self._steps(within=False) if self.ordinals.isdisjoint(of)),
             ]
             for other in wanted
         )
@@ -262,9 +267,7 @@ class Known:
             bare = not one.unit and not other.unit and max(one.written, other.written) < SMALL
             if here != there and (within or bare):
                 continue
-            # A number and what else it may mean are no two numbers: 1/8 leads to no 9.
-            counts = (one.unit and other.unit) or 1 in (one.written, other.written)
-            if place != elsewhere and (one.dimension == other.dimension or not counts):
+            if place != elsewhere:  # a number and what else it may mean are no two numbers: 1/8 leads to no 9
                 for result in _sums(one, other):
                     yield result, (one, other)
             for result in _products(one, other):
@@ -356,8 +359,8 @@ def _same(one: Size, other: Size) -> bool:
             return False
         mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
         return mine.dimension == theirs.dimension and _near(one.written * mine.factor, other.written * theirs.factor)
-    share = "ratio" in (one.dimension, other.dimension) and abs(one.number - other.number) <= APART
-    if share and _near(one.number, other.number, CONVERTED):
+    share = "ratio" in (one.dimension, other.dimension) and 1 not in (one.written, other.written)
+    if share and abs(one.number - other.number) <= APART and _near(one.number, other.number, CONVERTED):
         return True
     # What has no unit may stand for what has one; a hundred of the per cent has a dimension, and may not.
     bare = not (one.dimension and other.dimension)
@@ -408,5 +411,7 @@ def _elsewhere(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[fl
         elif match.group()[0].isdigit():
             plain = re.sub(r",(?=\d{3})", "", match.group()).replace(",", ".")
             yield float(plain) if plain.count(".") < 2 else plain, match.start()
+            if re.fullmatch(r"\d+,\d+", match.group()):  # [0,5]
+                yield from ((float(end), match.start()) for end in match.group().split(","))
         elif number := chinese.value(match.group()):
             yield float(number), match.start()

@@ -84,6 +84,7 @@ def days(text: str) -> dict[tuple[Value, Value], Quantity]:
     return found
 
 
+@lru_cache(maxsize=512)
 def prose(text: str) -> str:
     """The text without what other checks hold it to, every character in its place."""
     text = FORMULA.sub(_number_or_blanks, CODE.sub(lambda match: "\ufffc" * len(match.group()), text))
@@ -110,8 +111,8 @@ def number(formula: str) -> str:
 
 
 def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
-    """In `10 to 20 kg` and `2 or 3 million` the first number has the unit and the scale of the second too, in `a year
-    or two` the second has the first's; `nine out of ten` is a share."""
+    """In `10 to 20 kg` and `2 or 3 million` the first number has the unit and the scale of the second too; `nine out of
+    ten` is a share."""
     for place in range(len(found) - 2, -1, -1):
         one, other = found[place], found[place + 1]
         if not CONNECTOR.fullmatch(text[one.end : other.start]) or "cardinal" not in (one.kind, other.kind):
@@ -121,8 +122,6 @@ def _joined(text: str, found: list[Quantity]) -> Iterator[Quantity]:
         if one.kind == "cardinal" and one.unit is None and other.kind in ("cardinal", "part", "ordinal"):
             meanings = [(one.value * size, unit) for _, unit in other.meanings for size in (1, other.scale)]
             found[place] = replace(one, other=(*one.other, *dict.fromkeys(meanings)))
-        elif one.unit and other.unit is None and other.kind == "cardinal":
-            found[place + 1] = replace(other, other=(*other.other, (other.value, one.unit)))
     _compounds(text, found)
     for place, (one, other) in enumerate(pairwise(tuple(found))):  # nine out of ten
         if isinstance(one.value, Fraction) and isinstance(other.value, Fraction) and other.value:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 
 from tasks.rephrase.alignment.pair import HEADING, Pair, Verdict, words
-from tasks.rephrase.alignment.reading import Match
+from tasks.rephrase.alignment.reading import Readers, near
 from tasks.rephrase.config import AlignmentConfig
 
 ASKING = "What|Who|Which|How|When|Where|Why"
@@ -85,16 +85,16 @@ def question(pair: Pair, config: AlignmentConfig) -> Verdict:
     return Verdict("question", score, not why, why, rewrite_sentence=said if why else "")
 
 
-def answerable(match: Match, config: AlignmentConfig) -> Verdict:
+def answerable(pair: Pair, networks: Readers, config: AlignmentConfig) -> Verdict:
     """The question is about what its part is about: the cosine of the two; 1 where it asks what a term is of which the
     part is the entry (of a name the network knows nothing)."""
-    pair = match.pair
     if not pair.question or (DEFINITION.fullmatch(pair.question) and _defined(pair)):
         return Verdict("answerable", 1.0, True)
-    near = match.cosine(pair.question, pair.source)
-    passed = near >= config.answerable
-    why = f"cosine {near:.2f} to the part that should answer it; {config.answerable:g} is wanted"
-    return Verdict("answerable", near, passed, "" if passed else why, rewrite_sentence="" if passed else pair.question)
+    cosine = near(networks, pair.question, pair.source)
+    if cosine >= config.answerable:
+        return Verdict("answerable", cosine, True)
+    why = f"cosine {cosine:.2f} to the part that should answer it; {config.answerable:g} is wanted"
+    return Verdict("answerable", cosine, False, why, rewrite_sentence=pair.question)
 
 
 def _entry(question: str, part: str) -> re.Match[str] | None:

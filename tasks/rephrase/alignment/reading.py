@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -32,20 +31,13 @@ class Readers(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Match:
-    """A pair, and the networks that may be asked about its texts."""
-
-    pair: Pair
-    networks: Readers
-
-    def cosine(self, one: str, other: str) -> float:
-        """Of the vectors of two texts."""
-        return float(np.vecdot(self.networks.vector(one).vector_D, self.networks.vector(other).vector_D))
-
-
-NetworkCheck = Callable[[Match, AlignmentConfig], Verdict | None]
+NetworkCheck = Callable[[Pair, Readers, AlignmentConfig], Verdict | None]
 """A check that needs the network's word: as pure as the others. None where the network cannot read the pair."""
+
+
+def near(networks: Readers, one: str, other: str) -> float:
+    """The cosine of the vectors of two texts."""
+    return float(np.vecdot(networks.vector(one).vector_D, networks.vector(other).vector_D))
 
 
 class CachedReaders:

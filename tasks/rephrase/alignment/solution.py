@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from tasks.rephrase.alignment.formulas import TextFormulas
+from tasks.rephrase.alignment.formulas import TextFormulas, inside
 from tasks.rephrase.alignment.pair import FORMULA, Pair, Verdict, patterns
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_with
@@ -63,17 +63,13 @@ def final_answer(text: str) -> str:
         return inner
     if marked := MARKED.findall(text):
         formula = FORMULA.search(marked[-1])
-        return _inside(formula) if formula else re.split(r"[;；。]|\.(?:\s|$)|,\s", marked[-1])[0].strip(" .*_")
+        return inside(formula) if formula else re.split(r"[;；。]|\.(?:\s|$)|,\s", marked[-1])[0].strip(" .*_")
     concluding = [match.end() for match in WORKED.finditer(text)]
     last = [match for match in FORMULA.finditer(text) if concluding and match.start() >= concluding[-1]]
     if not last:
         return ""
-    chain = _inside(last[-1])  # of equations its end: the note may write the beginning another way
+    chain = inside(last[-1])  # of equations its end: the note may write the beginning another way
     return chain if "&" in chain else re.split(r"(?<![<>!\\])=", chain)[-1]
-
-
-def _inside(formula: re.Match[str]) -> str:
-    return next(group for group in formula.groups() if group is not None)
 
 
 def _stands(answer: str, text: str) -> bool:

@@ -21,7 +21,7 @@ from tasks.rephrase.alignment.meaning import cosine, fidelity
 from tasks.rephrase.alignment.numbers import numbers
 from tasks.rephrase.alignment.pair import Check, Pair, Verdict, words
 from tasks.rephrase.alignment.question import answerable, question
-from tasks.rephrase.alignment.reading import Match, NetworkCheck, Readers
+from tasks.rephrase.alignment.reading import NetworkCheck, Readers
 from tasks.rephrase.alignment.solution import answer
 from tasks.rephrase.alignment.translation import sentencewise
 from tasks.rephrase.config import AlignmentConfig
@@ -139,8 +139,7 @@ def _verdicts(pair: Pair, config: AlignmentConfig, networks: Readers) -> Iterato
     for check in CHECKS:
         if check.__name__ not in left_out:
             yield check(pair, config)
-    match = Match(pair, networks)
     for network_check in NETWORK_CHECKS:
-        verdict = None if network_check.__name__ in left_out else network_check(match, config)
+        verdict = None if network_check.__name__ in left_out else network_check(pair, networks, config)
         if verdict is not None:
             yield verdict

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from tasks.rephrase.alignment.pair import HAN
+
 WORDS = Path(__file__).with_name("numbers.yaml")
 
 _WORD = re.compile(r"[A-Za-zµμΩ°℃%]{3,}|[%$€£]")
@@ -32,11 +34,6 @@ class Unit:
     """What it is called; for a person."""
     above: Unit | None = None
     """In `km/h` the `km`."""
-
-    @property
-    def size(self) -> tuple[str, Fraction]:
-        """Two units are the same when this is."""
-        return self.dimension, self.factor
 
 
 @cache
@@ -60,10 +57,13 @@ def unit_at(text: str, place: int, number: str = "1") -> tuple[Unit, int] | None
         (name == "年" and re.fullmatch(r"\d{3,4}", number))
         or name in ("位", "节")
         or (name == "日" and re.search(r"月[\d一二三四五六七八九十]*$", text[max(0, place - 5) : place]))
+        or (name in ("角", "毛") and not re.search(r"元[\d一二三四五六七八九]$", text[max(0, place - 2) : place]))
         or (not digits and len(name) == 1 and name.isascii() and name.isalpha())  # `a m`
         or (not digits and text[place : place + 1] == "-" and name in ("second", "seconds"))
     ):
         return None
+    if match["inverse"]:  # s⁻¹
+        return Unit(f"1/{unit.dimension}", 1 / unit.factor, f"1/{unit.name}"), end
     below = _below().match(text, end)
     if below is not None and (other := _one(below)) is not None:
         name = f"{unit.name}/{other.name}"
@@ -107,19 +107,16 @@ def mentions(text: str) -> set[Unit]:
 
 
 def _one(match: re.Match[str]) -> Unit | None:
-    written = match["unit"]
-    unit = _spelled().get(written) or _spelled().get(written.lower())
-    if unit is None:
-        return None
-    power = match["power"] or match["area"] or match["han"]
-    if power:
-        exponent = POWERS.get(power.lower().strip(" .^"))
-        if exponent is None:
-            exponent = int(power.strip(" ^").translate(SUPERSCRIPTS))
-        if not 2 <= exponent <= 3:
-            return None
-        return Unit(f"{unit.dimension}^{exponent}", unit.factor**exponent, f"{unit.name}^{exponent}")
-    return unit
+    """The unit of a match, to its power, which is taken for positive."""
+    unit = _spelled().get(match["unit"]) or _spelled().get(match["unit"].lower())
+    written = match["power"] or match["inverse"] or match["area"] or match["han"]
+    if unit is None or not written:
+        return unit
+    power = written.lower().strip(" .^{-⁻}").translate(SUPERSCRIPTS)
+    exponent = POWERS.get(power) or int(power)
+    if exponent == 1:
+        return unit
+    return Unit(f"{unit.dimension}^{exponent}", unit.factor**exponent, f"{unit.name}^{exponent}")
 
 
 @cache
@@ -143,12 +140,7 @@ def _spelled() -> dict[str, Unit]:
                         found.setdefault(
                             prefix + spelling, Unit(dimension, base * Fraction(str(scale)), prefix + spelling)
                         )
-            elif spelling == "l":
-                for prefix in "mcdk":
-                    scale = Fraction(str(words["prefixes"][prefix]))
-                    found[prefix + "l"] = Unit(dimension, base * scale, prefix + "L")
-    for name, spellings in words["spellings"].items():
-        dimension, factor = words["units"][name]
+    for name, (dimension, factor, spellings) in words["units"].items():
         for spelling in spellings:
             found[spelling] = Unit(dimension, Fraction(factor), name)
     for spelling, meant in words["more_metric"].items():
@@ -161,37 +153,34 @@ def _spelled() -> dict[str, Unit]:
 
 @cache
 def _alternatives() -> str:
-    latin = sorted((u for u in _spelled() if u[0].isascii() or u[0] in "µμΩ°℃℉‰€£¥₹"), key=lambda u: (-len(u), u))
-    han = sorted((u for u in _spelled() if "㐀" <= u[0] <= "鿿"), key=lambda u: (-len(u), u))
+    latin = sorted((u for u in _spelled() if not HAN.match(u)), key=lambda u: (-len(u), u))
     signs = [u for u in latin if not u[-1].isalpha()]
     words = [u for u in latin if u[-1].isalpha()]
     symbols = "|".join(re.escape(u) for u in words if len(u) <= 3 or not u.islower())
     long = "|".join(re.escape(u) for u in words if len(u) > 3 and u.islower())
     signed = "|".join(re.escape(u) for u in signs)
-    return rf"(?P<unit>(?:(?:{symbols}|(?i:{long}))(?!['’]?[A-Za-z])|(?:{signed})|(?:{'|'.join(han)})))"
+    unit = rf"(?P<unit>(?:(?:{symbols}|(?i:{long}))(?!['’]?[A-Za-z])|(?:{signed})|(?:{_han().pattern})))"
+    power = r"(?P<power>[²³]|(?:\^|(?<=m))[23]\b| squared\b| cubed\b)?(?P<inverse>⁻[¹²³]|\^-[123]\b|\^\{-[123]\})?"
+    return rf"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?[多余来]?个?(?P<han>平方|立方)?{unit}{power}"
 
 
 @cache
 def _han() -> re.Pattern[str]:
-    han = sorted((u for u in _spelled() if "㐀" <= u[0] <= "鿿"), key=lambda u: (-len(u), u))
-    return re.compile("|".join(han))
+    return re.compile("|".join(sorted((u for u in _spelled() if HAN.match(u)), key=lambda u: (-len(u), u))))
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    power = r"(?P<power>[²³⁻]|\^[23]\b| squared\b| cubed\b)?"
     return re.compile(
         r"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?"
-        r"(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?"
-        r"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?[多余来]?个?(?P<han>平方|立方)?"
-        rf"{_alternatives()}{power}"
+        r"(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?" + _alternatives()
     )
 
 
 @cache
 def _below() -> re.Pattern[str]:
-    power = r"(?P<power>[²³]|\^[23]\b| squared\b| cubed\b)?"
+    """`/s²`, `per second`, `每秒`; of ` s⁻²` only where its power is negative."""
     return re.compile(
-        rf"(?:/| per | an? (?=second|minute|hour|day|week|month|year)| each | every |每)"
-        rf"(?:(?P<area>(?i:square|sq\.?|cubic))[ -])?(?P<han>平方|立方)?{_alternatives()}{power}"
+        r"(?:(?:/| per | an? (?=second|minute|hour|day|week|month|year)| each | every |每)"
+        rf"|[ ·⋅\u00a0\u2009\u202f]?(?=[A-Za-zµμΩ]{{1,3}}(?:⁻[¹²³]|\^\{{?-[123]))){_alternatives()}"
     )

@@ -10,7 +10,7 @@ import pytest
 from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, Prompt
 from tasks.rephrase.alignment import stack
-from tasks.rephrase.choice import manners
+from tasks.rephrase.choice import jobs
 from tasks.rephrase.config import AlignmentConfig, RephraseConfig, SegmentsConfig, TranslateConfig
 from tasks.rephrase.document import CARRIED, Job, Outcome, rewrite_document, windows
 from tasks.rephrase.prompts import compose, details, perspectives, styles
@@ -162,24 +162,28 @@ def test_half_a_translation_is_none(embedder: MiniLM) -> None:
     assert outcome.verdict["reason"] == "share"
 
 
+def drawn_of(config: RephraseConfig, identity: str, domain: str = "knowledge", language: str = "en") -> list[Job]:
+    return jobs(config, {"id": identity, "domain": domain, "language": language})
+
+
 def test_perspectives_and_details_are_drawn_by_themselves() -> None:
     config = CONFIG.model_copy(update={"perspectives": 0.5, "details": 0.5})
-    drawn = [manners(config, str(number), "knowledge", "en")[0] for number in range(400)]
+    drawn = [drawn_of(config, str(number))[0] for number in range(400)]
     assert {one.perspective for one in drawn} == {"", *perspectives()}
     assert {one.detail for one in drawn} == {"", *details()}
     assert 120 < sum(one.perspective != "" for one in drawn) < 260
-    pairs = {(one.style, one.perspective) for one in drawn}
+    pairs = {(one.name, one.perspective) for one in drawn}
     assert len({style for style, perspective in pairs if perspective == "teacher"}) > 5
-    assert all(not one.perspective and not one.detail for one in drawn if one.style == "viewpoint")
+    assert all(not one.perspective and not one.detail for one in drawn if one.name == "viewpoint")
     short = CONFIG.model_copy(update={"prompt": "short"})
-    assert {one.perspective for number in range(60) for one in manners(short, str(number), "knowledge", "en")} == {""}
-    mathematics = [manners(config, str(number), "math", "en")[0] for number in range(60)]
-    assert {one.style for one in mathematics} == {"learning_note"}
+    assert {one.perspective for number in range(60) for one in drawn_of(short, str(number))} == {""}
+    mathematics = [drawn_of(config, str(number), "math", "en")[0] for number in range(60)]
+    assert {one.name for one in mathematics} == {"learning_note"}
     assert all(not one.perspective or "math" in perspectives()[one.perspective].domains for one in mathematics)
     translate = config.model_copy(update={"translate": TranslateConfig(languages=("zh",), documents=None)})
-    assert [one.style for one in manners(translate, "x", "knowledge", "zh")] == ["translation"]
-    many = manners(config.model_copy(update={"rewrites": 10}), "x", "knowledge", "en")
-    assert len({one.style for one in many}) == 10
+    assert [one.name for one in drawn_of(translate, "x", "knowledge", "zh")] == ["translation"]
+    many = drawn_of(config.model_copy(update={"rewrites": 10}), "x")
+    assert len({one.name for one in many}) == 10
 
 
 def test_a_composed_style_says_all_three_within_its_own_lengths() -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,8 +21,7 @@ from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
 from tasks.rephrase.choice import DocumentBatch
 from tasks.rephrase.config import AlignmentConfig, RephraseConfig, SegmentsConfig
-from tasks.rephrase.document import Outcome
-from tasks.rephrase.open_batches import OpenBatches
+from tasks.rephrase.document import Job, Outcome
 from tests.tasks.rephrase.conftest import Remembering, row, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
@@ -40,6 +40,7 @@ LIMITS = RequestLimits(answer_seconds=1.0, backoff_seconds=0.01, patience_second
 RUN = """
 import sys
 from pathlib import Path
+from typing import Any
 from model.engines.engine import RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase.config import RephraseConfig
@@ -146,25 +147,30 @@ def test_an_endpoint_that_dies_stops_the_stage_at_once_and_keeps_what_was_answer
         assert server.counts["requests"] == done.statistics["requests"] - answered
 
 
-def test_a_slow_document_holds_up_no_other_batch() -> None:
+def test_a_slow_document_holds_up_no_other_batch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Artifact
+) -> None:
     written: list[str] = []
-    line = OpenBatches(2, lambda batch, outcomes: written.append(batch.key))
-    batches = [DocumentBatch(str(number), None, ()) for number in range(4)]
-    slow = line.begin(batches[0], 1)
-    for batch in batches[1:3]:
-        some = line.begin(batch, 2)
-        for place in (1, 0):
-            line.finish(some, place, Outcome())
-    line.begin(batches[3], 0)
-    line.settle(1)
-    assert written == ["1", "2", "3"]
-    line.finish(slow, 0, Outcome())
-    line.settle(0)
-    assert written == ["1", "2", "3", "0"]
-    line.fail(EngineError("gone"))
-    with pytest.raises(EngineError, match="gone"):
-        line.settle(0)
-    assert line.stop.is_set()
+    write, rewritten = rewriting._write, rewriting._rewritten
+
+    def slowly(job: Job, *others: Any) -> Outcome:
+        if not slow:
+            slow.append(job.document["id"])
+        while job.document["id"] == slow[0] and len(written) < 2:
+            time.sleep(0.01)
+        return rewritten(job, *others)
+
+    def writing(step: Step, batch: DocumentBatch, outcomes: list[Outcome]) -> None:
+        written.append(batch.key)
+        write(step, batch, outcomes)
+
+    slow: list[str] = []
+    monkeypatch.setattr(rewriting, "_rewritten", slowly)
+    monkeypatch.setattr(rewriting, "_write", writing)
+    with serving(Behaviour(pairs=PAIRS)) as server:
+        build(tmp_path / "root", corpus, server.url, CONFIG.model_copy(update={"part": 2}))
+    assert len(written) > 2
+    assert written != sorted(written)
 
 
 def test_rates_and_retries_are_told_by_style_and_domain(tmp_path: Path, corpus: Artifact) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.rephrase.segments import estimate_tokens, protected, segment, sentences
+from tasks.rephrase.segments import estimate_tokens, segment, sentences
+from tasks.rephrase.structure import structure
 
 ENGLISH = (
     "The scope of an identifier is a region of a program. It usually begins at the declaration, e.g. in a block, and "
@@ -43,7 +44,7 @@ def test_segments_put_together_are_the_document(text: str, tokens: int) -> None:
 @given(documents, st.integers(16, 300))
 def test_no_cut_lies_inside_what_must_stay_whole(text: str, tokens: int) -> None:
     cuts = [part.start for part in segment(text, tokens)]
-    for begin, end in protected(text):
+    for begin, end in structure(text).protected:
         assert not [cut for cut in cuts if begin < cut < end], text[begin:end]
 
 

@@ -20,6 +20,7 @@ CONFIG = AlignmentConfig()
         ("解：由 $2x=8$ 得 $x=4$。答案：$x=4$。", "x=4"),
         ("Solution. From $2x = 8$ we get $x = 8/2 = 4$.", "4"),
         ("Therefore \\[ a^2 + b^2 = c^2 \\]", "c^2"),
+        ("Therefore \\begin{equation*} x = 3 \\end{equation*}", "3"),
         ("Let $G$ be a group of order $p$.", ""),
         ("No formula at all.", ""),
         ("\\boxed{ never closed", ""),

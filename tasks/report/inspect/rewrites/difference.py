@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from tasks.rephrase.alignment.answer import RUN, in_runs
 from tasks.rephrase.alignment.pair import CODE, FORMULA, HAN, URL, WORD, lists
+from tasks.rephrase.alignment.units import lists as numerals
 
 Kind = Literal["same", "copied", "lost", "new"]
 What = Literal["", "number", "name", "negation", "formula", "code", "named"]
@@ -137,13 +139,20 @@ def _word(text: str, match: re.Match[str]) -> _Token:
         form, what = "", ""
     elif word[0].isdigit():
         form, what = re.sub(r",(?=\d{3}(?!\d))", "", word), "number"
-    elif (value := lists()["cardinals"].get(lower)) is not None:
+    elif (value := _cardinals().get(lower)) is not None:
         form, what = str(value), "number"
     elif lower in DENIALS or lower.endswith("n't"):
         form, what = lower, "negation"
     else:
         form, what = _stem(lower), "name" if _is_name(text, match) else ""
     return _Token(*match.span(), form, lower, what)  # type: ignore[arg-type]
+
+
+@cache
+def _cardinals() -> dict[str, int]:
+    """English numbers in words but `one`, which is a pronoun more often."""
+    known = numerals()["cardinals"] | numerals()["scales"]
+    return {word: value for word, value in known.items() if word.isascii() and word != "one"}
 
 
 def _is_name(text: str, match: re.Match[str]) -> bool:

@@ -12,7 +12,7 @@ from model.engines.engine import PromptRefused
 from model.engines.support import Reading, Sentence
 from tasks.rephrase.alignment.meaning import fidelity
 from tasks.rephrase.alignment.pair import Pair
-from tasks.rephrase.alignment.reading import CachedReaders, Match
+from tasks.rephrase.alignment.reading import CachedReaders
 from tasks.rephrase.alignment.stack import align
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
@@ -50,7 +50,7 @@ class Told:
 def test_a_refusal_names_the_sentences(
     lost: list[float], unsupported: list[float], source_sentence: str, rewrite_sentence: str, why: str
 ) -> None:
-    verdict = fidelity(Match(PAIR, Told(1.0, lost, unsupported)), ASKED)
+    verdict = fidelity(PAIR, Told(1.0, lost, unsupported), ASKED)
     assert verdict is not None
     assert (verdict.passed, verdict.source_sentence, verdict.rewrite_sentence) == (
         False,
@@ -64,14 +64,14 @@ def test_a_refusal_names_the_sentences(
 @pytest.mark.parametrize(("wrong", "threshold", "passed"), [(0.0, 0.5, True), (0.1, 0.5, False), (-2.0, 0.9, False)])
 def test_the_threshold_is_the_chance_of_being_faithful(wrong: float, threshold: float, passed: bool) -> None:
     config = ASKED.model_copy(update={"fidelity": threshold})
-    verdict = fidelity(Match(PAIR, Told(wrong, [9, 9], [9, 9])), config)
+    verdict = fidelity(PAIR, Told(wrong, [9, 9], [9, 9]), config)
     assert verdict is not None
     assert verdict.passed == passed == (not verdict.why)
 
 
 @pytest.mark.parametrize(("wrong", "score"), [(1e9, 0.0), (-1e9, 1.0)])
 def test_a_verdict_however_sure_is_a_chance(wrong: float, score: float) -> None:
-    verdict = fidelity(Match(PAIR, Told(wrong, [], [])), ASKED)
+    verdict = fidelity(PAIR, Told(wrong, [], []), ASKED)
     assert verdict is not None
     assert verdict.score == pytest.approx(score)
 
@@ -81,7 +81,7 @@ def test_a_pair_that_is_too_long_is_refused_with_its_reason() -> None:
         def read(self, *texts: Any) -> Reading:
             raise PromptRefused("2048 can be read")
 
-    verdict = fidelity(Match(PAIR, Long(0, [], [])), ASKED)
+    verdict = fidelity(PAIR, Long(0, [], []), ASKED)
     assert verdict is not None
     assert (verdict.passed, verdict.score, verdict.why) == (False, 0.0, "2048 can be read")
 

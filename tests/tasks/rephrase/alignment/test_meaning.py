@@ -13,7 +13,7 @@ from model.engines.embedding import MiniLM, Vector
 from tasks.rephrase.alignment.limits import LIMITS, distance, margin
 from tasks.rephrase.alignment.meaning import chinese, cosine
 from tasks.rephrase.alignment.pair import Pair, Verdict
-from tasks.rephrase.alignment.reading import CachedReaders, Match
+from tasks.rephrase.alignment.reading import CachedReaders
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
 
@@ -40,7 +40,7 @@ def test_a_text_is_read_the_same_whatever_was_read_before_and_however_long_it_is
 @pytest.mark.parametrize("text", ["", "  ", "...", "\u0301", "🙂"])
 def test_a_text_without_words_is_compared_with_anything(embedder: MiniLM, text: str) -> None:
     for pair in (Pair(text, ENGLISH[0][0]), Pair(ENGLISH[0][0], text), Pair(text, text)):
-        verdict = cosine(Match(pair, embedder), CONFIG)
+        verdict = cosine(pair, embedder, CONFIG)
         assert verdict is not None
         assert -1 <= verdict.score <= 1 + 1e-6
 
@@ -92,7 +92,7 @@ def test_a_source_is_read_once_for_all_attempts(embedder: MiniLM) -> None:
     source, said = ENGLISH[0]
     reader.keep(source)
     for rewrite in (said, FOREIGN[0]):
-        found, expected = (cosine(Match(Pair(source, rewrite), by), CONFIG) for by in (reader, embedder))
+        found, expected = (cosine(Pair(source, rewrite), by, CONFIG) for by in (reader, embedder))
         assert found == expected
     assert counting.texts == [source, said, FOREIGN[0]]
     assert reader.seconds == counting.seconds > 0

@@ -58,10 +58,22 @@ CONFIG = AlignmentConfig()
         ("Sales fell to 85 percent.", "Sales dropped by 15 percent.", True),
         ("Sales fell to 85 percent.", "Sales dropped by 25 percent.", False),
         ("The lava came on 14 May, the ash three days later.", "Lava came on 14 May and ash on 17 May.", True),
+        ("It is uniform on $[-1,5]$.", "It is uniform between $-1$ and $5$.", True),
+        ("It closed in 2019, a year after it opened.", "Opened in 2018, it closed in 2019.", True),
+        ("It closed in 2019, a year after it opened.", "Opened in 2017, it closed in 2019.", False),
+        ("It is paid in 48 monthly parts.", "It is paid in 48 parts, one each month.", True),
+        ("It is paid in 48 monthly parts.", "It is paid in 48 weekly parts.", False),
+        ("It draws 24 frames per second.", "Each second it draws 24 frames.", True),
+        ("It draws 24 frames per second.", "Each minute it draws 24 frames.", False),
+        ("It ended 3–1 before a crowd.", "Before a crowd it ended 3–2.", False),
     ],
 )
 def test_numbers(source: str, rewrite: str, passes: bool) -> None:
     assert numbers(Pair(source, rewrite), CONFIG).passed is passes
+
+
+def test_numbers_that_differ_in_their_last_digit_are_others() -> None:
+    assert not numbers(Pair("There were 999,999,999.", "One counted 1,000,000,000."), CONFIG).passed
 
 
 def test_numbers_too_large_to_reckon_with_are_compared_as_they_stand() -> None:

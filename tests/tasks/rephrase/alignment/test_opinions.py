@@ -12,7 +12,7 @@ import pytest
 from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, EngineError, Prompt, PromptRefused
 from tasks.artifact import Artifact, Step
-from tasks.rephrase import opinions, rewriting
+from tasks.rephrase import rewriting
 from tasks.rephrase.alignment.judge import DEFECTS, QUESTIONS, SMALLEST, WHOLE, Judge, prompt, read
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.stack import align, consult
@@ -124,8 +124,9 @@ def test_the_stage_asks_its_judge_keeps_the_answers_and_counts_its_tokens_apart(
     )
     engine, judging = Scripted(), Judging()
     monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: embedder)
-    monkeypatch.setattr(rewriting, "open_engine", lambda *_: engine)
-    monkeypatch.setattr(opinions, "open_engine", lambda *_: judging)
+    monkeypatch.setattr(
+        rewriting, "open_engine", lambda _config, _url, _slots, stage, *_: engine if stage == "rephrase" else judging
+    )
 
     def build(root: str) -> Artifact:
         return rewriting.build(Step("rewrites", config, str(tmp_path / root)), corpus, answers=tmp_path / "answers")
@@ -148,7 +149,11 @@ def test_the_stage_asks_its_judge_keeps_the_answers_and_counts_its_tokens_apart(
     assert judging.asked == asked
 
 
-def test_a_judge_without_its_endpoint_is_refused() -> None:
-    config = AlignmentConfig(judge=FidelityJudgeConfig(engine="endpoint", model="large"))
+def test_a_judge_without_its_endpoint_is_refused(
+    monkeypatch: pytest.MonkeyPatch, embedder: MiniLM, tmp_path: Path, corpus: Artifact
+) -> None:
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: embedder)
+    judge = FidelityJudgeConfig(engine="endpoint", model="large")
+    config = CONFIG.model_copy(update={"alignment": AlignmentConfig(judge=judge)})
     with pytest.raises(EngineError, match=r"execution\.judge_url"):
-        opinions.Opinions(config, None, 1)
+        rewriting.build(Step("rewrites", config, str(tmp_path)), corpus)
