@@ -240,9 +240,9 @@ class ModelConfig(Config):
         for field, theirs in rope.items():
             if field not in _HF_ROPE and theirs is not None and theirs != _HF_ROPE_NEUTRAL.get(field):
                 raise ValueError(f"rope_scaling has {field} = {theirs!r}, which this network does not know")
-        if rope.get("rope_theta") is not None:  # transformers 5 keeps it there
-            if known.setdefault("rope_theta", rope["rope_theta"]) != rope["rope_theta"]:
-                raise ValueError(f"rope_theta = {known['rope_theta']!r} and, for RoPE, {rope['rope_theta']!r}: one is wrong")
+        theta = rope.get("rope_theta")  # transformers 5 keeps it there
+        if theta is not None and known.setdefault("rope_theta", theta) != theta:
+            raise ValueError(f"rope_theta = {known['rope_theta']!r} and {theta!r} in rope_parameters: one is wrong")
         ends = known.get("eos_token_id")
         if isinstance(ends, list) and ends:
             known["eos_token_id"] = ends[0]  # generation may end at any of them, a document ends with the first
@@ -262,9 +262,7 @@ class ModelConfig(Config):
             raise ValueError(f"rope_scaling type = {kind!r}: only yarn is known")
         read, told = cls.model_validate(known), config.get("qk_head_dim")
         if told not in (None, read.qk_head_dim):
-            raise ValueError(
-                f"qk_head_dim = {told}: qk_nope_head_dim and qk_rope_head_dim make {read.qk_head_dim}"
-            )
+            raise ValueError(f"qk_head_dim = {told}: qk_nope_head_dim and qk_rope_head_dim make {read.qk_head_dim}")
         return read
 
 

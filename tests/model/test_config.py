@@ -193,7 +193,10 @@ YARN = {"type": "yarn", "factor": 2, "original_max_position_embeddings": 128}
         ({"rope_scaling": YARN | {"attention_factor": 2.0}}, r"attention_factor = 2\.0"),
         ({"rope_scaling": YARN | {"truncate": False}}, "truncate = False"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": 123.0}}, r"rope_theta = 50000\.0 and, for RoPE, 123"),
+        (
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 123.0}},
+            r"rope_theta = 50000\.0 and 123",
+        ),
         ({"rope_interleave": False}, "rope_interleave"),
         ({"eos_token_id": []}, "eos_token_id"),
         ({"qk_nope_head_dim": "16"}, "qk_nope_head_dim"),
