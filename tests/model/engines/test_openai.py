@@ -314,6 +314,15 @@ def test_candidates_of_the_first_token_are_asked_for_and_told_where_they_can_be_
         assert asked({"content": [{"top_logprobs": [{"token": "Yes", "logprob": chance}]}]}).likeliest == {}
 
 
+def test_a_turn_that_ends_with_calls_is_whole() -> None:
+    call = {"id": "functions.f:0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    choice = {"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}
+    body = json.dumps({"choices": [choice]}).encode()
+    with serving(lambda handler, request, number: reply(handler, 200, body)) as server, engine(server) as some:
+        answer = some.complete([prompt()])[0]
+    assert (answer.finish, json.loads(answer.calls)) == ("stop", [call])
+
+
 @pytest.mark.parametrize("usage", [{"prompt_tokens": 10**400, "completion_tokens": -1}, [], {"prompt_tokens": "x"}, 5])
 def test_usage_that_cannot_be_is_estimated(usage: object) -> None:
     body = {"choices": [{"message": {"content": "a\ud800b"}, "finish_reason": "stop"}], "usage": usage}
