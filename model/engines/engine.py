@@ -122,7 +122,8 @@ class Prompt:
             "max_tokens": self.max_tokens,
             "seed": self.seed,
             "schema": self.schema,
-            **({"tools": self.tools} if self.tools else {}),
+            # `calls_end`: answers that were kept without it tell a turn that ended with calls as one cut short
+            **({"tools": self.tools, "calls_end": True} if self.tools else {}),
             **({"likeliest": self.likeliest} if self.likeliest else {}),
         }
         return hashlib.sha256(json.dumps(record, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -38,7 +38,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
-    "tasks.agentic.dialogues": (6, "666992975979e92b"),
+    "tasks.agentic.dialogues": (7, "666992975979e92b"),
     "tasks.evaluate.release": (5, "df9cf48756ffadf3"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}
