@@ -106,8 +106,8 @@ def limits(**changes: float) -> RequestLimits:
     )
 
 
-def engine(server: Server, slots: int = 64, most_bytes: int = 8 << 20, **changes: float) -> OpenAI:
-    return OpenAI(server.url, "tiny", slots=slots, limits=limits(**changes), most_bytes=most_bytes)
+def engine(server: Server, slots: int = 64, **changes: float) -> OpenAI:
+    return OpenAI(server.url, "tiny", slots=slots, limits=limits(**changes))
 
 
 def test_a_request_carries_what_decides_its_answer() -> None:
@@ -261,10 +261,11 @@ def test_a_server_that_hangs_or_drips_is_left_and_closing_waits_for_nobody() -> 
         assert "closed" in str(told[0])
 
 
-def test_an_answer_without_end_is_cut_off() -> None:
+def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.engines.openai.MOST_BYTES", 1 << 20)
     with (
         simulating(Behaviour(fail={"huge": 1.0})) as server,
-        OpenAI(server.url, "simulated", limits=limits(patience_seconds=0.05), most_bytes=1 << 20) as some,
+        OpenAI(server.url, "simulated", limits=limits(patience_seconds=0.05)) as some,
         pytest.raises(EngineError, match="the answer has over 1,048,576 bytes"),
     ):
         some.complete([prompt()])
