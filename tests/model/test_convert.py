@@ -239,6 +239,14 @@ def test_a_single_file_has_no_index(model, tmp_path):
     assert same(load_hf(tmp_path), model)
 
 
+def test_frequencies_that_follow_from_the_configuration_are_passed_over(model, tmp_path):
+    """The folders of Moonlight and Kimi K2 hold them for every layer."""
+    save_hf(model, tmp_path, torch.float32)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file) | {"model.layers.1.self_attn.rotary_emb.inv_freq": torch.ones(4)}, file)
+    assert same(load_hf(tmp_path), model)
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.bool, torch.complex64])
 def test_tensors_that_are_no_plain_numbers_are_refused(model, tmp_path, dtype):
     save_hf(model, tmp_path)
