@@ -67,7 +67,7 @@ def from_hf_state(model: Transformer, tensors: Mapping[str, Tensor] | Iterable[t
     seen: set[str] = set()
     for name, tensor in tensors.items() if isinstance(tensors, Mapping) else tensors:
         if name.endswith(".rotary_emb.inv_freq"):
-            continue  # Moonshot's own checkpoints hold them (NVIDIA-NeMo/Megatron-Bridge#1838); config.json says the same
+            continue  # of Moonshot's own checkpoints (NVIDIA-NeMo/Megatron-Bridge#1838); config.json says the same
         if name not in wanted:
             faults["unknown"].append(name)
         elif name in seen:

@@ -240,7 +240,7 @@ def test_a_single_file_has_no_index(model, tmp_path):
 
 
 def test_frequencies_that_follow_from_the_configuration_are_passed_over(model, tmp_path):
-    """The folders of Moonlight and Kimi K2 hold them for every layer."""
+    """Moonlight's folder holds them for every layer."""
     save_hf(model, tmp_path, torch.float32)
     file = tmp_path / "model.safetensors"
     save_file(load_file(file) | {"model.layers.1.self_attn.rotary_emb.inv_freq": torch.ones(4)}, file)
