@@ -84,6 +84,11 @@ class YarnConfig(Config):
             raise ValueError(
                 f"beta_fast = {self.beta_fast} is below beta_slow = {self.beta_slow}: swap them, or set both to 1 as K2"
             )
+        if self.mscale != 1 and not self.mscale_all_dim:
+            raise ValueError(
+                f"mscale = {self.mscale} without mscale_all_dim: transformers takes 1 for it then, and DeepSeek's code "
+                "does not; set both, or mscale to 1"
+            )
         turn = 2 * math.pi * self.beta_slow
         if self.original_max_position_embeddings < turn:
             raise ValueError(
@@ -255,7 +260,12 @@ class ModelConfig(Config):
         if kind == "yarn":
             if "original_max_position_embeddings" not in rope:
                 raise ValueError("rope_scaling lacks original_max_position_embeddings: give the window before YaRN")
-            known["rope_scaling"] = {name: rope[name] for name in YarnConfig.model_fields if name in rope}
+            if rope.get("mscale_all_dim") and not rope.get("mscale"):
+                raise ValueError(
+                    "rope_scaling lacks mscale beside mscale_all_dim: DeepSeek's code takes 1 for it then, and "
+                    "transformers does not; give both"
+                )
+            known["rope_scaling"] = {name: rope[name] for name in YarnConfig.model_fields if rope.get(name) is not None}
             # what DeepSeek's code assumes where a file is silent
             known["rope_scaling"] = {"beta_fast": 32, "mscale_all_dim": 0} | known["rope_scaling"]
         elif kind != "default":

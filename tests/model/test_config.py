@@ -192,6 +192,8 @@ YARN = {"type": "yarn", "factor": 2, "original_max_position_embeddings": 128}
         ({"rope_scaling": "yarn"}, "rope_scaling = 'yarn'"),
         ({"rope_scaling": YARN | {"attention_factor": 2.0}}, r"attention_factor = 2\.0"),
         ({"rope_scaling": YARN | {"truncate": False}}, "truncate = False"),
+        ({"rope_scaling": YARN | {"mscale_all_dim": 1}}, "lacks mscale"),
+        ({"rope_scaling": YARN | {"mscale": 0.7}}, r"mscale = 0\.7 without mscale_all_dim"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         (
             {"rope_parameters": {"rope_type": "default", "rope_theta": 123.0}},
