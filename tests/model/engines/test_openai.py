@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.endpoint import Behaviour
 from benchmarks.endpoint import serving as simulating
+from model.dialogue import tool_result
 from model.engines.engine import Completion, EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
 from model.engines.openai import FIRST_REFUSALS, OpenAI
 
@@ -322,6 +323,12 @@ def test_a_turn_that_ends_with_calls_is_whole() -> None:
     with serving(lambda handler, request, number: reply(handler, 200, body)) as server, engine(server) as some:
         answer = some.complete([prompt()])[0]
     assert (answer.finish, json.loads(answer.calls)) == ("stop", [call])
+
+
+def test_a_result_keeps_the_name_of_its_function() -> None:
+    turn = tool_result("weather", "functions.weather:0", "18")
+    assert Message.of(turn).wire() == turn
+    assert Message.of({"role": "user", "name": "Ann", "content": "hi"}).wire() == {"role": "user", "content": "hi"}
 
 
 @pytest.mark.parametrize("usage", [{"prompt_tokens": 10**400, "completion_tokens": -1}, [], {"prompt_tokens": "x"}, 5])
