@@ -249,7 +249,7 @@ class Service:
             self.metrics.cancelled.inc()
             raise
         finally:
-            self.metrics.new_tokens.inc(answer.usage.new)
+            self.metrics.new_tokens.inc(answer.new)
             self.metrics.whole.observe(time.monotonic() - began)
 
 
