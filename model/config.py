@@ -300,7 +300,7 @@ _HF_CONSTANTS: dict[str, Any] = {
     "transformers_version": "4.48.3",
     "use_cache": True,
 }
-_HF_BINDING = {"rope_interleave": True} | {
+_HF_BINDING: dict[str, Any] = {"rope_interleave": True} | {
     field: _HF_CONSTANTS[field]
     for field in (
         *("attention_bias", "hidden_act", "moe_layer_freq", "n_group", "norm_topk_prob", "num_nextn_predict_layers"),
@@ -309,7 +309,7 @@ _HF_BINDING = {"rope_interleave": True} | {
 }
 """What a file must say where it says it: this network does nothing else."""
 _HF_ROPE = frozenset({*YarnConfig.model_fields, "type", "rope_type", "rope_theta"})
-_HF_ROPE_NEUTRAL = {"truncate": True, "partial_rotary_factor": 1.0}
+_HF_ROPE_NEUTRAL: dict[str, Any] = {"truncate": True, "partial_rotary_factor": 1.0}
 """Fields of transformers' RoPE that would change the network with any other value."""
 
 

@@ -71,6 +71,10 @@ def expand_fp8(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     return (tiled * scales[..., None]).flatten(-2)[..., :width].to(dtype).contiguous()
 
 
+def _expander(stored: Fp8) -> Callable[[], tuple[Tensor]]:
+    return lambda: (from_fp8(stored),)
+
+
 class _Source:
     """Tensors that are not kept as they were: made when the first reader asks, and dropped after the last."""
 
@@ -157,8 +161,7 @@ class Keep:
             for tensor in tensors:
                 if not tensor.is_contiguous() or tensor.storage_offset():
                     raise ValueError(f"{switch}: a tensor of shape {tuple(tensor.shape)} is a view; store a whole one")
-                stored = to_fp8(tensor.detach())
-                self._mark(lambda stored=stored: (from_fp8(stored),), tensor)
+                self._mark(_expander(to_fp8(tensor.detach())), tensor)
 
     def _mark(self, make: Callable[[], tuple[Tensor, ...]], *outputs: Tensor) -> None:
         source = _Source(make)
