@@ -31,8 +31,9 @@ from expectations.gate import judge
 from flows.preset import load_preset
 from flows.request import Request
 from flows.steps import graph
+from model.convert import as_served
 from model.moe import Experts
-from model.quantize import GROUP, as_served, fake_quantize_experts
+from model.quantize import GROUP, fake_quantize_experts
 from model.transformer import Transformer
 from tasks.agentic import dialogues as dialogue_stage
 from tasks.artifact import Artifact

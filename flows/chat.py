@@ -17,7 +17,7 @@ from flows.terminal import Terminal
 from model.dialogue import compact, tool_result
 from model.engines.engine import sound
 from model.engines.reply import KEY_VARIABLE, shown
-from model.serve.app import ServeConfig, application
+from model.serve.app import application
 from model.serve.server import in_background
 from model.visible import flat, visible
 
@@ -239,7 +239,6 @@ def _events(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def in_process(released: Released) -> Iterator[Endpoint]:
     """The model behind a port of its own, whose key nobody else has: a chat is the same wherever its model is."""
     key = secrets.token_urlsafe(32)
-    one = ServeConfig(rows=1, waiting=1)
-    app = application(released.model, released.chat, "openk2", key, ["127.0.0.1"], one)
+    app = application(released.model, released.chat, "openk2", key, ["127.0.0.1"], rows=1, waiting=1)
     with in_background(app) as url, Endpoint.at(f"{url}/v1", key, own=True) as endpoint:
         yield endpoint

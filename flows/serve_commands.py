@@ -110,16 +110,15 @@ def serve(
 
     - `OPENK2_SERVE_KEY=... openk2 serve --host 0.0.0.0 --allow-host models.example.org`: for others, behind TLS.
     """
-    from model.serve.app import ServeConfig, application
+    from model.serve.app import application
     from model.serve.server import listen, server
 
     key, own = _key(key_file, host)
-    config = ServeConfig(rows=rows, waiting=waiting)
     listener = listen(host, port)
     request = request_of(preset, root, preset_file, overrides)
     released = load(request, folder, int4, precision, device)
     names = [*OWN, *(allow_host or []), *([host] if host != "0.0.0.0" else [])]
-    app = application(released.model, released.chat, name, key, names, config)
+    app = application(released.model, released.chat, name, key, names, rows, waiting)
     where = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{listener.getsockname()[1]}"
     out.print(styled("Serving ", (name, "bold"), f" at {where}/v1 until Ctrl-C."))
     if own:

@@ -15,7 +15,7 @@ from model.config import ModelConfig
 from model.kernels.table import operation
 from model.memory import PLAIN, Keep
 from model.precision import compute_dtype
-from model.rope import Rotation, rotate, softmax_scale
+from model.rope import Rotation, rotate_pairs, softmax_scale
 
 LATENT_EPS = 1e-6  # transformers' q_a and kv_a norms take this whatever rms_norm_eps says
 
@@ -141,14 +141,9 @@ class MultiHeadLatentAttention(nn.Module):
         """The linear layer whose rows are the heads' queries."""
         return cast(Linear, getattr(self, self.query_name))
 
-    @property
-    def has_query_latent(self) -> bool:
-        """Whether queries come from a latent of their own, and not from the hidden state."""
-        return self.query_name == "q_b_proj"
-
     def query_latent(self, x_BSD: Tensor, keep: Keep = PLAIN) -> Tensor:
         """What the queries are read off: their normed latent (B, S, q_lora_rank), or the hidden state itself."""
-        if not self.has_query_latent:
+        if self.query_name == "q_proj":
             return x_BSD
         return keep.recomputed("norms", self.q_a_layernorm, self.q_a_proj(x_BSD))
 
@@ -156,12 +151,12 @@ class MultiHeadLatentAttention(nn.Module):
         """Queries without position (B, S, H, N) and rotated ones (B, S, H, R), of their latent."""
         q = self.query_heads(latent).unflatten(-1, (self.heads, -1))
         q_nope, q_rope = q.split([self.nope, self.rope], dim=-1)
-        return q_nope, rotate(q_rope, by)
+        return q_nope, rotate_pairs(q_rope, *by)
 
     def latent(self, x_BSD: Tensor, by: Rotation, keep: Keep = PLAIN) -> tuple[Tensor, Tensor]:
         """What a cache keeps of each token: the normed latent (B, S, C) and the shared rotated key (B, S, R)."""
         latent, k_rope = self.kv_a_proj_with_mqa(x_BSD).split([self.kv_a_layernorm.weight.numel(), self.rope], dim=-1)
-        return keep.recomputed("norms", self.kv_a_layernorm, latent), rotate(k_rope[:, :, None], by)[:, :, 0]
+        return keep.recomputed("norms", self.kv_a_layernorm, latent), rotate_pairs(k_rope[:, :, None], *by)[:, :, 0]
 
     def attend(
         self,

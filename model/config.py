@@ -84,6 +84,11 @@ class YarnConfig(Config):
             raise ValueError(
                 f"beta_fast = {self.beta_fast} is below beta_slow = {self.beta_slow}: swap them, or set both to 1 as K2"
             )
+        if self.mscale != 1 and not self.mscale_all_dim:
+            raise ValueError(
+                f"mscale = {self.mscale} without mscale_all_dim: transformers takes 1 for it then, and DeepSeek's code "
+                "does not; set both, or mscale to 1"
+            )
         turn = 2 * math.pi * self.beta_slow
         if self.original_max_position_embeddings < turn:
             raise ValueError(
@@ -191,14 +196,10 @@ class ModelConfig(Config):
         """Layers that route to experts."""
         return self.num_hidden_layers - self.first_k_dense_replace
 
-    def with_yarn(self, factor: float, original: int | None = None) -> ModelConfig:
-        """A copy whose window is `factor` times `original` tokens (default: the present window before any YaRN)."""
-        if original is None:
-            original = (
-                self.rope_scaling.original_max_position_embeddings
-                if self.rope_scaling
-                else self.max_position_embeddings
-            )
+    def with_yarn(self, factor: float) -> ModelConfig:
+        """A copy whose window is `factor` times the one before any YaRN."""
+        present = self.rope_scaling
+        original = present.original_max_position_embeddings if present else self.max_position_embeddings
         yarn = YarnConfig(factor=factor, original_max_position_embeddings=original)
         return self.replace(rope_scaling=yarn, max_position_embeddings=int(factor * original))
 
@@ -229,9 +230,8 @@ class ModelConfig(Config):
         kind = config.get("model_type")
         if kind not in ("kimi_k2", "deepseek_v3"):
             raise ValueError(f"model_type = {kind!r}: only kimi_k2 and deepseek_v3 networks can be read")
-        for field, ours in _HF_CONSTANTS.items():
-            theirs = config.get(field, ours)
-            if field in _HF_BINDING and theirs != ours:
+        for field, ours in _HF_BINDING.items():
+            if (theirs := config.get(field, ours)) != ours:
                 raise ValueError(f"{field} = {theirs!r}: this network has {ours!r} only")
         heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
         if kv_heads not in (None, heads):
@@ -240,28 +240,40 @@ class ModelConfig(Config):
         if "q_lora_rank" in config:  # null is a value of this one
             known["q_lora_rank"] = config["q_lora_rank"]
         rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-        if "rope_theta" in rope:  # transformers 5 keeps it there
-            known.setdefault("rope_theta", rope["rope_theta"])
-        if isinstance(ends := known.get("eos_token_id"), list):
+        if not isinstance(rope, Mapping):
+            raise ValueError(f"rope_scaling = {rope!r}: it is an object with the fields of YaRN, or null")
+        for field, theirs in rope.items():
+            if field not in _HF_ROPE and theirs is not None and theirs != _HF_ROPE_NEUTRAL.get(field):
+                raise ValueError(f"rope_scaling has {field} = {theirs!r}, which this network does not know")
+        theta = rope.get("rope_theta")  # transformers 5 keeps it there
+        if theta is not None and known.setdefault("rope_theta", theta) != theta:
+            raise ValueError(f"rope_theta = {known['rope_theta']!r} and {theta!r} in rope_parameters: one is wrong")
+        ends = known.get("eos_token_id")
+        if isinstance(ends, list) and ends:
             known["eos_token_id"] = ends[0]  # generation may end at any of them, a document ends with the first
         if missing := [field for field in _HF_FIELDS if field not in known and field not in _HF_OPTIONAL]:
             raise ValueError(
                 f"config lacks {', '.join(missing)}: add them as the released kimi_k2 config.json has them"
             )
         known.setdefault("pad_token_id", known["eos_token_id"])
-        qk = known["qk_nope_head_dim"] + known["qk_rope_head_dim"]
-        if config.get("qk_head_dim", qk) != qk:
-            raise ValueError(f"qk_head_dim = {config['qk_head_dim']}: qk_nope_head_dim and qk_rope_head_dim make {qk}")
         kind = rope.get("type", rope.get("rope_type", "default"))
         if kind == "yarn":
             if "original_max_position_embeddings" not in rope:
                 raise ValueError("rope_scaling lacks original_max_position_embeddings: give the window before YaRN")
-            known["rope_scaling"] = {name: rope[name] for name in YarnConfig.model_fields if name in rope}
+            if rope.get("mscale_all_dim") and not rope.get("mscale"):
+                raise ValueError(
+                    "rope_scaling lacks mscale beside mscale_all_dim: DeepSeek's code takes 1 for it then, and "
+                    "transformers does not; give both"
+                )
+            known["rope_scaling"] = {name: rope[name] for name in YarnConfig.model_fields if rope.get(name) is not None}
             # what DeepSeek's code assumes where a file is silent
             known["rope_scaling"] = {"beta_fast": 32, "mscale_all_dim": 0} | known["rope_scaling"]
         elif kind != "default":
             raise ValueError(f"rope_scaling type = {kind!r}: only yarn is known")
-        return cls.model_validate(known)
+        read, told = cls.model_validate(known), config.get("qk_head_dim")
+        if told not in (None, read.qk_head_dim):
+            raise ValueError(f"qk_head_dim = {told}: qk_nope_head_dim and qk_rope_head_dim make {read.qk_head_dim}")
+        return read
 
 
 _HF_FIELDS = tuple(name for name in ModelConfig.model_fields if name not in ("rope_scaling", "bias_update_rate"))
@@ -288,10 +300,17 @@ _HF_CONSTANTS: dict[str, Any] = {
     "transformers_version": "4.48.3",
     "use_cache": True,
 }
-_HF_BINDING = frozenset(
-    {"attention_bias", "hidden_act", "moe_layer_freq", "n_group", "norm_topk_prob", "num_nextn_predict_layers"}
-    | {"scoring_func", "tie_word_embeddings", "topk_group", "topk_method"}
-)
+_HF_BINDING: dict[str, Any] = {"rope_interleave": True} | {
+    field: _HF_CONSTANTS[field]
+    for field in (
+        *("attention_bias", "hidden_act", "moe_layer_freq", "n_group", "norm_topk_prob", "num_nextn_predict_layers"),
+        *("scoring_func", "tie_word_embeddings", "topk_group", "topk_method"),
+    )
+}
+"""What a file must say where it says it: this network does nothing else."""
+_HF_ROPE = frozenset({*YarnConfig.model_fields, "type", "rope_type", "rope_theta"})
+_HF_ROPE_NEUTRAL: dict[str, Any] = {"truncate": True, "partial_rotary_factor": 1.0}
+"""Fields of transformers' RoPE that would change the network with any other value."""
 
 
 @dataclass(frozen=True)

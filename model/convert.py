@@ -1,4 +1,4 @@
-"""Checkpoints in the Hugging Face layout of Kimi K2 and DeepSeek-V3, both ways.
+"""Checkpoints in the Hugging Face layout of Kimi K2 and DeepSeek-V3, both ways, in plain numbers or with INT4 experts.
 
 Ours differs in two things only: Hugging Face prefixes all but the head with `model.`, and keeps every expert's three
 linear layers apart where ours are stacked. The stacked slices are views: nothing is copied until a file is written.
@@ -19,11 +19,20 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.config import ModelConfig
+from model.quantize import (
+    PACKED,
+    compress_experts,
+    decompress_experts,
+    fake_quantize,
+    is_routed_expert,
+    quantization_config,
+)
 from model.transformer import Transformer
 
 INDEX = "model.safetensors.index.json"
 _STACKS = {"gate_EFD": "gate_proj", "up_EFD": "up_proj", "down_EDF": "down_proj"}
 _STACK = re.compile(r"(.*\.mlp\.experts)\.(gate_EFD|up_EFD|down_EDF)$")
+_PLAIN = {torch.float64, torch.float32, torch.bfloat16, torch.float16}  # numbers that stand for themselves
 _SHOWN = 8  # names per kind of fault in an error
 
 
@@ -49,18 +58,24 @@ def from_hf_state(model: Transformer, tensors: Mapping[str, Tensor] | Iterable[t
         tensors: a state, or a stream of names and tensors where a state would not fit into memory.
 
     Raises:
-        ValueError: names every tensor that is missing, unknown, given twice, of another shape, or holds NaN or Inf.
+        ValueError: names every tensor that is missing, unknown, given twice, of another shape, no plain floating-point
+            numbers, or holds NaN or Inf.
     """
     wanted = to_hf_state(model)
-    faults: dict[str, list[str]] = {"unknown": [], "given twice": [], "of another shape": [], "not finite": []}
+    kinds = ("unknown", "given twice", "of another shape", "quantised, or no numbers", "not finite", "missing")
+    faults: dict[str, list[str]] = {kind: [] for kind in kinds}
     seen: set[str] = set()
     for name, tensor in tensors.items() if isinstance(tensors, Mapping) else tensors:
+        if name.endswith(".rotary_emb.inv_freq"):
+            continue  # of Moonshot's own checkpoints (NVIDIA-NeMo/Megatron-Bridge#1838); config.json says the same
         if name not in wanted:
             faults["unknown"].append(name)
         elif name in seen:
             faults["given twice"].append(name)
         elif tensor.shape != wanted[name].shape:
             faults["of another shape"].append(f"{name} {tuple(tensor.shape)} for {tuple(wanted[name].shape)}")
+        elif tensor.dtype not in _PLAIN:
+            faults["quantised, or no numbers"].append(f"{name} {tensor.dtype}")
         elif not torch.isfinite(tensor).all():
             faults["not finite"].append(name)
         else:
@@ -76,79 +91,125 @@ def from_hf_state(model: Transformer, tensors: Mapping[str, Tensor] | Iterable[t
         raise ValueError("the tensors do not fit the model: " + "; ".join(told))
 
 
+def served_dtype(name: str, dtype: torch.dtype = torch.bfloat16) -> torch.dtype:
+    """The dtype in which a tensor of the Hugging Face layout is stored: `dtype`, but for the routers' biases, whose
+    steps of 0.001 are below the resolution of bf16."""
+    return torch.float32 if name.endswith("e_score_correction_bias") else dtype
+
+
+@torch.no_grad()
+def as_served(model: Transformer, int4: bool) -> Transformer:
+    """A plain float32 copy of `model` on the CPU that holds the numbers of its released checkpoint: rounded to bf16,
+    and the routed experts to INT4 where `int4`.
+
+    Raises:
+        QuantizationError: an expert's width does not divide by 32.
+        ValueError: a tensor holds NaN or infinite values.
+    """
+
+    def served(name: str, tensor: Tensor) -> Tensor:
+        if int4 and is_routed_expert(name):
+            return fake_quantize(tensor.float(), name)
+        return tensor.to(served_dtype(name)).float()
+
+    copy = _empty(model.config, torch.float32)
+    from_hf_state(copy, ((name, served(name, tensor)) for name, tensor in to_hf_state(model).items()))
+    return copy.eval()
+
+
 def save_hf(
-    model: Transformer, path: str | Path, dtype: torch.dtype = torch.bfloat16, shard_bytes: int = 4 << 30
+    model: Transformer,
+    path: str | Path,
+    dtype: torch.dtype = torch.bfloat16,
+    shard_bytes: int = 4 << 30,
+    int4: bool = False,
 ) -> None:
-    """Writes config.json, safetensors shards and their index; the same model gives the same bytes.
+    """Writes config.json and weights, one shard in memory at a time; the same model gives the same bytes.
 
     Args:
         model: what to write.
-        path: a folder, made if need be; shards of an earlier checkpoint in it are removed.
+        path: a folder, made if need be; the weights of an earlier checkpoint in it are removed.
         dtype: dtype of the weights; the routers' correction biases stay float32.
         shard_bytes: a shard is closed before it exceeds this, unless one tensor alone does.
+        int4: the routed experts in INT4, rounded from the model's own numbers, as training saw them, and not from those
+            in `dtype`.
 
     Raises:
         ValueError: a tensor holds NaN or Inf, before or after the cast; it is named.
+        QuantizationError: an expert's width does not divide by 32.
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / INDEX).unlink(missing_ok=True)
-    for old in folder.glob("model-*-of-*.safetensors"):
-        old.unlink()
-
-    def kept(name: str) -> torch.dtype:
-        return torch.float32 if name.endswith("e_score_correction_bias") else dtype
-
+    for stale in [folder / INDEX, *folder.glob("model*.safetensors")]:
+        stale.unlink(missing_ok=True)
     state = to_hf_state(model)
+    tensors = compress_experts(state.items()) if int4 else iter(state.items())
     shards: list[list[str]] = [[]]
-    filled, total = 0, 0
-    for name, tensor in state.items():
-        size = tensor.numel() * kept(name).itemsize
-        if shards[-1] and filled + size > shard_bytes:
+    pending: dict[str, Tensor] = {}
+    filled = total = 0
+
+    def flush() -> None:
+        save_file(pending, folder / f"model-{len(shards)}.safetensors", metadata={"format": "pt"})
+        shards[-1] = list(pending)
+        pending.clear()
+
+    for name, tensor in tensors:
+        # a copy of each: the slices of a stack share memory, which safetensors refuses
+        kept = tensor.to("cpu", tensor.dtype if name.endswith(PACKED) else served_dtype(name, dtype), copy=True)
+        if not torch.isfinite(kept).all():
+            raise ValueError(f"{name} holds NaN or infinite values in {kept.dtype}: the checkpoint is not written")
+        if pending and filled + kept.nbytes > shard_bytes:
+            flush()
             shards.append([])
             filled = 0
-        shards[-1].append(name)
-        filled += size
-        total += size
+        pending[name] = kept.contiguous()
+        filled += kept.nbytes
+        total += kept.nbytes
+    flush()
+    quantised = {"quantization_config": quantization_config()} if int4 else {}
+    write_json(folder / "config.json", model.config.to_hf(dtype=str(dtype).removeprefix("torch.")) | quantised)
+    # only now the count is known that Hugging Face's names carry
     weight_map: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
-        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        # a copy of each tensor: the slices of a stack share memory, which safetensors refuses
-        part = {name: state[name].to("cpu", kept(name), copy=True).contiguous() for name in names}
-        for name, tensor in part.items():
-            if not torch.isfinite(tensor).all():
-                raise ValueError(f"{name} holds NaN or Inf in {kept(name)}: the checkpoint is not written")
-        save_file(part, folder / file, metadata={"format": "pt"})
+        file = "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        (folder / f"model-{number}.safetensors").rename(folder / file)
         weight_map |= dict.fromkeys(names, file)
-    config = model.config.to_hf(dtype=str(dtype).removeprefix("torch."))
-    _write_json(folder / "config.json", config)
-    # the index last: a folder without it is no checkpoint
-    _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))})
+    if len(shards) > 1:
+        write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))})
 
 
-def _write_json(path: Path, content: Mapping[str, object]) -> None:
+def write_json(path: Path, content: Any) -> None:
+    """An indented file of JSON."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load_hf(path: str | Path, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Transformer:
-    """Reads a folder written by `save_hf` or downloaded from Hugging Face, one tensor at a time.
+def load_hf(path: str | Path, dtype: torch.dtype = torch.float32) -> Transformer:
+    """Reads a folder written by `save_hf` or downloaded from Hugging Face, one tensor at a time; INT4 experts come
+    dequantised, all at once, as bf16 numbers in `dtype`.
 
     Raises:
         FileNotFoundError: the folder lacks config.json or weights.
-        ValueError: the config is not K2's architecture, the weights are quantised, the folder's tokenizer has ids
-            beyond the vocabulary, or the tensors do not fit (see `from_hf_state`).
+        ValueError: the config is not K2's architecture, the weights are quantised in another way, the folder's
+            tokenizer has ids beyond the vocabulary, or the tensors do not fit (see `from_hf_state`).
     """
     folder = Path(path)
     told = read_config(folder)
     config = ModelConfig.from_hf(told)
-    if method := (told.get("quantization_config") or {}).get("quant_method"):
-        raise ValueError(f"{folder} holds weights quantised by {method!r}: have them dequantised to bf16 first")
     check_tokenizer(folder, config)
+    model, tensors = _empty(config, dtype), read_tensors(folder)
+    if quantised := told.get("quantization_config"):
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        if method != "compressed-tensors":
+            raise ValueError(f"{folder} holds weights quantised by {method!r}: have them dequantised to bf16 first")
+        tensors = iter(decompress_experts(dict(tensors)).items())
+    from_hf_state(model, tensors)
+    return model
+
+
+def _empty(config: ModelConfig, dtype: torch.dtype) -> Transformer:
     with torch.device("meta"):
         model = Transformer(config)
-    model = model.to(dtype).to_empty(device=device)
-    from_hf_state(model, read_tensors(folder))
-    return model
+    return model.to(dtype).to_empty(device="cpu")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -202,9 +263,9 @@ def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
         if (
             not isinstance(weight_map, dict)
             or not weight_map
-            or not all(isinstance(name, str) for name in weight_map.values())
+            or not all(isinstance(name, str) and Path(name).name == name for name in weight_map.values())
         ):
-            raise ValueError(f"{folder / INDEX} has no weight_map: write or fetch it again")
+            raise ValueError(f"{folder / INDEX} has no weight_map of files beside it: write or fetch it again")
         files = sorted(set(weight_map.values()))
     seen: set[str] = set()
     for file in files:

@@ -18,14 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from model.config import INT4_GROUP
-from model.convert import from_hf_state, to_hf_state
 from model.moe import Experts
-from model.transformer import Transformer
 
 GROUP = INT4_GROUP
 LOW, HIGH = -8, 7
 _PER_WORD = 8  # 4-bit values in one int32
-_SUFFIXES = ("weight_packed", "weight_scale", "weight_shape")
+PACKED = ("weight_packed", "weight_scale", "weight_shape")
 _ROUTED_EXPERT = re.compile(r"\.mlp\.experts\.\d+\.(gate|up|down)_proj\.weight$")
 
 
@@ -130,34 +128,6 @@ def seen_state(model: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def served_dtype(name: str) -> torch.dtype:
-    """The dtype in which a tensor of the Hugging Face layout is released: bf16, but for the routers' biases, which move
-    in steps of 0.001, below the resolution of bf16."""
-    return torch.float32 if name.endswith("e_score_correction_bias") else torch.bfloat16
-
-
-@torch.no_grad()
-def as_served(model: Transformer, int4: bool) -> Transformer:
-    """A plain float32 copy of `model` on the CPU that holds the numbers of its released checkpoint: rounded to bf16,
-    and the routed experts to INT4 where `int4`.
-
-    Raises:
-        QuantizationError: an expert's width does not divide by 32.
-        ValueError: a tensor holds NaN or infinite values.
-    """
-    with torch.device("meta"):
-        copy = Transformer(model.config)
-    copy = copy.to(torch.float32).to_empty(device="cpu")
-
-    def served(name: str, tensor: Tensor) -> Tensor:
-        if int4 and is_routed_expert(name):
-            return fake_quantize(tensor.float(), name)
-        return tensor.to(served_dtype(name)).float()
-
-    from_hf_state(copy, ((name, served(name, tensor)) for name, tensor in to_hf_state(model).items()))
-    return copy.eval()
-
-
 def pack(values_OI: Tensor) -> Tensor:
     """int8 values in -8..7, [..., O, I], as int32 words [..., O, I / 8]: offset by 8, the first value lowest."""
     nibbles = (values_OI.to(torch.int32) - LOW).unflatten(-1, (-1, _PER_WORD))
@@ -184,7 +154,7 @@ def compress(name: str, weight_OI: Tensor) -> dict[str, Tensor]:
     values, scale = quantize(weight_OI, name)
     stem = name.removesuffix("weight")
     tensors = (pack(values), scale, torch.tensor(weight_OI.shape))
-    return {stem + suffix: tensor for suffix, tensor in zip(_SUFFIXES, tensors, strict=True)}
+    return {stem + suffix: tensor for suffix, tensor in zip(PACKED, tensors, strict=True)}
 
 
 def compress_experts(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
@@ -202,12 +172,12 @@ def decompress_experts(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch
     Raises:
         QuantizationError: a packed weight lacks its scale, or what is recorded of it does not fit its words.
     """
-    plain = {name: tensor for name, tensor in tensors.items() if not name.endswith(_SUFFIXES)}
+    plain = {name: tensor for name, tensor in tensors.items() if not name.endswith(PACKED)}
     for name in tensors:
         if not name.endswith("weight_packed"):
             continue
         stem = name.removesuffix("weight_packed")
-        scale, shape = (tensors.get(stem + suffix) for suffix in _SUFFIXES[1:])
+        scale, shape = (tensors.get(stem + suffix) for suffix in PACKED[1:])
         if scale is None or shape is None:
             raise QuantizationError(f"{name} comes without its weight_scale or weight_shape: the checkpoint was cut")
         words = tensors[name]

@@ -62,14 +62,10 @@ def rotation(config: ModelConfig, positions_BS: Tensor) -> Rotation:
     return Rotation(angle_BSP.cos() * scale, angle_BSP.sin() * scale)
 
 
-def rotate(x_BSHR: Tensor, by: Rotation) -> Tensor:
-    """Turns each neighbouring pair of the last dimension by its position's angle; computed in float32."""
-    return rotate_pairs(x_BSHR, *by)
-
-
 @operation
 def rotate_pairs(x_BSHR: Tensor, cos_BSP: Tensor, sin_BSP: Tensor) -> Tensor:
-    """(even, odd) turned into (even cos - odd sin, odd cos + even sin)."""
+    """Each neighbouring pair of the last dimension turned by its position's angle, in float32: (even, odd) into
+    (even cos - odd sin, odd cos + even sin)."""
     cos, sin = cos_BSP[:, :, None], sin_BSP[:, :, None]
     even, odd = x_BSHR[..., 0::2], x_BSHR[..., 1::2]
     return torch.cat([even * cos - odd * sin, odd * cos + even * sin], dim=-1).to(x_BSHR.dtype)

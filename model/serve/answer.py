@@ -6,7 +6,7 @@ import codecs
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from model.chat import Chat
@@ -54,38 +54,23 @@ class Delta:
     token: int = -1
 
 
-@dataclass
-class Usage:
-    """Tokens so far."""
-
-    prompt: int
-    new: int = 0
-
-    def body(self) -> dict[str, int]:
-        return {"prompt_tokens": self.prompt, "completion_tokens": self.new, "total_tokens": self.prompt + self.new}
-
-
-@dataclass
 class Answer:
-    """One answer under way."""
+    """One answer under way; `new` are its tokens so far."""
 
-    asked: Asked
-    format: Chat
-    job: Job
-    bytes_of: Callable[[int], bytes]
-    usage: Usage = field(init=False)
-    id: str = field(init=False)
-    created: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.usage = Usage(self.asked.prompt_tokens)
-        self.id = f"{'chatcmpl' if self.asked.chat else 'cmpl'}-{secrets.token_hex(12)}"
-        self.created = int(time.time())
+    def __init__(self, asked: Asked, chat: Chat, job: Job, bytes_of: Callable[[int], bytes]) -> None:
+        self.asked, self.chat, self.job, self.bytes_of = asked, chat, job, bytes_of
+        self.new = 0
+        self._head: dict[str, Any] = {
+            "id": f"{'chatcmpl' if asked.chat else 'cmpl'}-{secrets.token_hex(12)}",
+            "object": "chat.completion" if asked.chat else "text_completion",
+            "created": int(time.time()),
+            "model": asked.model,
+        }
 
     async def deltas(self) -> AsyncIterator[Delta]:
         """What every token adds, until all choices have ended. Raises ApiError."""
         raw, one_call = not self.asked.chat, self.asked.one_call
-        turns = [Turn(self.format, self.asked.stops, raw, one_call) for _ in range(self.asked.choices)]
+        turns = [Turn(self.chat, self.asked.stops, raw, one_call) for _ in range(self.asked.choices)]
         left = set(range(self.asked.choices))
         while left:
             place, event = await self.job.events.get()
@@ -93,13 +78,13 @@ class Answer:
                 raise _told(event.fault)
             if place not in left:
                 continue
-            if not self.usage.new:
+            if not self.new:
                 self.asked.first()
-            self.usage.new += 1
+            self.new += 1
             turn = turns[place]
             ended, shown = event.token in self.asked.ends, event.token not in self.asked.ends
             # the reader of a turn is told of the token that ends it, and of no other such
-            pieces = turn.add(event.token) if shown or (self.asked.chat and event.token == self.format.stop) else []
+            pieces = turn.add(event.token) if shown or (self.asked.chat and event.token == self.chat.stop) else []
             entry = self._entry(event) if self.asked.log_probs and (shown or self.asked.token_ids) else None
             if not (event.finish or turn.stopped):
                 yield Delta(place, pieces, entry, token=event.token)
@@ -118,13 +103,13 @@ class Answer:
         made = [_Choice(place, self.asked) for place in range(self.asked.choices)]
         async for delta in self.deltas():
             made[delta.place].add(delta)
-        kind = "chat.completion" if self.asked.chat else "text_completion"
-        return {**self._head(kind), "choices": [one.body() for one in made], "usage": self.usage.body()}
+        return {**self._head, "choices": [one.body() for one in made], "usage": self._usage()}
 
     async def chunks(self, usage: bool) -> AsyncIterator[dict[str, Any]]:
         """The answer as OpenAI streams it; with `usage` a last chunk of no choices tells the tokens."""
-        kind = "chat.completion.chunk" if self.asked.chat else "text_completion"
-        head = {**self._head(kind), **({"usage": None} if usage else {})}
+        head = {**self._head, **({"usage": None} if usage else {})}
+        if self.asked.chat:
+            head["object"] = "chat.completion.chunk"
         made = [_Choice(place, self.asked) for place in range(self.asked.choices)]
         if self.asked.chat:
             for one in made:
@@ -133,10 +118,11 @@ class Answer:
             for choice in made[delta.place].stream(delta):
                 yield {**head, "choices": [choice]}
         if usage:
-            yield {**head, "choices": [], "usage": self.usage.body()}
+            yield {**head, "choices": [], "usage": self._usage()}
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.asked.model}
+    def _usage(self) -> dict[str, int]:
+        prompt = self.asked.prompt_tokens
+        return {"prompt_tokens": prompt, "completion_tokens": self.new, "total_tokens": prompt + self.new}
 
     def _entry(self, event: Event) -> dict[str, Any]:
         best = [self._named(token, log_prob) for token, log_prob in event.likeliest]

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from pydantic import Field
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -27,7 +26,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from model.chat import Chat, ChatError
-from model.config import Config
 from model.dialogue import numbered, shown
 from model.generate import Constraint, refused, requests_for
 from model.generate import Request as Continuation
@@ -45,22 +43,11 @@ OPEN = frozenset({"/", "/health"})
 """Paths that need no key."""
 BODY_BYTES, BYTES_OF_TOKEN = 1 << 20, 16
 """How long a body may be: so much, and so much for each token of the model's window."""
+ANSWER_SECONDS, BODY_SECONDS = 600.0, 30.0
+"""In which an answer has to be whole, its wait included; and in which a request's body has to be there."""
 PREPARING = 4
 """Requests whose prompts and schemas are made ready at a time."""
 T = TypeVar("T")
-
-
-class ServeConfig(Config):
-    """How much a server takes on."""
-
-    rows: int = Field(default=32, ge=1)
-    """Choices that are generated at once; each holds a cache of up to the model's window."""
-    waiting: int = Field(default=512, ge=0)
-    """Choices that may wait for a row; who comes then is told to come again (429)."""
-    answer_seconds: float = Field(default=600.0, gt=0)
-    """In which an answer has to be whole, its wait included."""
-    body_seconds: float = Field(default=30.0, gt=0)
-    """In which a request's body has to be there."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +59,6 @@ class Service:
     worker: Worker
     grammars: Grammars
     metrics: Metrics
-    config: ServeConfig
     began: int
     ready: asyncio.Semaphore
 
@@ -110,13 +96,13 @@ class Service:
     async def _body(self, request: Request) -> bytes:
         most, body = BODY_BYTES + BYTES_OF_TOKEN * self.window, bytearray()
         try:
-            async with asyncio.timeout(self.config.body_seconds):
+            async with asyncio.timeout(BODY_SECONDS):
                 async for part in request.stream():
                     body += part
                     if len(body) > most:
                         raise ApiError(413, f"the body has over {most:,} bytes")
         except TimeoutError:
-            raise ApiError(408, f"the body did not come within {self.config.body_seconds:g} s") from None
+            raise ApiError(408, f"the body did not come within {BODY_SECONDS:g} s") from None
         return bytes(body)
 
     async def _prepared(self, make: Callable[[Any], T], asked: Sampled) -> T:
@@ -234,11 +220,11 @@ class Service:
     @contextlib.asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self.config.answer_seconds):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 yield
         except TimeoutError:
-            most = self.config.answer_seconds
-            raise ApiError(504, f"no whole answer within {most:g} s: ask for less", code="timeout") from None
+            told = f"no whole answer within {ANSWER_SECONDS:g} s: ask for less"
+            raise ApiError(504, told, code="timeout") from None
 
     @contextlib.contextmanager
     def _counted(self, answer: Answer, began: float):
@@ -249,7 +235,7 @@ class Service:
             self.metrics.cancelled.inc()
             raise
         finally:
-            self.metrics.new_tokens.inc(answer.usage.new)
+            self.metrics.new_tokens.inc(answer.new)
             self.metrics.whole.observe(time.monotonic() - began)
 
 
@@ -267,7 +253,7 @@ class _Stream(StreamingResponse):
 
 
 def application(
-    model: Transformer, chat: Chat, name: str, key: str, hosts: Sequence[str], config: ServeConfig | None = None
+    model: Transformer, chat: Chat, name: str, key: str, hosts: Sequence[str], rows: int, waiting: int
 ) -> Starlette:
     """The server of one model.
 
@@ -277,14 +263,14 @@ def application(
         name: what clients call it.
         key: what they show for it.
         hosts: the names under which it may be asked.
-        config: what it takes on.
+        rows: choices that are generated at once; each holds a cache of up to the model's window.
+        waiting: choices that may wait for a row; who comes then is told to come again (429).
     """
-    config = config or ServeConfig()
-    worker = Worker(model, config.rows, config.waiting)
+    worker = Worker(model, rows, waiting)
     grammars = Grammars(chat, model.config.vocab_size)
     ready = asyncio.Semaphore(PREPARING)
     metrics = Metrics(worker)
-    service = Service(name, chat, worker, grammars, metrics, config, int(time.time()), ready)
+    service = Service(name, chat, worker, grammars, metrics, int(time.time()), ready)
     page, policy = _page()
 
     @contextlib.asynccontextmanager

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
+from model.convert import write_json
 from tasks.artifact import Artifact, Step, sha256_file
 from tasks.evaluate.card import table
-from tasks.evaluate.checkpoint import ReleaseError, write_json
+from tasks.evaluate.checkpoint import ReleaseError
 from tasks.launch import Execution
 
 BILL, RUN, CHECKSUMS = "sbom.cdx.json", "RUN.md", "SHA256SUMS"

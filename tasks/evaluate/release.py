@@ -16,13 +16,13 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from model.config import ModelConfig, parameter_count
-from model.quantize import as_served
+from model.convert import as_served, write_json
 from model.storage import is_local, local_path
 from model.transformer import Transformer
 from model.vocabulary import BOS, END_OF_TURN, EOS, PADDING, UNKNOWN
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.evaluate.card import model_card
-from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint, write_json
+from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint
 from tasks.evaluate.config import VARIANTS, ReleaseConfig
 from tasks.evaluate.data_card import data_card
 from tasks.evaluate.provenance import accompany, check_key

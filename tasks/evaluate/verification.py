@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from model.convert import read_tensors
-from model.quantize import as_served, decompress_experts
+from model.convert import as_served, read_tensors
+from model.quantize import decompress_experts
 from model.transformer import Transformer
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint
 

@@ -62,7 +62,7 @@ def test_with_yarn_leaves_the_original_alone():
     assert k2.rope_scaling is None
     assert released.max_position_embeddings == 131_072
     assert released.rope_scaling == YarnConfig(factor=32, original_max_position_embeddings=4096)
-    assert released.with_yarn(64) == k2.with_yarn(64, 4096)  # counted from the original window, not the stretched one
+    assert released.with_yarn(64) == k2.with_yarn(64)  # counted from the original window, not the stretched one
     assert released.with_yarn(64).max_position_embeddings == 262_144
 
 
@@ -157,6 +157,8 @@ def test_reads_the_spelling_of_transformers_5():
     rope = theirs.pop("rope_scaling")
     theirs["rope_parameters"] = rope | {"rope_type": rope.pop("type"), "rope_theta": theirs.pop("rope_theta")}
     assert ModelConfig.from_hf(theirs) == config
+    theirs["rope_parameters"] |= {"truncate": True, "partial_rotary_factor": 1.0, "attention_factor": None}
+    assert ModelConfig.from_hf(theirs | {"rope_interleave": True}) == config
 
 
 def test_a_file_may_name_no_padding_and_several_ends():
@@ -165,6 +167,9 @@ def test_a_file_may_name_no_padding_and_several_ends():
     del theirs["pad_token_id"]
     config = ModelConfig.from_hf(theirs)
     assert (config.eos_token_id, config.pad_token_id) == (1, 1)
+
+
+YARN = {"type": "yarn", "factor": 2, "original_max_position_embeddings": 128}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +189,19 @@ def test_a_file_may_name_no_padding_and_several_ends():
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"num_nextn_predict_layers": 1}, "num_nextn_predict_layers"),
         ({"rope_scaling": {"type": "linear", "factor": 2}}, "linear"),
+        ({"rope_scaling": "yarn"}, "rope_scaling = 'yarn'"),
+        ({"rope_scaling": YARN | {"attention_factor": 2.0}}, r"attention_factor = 2\.0"),
+        ({"rope_scaling": YARN | {"truncate": False}}, "truncate = False"),
+        ({"rope_scaling": YARN | {"mscale_all_dim": 1}}, "lacks mscale"),
+        ({"rope_scaling": YARN | {"mscale": 0.7}}, r"mscale = 0\.7 without mscale_all_dim"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        (
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 123.0}},
+            r"rope_theta = 50000\.0 and 123",
+        ),
+        ({"rope_interleave": False}, "rope_interleave"),
+        ({"eos_token_id": []}, "eos_token_id"),
+        ({"qk_nope_head_dim": "16"}, "qk_nope_head_dim"),
     ],
 )
 def test_refuses_other_networks(changes, words):

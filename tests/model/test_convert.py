@@ -69,7 +69,7 @@ def test_float32_round_trip_is_exact(model, tmp_path):
 
 def test_bfloat16_rounds_weights_and_never_the_bias(model, tmp_path):
     save_hf(model, tmp_path)
-    stored = load_file(tmp_path / "model-00001-of-00001.safetensors")
+    stored = load_file(tmp_path / "model.safetensors")
     kinds = {name: tensor.dtype for name, tensor in stored.items()}
     assert {kind for name, kind in kinds.items() if "bias" not in name} == {torch.bfloat16}
     assert {kind for name, kind in kinds.items() if "bias" in name} == {torch.float32}
@@ -151,7 +151,7 @@ def test_broken_weights_are_not_written(model, tmp_path):
 
 def test_float16_overflow_is_not_written(model, tmp_path):
     model.norm.weight.data[0] = 1e6
-    with pytest.raises(ValueError, match=r"model\.norm\.weight holds NaN or Inf in torch\.float16"):
+    with pytest.raises(ValueError, match=r"model\.norm\.weight holds NaN or infinite values in torch\.float16"):
         save_hf(model, tmp_path, torch.float16)
 
 
@@ -199,9 +199,10 @@ def test_quantised_weights_are_refused(model, tmp_path):
     """K2 is released in FP8 blocks: without their scales its numbers mean nothing."""
     save_hf(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
-    with pytest.raises(ValueError, match=r"quantised by 'fp8'.*bf16"):
-        load_hf(tmp_path)
+    for quantised in ({"quant_method": "fp8"}, "fp8"):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": quantised}))
+        with pytest.raises(ValueError, match=r"quantised by 'fp8'.*bf16"):
+            load_hf(tmp_path)
 
 
 def test_a_tokenizer_with_more_ids_than_the_vocabulary_is_refused(model, tmp_path):
@@ -231,16 +232,44 @@ def test_any_network_survives_the_round_trip(seed, dtype, shard):
     assert same(read, model)
 
 
-def test_reads_a_single_file_without_an_index(model, tmp_path):
+def test_a_single_file_has_no_index(model, tmp_path):
+    save_hf(model, tmp_path, torch.float32, shard_bytes=100_000)
     save_hf(model, tmp_path, torch.float32)
-    (tmp_path / "model-00001-of-00001.safetensors").rename(tmp_path / "model.safetensors")
-    (tmp_path / "model.safetensors.index.json").unlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
     assert same(load_hf(tmp_path), model)
+
+
+def test_frequencies_that_follow_from_the_configuration_are_passed_over(model, tmp_path):
+    """Moonlight's folder holds them for every layer."""
+    save_hf(model, tmp_path, torch.float32)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file) | {"model.layers.1.self_attn.rotary_emb.inv_freq": torch.ones(4)}, file)
+    assert same(load_hf(tmp_path), model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.bool, torch.complex64])
+def test_tensors_that_are_no_plain_numbers_are_refused(model, tmp_path, dtype):
+    save_hf(model, tmp_path)
+    file, name = tmp_path / "model.safetensors", "model.layers.0.mlp.up_proj.weight"
+    tensors = load_file(file)
+    save_file(tensors | {name: tensors[name].to(dtype)}, file)
+    with pytest.raises(ValueError, match=f"1 quantised, or no numbers: {name} {dtype}"):
+        load_hf(tmp_path)
+
+
+def test_files_outside_the_folder_are_not_read(model, tmp_path):
+    save_hf(model, tmp_path / "whole")
+    save_hf(model, tmp_path / "other", shard_bytes=100_000)
+    for file in ("../whole/model.safetensors", str(tmp_path / "whole" / "model.safetensors")):
+        weight_map = dict.fromkeys(to_hf_state(model), file)
+        (tmp_path / "other" / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+        with pytest.raises(ValueError, match="no weight_map of files beside it"):
+            load_hf(tmp_path / "other")
 
 
 def test_tensors_of_another_size_are_refused(model, tmp_path):
     save_hf(model, tmp_path, torch.float32)
-    file = tmp_path / "model-00001-of-00001.safetensors"
+    file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     tensors["model.norm.weight"] = torch.zeros(5)
     save_file(tensors, file)

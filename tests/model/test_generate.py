@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("forms")
 def model(request) -> Transformer:
     config: ModelConfig = model_preset("tiny", vocab_size=60, initializer_range=0.15)
     if request.param == "yarn":
-        config = config.with_yarn(8, 32)
+        config = config.replace(max_position_embeddings=32).with_yarn(8)
     if request.param == "wide values":
         config = config.replace(v_head_dim=40, first_k_dense_replace=0, num_experts_per_tok=3)
     if request.param == "no latent of queries":

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import YarnConfig
-from model.rope import inverse_frequencies, rotate, rotation, softmax_scale
+from model.rope import inverse_frequencies, rotate_pairs, rotation, softmax_scale
 from model.sizes import MODEL_PRESETS, model_preset
 
 
 def turned(x: torch.Tensor, position: int) -> torch.Tensor:
     config = model_preset("tiny", qk_rope_head_dim=x.numel())
-    return rotate(x.view(1, 1, 1, -1), rotation(config, torch.tensor([[position]]))).flatten()
+    return rotate_pairs(x.view(1, 1, 1, -1), *rotation(config, torch.tensor([[position]]))).flatten()
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,8 @@ import torch
 
 from benchmarks import int4_study as study
 from flows.preset import load_preset
-from model.quantize import as_served, fake_quantize_experts, seen_state
+from model.convert import as_served
+from model.quantize import fake_quantize_experts, seen_state
 from model.sizes import model_preset
 from model.transformer import Transformer
 

@@ -18,7 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.attention import document_mask
-from model.quantize import as_served, fake_quantize_experts
+from model.convert import as_served
+from model.quantize import fake_quantize_experts
 from model.transformer import Transformer
 from tasks.agentic.config import TaskConfig
 from tasks.code import closure

@@ -20,6 +20,7 @@ import pytest
 
 from benchmarks.endpoint import Behaviour
 from benchmarks.endpoint import serving as simulating
+from model.dialogue import tool_result
 from model.engines.engine import Completion, EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
 from model.engines.openai import FIRST_REFUSALS, OpenAI
 
@@ -109,8 +110,8 @@ def limits(**changes: float) -> RequestLimits:
     )
 
 
-def engine(server: Server, slots: int = 64, most_bytes: int = 8 << 20, **changes: float) -> OpenAI:
-    return OpenAI(server.url, "tiny", slots=slots, limits=limits(**changes), most_bytes=most_bytes)
+def engine(server: Server, slots: int = 64, **changes: float) -> OpenAI:
+    return OpenAI(server.url, "tiny", slots=slots, limits=limits(**changes))
 
 
 def test_a_request_carries_what_decides_its_answer() -> None:
@@ -264,10 +265,11 @@ def test_a_server_that_hangs_or_drips_is_left_and_closing_waits_for_nobody() -> 
         assert "closed" in str(told[0])
 
 
-def test_an_answer_without_end_is_cut_off() -> None:
+def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.engines.openai.MOST_BYTES", 1 << 20)
     with (
         simulating(Behaviour(fail={"huge": 1.0})) as server,
-        OpenAI(server.url, "simulated", limits=limits(patience_seconds=0.05), most_bytes=1 << 20) as some,
+        OpenAI(server.url, "simulated", limits=limits(patience_seconds=0.05)) as some,
         pytest.raises(EngineError, match="the answer has over 1,048,576 bytes"),
     ):
         some.complete([prompt()])
@@ -315,6 +317,21 @@ def test_candidates_of_the_first_token_are_asked_for_and_told_where_they_can_be_
         assert asked(nothing).likeliest == {}
     for chance in ("high", -(10**400)):
         assert asked({"content": [{"top_logprobs": [{"token": "Yes", "logprob": chance}]}]}).likeliest == {}
+
+
+def test_a_turn_that_ends_with_calls_is_whole() -> None:
+    call = {"id": "functions.f:0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    choice = {"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}
+    body = json.dumps({"choices": [choice]}).encode()
+    with serving(lambda handler, request, number: reply(handler, 200, body)) as server, engine(server) as some:
+        answer = some.complete([prompt()])[0]
+    assert (answer.finish, json.loads(answer.calls)) == ("stop", [call])
+
+
+def test_a_result_keeps_the_name_of_its_function() -> None:
+    turn = tool_result("weather", "functions.weather:0", "18")
+    assert Message.of(turn).wire() == turn
+    assert Message.of({"role": "user", "name": "Ann", "content": "hi"}).wire() == {"role": "user", "content": "hi"}
 
 
 @pytest.mark.parametrize("usage", [{"prompt_tokens": 10**400, "completion_tokens": -1}, [], {"prompt_tokens": "x"}, 5])

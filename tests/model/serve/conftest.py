@@ -12,8 +12,9 @@ import pytest
 
 from model.chat import Chat
 from model.generate import Completion, Generator, Request
+from model.serve import app as serving
 from model.serve import guard
-from model.serve.app import ServeConfig, application
+from model.serve.app import application
 from model.serve.server import in_background
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
@@ -54,10 +55,10 @@ class Running:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
     model, chat = Transformer(tiny_config(initializer_range=0.15), seed=5).eval(), Chat(byte_tokenizer())
-    config = ServeConfig(rows=ROWS, waiting=WAITING, body_seconds=0.5)
-    app = application(model, chat, "tiny", KEY, ["127.0.0.1"], config)
+    app = application(model, chat, "tiny", KEY, ["127.0.0.1"], ROWS, WAITING)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(guard, "HEAD_SECONDS", 0.5)
+        patch.setattr(serving, "BODY_SECONDS", 0.5)
         with in_background(app) as url:
             yield Running(model, chat, url)
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from model.serve import guard, server
-from model.serve.app import BODY_BYTES, ServeConfig, application
+from model.serve.app import BODY_BYTES, application
 from model.serve.guard import Impatient
 from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, read
 from model.serve.server import in_background
@@ -230,7 +230,7 @@ def test_a_body_of_nothing_but_faults_is_refused_by_the_first(body):
 def test_a_model_that_breaks_is_told_to_all_who_wait(running: Running):
     """Its thread ends by a fault of the program; nobody hangs, and /health says so."""
     broken = Transformer(running.model.config, seed=5).eval()
-    app = application(broken, running.chat, "tiny", KEY, ["127.0.0.1"], ServeConfig(rows=2, waiting=9))
+    app = application(broken, running.chat, "tiny", KEY, ["127.0.0.1"], rows=2, waiting=9)
     with in_background(app) as url:
         other = Running(broken, running.chat, url)
         with other.client() as client:
@@ -278,7 +278,7 @@ def test_a_client_that_reads_nothing_is_cut_off(running, monkeypatch, stream):
 
     monkeypatch.setattr(guard, "STALLED_SECONDS", 1)
     monkeypatch.setattr(server, "Impatient", Watched)
-    app = application(running.model, running.chat, "tiny", KEY, ["127.0.0.1"], ServeConfig(rows=4))
+    app = application(running.model, running.chat, "tiny", KEY, ["127.0.0.1"], rows=4, waiting=9)
     answers = {"max_tokens": 200, "n": 4, "ignore_eos": True, "logprobs": 20, "stream": stream}
     body = json.dumps({**LONG, **answers}).encode()
     head = (
@@ -332,10 +332,10 @@ def test_a_request_of_everything_costs_no_other_one_anything(client):
     assert client.post(TEXT, json={"prompt": "ab", "seed": 1, "max_tokens": 20}).json()["choices"] == want
 
 
-def test_an_answer_that_takes_too_long_is_ended_and_says_so(running: Running):
+def test_an_answer_that_takes_too_long_is_ended_and_says_so(running: Running, monkeypatch):
     """Whole it is a status; in a stream, whose status is gone, the last event."""
-    brief = ServeConfig(rows=1, waiting=9, answer_seconds=0.02)
-    app = application(running.model, running.chat, "tiny", KEY, ["127.0.0.1"], brief)
+    monkeypatch.setattr("model.serve.app.ANSWER_SECONDS", 0.02)
+    app = application(running.model, running.chat, "tiny", KEY, ["127.0.0.1"], rows=1, waiting=9)
     with in_background(app) as url:
         other = Running(running.model, running.chat, url)
         with other.client() as client:

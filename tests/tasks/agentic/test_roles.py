@@ -47,7 +47,9 @@ class Acting:
             message = self.verdict(messages[1]["content"])
         else:
             message = {"role": "assistant", "content": f"Hello. {messages[-1]['content']}"}
-        body = {"choices": [{"message": message, "finish_reason": "stop"}]}
+        body = {
+            "choices": [{"message": message, "finish_reason": "tool_calls" if message.get("tool_calls") else "stop"}]
+        }
         reply(handler, 200, json.dumps(body).encode(), Content_Type="application/json")
 
     def turn(self, messages: list[dict]) -> dict:

@@ -48,7 +48,7 @@ def small_model(seed: int = 0, **changes) -> Transformer:
     named = {"bos_token_id": "[BOS]", "eos_token_id": "[EOS]", "pad_token_id": "[PAD]"}
     ids = {field: tokenizer.token_to_id(token) for field, token in named.items()}
     config = model_preset("tiny", vocab_size=VOCABULARY, **ids)
-    model = Transformer(config.replace(**changes).with_yarn(4, 128), seed=seed)
+    model = Transformer(config.replace(**changes, max_position_embeddings=128).with_yarn(4), seed=seed)
     draw = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, Router):

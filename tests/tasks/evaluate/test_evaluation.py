@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from model.chat import Chat, ToolCall, compact
-from model.quantize import as_served
+from model.convert import as_served
 from model.transformer import Transformer
 from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
 from tasks.artifact import Artifact, Step

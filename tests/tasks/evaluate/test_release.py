@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from model.chat import Chat, assistant, flat, tool_result, user
-from model.convert import read_tensors
-from model.quantize import as_served, is_routed_expert
+from model.convert import as_served, read_tensors
+from model.quantize import is_routed_expert
 from model.transformer import routers
 from tasks.artifact import Artifact, Step
 from tasks.evaluate.card import QUESTION, model_card, table

@@ -8,7 +8,7 @@ import pytest
 
 from model.chat import Chat
 from model.engines.reply import KEY_VARIABLE
-from model.serve.app import ServeConfig, application
+from model.serve.app import application
 from model.serve.server import in_background
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
@@ -37,7 +37,7 @@ def model() -> Transformer:
 
 @pytest.fixture(scope="module")
 def config(model: Transformer, chat: Chat) -> Iterator[RolloutsConfig]:
-    app = application(model, chat, "policy", KEY, ["127.0.0.1"], ServeConfig(rows=8))
+    app = application(model, chat, "policy", KEY, ["127.0.0.1"], rows=8, waiting=512)
     with in_background(app) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, KEY)
         yield RolloutsConfig(url=f"{url}/v1", model="policy", slots=6, attempts=2, answer_seconds=60)
