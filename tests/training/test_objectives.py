@@ -20,7 +20,7 @@ from torch import Tensor
 from model.attention import document_mask
 from model.convert import as_served
 from model.quantize import fake_quantize_experts
-from model.transformer import Transformer
+from model.transformer import Transformer, update_router_bias
 from tasks.agentic.config import TaskConfig
 from tasks.code import closure
 from tests.posttraining import DIALOGUES, RL, SFT, dialogues_artifact, model_artifact, tiny_config, write_job
@@ -266,6 +266,7 @@ def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
             rate += (config.final_learning_rate - config.learning_rate) * done
         maxima = torch.maximum(output.max_logits_LH, beside.max_logits_LH)
         norm = stepped(model, optimizer, loss, maxima, rate, config.gradient_clip)
+        update_router_bias(model, output.expert_counts_LE + beside.expert_counts_LE, model.config.bias_update_rate)
         plain.append((float(loss.detach()), norm))
     assert_plain(tmp_path, plain, model)
 
