@@ -6,6 +6,7 @@ as the zip file that it is, never installed.
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 from collections.abc import Iterator
@@ -134,7 +135,7 @@ def _rows(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
         return
     # A file of one JSON array, or of a record to a line, whatever its name says.
-    first = file.readline()
+    first = file.readline().removeprefix(codecs.BOM_UTF8)
     if first.lstrip()[:1] == b"[":
         yield from json.loads(first + file.read())
         return

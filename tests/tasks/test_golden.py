@@ -31,8 +31,8 @@ from tests.tasks.corpus.capped import text
 from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, small_model
 
 GOLDEN: dict[str, Golden] = {
-    "tasks.corpus.acquire": (2, "7a7e9d110354121e"),
-    "tasks.corpus.curation": (3, "85d7032799766a6a"),
+    "tasks.corpus.acquire": (3, "7a7e9d110354121e"),
+    "tasks.corpus.curation": (4, "85d7032799766a6a"),
     "tasks.corpus.scoring.scores": (1, "e8f9627d3544cbcd"),
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
