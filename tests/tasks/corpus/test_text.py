@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tasks.corpus.encoding import NotTextError, decode
 from tasks.corpus.language import identify
 from tasks.corpus.licence import allowed
+from tasks.corpus.quality.blocks import outside
 from tasks.corpus.repair import repair
 from tasks.corpus.split import split
 from tests.linear import assert_linear
@@ -144,7 +145,20 @@ def test_cutting_loses_nothing_but_white_space_and_respects_the_limit(parts, cod
     text = "".join(parts)
     pieces = split(text, 250, code)
     assert all(0 < len(piece) <= 250 for piece in pieces)
-    assert "".join("".join(pieces).split()) == "".join(text.split())
+    whole = lambda said: "".join(said.replace("```", "").split())  # noqa: E731  (a fence is closed and opened again)
+    assert whole("".join(pieces)) == whole(text)
+
+
+def test_a_fence_stays_whole_or_is_closed_and_opened_again():
+    program = "".join(f"def handler_{number}(request):\n    return {{'a': request}}\n\n" for number in range(40))
+    fence = f"```python\n{program}```"
+    before, after = split(f"# Guide\n\n{ENGLISH * 25}\n\n{fence}\n\n{ENGLISH * 9}", 4000)
+    assert before.endswith("once. ")
+    assert fence in after
+    pieces = split(f"# Guide\n\n{fence}\n\n{ENGLISH * 5}", 1000)
+    assert len(pieces) == 3
+    assert all(piece.count("```python\ndef ") == 1 for piece in pieces)
+    assert [outside(piece).strip()[:20] for piece in pieces] == ["# Guide", "", ENGLISH[:20]]
 
 
 def test_fences_that_never_close_are_cut_in_linear_time():
