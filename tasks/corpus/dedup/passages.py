@@ -52,8 +52,10 @@ def blocks(text: str) -> list[list[tuple[int, int]]]:
         if fence:
             if mark == fence:
                 fence = ""
-        elif mark in _FENCES:
+        elif mark in _FENCES and text.find(mark, at) >= 0:
             fence = mark
+        elif not head:
+            formula = ""  # no formula goes on over a blank line: the mark was none, such as the `$$` of a shell
         elif formula:
             if formula in line:
                 formula = ""
@@ -62,7 +64,7 @@ def blocks(text: str) -> list[list[tuple[int, int]]]:
         elif "\\[" in line and "\\]" not in line[line.rindex("\\[") :]:
             formula = "\\]"
         else:
-            prose = bool(head) and head[0] != "#"
+            prose = head[0] != "#"
         if prose:
             block.append((begin, begin + len(line)))
         elif block:
