@@ -38,7 +38,7 @@ class Vector:
 
 def packaged_folder(distribution: str = DISTRIBUTION) -> Path:
     """The folder with config.json and model.safetensors of an installed distribution; the package is not imported."""
-    use = "sentence embeddings (alignment, semantic duplicates)"
+    use = "sentence embeddings (alignment)"
     return packaged_file(distribution, "model.safetensors", use, f"`pip install {distribution}`").parent
 
 
