@@ -33,7 +33,7 @@ from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, smal
 GOLDEN: dict[str, Golden] = {
     "tasks.corpus.acquire": (3, "7a7e9d110354121e"),
     "tasks.corpus.curation": (4, "85d7032799766a6a"),
-    "tasks.corpus.scoring.scores": (1, "e8f9627d3544cbcd"),
+    "tasks.corpus.scoring.scores": (2, "904593ed2c7d5c0d"),
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
     "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
