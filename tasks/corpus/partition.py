@@ -282,6 +282,7 @@ class Stages:
                 # alone, a placeholder would be the mark of a good text.
                 head, _ = self.screen.scrubber.scrub(draft.text[: 2 * HEAD_CHARS], draft.passage.code)
                 return row | {"text_head": head[:HEAD_CHARS]}
+        title, _ = self.screen.scrubber.scrub(draft.passage.title)
         return {
             "id": records.document_id(draft.text),
             "text": draft.text,
@@ -290,7 +291,7 @@ class Stages:
             "domain": source.domain,
             "language": draft.language,
             "licence": draft.licence,
-            "meta": records.meta(title=draft.passage.title, url=draft.passage.url, **cut),
+            "meta": records.meta(title=title, url=draft.passage.url, **cut),
         }
 
     def _licence(self, draft: Draft) -> Refusal | None:
