@@ -43,11 +43,6 @@ def repair(text: str, code: bool) -> str:
     return _stripped(text, drop=True)
 
 
-def boilerplate(line: str) -> bool:
-    """Whether a line is navigation and no part of the text."""
-    return bool(_GENERATED.match(line))
-
-
 def _mended(line: str) -> str:
     return ftfy.fix_text(line, _FTFY) if _SUSPICIOUS.search(line) and is_bad(line) else line
 
@@ -55,5 +50,5 @@ def _mended(line: str) -> str:
 def _stripped(text: str, drop: bool = False) -> str:
     lines = [line.rstrip() for line in text.split("\n")]
     if drop and _GENERATED.search(text):
-        lines = [line for line in lines if not (line and boilerplate(line))]
+        lines = [line for line in lines if not (line and _GENERATED.match(line))]
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip("\n")
