@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from itertools import pairwise
 
-from tasks.corpus.quality.blocks import blocks
+from tasks.corpus.quality.blocks import blocks, holding
 
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _CLOSING = "\n```"
@@ -47,7 +46,7 @@ def _sections(text: str, code: bool) -> list[str]:
     else:
         # `# ` within a fence is a comment of a program, not a heading.
         spans = list(blocks(text))
-        borders = [found.start() for found in _HEADING.finditer(text) if not _block(found.start(), spans)]
+        borders = [found.start() for found in _HEADING.finditer(text) if not holding(found.start(), spans)]
     cuts = [0, *borders, len(text)]
     return [text[start:end] for start, end in pairwise(cuts) if end > start]
 
@@ -56,12 +55,6 @@ def _decorated(text: str, at: int) -> bool:
     """Whether the line before is a decorator, which belongs to the definition at `at`."""
     before = text.rfind("\n", 0, max(at - 1, 0)) + 1
     return at > 0 and text.startswith("@", before)
-
-
-def _block(at: int, spans: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """The fence or formula that a place lies in."""
-    place = bisect_right(spans, at, key=lambda span: span[1])
-    return spans[place] if place < len(spans) and spans[place][0] <= at else None
 
 
 def _cut(section: str, limit: int, spans: list[tuple[int, int]]) -> list[str]:
@@ -73,7 +66,7 @@ def _cut(section: str, limit: int, spans: list[tuple[int, int]]) -> list[str]:
         room = limit - len(opening)
         end = start + _border(section[start : start + room], limit // 2)
         reopening = ""
-        begin, stop = _block(end, spans) or (end, end)
+        begin, stop = holding(end, spans) or (end, end)
         if begin - start >= limit // 2:
             end = begin
         elif section.startswith("```", begin):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 
 _MARK = re.compile(r"```|\$\$")
 _REST = re.compile(r"[ \t]*(?:\n|\Z)")
@@ -45,3 +45,9 @@ def blocks(text: str) -> Iterator[tuple[int, int]]:
         if closed < len(closers[mark]):
             at = closers[mark][closed] + len(mark)
             yield begin, at
+
+
+def holding(at: int, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """The block of `spans`, in order, that a place lies in."""
+    place = bisect_right(spans, at, key=lambda span: span[1])
+    return spans[place] if place < len(spans) and spans[place][0] <= at else None

@@ -45,6 +45,8 @@ def test_repair_mends_mojibake_and_keeps_what_is_right():
     assert repair("全角，“引号”：ＡＢＣ", False) == "全角，“引号”：ＡＢＣ"
     assert repair("e\u0301\0x\u200b\r\ny\x07", False) == "éx\ny"
     assert repair("a\n  Next page »\nThe next page\nCreated using Sphinx 5.\nb", False) == "a\nThe next page\nb"
+    fence = "```yaml\nindex:\n  next\n```"
+    assert repair(f"a\n\n{fence}\n\nNext\nb", False) == f"a\n\n{fence}\n\nb"
     assert repair("x = 'We use cookies'  \n\n\n\n\ny\0", True) == "x = 'We use cookies'\n\n\ny"
 
 
