@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from tasks.corpus.quality.blocks import blocks, holding
+from tasks.corpus.quality.blocks import FENCES, blocks, holding
 
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
-_CLOSING = "\n```"
 _OPENING_CHARS = 40
 """A longer line that opens a fence is not written again."""
 _DEFINITION = re.compile(r"^(?=(?:@|def |class |async def |if __name__))", re.MULTILINE)
@@ -69,15 +68,15 @@ def _cut(section: str, limit: int, spans: list[tuple[int, int]]) -> list[str]:
         begin, stop = holding(end, spans) or (end, end)
         if begin - start >= limit // 2:
             end = begin
-        elif section.startswith("```", begin):
+        elif (mark := section[begin:stop].lstrip()[:3]) in FENCES:
             line = section[begin : section.find("\n", begin) + 1]
-            end = start + _border(section[start : start + room - len(_CLOSING)], limit // 2)
-            if stop - start <= room and section[end:stop].strip() == "```":
+            end = start + _border(section[start : start + room - len(mark) - 1], limit // 2)
+            if stop - start <= room and section[end:stop].strip() == mark:
                 end = stop
             elif end > begin + len(line) and len(line) <= _OPENING_CHARS:
                 reopening = line
         piece = opening + section[start:end]
-        pieces.append(piece.rstrip("\n") + _CLOSING if reopening else piece)
+        pieces.append(piece.rstrip("\n") + "\n" + mark if reopening else piece)
         start, opening = end, reopening
     return [*pieces, opening + section[start:]]
 

@@ -36,9 +36,9 @@ def measure(text: str) -> tuple[np.ndarray, np.ndarray]:
     table = np.zeros((text.count("\n") + 1, len(NAMES)))
     _shapes(points, classes(), _ENDS, table)
     prose = table[:, _WORDS] > 0
-    if "```" in text or "$$" in text:
+    if covered := list(blocks(text)):
         starts = np.concatenate([[0], np.flatnonzero(points == _NEWLINE) + 1])
-        for begin, end in blocks(text):
+        for begin, end in covered:
             first, last = np.searchsorted(starts, [begin, end - 1], side="right") - 1
             prose[first : last + 1] = False
     lower = text.lower()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tasks.corpus.encoding import NotTextError, decode
 from tasks.corpus.language import identify
 from tasks.corpus.licence import allowed
-from tasks.corpus.quality.blocks import outside
+from tasks.corpus.quality.blocks import blocks, outside
 from tasks.corpus.repair import repair
 from tasks.corpus.split import split
 from tests.linear import assert_linear
@@ -161,6 +161,18 @@ def test_a_fence_stays_whole_or_is_closed_and_opened_again():
     assert len(pieces) == 3
     assert all(piece.count("```python\ndef ") == 1 for piece in pieces)
     assert [outside(piece).strip()[:20] for piece in pieces] == ["# Guide", "", ENGLISH[:20]]
+
+
+@pytest.mark.parametrize("fence", ["~~~\nnext\n~~~", "   ```sh\n   next\n   ```", "\t```\nnext\n```"])
+def test_a_fence_may_be_indented_and_of_tildes(fence):
+    text = f"1. a\n\n{fence}\n\nb"
+    (span,) = blocks(text)
+    assert text[slice(*span)] == fence
+    assert repair(text, False) == text
+
+
+def test_underlines_are_no_fences():
+    assert not list(blocks("One\n~~~~~\n\ntext\n\nTwo\n~~~~~\n"))
 
 
 def test_fences_that_never_close_are_cut_in_linear_time():
