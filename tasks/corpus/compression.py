@@ -154,14 +154,6 @@ def _ahead_of_damage(decoder: Any, data: bytes) -> Generator[bytes, None, int]:
     return len(data)
 
 
-def _lzma(stream: _Counted) -> Iterator[bytes]:
-    return _streams(stream, lambda: lzma.LZMADecompressor(memlimit=1 << 28), "xz")
-
-
-def _bzip(stream: _Counted) -> Iterator[bytes]:
-    return _streams(stream, bz2.BZ2Decompressor, "bzip2")
-
-
 def _streams(stream: _Counted, new: Callable[[], Any], label: str) -> Iterator[bytes]:
     """Concatenated streams, decoded a block at a time so that a bomb never unfolds at once."""
     decoder, data, within = new(), stream.read(BLOCK), False
@@ -297,9 +289,14 @@ class _Slow(io.BytesIO):
 
 
 _CODECS: dict[str, Callable[[_Counted], Iterator[bytes]]] = {
-    "": _plain, ".gz": _gzip, ".dz": _gzip, "mended": partial(_gzip, mend=True), ".xz": _lzma, ".bz2": _bzip,
+    "": _plain,
+    ".gz": _gzip,
+    ".dz": _gzip,
+    "mended": partial(_gzip, mend=True),
+    ".xz": partial(_streams, new=partial(lzma.LZMADecompressor, memlimit=1 << 28), label="xz"),
+    ".bz2": partial(_streams, new=bz2.BZ2Decompressor, label="bzip2"),
     ".zst": _zstd,
-}  # fmt: skip
+}
 
 
 class _Blocks(io.RawIOBase):

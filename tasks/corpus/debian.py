@@ -16,17 +16,14 @@ from tasks.corpus.unavailable import UnavailableError
 log = logging.getLogger(__name__)
 
 
-def cached(source: DebianSource, cache: Path) -> Path | None:
-    """The package's file in the cache: the last by name where several versions lie there."""
+def fetch(source: DebianSource, cache: Path, offline: bool = False) -> Path:
+    """The package's file, downloaded if the cache lacks it; of several versions in the cache the last by name. Raises
+    UnavailableError, in one sentence, otherwise, and where `offline`."""
     found = sorted((cache / "debian").glob(f"{source.package}_*.deb"))
-    return found[-1] if found else None
-
-
-def fetch(source: DebianSource, cache: Path) -> Path:
-    """The package's file, downloaded if the cache lacks it; Unavailable in one sentence otherwise."""
-    path = cached(source, cache)
-    if path is not None:
-        return path
+    if found:
+        return found[-1]
+    if offline:
+        raise UnavailableError(f"Debian package '{source.package}' is not in {cache} and this run is offline")
     apt = shutil.which("apt-get")
     if apt is None:
         raise UnavailableError(f"Debian package '{source.package}' is not in {cache} and this machine has no apt-get")

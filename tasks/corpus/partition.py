@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from tasks.artifact import Artifact, Part, Step
 from tasks.corpus import licence, records
 from tasks.corpus.archives import PACKED, Unreadable
-from tasks.corpus.config import CorpusConfig
+from tasks.corpus.config import HEAD_CHARS, CorpusConfig
 from tasks.corpus.dedup.index import IndexWriter
 from tasks.corpus.executor import Death
 from tasks.corpus.extract.passage import Passage
@@ -33,9 +33,10 @@ from tasks.corpus.quality.judge import judge
 from tasks.corpus.quality.tally import Tally
 from tasks.corpus.reading import passages
 from tasks.corpus.repair import repair
+from tasks.corpus.safety.blocklist import Blocklist
 from tasks.corpus.safety.config import SafetyConfig
-from tasks.corpus.safety.decontamination import HITS
-from tasks.corpus.safety.screen import Screen
+from tasks.corpus.safety.decontamination import HITS, Decontamination, read_items
+from tasks.corpus.safety.pii import Scrubber
 from tasks.corpus.sources import PLACE, Source
 from tasks.corpus.split import split
 from tasks.corpus.storage import label
@@ -132,10 +133,23 @@ def without(arguments: tuple[Any, ...], death: Death) -> tuple[Any, ...] | None:
     return (*arguments[:5], (*lost, Loss(death.place, kind, reasons[death.kind])))
 
 
+@dataclass(frozen=True)
+class Screen:
+    """What a document's safety is asked of."""
+
+    blocklist: Blocklist
+    decontamination: Decontamination
+    scrubber: Scrubber
+
+
 @lru_cache(maxsize=1)
 def _screen(config: SafetyConfig, sources: Artifact) -> Screen:
     """One for all partitions that a worker refines, and one look into the manifest of the sources."""
-    return Screen(config, sources.files("evaluations"), sources.files("blocklists"))
+    return Screen(
+        Blocklist(config.blocks, sources.files("blocklists")),
+        Decontamination(config.decontamination, read_items(sources.files("evaluations"))),
+        Scrubber(config.pii),
+    )
 
 
 @dataclass
@@ -260,10 +274,15 @@ class Stages:
         source = self.source
         for stage in self.stages:
             if refusal := stage(draft):
-                return records.rejected(
+                row = records.rejected(
                     source.name, draft.url, refusal.stage, refusal.reason, refusal.value, draft.text,
                     refusal.limit, refusal.others,
                 )  # fmt: skip
+                # People read the head, and the classifier learns from it: were personal data masked in what is kept
+                # alone, a placeholder would be the mark of a good text.
+                head, _ = self.screen.scrubber.scrub(draft.text[: 2 * HEAD_CHARS], draft.passage.code)
+                return row | {"text_head": head[:HEAD_CHARS]}
+        title, _ = self.screen.scrubber.scrub(draft.passage.title)
         return {
             "id": records.document_id(draft.text),
             "text": draft.text,
@@ -272,7 +291,7 @@ class Stages:
             "domain": source.domain,
             "language": draft.language,
             "licence": draft.licence,
-            "meta": records.meta(title=draft.passage.title, url=draft.passage.url, **cut),
+            "meta": records.meta(title=title, url=draft.passage.url, **cut),
         }
 
     def _licence(self, draft: Draft) -> Refusal | None:
@@ -285,7 +304,7 @@ class Stages:
         return None
 
     def _address(self, draft: Draft) -> Refusal | None:
-        found = self.screen.blocked(draft.url, draft.passage.url)
+        found = self.screen.blocklist.blocked(draft.url, draft.passage.url)
         return Refusal("safety", *found) if found else None
 
     def _length(self, draft: Draft) -> Refusal | None:
@@ -309,20 +328,15 @@ class Stages:
         return None
 
     def _contamination(self, draft: Draft) -> Refusal | None:
-        found = self.screen.contaminated(draft.text)
-        if found:
-            reason, sentence, hits = found
-            self._note(draft, hits)
-            return Refusal("decontamination", reason, sentence)
-        draft.text, hits = self.screen.cleaned(draft.text)
-        self._note(draft, hits)
+        text, hits = self.screen.decontamination.cleaned(draft.text)
+        self.hits += [{"url": draft.url, "source": self.source.name, **hit.row()} for hit in hits]
+        if text is None:
+            return Refusal("decontamination", "contaminated", hits[0].sentence())
+        draft.text = text
         return None
 
-    def _note(self, draft: Draft, hits: list[dict[str, Any]]) -> None:
-        self.hits += [{"url": draft.url, "source": self.source.name, **hit} for hit in hits]
-
     def _personal_data(self, draft: Draft) -> Refusal | None:
-        draft.text, counts = self.screen.scrub(draft.text, draft.passage.code)
+        draft.text, counts = self.screen.scrubber.scrub(draft.text, draft.passage.code)
         self.masked.update(counts)
         return None
 

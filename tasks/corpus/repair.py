@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import accumulate
 
 import ftfy
 from ftfy.badness import is_bad
+
+from tasks.corpus.quality.blocks import blocks, holding
 
 # Full-width forms and curly quotes are right in Chinese and in books: only mojibake is mended.
 _FTFY = ftfy.TextFixerConfig(
@@ -43,11 +46,6 @@ def repair(text: str, code: bool) -> str:
     return _stripped(text, drop=True)
 
 
-def boilerplate(line: str) -> bool:
-    """Whether a line is navigation and no part of the text."""
-    return bool(_GENERATED.match(line))
-
-
 def _mended(line: str) -> str:
     return ftfy.fix_text(line, _FTFY) if _SUSPICIOUS.search(line) and is_bad(line) else line
 
@@ -55,5 +53,11 @@ def _mended(line: str) -> str:
 def _stripped(text: str, drop: bool = False) -> str:
     lines = [line.rstrip() for line in text.split("\n")]
     if drop and _GENERATED.search(text):
-        lines = [line for line in lines if not (line and boilerplate(line))]
+        # In a program `next` is a statement and `index:` a key.
+        spans, begins = list(blocks("\n".join(lines))), accumulate((len(line) + 1 for line in lines), initial=0)
+        lines = [
+            line
+            for line, begin in zip(lines, begins, strict=False)
+            if not (line and _GENERATED.match(line)) or holding(begin, spans)
+        ]
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip("\n")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from tasks.corpus.quality.blocks import blocks
+from tasks.corpus.quality.blocks import FENCES, blocks, holding
 
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
+_OPENING_CHARS = 40
+"""A longer line that opens a fence is not written again."""
 _DEFINITION = re.compile(r"^(?=(?:@|def |class |async def |if __name__))", re.MULTILINE)
 
 
@@ -15,7 +17,9 @@ def split(text: str, limit: int, code: bool = False) -> list[str]:
     """Pieces of at most `limit` characters that together are `text` (white space at the cuts apart).
 
     Prose is cut before headings, code before top-level definitions; a section that is itself too long is cut at blank
-    lines, then at lines, then anywhere. Neighbouring sections are kept together while they fit.
+    lines, then at lines, then anywhere, but before a fence or formula rather than in it. A fence that has to be cut is
+    closed there and opened again, so that no piece takes its code for prose. Neighbouring sections are kept together
+    while they fit.
     """
     if len(text) <= limit:
         return [text] if text.strip() else []
@@ -26,7 +30,7 @@ def split(text: str, limit: int, code: bool = False) -> list[str]:
             pieces.append(held)
             held = ""
         if len(section) > limit:
-            *whole, held = _cut(section, limit)
+            *whole, held = _cut(section, limit, [] if code else list(blocks(section)))
             pieces += whole
         else:
             held += section
@@ -41,7 +45,7 @@ def _sections(text: str, code: bool) -> list[str]:
     else:
         # `# ` within a fence is a comment of a program, not a heading.
         spans = list(blocks(text))
-        borders = [found.start() for found in _HEADING.finditer(text) if not _within(found.start(), spans)]
+        borders = [found.start() for found in _HEADING.finditer(text) if not holding(found.start(), spans)]
     cuts = [0, *borders, len(text)]
     return [text[start:end] for start, end in pairwise(cuts) if end > start]
 
@@ -52,29 +56,35 @@ def _decorated(text: str, at: int) -> bool:
     return at > 0 and text.startswith("@", before)
 
 
-def _within(at: int, spans: list[tuple[int, int]]) -> bool:
-    low, high = 0, len(spans)
-    while low < high:
-        middle = (low + high) // 2
-        if spans[middle][1] <= at:
-            low = middle + 1
-        else:
-            high = middle
-    return low < len(spans) and spans[low][0] <= at
-
-
-def _cut(section: str, limit: int) -> list[str]:
-    """Pieces of one section: the last border of the best kind in the second half of each window."""
+def _cut(section: str, limit: int, spans: list[tuple[int, int]]) -> list[str]:
+    """Pieces of one section: the last border of the best kind in the second half of each window. `spans`: its fences
+    and displayed formulas."""
     pieces: list[str] = []
-    start = 0
-    while len(section) - start > limit:
-        window = section[start : start + limit]
-        end = limit
-        for border in ("\n\n", "\n", "。", ". ", " "):
-            found = window.rfind(border, limit // 2)
-            if found > 0:
-                end = found + len(border)
-                break
-        pieces.append(section[start : start + end])
-        start += end
-    return [*pieces, section[start:]]
+    start, opening = 0, ""
+    while len(opening) + len(section) - start > limit:
+        room = limit - len(opening)
+        end = start + _border(section[start : start + room], limit // 2)
+        reopening = ""
+        begin, stop = holding(end, spans) or (end, end)
+        if begin - start >= limit // 2:
+            end = begin
+        elif (mark := section[begin:stop].lstrip()[:3]) in FENCES:
+            line = section[begin : section.find("\n", begin) + 1]
+            end = start + _border(section[start : start + room - len(mark) - 1], limit // 2)
+            if stop - start <= room and section[end:stop].strip() == mark:
+                end = stop
+            elif end > begin + len(line) and len(line) <= _OPENING_CHARS:
+                reopening = line
+        piece = opening + section[start:end]
+        pieces.append(piece.rstrip("\n") + "\n" + mark if reopening else piece)
+        start, opening = end, reopening
+    return [*pieces, opening + section[start:]]
+
+
+def _border(window: str, least: int) -> int:
+    """Where to cut a window, at or after `least`."""
+    for border in ("\n\n", "\n", "。", ". ", " "):
+        found = window.rfind(border, least)
+        if found > 0:
+            return found + len(border)
+    return len(window)

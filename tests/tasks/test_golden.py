@@ -31,12 +31,12 @@ from tests.tasks.corpus.capped import text
 from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, small_model
 
 GOLDEN: dict[str, Golden] = {
-    "tasks.corpus.acquire": (2, "7a7e9d110354121e"),
-    "tasks.corpus.curation": (3, "85d7032799766a6a"),
-    "tasks.corpus.scoring.scores": (1, "e8f9627d3544cbcd"),
+    "tasks.corpus.acquire": (3, "7a7e9d110354121e"),
+    "tasks.corpus.curation": (4, "85d7032799766a6a"),
+    "tasks.corpus.scoring.scores": (2, "904593ed2c7d5c0d"),
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
-    "tasks.corpus.mix.mixing": (1, "590d7c9a48930900"),
-    "tasks.tokens.shards": (1, "dbfa764cb9251ca8"),
+    "tasks.corpus.mix.mixing": (1, "bc79980bbfd87462"),
+    "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
     "tasks.agentic.dialogues": (7, "666992975979e92b"),
     "tasks.evaluate.release": (5, "df9cf48756ffadf3"),

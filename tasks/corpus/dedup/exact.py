@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact, Step
-from tasks.corpus.dedup import store
+from tasks.corpus.dedup import near, store
 from tasks.corpus.dedup.partitions import DROPPED, EXACT, ROW, Partitions, coded, contains, entries_of, load_partitions
 
 CUTS = "reduce/cuts"
@@ -111,10 +111,7 @@ def _settled(partitions: Partitions, parts: list[_Entries], lost: list[np.ndarra
     ids, codes, changed = ids[order], codes[order], changed[order]
     same = (ids[1:] == ids[:-1]).all(1)
     group = np.concatenate([[0], np.cumsum(~same)])[: len(ids)]
-    twice = np.zeros(len(ids), bool)
-    twice[1:] |= same
-    twice[:-1] |= same
-    repeated = np.flatnonzero(twice)
+    repeated = np.flatnonzero(near.repeated(group))
     kept = np.ones(len(ids), bool)
     if len(repeated):
         urls = _urls(partitions, codes[repeated])

@@ -55,15 +55,6 @@ def sign_tokens(hashes: np.ndarray, borders: np.ndarray, config: NearConfig) -> 
     return Signed(shingles, starts, keys_NB, sketches_NW)
 
 
-def signatures(shingles: np.ndarray, starts: np.ndarray, permutations: int, seed: int) -> np.ndarray:
-    """uint32 [N, K]: the share of equal values estimates the Jaccard similarity of two shingle sets."""
-    factors_K, offsets_K = _permutations(permutations, seed)
-    out_NK = np.empty((len(starts) - 1, permutations), np.uint32)
-    for row in range(len(out_NK)):
-        _minima(shingles, starts[row], starts[row + 1], factors_K, offsets_K, out_NK[row])
-    return out_NK
-
-
 @cache
 def banding(threshold: float, permutations: int, recall: float) -> tuple[int, int]:
     """(bands, rows): the most rows a band may have so that a pair at `threshold` meets in some band with a chance of

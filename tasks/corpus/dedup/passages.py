@@ -15,12 +15,12 @@ import numpy as np
 
 from tasks.corpus.codepoints import Tokens
 from tasks.corpus.dedup.config import PassagesConfig
+from tasks.corpus.quality.blocks import FENCES
 
 PARAGRAPH, LINE = 0, 1
 """Kinds, kept in the lowest bit of a key."""
 _WORD_CHARS = 1.7
 _BLANK = " \t\n"
-_FENCES = ("```", "~~~")
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xFF51AFD7ED558CCD)
 
@@ -52,8 +52,10 @@ def blocks(text: str) -> list[list[tuple[int, int]]]:
         if fence:
             if mark == fence:
                 fence = ""
-        elif mark in _FENCES:
+        elif mark in FENCES and text.find(mark, at) >= 0:
             fence = mark
+        elif not head:
+            formula = ""  # no formula goes on over a blank line: the mark was none, such as the `$$` of a shell
         elif formula:
             if formula in line:
                 formula = ""
@@ -62,7 +64,7 @@ def blocks(text: str) -> list[list[tuple[int, int]]]:
         elif "\\[" in line and "\\]" not in line[line.rindex("\\[") :]:
             formula = "\\]"
         else:
-            prose = bool(head) and head[0] != "#"
+            prose = head[0] != "#"
         if prose:
             block.append((begin, begin + len(line)))
         elif block:

@@ -1,4 +1,4 @@
-"""What kind of file a program or data file is: by its name, or by its content where there is no name."""
+"""Which files are data, packed or generated: by their name, or by their content where there is no name."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ import re
 
 from tasks.corpus.wordlist import words
 
-LANGUAGES: dict[str, str] = {
-    suffix: language
-    for language, suffixes in {
-        "python": "py pyi pyx", "c": "c h", "c++": "cc cpp cxx hpp hh hxx", "cuda": "cu cuh", "c#": "cs", "go": "go",
-        "rust": "rs", "java": "java", "kotlin": "kt kts", "scala": "scala", "javascript": "js mjs cjs jsx",
-        "typescript": "ts tsx", "shell": "sh bash zsh", "sql": "sql", "r": "r", "julia": "jl", "lua": "lua",
-        "ruby": "rb", "php": "php", "perl": "pl pm", "swift": "swift", "haskell": "hs", "ocaml": "ml mli",
-        "lisp": "lisp el clj scm", "fortran": "f f90 f95", "matlab": "m", "css": "css scss less", "make": "mk mak",
-        "assembly": "s asm", "json": "json jsonc json5 geojson webmanifest", "yaml": "yaml yml",
-        "xml": "xml svg xsd plist", "csv": "csv tsv",
-        "lock": "lock", "notebook": "ipynb", "toml": "toml", "ini": "ini cfg conf properties",
-        "yacc": "y yy",
-    }.items()
-    for suffix in suffixes.split()
-}  # fmt: skip
-"""The language of a program by the suffix of its file."""
-DATA = words("json yaml xml csv lock notebook yacc")
-"""Formats that are sampled down. Kimi k1.5 names JSON, YAML and YACC; the others are of their kind."""
+_DATA = words("json jsonc json5 geojson webmanifest yaml yml xml svg xsd plist csv tsv lock ipynb y yy")
+"""Suffixes of formats that are sampled down. Kimi k1.5 names JSON, YAML and YACC; the others are of their kind."""
+_PROGRAMS = words(
+    "py pyi pyx c h cc cpp cxx hpp hh hxx cu cuh cs go rs java kt kts scala js mjs cjs jsx ts tsx sh bash zsh sql r jl "
+    "lua rb php pl pm swift hs ml mli lisp el clj scm f f90 f95 m css scss less mk mak s asm toml ini cfg conf "
+    "properties"
+)
+"""Suffixes of files whose text is not looked at: of programs, and of settings in lines of their own."""
 
 _LOCKS = words("package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml go.sum composer.lock Cargo.lock")
 _MINIFIED = re.compile(r"[.\-](?:min|bundle|pack)\.(?:js|mjs|cjs|css)$", re.IGNORECASE)
@@ -37,13 +27,11 @@ _KEY = re.compile(r"^[ \t]{0,80}(?:- )?[\"']?[\w.\-/ ]{1,80}[\"']?:(?:\s|$)|^[ \
 _PROGRAM_WORDS = re.compile(r"\b(?:def|return|import|class|if|for|else|function|void|int|include)\b")
 
 
-def file_language(path: str, text: str) -> str:
-    """The language that `path` names, or that the text looks like where `path` has no suffix we know; '' if neither."""
+def is_data(path: str, text: str) -> bool:
+    """Whether a file is data by its name, or by the shape of its text where `path` has no suffix we know."""
     name = path.rpartition("/")[2]
-    if name in _LOCKS:
-        return "lock"
     suffix = name.rpartition(".")[2].lower() if "." in name else ""
-    return LANGUAGES.get(suffix) or _shape(text)
+    return name in _LOCKS or suffix in _DATA or (suffix not in _PROGRAMS and _shaped(text))
 
 
 def minified(path: str) -> bool:
@@ -56,20 +44,19 @@ def generated(path: str) -> bool:
     return bool(_GENERATED.search(path))
 
 
-def _shape(text: str) -> str:
+def _shaped(text: str) -> bool:
+    """Whether a text looks like XML, JSON, CSV or YAML."""
     head = text[:_HEAD_CHARS].lstrip("\ufeff \t\r\n")
     lines = [line for line in head.split("\n", _HEAD_LINES)[:_HEAD_LINES] if line.strip()]
     if head.startswith("<?xml"):
-        return "xml"
+        return True
     end = text[-_HEAD_CHARS:].rstrip()[-1:]
     if (head[:1] == "{" and end == "}") or (head[:1] == "[" and end == "]"):
-        return "json" if re.match(r"[{\[]\s{0,200}(?:[\"{\[\]}\d\-]|true|false|null)", head) else ""
+        return bool(re.match(r"[{\[]\s{0,200}(?:[\"{\[\]}\d\-]|true|false|null)", head))
     if len(lines) < 5:
-        return ""
+        return False
     for separator in (",", "\t", ";"):
         counts = {line.count(separator) for line in lines}
         if len(counts) == 1 and counts.pop() >= 2 and not any(line.endswith(separator) for line in lines):
-            return "csv"
-    if sum(bool(_KEY.match(line)) for line in lines) >= _SHAPE * len(lines) and not _PROGRAM_WORDS.search(head):
-        return "yaml"
-    return ""
+            return True
+    return sum(bool(_KEY.match(line)) for line in lines) >= _SHAPE * len(lines) and not _PROGRAM_WORDS.search(head)

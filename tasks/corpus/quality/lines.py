@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 
 import numba
 import numpy as np
 
 from tasks.corpus.codepoints import SPACE, classes, codepoints
-from tasks.corpus.quality.blocks import blocks
+from tasks.corpus.quality.blocks import blocks, holding
 from tasks.corpus.quality.measures import LINE
 
 NAMES = tuple(LINE)
@@ -37,9 +36,9 @@ def measure(text: str) -> tuple[np.ndarray, np.ndarray]:
     table = np.zeros((text.count("\n") + 1, len(NAMES)))
     _shapes(points, classes(), _ENDS, table)
     prose = table[:, _WORDS] > 0
-    if "```" in text or "$$" in text:
+    if covered := list(blocks(text)):
         starts = np.concatenate([[0], np.flatnonzero(points == _NEWLINE) + 1])
-        for begin, end in blocks(text):
+        for begin, end in covered:
             first, last = np.searchsorted(starts, [begin, end - 1], side="right") - 1
             prose[first : last + 1] = False
     lower = text.lower()
@@ -56,12 +55,10 @@ def without_citations(text: str, most: float) -> tuple[str, dict[int, int]]:
     """The text whose lines of prose with more than `most` citation marks have lost them, and how many marks each line
     had that had any."""
     covered = list(blocks(text)) if "[" in text else []
-    begins = [begin for begin, _ in covered]
     counts: dict[int, int] = {}
     line, before = 0, 0
     for found in _CITATION.finditer(text) if "[" in text else ():
-        block = bisect_right(begins, found.start()) - 1
-        if block >= 0 and found.start() < covered[block][1]:
+        if holding(found.start(), covered):
             continue
         line += text.count("\n", before, found.start())
         before = found.start()

@@ -65,7 +65,7 @@ def registry() -> dict[str, Rule]:
 def route_of(text: str, domain: str, language: str, code: bool, path: str = "") -> Route:
     """The route of a document; `path` is its file's, '' where unknown."""
     if code:
-        return ROUTES["data" if formats.file_language(path, text) in formats.DATA else "code"]
+        return ROUTES["data" if formats.is_data(path, text) else "code"]
     if language == "zh":
         return ROUTES["chinese"]
     if language != "en":

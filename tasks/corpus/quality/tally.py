@@ -34,14 +34,14 @@ class Tally:
         if len(judgement.lines):
             self._take(active.route, active.lines, judgement.lines)
 
-    def merge(self, other: Tally | Mapping[str, Mapping[str, Any]]) -> Tally:
-        """Add another tally, or the record of one; returns self.
+    def merge(self, other: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add the record of another tally.
 
         Raises:
             TallyError: a rule of a route has another limit there.
         """
-        for key, item in sorted((other.record() if isinstance(other, Tally) else other).items()):
-            self._flush()
+        self._flush()
+        for key, item in sorted(other.items()):
             mine = self._entries.setdefault(
                 key, _Entry({**item, "judged": 0, "failed": 0, "only": 0, "counts": [0] * (BINS + 1)})
             )
@@ -49,7 +49,6 @@ class Tally:
             for name in ("judged", "failed", "only"):
                 mine.record[name] += item[name]
             mine.add(item["counts"])
-        return self
 
     def record(self) -> dict[str, dict[str, Any]]:
         """By `route/rule`, sorted: {"rule", "route", "unit", "judged", "failed", "only", "limit", "direction", "edges",

@@ -70,7 +70,7 @@ class DecontaminationConfig(Config):
     section 8): 8; Llama 2 (arXiv 2307.09288, A.6): 10 tokens."""
     ngram_min: int = Field(default=8, ge=3)
     """An item of fewer words than `ngram` must be found whole if it has this many (GPT-3's lower bound: 8); one still
-    shorter is not looked for, and counted."""
+    shorter is not looked for."""
     share_min: float = Field(default=0.0, ge=0, le=1)
     """Share of an item's words that shared runs must cover. GPT-3: one run is enough (0); PaLM: 0.7; Llama 2: 0.8
     for what it calls dirty."""

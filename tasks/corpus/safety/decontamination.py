@@ -2,12 +2,14 @@
 
 After GPT-3 (arXiv 2005.14165, appendix C). The hashes of all runs of all items stand in a sorted array behind a bit map
 that a clean document leaves after microseconds; what passes is verified on the words themselves, so that a collision of
-hashes never costs a document. Words are in lower case without punctuation: case, signs and indentation hide nothing.
+hashes never costs a document. Words are in lower case without punctuation: case, signs and indentation hide nothing,
+nor do the labels of list items and the numbers of lines (`A. `, `(b) `, `12) `) and full-width letters.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -18,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.corpus.codepoints import Tokens, rolling, tokens
+from tasks.corpus.repair import repair
 from tasks.corpus.safety.config import DecontaminationConfig
 
 HITS = pa.schema(
@@ -34,6 +37,10 @@ HITS = pa.schema(
 PASSAGE_CHARS = 400
 _BITMAP_BITS_MIN, _BITMAP_BITS_MAX = 16, 27
 _BATCH = 4096
+# What stands before a line of a list or of a numbered listing. It begins with a literal: looking for that is fast.
+_LABEL = re.compile(r"\n[ \t>|*+-]*\(?(?:[0-9]{1,3}|[A-Za-z])(?:[.):][ \t]|[．、）：])")
+_WIDE = re.compile("[０-９Ａ-Ｚａ-ｚ]")
+_NARROW = {ord(wide): chr(ord(wide) - 0xFEE0) for wide in map(chr, range(0xFF10, 0xFF5B)) if wide.isalnum()}
 
 
 @dataclass(frozen=True)
@@ -76,8 +83,7 @@ class Decontamination:
     def __init__(self, config: DecontaminationConfig, items: Iterable[Item]) -> None:
         self.config = config
         self.items: list[Item] = []
-        self.skipped = 0
-        """Items too short to be looked for."""
+        """Those that are long enough to be looked for."""
         self._words: list[tuple[str, ...]] = []
         parts: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         short: list[np.ndarray] = [np.empty(0, np.uint64)]
@@ -95,7 +101,8 @@ class Decontamination:
         """Every item of which `text` holds enough, the one most covered first; [] for a clean document."""
         if not self._tables:
             return []
-        found = tokens([text])
+        plain = _plain(text)
+        found = tokens([plain])
         windows, _ = rolling(found.hashes, found.starts, self.config.ngram_min)
         if not len(self._short.found(windows)[0]):
             return []
@@ -106,11 +113,18 @@ class Decontamination:
                 claims.setdefault(item, set()).add((at, n))
         if not claims:
             return []
-        words = _words(text, found, 0)
+        words = _words(plain, found, 0)
         hits = [self._verify(item, sorted(places), words, text, found) for item, places in sorted(claims.items())]
         return sorted((hit for hit in hits if hit is not None), key=lambda hit: (-hit.share, hit.set, hit.item))
 
-    def cut(self, text: str, hits: Sequence[Hit]) -> str | None:
+    def cleaned(self, text: str) -> tuple[str | None, list[Hit]]:
+        """(`text` as it may enter, its hits, the most covered first); None for it where it must be dropped."""
+        hits = self.hits(text)
+        if not hits:
+            return text, []
+        return (self._cut(text, hits) if self.config.action == "remove" else None), hits
+
+    def _cut(self, text: str, hits: Sequence[Hit]) -> str | None:
         """`text` without the passages of `hits` and `margin` characters on either side; None where too many pieces
         would be left, or nothing."""
         margin = self.config.margin
@@ -131,18 +145,20 @@ class Decontamination:
         """Add the runs of some items to `parts`: `ngram` words to a run, or all the words of an item that has fewer.
         Returns the hashes of their runs of `ngram_min` words."""
         config = self.config
-        found = tokens([item.text for item in batch])
-        by_length: dict[int, list[int]] = {}
-        for at, item in enumerate(batch):
+        # As every document is: what is mended there must not stand apart here.
+        texts = [_plain(repair(item.text, code=False)) for item in batch]
+        found = tokens(texts)
+        by_length: dict[int, list[tuple[int, str]]] = {}
+        for at, (item, text) in enumerate(zip(batch, texts, strict=True)):
             count = int(found.starts[at + 1] - found.starts[at])
             if count < config.ngram_min:
-                self.skipped += 1
                 continue
-            by_length.setdefault(min(config.ngram, count), []).append(len(self.items))
+            by_length.setdefault(min(config.ngram, count), []).append((len(self.items), text))
             self.items.append(item)
-            self._words.append(_words(item.text, found, at))
-        for n, members in by_length.items():
-            same = tokens([self.items[member].text for member in members], places=False)
+            self._words.append(_words(text, found, at))
+        for n, held in by_length.items():
+            members = [member for member, _ in held]
+            same = tokens([text for _, text in held], places=False)
             windows, starts = rolling(same.hashes, same.starts, n)
             telling = np.array([good for one in members for good in _telling(self._words[one], n, config.words_min)])
             owners = np.repeat(np.array(members, np.int32), np.diff(starts))
@@ -218,6 +234,13 @@ def read_items(paths: Iterable[Path]) -> Iterable[Item]:
             for line in lines:
                 row = json.loads(line)
                 yield Item(row["set"], row["item"], row["text"])
+
+
+def _plain(text: str) -> str:
+    """`text` as it is compared, every character at its place: without labels, full-width letters as others."""
+    if not text.isascii() and _WIDE.search(text):
+        text = text.translate(_NARROW)
+    return _LABEL.sub(lambda label: " " * len(label[0]), f"\n{text}")[1:]
 
 
 def _words(text: str, found: Tokens, index: int) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""From scores to probabilities, and how good both are. Array legend: N examples, B bins."""
+"""From scores to probabilities, and how good both are. Array legend: N examples"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -13,30 +13,20 @@ _STEPS = 100
 
 @dataclass(frozen=True)
 class Calibration:
-    """A curve from a score to a probability that never falls."""
+    """A logistic curve from a score to a probability, which never falls."""
 
-    scores: tuple[float, ...] = (1.0, 0.0)
-    """`platt`: slope and intercept of the logistic curve. `isotonic`: scores, ascending."""
-    probabilities: tuple[float, ...] = ()
-    """`isotonic`: the probability at each; between them straight lines."""
-    kind: Literal["platt", "isotonic"] = "platt"
+    slope: float = 1.0
+    intercept: float = 0.0
 
     def apply(self, scores: np.ndarray) -> np.ndarray:
         """float64 [N] in [0, 1]."""
-        if self.kind == "isotonic":
-            return np.interp(scores, self.scores, self.probabilities)
-        return _sigmoid(self.scores[0] * scores + self.scores[1])
+        return _sigmoid(self.slope * scores + self.intercept)
 
 
-def fit(kind: Literal["platt", "isotonic"], scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Calibration:
-    """The curve that fits the labels (bool [N]) of weighted examples best."""
-    return _platt(scores, labels, weights) if kind == "platt" else _isotonic(scores, labels, weights)
-
-
-def _platt(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Calibration:
-    """Logistic regression on the score by Newton's method; targets a little inside 0 and 1 (Platt, 1999), so that
-    examples that are parted perfectly do not make it infinitely steep. A score that says the opposite is made to say
-    nothing: the curve never falls."""
+def fit(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Calibration:
+    """The curve that fits the labels (bool [N]) of weighted examples best: logistic regression on the score by Newton's
+    method; targets a little inside 0 and 1 (Platt, 1999), so that examples that are parted perfectly do not make it
+    infinitely steep. A score that says the opposite is made to say nothing."""
     counts = np.array([np.sum(~labels), np.sum(labels)], np.float64)
     targets = np.where(labels, (counts[1] + 1) / (counts[1] + 2), 1 / (counts[0] + 2))
     middle, spread = float(np.average(scores, weights=weights)), float(np.std(scores)) or 1.0
@@ -53,30 +43,8 @@ def _platt(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Calib
             break
     if curve[0] < 0:
         mean = float(np.average(targets, weights=weights))
-        return Calibration((0.0, float(np.log(mean / (1 - mean)))))
-    return Calibration((float(curve[0] / spread), float(curve[1] - curve[0] * middle / spread)))
-
-
-def _isotonic(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Calibration:
-    """Isotonic regression by pooling neighbours that fall (pool adjacent violators)."""
-    order = np.lexsort((labels, scores))
-    blocks: list[list[float]] = []  # weight, weight of positives, first score, last score
-    for place in order.tolist():
-        weight, score = float(weights[place]), float(scores[place])
-        blocks.append([weight, weight * bool(labels[place]), score, score])
-        while len(blocks) > 1 and (
-            blocks[-2][3] == blocks[-1][2] or blocks[-2][1] * blocks[-1][0] >= blocks[-1][1] * blocks[-2][0]
-        ):
-            above = blocks.pop()
-            below = blocks[-1]
-            blocks[-1] = [below[0] + above[0], below[1] + above[1], below[2], above[3]]
-    xs: list[float] = []
-    ys: list[float] = []
-    for weight, positive, first, last in blocks:
-        for score in (first, last) if last > first else (first,):
-            xs.append(score)
-            ys.append(positive / weight)
-    return Calibration(tuple(xs), tuple(ys), "isotonic")
+        return Calibration(0.0, float(np.log(mean / (1 - mean))))
+    return Calibration(float(curve[0] / spread), float(curve[1] - curve[0] * middle / spread))
 
 
 def _sigmoid(values: np.ndarray) -> np.ndarray:

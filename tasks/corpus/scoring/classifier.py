@@ -1,7 +1,7 @@
 """The quality classifier: a linear model over hashed n-grams, trained by Adagrad, calibrated, kept as two small files.
 
     model = train(texts, labels, config)
-    model = calibrate(model, other_texts, other_labels, config)
+    model = calibrate(model, other_texts, other_labels)
     probabilities = score(model, texts)
 
 Array legend: N texts, F features, W weights.
@@ -18,9 +18,9 @@ import numba
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from tasks.corpus.codepoints import rolling, token_hashes
 from tasks.corpus.scoring.calibration import Calibration, fit
 from tasks.corpus.scoring.config import ClassifierConfig
-from tasks.corpus.scoring.features import features
 
 BATCH = 512
 """Texts hashed at once: what memory holds the features of."""
@@ -58,9 +58,26 @@ class Classifier:
     def load(cls, weights: Path, card: Path) -> Classifier:
         """The classifier of a file of weights and its card."""
         record = json.loads(card.read_text())
-        curve = record.pop("calibration")
-        calibration = Calibration(tuple(curve["scores"]), tuple(curve["probabilities"]), curve["kind"])
+        calibration = Calibration(**record.pop("calibration"))
         return cls(weights=load_file(weights)["weights"], calibration=calibration, **record)
+
+
+def features(texts: Sequence[str], ngrams: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """(uint32 [F], starts int64 [N + 1]): the weights that a text's n-grams of 1 to `ngrams` tokens stand for, in
+    [0, 2^bits); those of text i at starts[i]:starts[i + 1], the single tokens first. A token is a word in lower case or
+    one Han character."""
+    hashes, starts = token_hashes(texts)
+    runs = [rolling(hashes, starts, n) for n in range(1, ngrams + 1)]
+    borders = np.sum([some for _, some in runs], axis=0)
+    found = np.empty(int(borders[-1]), np.uint32)
+    first = borders[:-1].copy()
+    for values, some in runs:
+        counts = np.diff(some)
+        # where each text's n-grams of this length go: after its shorter ones
+        places = np.repeat(first - some[:-1], counts) + np.arange(len(values))
+        found[places] = values >> np.uint64(64 - bits)
+        first += counts
+    return found, borders
 
 
 def balanced(labels: np.ndarray) -> np.ndarray:
@@ -90,9 +107,9 @@ def train(texts: Sequence[str], labels: np.ndarray, config: ClassifierConfig) ->
     return Classifier(weights, float(bias[0]), config.ngrams, config.bits, config.characters)
 
 
-def calibrate(model: Classifier, texts: Sequence[str], labels: np.ndarray, config: ClassifierConfig) -> Classifier:
+def calibrate(model: Classifier, texts: Sequence[str], labels: np.ndarray) -> Classifier:
     """The model with a calibration fitted on texts it was not trained on, both sides weighing the same."""
-    return replace(model, calibration=fit(config.calibration, raw_scores(model, texts), labels, balanced(labels)))
+    return replace(model, calibration=fit(raw_scores(model, texts), labels, balanced(labels)))
 
 
 def score(model: Classifier, texts: Sequence[str]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -64,11 +64,8 @@ class ClassifierConfig(Config):
     """Passes over the training part."""
     learning_rate: float = Field(default=0.5, gt=0, le=10)
     """Adagrad's (Duchi et al., 2011)."""
-    calibration: Literal["platt", "isotonic"] = "platt"
-    """How a score becomes a probability, fitted on a part of its own: a logistic curve (Platt, 1999) or a step function
-    that never falls (isotonic regression), which needs a thousand examples or more."""
     calibration_fraction: float = Field(default=0.15, gt=0, lt=1)
-    """Part of the examples that the calibration is fitted on."""
+    """Part of the examples that the curve from scores to probabilities (Platt, 1999) is fitted on."""
     heldout_fraction: float = Field(default=0.15, gt=0, lt=1)
     """Part of the examples that the figures are measured on. Parts are drawn by source file: none is in two."""
     seed: int = 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,14 +23,14 @@ from training.draw import draw
 EXAMPLES = pa.schema(
     [
         pa.field("value", pa.float64(), nullable=False),  # the draw that chose it
-        pa.field("file", pa.string(), nullable=False),  # source file: decides the part
+        pa.field("document", pa.string(), nullable=False),  # `document_of` its url: decides the part
         pa.field("label", pa.bool_(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
     ]
 )
 PARTS = ("train", "calibration", "heldout")
 ROWS = 1024
-# value, file, label, text: sorted by the draw
+# value, document, label, text: sorted by the draw
 Example = tuple[float, str, bool, str]
 
 
@@ -48,8 +49,8 @@ class Labelled:
     texts: list[str]
     labels: np.ndarray
     """bool, one a text."""
-    files: frozenset[str]
-    """The source files they come from."""
+    units: frozenset[str]
+    """The source files they come from; of a file of many records the documents."""
 
     def sides(self) -> dict[str, int]:
         positives = int(self.labels.sum())
@@ -57,7 +58,8 @@ class Labelled:
 
 
 def gather(step: Step, corpus: Artifact, executor: Executor, grades: Mapping[str, float]) -> dict[str, Labelled]:
-    """The examples by part: `train`, `calibration` and `heldout`. No file of a source is in two of them.
+    """The examples by part: `train`, `calibration` and `heldout`. No file of a source is in two of them, but for one
+    that has more examples than a part should have: of that no document is.
 
     `grades`: the judge's mean grades by document, where its sample gives labels. Raises ScoresError where a part would
     lack a side.
@@ -82,14 +84,22 @@ def gather(step: Step, corpus: Artifact, executor: Executor, grades: Mapping[str
             kept += [row for row in rows if row[2] is label]
             found[label] = heapq.nsmallest(config.examples, kept)
     parts: dict[str, list[Example]] = {name: [] for name in PARTS}
-    crowded = _crowded(config, found)
+    # JSON lines and crawls are files of many documents, and often all that there is.
+    crowded = _crowded(config, found, file_of)
+
+    def unit(document: str) -> str:
+        file = file_of(document)
+        return document if file in crowded else file
+
+    large = _crowded(config, found, unit)
     for row in sorted(found[True] + found[False]):
-        parts["train" if row[1] in crowded else part_of(config, row[1])].append(row)
+        name = unit(row[1])
+        parts["train" if name in large else part_of(config, name)].append(row)
     made = {
         name: Labelled(
             [text for *_, text in rows],
             np.array([label for _, _, label, _ in rows], bool),
-            frozenset(file for _, file, _, _ in rows),
+            frozenset(unit(document) for _, document, _, _ in rows),
         )
         for name, rows in parts.items()
     }
@@ -98,27 +108,27 @@ def gather(step: Step, corpus: Artifact, executor: Executor, grades: Mapping[str
             if not count:
                 raise TooFewExamples(
                     f"the classifier's {name} part has no {missing} (of {len(found[True])} positives and "
-                    f"{len(found[False])} negatives in all, parted by source file): give `scores.classifier.{missing}` "
-                    "more to choose from"
+                    f"{len(found[False])} negatives in all, parted by file or document): give "
+                    f"`scores.classifier.{missing}` more to choose from"
                 )
     return made
 
 
-def part_of(config: ClassifierConfig, file: str) -> str:
-    """The part that the examples of a source file belong to."""
-    value = draw("examples", config.seed, file)
+def part_of(config: ClassifierConfig, unit: str) -> str:
+    """The part that the examples of a source file or document belong to."""
+    value = draw("examples", config.seed, unit)
     if value < config.heldout_fraction:
         return "heldout"
     return "calibration" if value < config.heldout_fraction + config.calibration_fraction else "train"
 
 
-def _crowded(config: ClassifierConfig, found: Mapping[bool, list[Example]]) -> set[str]:
-    """Files with more examples of a side than a measuring part should have of all: one of those would be the part."""
+def _crowded(config: ClassifierConfig, found: Mapping[bool, list[Example]], unit: Callable[[str], str]) -> set[str]:
+    """Units with more examples of a side than a measuring part should have of all: one of those would be the part."""
     most = min(config.calibration_fraction, config.heldout_fraction)
     return {
-        file
+        name
         for rows in found.values()
-        for file, count in Counter(row[1] for row in rows).items()
+        for name, count in Counter(unit(row[1]) for row in rows).items()
         if count > most * len(rows)
     }
 
@@ -126,6 +136,11 @@ def _crowded(config: ClassifierConfig, found: Mapping[bool, list[Example]]) -> s
 def file_of(url: str) -> str:
     """The source file of a document's url, `source:path#place`."""
     return url.partition("#")[0]
+
+
+def document_of(url: str) -> str:
+    """The url of the whole document that one was cut from: without `~2` at its end."""
+    return re.sub(r"#?~[0-9]+$", "", url) if "#" in url else url
 
 
 def collect(step: Step, key: str, path: Path, grades: Mapping[str, float]) -> None:
@@ -137,7 +152,7 @@ def collect(step: Step, key: str, path: Path, grades: Mapping[str, float]) -> No
     for name, url, label, text in rows:
         if len(text) >= config.characters_min:
             side = sides[label]
-            side.append((draw("example", config.seed, name), file_of(url), label, text[: config.characters]))
+            side.append((draw("example", config.seed, name), document_of(url), label, text[: config.characters]))
             if len(side) >= 2 * config.examples:
                 sides[label] = heapq.nsmallest(config.examples, side)
     best = sorted(row for side in sides.values() for row in heapq.nsmallest(config.examples, side))

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tasks.corpus.codepoints import tokens
-from tasks.corpus.scoring.classifier import Classifier
-from tasks.corpus.scoring.features import features
+from tasks.corpus.scoring.classifier import Classifier, features
 
 READ = 4000
 """Examples that words are looked up in."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tasks.corpus.encoding import NotTextError, decode
 from tasks.corpus.language import identify
 from tasks.corpus.licence import allowed
+from tasks.corpus.quality.blocks import blocks, outside
 from tasks.corpus.repair import repair
 from tasks.corpus.split import split
 from tests.linear import assert_linear
@@ -44,6 +45,8 @@ def test_repair_mends_mojibake_and_keeps_what_is_right():
     assert repair("全角，“引号”：ＡＢＣ", False) == "全角，“引号”：ＡＢＣ"
     assert repair("e\u0301\0x\u200b\r\ny\x07", False) == "éx\ny"
     assert repair("a\n  Next page »\nThe next page\nCreated using Sphinx 5.\nb", False) == "a\nThe next page\nb"
+    fence = "```yaml\nindex:\n  next\n```"
+    assert repair(f"a\n\n{fence}\n\nNext\nb", False) == f"a\n\n{fence}\n\nb"
     assert repair("x = 'We use cookies'  \n\n\n\n\ny\0", True) == "x = 'We use cookies'\n\n\ny"
 
 
@@ -144,7 +147,32 @@ def test_cutting_loses_nothing_but_white_space_and_respects_the_limit(parts, cod
     text = "".join(parts)
     pieces = split(text, 250, code)
     assert all(0 < len(piece) <= 250 for piece in pieces)
-    assert "".join("".join(pieces).split()) == "".join(text.split())
+    whole = lambda said: "".join(said.replace("```", "").split())  # noqa: E731  (a fence is closed and opened again)
+    assert whole("".join(pieces)) == whole(text)
+
+
+def test_a_fence_stays_whole_or_is_closed_and_opened_again():
+    program = "".join(f"def handler_{number}(request):\n    return {{'a': request}}\n\n" for number in range(40))
+    fence = f"```python\n{program}```"
+    before, after = split(f"# Guide\n\n{ENGLISH * 25}\n\n{fence}\n\n{ENGLISH * 9}", 4000)
+    assert before.endswith("once. ")
+    assert fence in after
+    pieces = split(f"# Guide\n\n{fence}\n\n{ENGLISH * 5}", 1000)
+    assert len(pieces) == 3
+    assert all(piece.count("```python\ndef ") == 1 for piece in pieces)
+    assert [outside(piece).strip()[:20] for piece in pieces] == ["# Guide", "", ENGLISH[:20]]
+
+
+@pytest.mark.parametrize("fence", ["~~~\nnext\n~~~", "   ```sh\n   next\n   ```", "\t```\nnext\n```"])
+def test_a_fence_may_be_indented_and_of_tildes(fence):
+    text = f"1. a\n\n{fence}\n\nb"
+    (span,) = blocks(text)
+    assert text[slice(*span)] == fence
+    assert repair(text, False) == text
+
+
+def test_underlines_are_no_fences():
+    assert not list(blocks("One\n~~~~~\n\ntext\n\nTwo\n~~~~~\n"))
 
 
 def test_fences_that_never_close_are_cut_in_linear_time():

@@ -111,6 +111,12 @@ def test_blocks_are_prose_between_blank_lines():
     assert found == [["One.", "Two."], ["Three."], ["$$ x $$"], ["Four.", "\\[ a \\] five"], ["|six|"]]
 
 
+@pytest.mark.parametrize("mark", ["$$ is the shell's own number.", "The pattern \\[ begins a class.", "```"])
+def test_a_mark_that_never_closes_hides_no_boilerplate(pages, deduplicated, mark):
+    kept, _ = deduplicated([pages(60, f"{mark}\n\n{LINE}")], ALONE)
+    assert not any(LINE in row["text"] for row in kept)
+
+
 @given(st.text(alphabet="ab#`~$|\\[]\n. 中", max_size=80))
 def test_blocks_are_lines_of_the_text_in_order(text):
     lines, at = [], 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tasks.corpus.config import CorpusConfig
 from tasks.corpus.quality import measures
 from tasks.corpus.quality.blocks import blocks, outside
-from tasks.corpus.quality.formats import file_language, generated, minified
+from tasks.corpus.quality.formats import generated, is_data, minified
 from tasks.corpus.quality.judge import active_route, judge, limit
 from tasks.corpus.quality.route import ROUTES, registry, route_of
 from tests.linear import assert_linear
@@ -39,22 +39,23 @@ def test_routes(domain, language, code, path, route):
 
 
 @pytest.mark.parametrize(
-    ("text", "language"),
+    ("text", "data"),
     [
-        ('{"a": [1, 2]}', "json"),
-        ("[1, 2, 3]", "json"),
-        ('<?xml version="1.0"?><a/>', "xml"),
-        ("a,b,c\n" * 6, "csv"),
-        ("name: x\nlist:\n  - a\n  - b\nother: 1\nmore: 2\n", "yaml"),
-        (PROGRAM, ""),
-        ("{x for x in y}", ""),
-        ("x = 1", ""),
+        ('{"a": [1, 2]}', True),
+        ("[1, 2, 3]", True),
+        ('<?xml version="1.0"?><a/>', True),
+        ("a,b,c\n" * 6, True),
+        ("name: x\nlist:\n  - a\n  - b\nother: 1\nmore: 2\n", True),
+        (PROGRAM, False),
+        ("{x for x in y}", False),
+        ("x = 1", False),
     ],
 )
-def test_data_is_known_by_its_shape_where_it_has_no_name(text, language):
-    assert file_language("", text) == language
-    assert file_language("notes", text) == language
-    assert file_language("a/b.py", text) == "python"
+def test_data_is_known_by_its_shape_where_it_has_no_name(text, data):
+    assert is_data("", text) is data
+    assert is_data("notes", text) is data
+    assert not is_data("a/b.py", text)
+    assert is_data("a/b.json", text)
 
 
 def test_names_say_what_was_packed_or_generated():

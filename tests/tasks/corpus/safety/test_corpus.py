@@ -36,9 +36,11 @@ def corpus(tmp_path_factory) -> Artifact:
         (web / f"clean{seed}.txt").write_text(sentences(seed))
     (web / "mirror" / "www.bad.test" / "page.txt").write_text(sentences(10))
     (web / "dirty.txt").write_text(f"{sentences(11)}\n\n{QUESTION.upper().replace(' ', '  ')}\n\n{sentences(12)}")
+    (web / "page.html").write_text(f"<title>Ask anna.novak@acme-tools.com</title><p>{sentences(14)}</p>")
     (web / "mail.txt").write_text(
         f"{sentences(13)}\n\nWrite to anna.novak@acme-tools.com or call (650) 253-0000 in the day."
     )
+    (web / "fragment.txt").write_text("Questions to anna.novak@acme-tools.com. " * 8)
     (web / "records.jsonl").write_text(
         "\n".join(
             json.dumps({"text": sentences(seed), "url": url, "licence": licence})
@@ -102,3 +104,14 @@ def test_personal_data_are_masked_and_counted(corpus):
     (text,) = [row["text"] for row in rows(corpus, "documents") if row["url"] == "web:mail.txt"]
     assert text.endswith("Write to <PII:EMAIL> or call <PII:PHONE> in the day.")
     assert corpus.statistics["masked"] == {"EMAIL": 1, "PHONE": 1}
+
+
+def test_a_title_is_masked(corpus):
+    (meta,) = [row["meta"] for row in rows(corpus, "documents") if row["url"] == "web:page.html"]
+    assert json.loads(meta) == {"title": "Ask <PII:EMAIL>"}
+
+
+def test_what_is_kept_of_a_rejected_document_is_masked_too(corpus):
+    (row,) = [row for row in rows(corpus, "rejected") if row["url"] == "web:fragment.txt"]
+    assert row["stage"] == "quality"
+    assert row["text_head"] == " ".join(["Questions to <PII:EMAIL>."] * 8)

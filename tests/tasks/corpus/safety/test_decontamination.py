@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import textwrap
+import unicodedata
 import zipfile
 from pathlib import Path
 
@@ -21,9 +23,8 @@ from tasks.corpus import evaluations
 from tasks.corpus.acquire import AcquireError, acquire
 from tasks.corpus.evaluations import EvaluationError
 from tasks.corpus.safety import decontamination
-from tasks.corpus.safety.config import DecontaminationConfig, SafetyConfig
-from tasks.corpus.safety.decontamination import HITS, Decontamination, Item
-from tasks.corpus.safety.screen import Screen
+from tasks.corpus.safety.config import DecontaminationConfig
+from tasks.corpus.safety.decontamination import HITS, Decontamination, Item, read_items
 from tasks.corpus.sources import EvaluationSource, SourcesConfig
 from tests.linear import assert_linear
 
@@ -58,6 +59,9 @@ def dressed(text: str) -> list[str]:
         text.replace(" ", "\n\t "),
         text.replace(" ", ", "),
         "> " + text.replace("\n", "\n> "),
+        "".join(f"\n{at:3d}) {line}" for at, line in enumerate(textwrap.wrap(text, 30), start=1)),
+        "".join(f"\n> ({chr(97 + at)}) {line}" for at, line in enumerate(textwrap.wrap(text, 30))),
+        text.translate({point: point + 0xFEE0 for point in range(0x21, 0x7F)}),
         text.replace(".", " !?").replace("(", " [ "),
     ]
 
@@ -74,6 +78,17 @@ def test_a_planted_item_is_found_in_every_dress_and_explained(item):
         assert text[hit.begin : hit.end].startswith(hit.passage)
         assert "exam q1" in hit.sentence()
         assert "100% of the item" in hit.sentence()
+
+
+def test_an_item_is_mended_as_documents_are():
+    """Soft hyphens, letters in two parts and wrong decodings as PDFs and exports have them."""
+    plain = QUESTION.replace("noon", "caf\u00e9").replace("market", "caf\u00e9")
+    for worn in (
+        unicodedata.normalize("NFD", plain),
+        plain.replace("farmer", "far\u00admer").replace("how", "h\u200bow"),
+        plain.encode().decode("latin-1"),
+    ):
+        assert look(worn).hits(plain)[0].share == 1.0
 
 
 def test_near_misses_are_left():
@@ -102,9 +117,9 @@ def test_the_share_of_an_item_that_must_be_covered_follows_the_configuration():
     assert look(QUESTION, ngram=8, share_min=0.7).hits(QUESTION)
 
 
-def test_items_too_short_are_counted_and_rows_of_numbers_say_nothing():
+def test_items_too_short_are_not_looked_for_and_rows_of_numbers_say_nothing():
     own = look("Add two and three.", QUESTION)
-    assert own.skipped == 1
+    assert [item.text for item in own.items] == [QUESTION]
     assert not own.hits("Add two and three.")
     numbers = " ".join(str(number) for number in range(40))
     assert not look(numbers).hits(numbers)
@@ -135,36 +150,26 @@ def test_a_run_is_found_wherever_it_stands(before, after, item):
 
 
 def test_a_passage_is_cut_out_and_the_rest_stays():
-    own = Screen(SafetyConfig(decontamination=DecontaminationConfig(action="remove", margin=20)))
-    own._decontamination = look(QUESTION, action="remove", margin=20)
-    text = f"{prose(1)}\n\nExercise. {QUESTION} Answer soon.\n\n{prose(2)}"
-    assert own.contaminated(text) is None
-    cut, rows = own.cleaned(text)
+    own = look(QUESTION, action="remove", margin=20)
+    cut, hits = own.cleaned(f"{prose(1)}\n\nExercise. {QUESTION} Answer soon.\n\n{prose(2)}")
     assert prose(1)[:1000] in cut
     assert prose(2)[100:] in cut
     assert "sheep" not in cut
-    assert rows[0]["item"] == "q0"
+    assert hits[0].item == "q0"
     assert own.cleaned(prose(1)) == (prose(1), [])
-    again = own.cleaned(cut)
-    assert again == (cut, [])
+    assert own.cleaned(cut) == (cut, [])
 
 
 def test_a_document_that_would_fall_to_pieces_is_dropped():
-    own = Screen(SafetyConfig(decontamination=DecontaminationConfig(action="remove")))
-    own._decontamination = look(QUESTION, action="remove", margin=0, pieces_max=3)
-    text = "\n\n".join(f"{prose(seed)}\n\n{QUESTION}" for seed in range(5))
-    reason, sentence, rows = own.contaminated(text)
-    assert (reason, len(rows)) == ("contaminated", 1)
-    assert "exam q0" in sentence
-    assert own.cleaned(text) == (text, [])
+    own = look(QUESTION, action="remove", margin=0, pieces_max=3)
+    text, hits = own.cleaned("\n\n".join(f"{prose(seed)}\n\n{QUESTION}" for seed in range(5)))
+    assert text is None
+    assert len(hits) == 1
+    assert "exam q0" in hits[0].sentence()
 
 
 def test_a_document_that_is_nothing_but_the_item_is_dropped():
-    own = Screen(SafetyConfig(decontamination=DecontaminationConfig(action="remove")))
-    own._decontamination = look(QUESTION, action="remove")
-    found = own.contaminated(f"Exercise 7. {QUESTION}")
-    assert found is not None
-    assert found[0] == "contaminated"
+    assert look(QUESTION, action="remove").cleaned(f"Exercise 7. {QUESTION}")[0] is None
 
 
 def test_a_clean_document_is_read_in_linear_time():
@@ -217,7 +222,8 @@ def test_records_of_every_form_are_read(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps(rows))
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(json.dumps(rows[0]).encode()))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
-    for name in ("a.jsonl", "b.json", "c.jsonl.gz", "d.parquet"):
+    (tmp_path / "e.json").write_text(json.dumps(rows), encoding="utf-8-sig")
+    for name in ("a.jsonl", "b.json", "c.jsonl.gz", "d.parquet", "e.json"):
         one = source(path=str(tmp_path / name), text_fields=["turns.content"])
         assert list(evaluations.items(one, tmp_path, True)) == [
             {"set": "exam", "item": "5", "text": f"{QUESTION}\n{SHORT}"}
@@ -227,6 +233,7 @@ def test_records_of_every_form_are_read(tmp_path):
         "a.jsonl#0",
         "b.json#0",
         "c.jsonl.gz#0",
+        "e.json#0",
     ]
 
 
@@ -259,8 +266,8 @@ def test_sets_become_parts_and_an_optional_one_that_is_missing_is_said_aloud(tmp
     assert artifact.statistics["evaluations"] == {"exam": 1}
     assert artifact.statistics["evaluations_missing"] == ["gone"]
     assert "NOT checked against evaluation set 'gone'" in caplog.text
-    screen = Screen(SafetyConfig(), artifact.files("evaluations"), artifact.files("blocklists"))
-    assert screen.contaminated(QUESTION)[0] == "contaminated"
+    found = Decontamination(DecontaminationConfig(), read_items(artifact.files("evaluations")))
+    assert found.cleaned(QUESTION)[0] is None
     with pytest.raises(
         AcquireError, match=r"wheel made-up-set==1\.0 is not in .* offline; correct it, or leave it out"
     ):

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from model.engines.engine import Completion, EngineError, Prompt, PromptRefused
 from tasks.artifact import Artifact, Step
-from tasks.corpus.executor import Executor, Processes
+from tasks.corpus.executor import Executor, Processes, Serial
 from tasks.corpus.scoring import judge, scores
 from tasks.corpus.scoring.config import AXES, ClassifierConfig, JudgeConfig, ScoresConfig, Selection
 from tasks.corpus.scoring.examples import ScoresError, file_of, gather, part_of
@@ -115,11 +115,24 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, corpus, scored: 
 
 def test_no_file_is_in_two_parts_of_the_examples(tmp_path, corpus) -> None:
     parts = gather(Step("scores", CONFIG, str(tmp_path), (corpus[0],)), corpus[1], Processes(1), {})
-    train, calibration, heldout = (parts[name].files for name in ("train", "calibration", "heldout"))
+    train, calibration, heldout = (parts[name].units for name in ("train", "calibration", "heldout"))
     assert not train & calibration | train & heldout | calibration & heldout
     assert all(part_of(CONFIG.classifier, file) == "heldout" for file in heldout)
     assert sum(len(part.texts) for part in parts.values()) == 180 + 120
     assert file_of("books:a/b.html#x#y") == "books:a/b.html"
+
+
+def test_the_documents_of_one_large_file_are_parted_and_none_is_in_two(tmp_path) -> None:
+    """JSON lines and crawls: a file that has every example would leave nothing to measure on."""
+    good = [data.document(True, seed, "crawl", "web") for seed in range(200)]
+    for seed, row in enumerate(good):
+        row["url"] = f"crawl:all.jsonl#{seed // 2}~{seed % 2 + 1}"
+    step, own = data.publish(tmp_path, {"crawl/000": good})
+    config = ScoresConfig(classifier=ClassifierConfig(bits=14))
+    parts = gather(Step("scores", config, str(tmp_path), (step,)), own, Serial(), {})
+    units = [{unit for unit in part.units if unit.startswith("crawl:")} for part in parts.values()]
+    assert all(units)
+    assert sorted(unit for some in units for unit in some) == sorted(f"crawl:all.jsonl#{n}" for n in range(100))
 
 
 def test_without_a_classifier_everything_is_unscored(tmp_path, corpus) -> None:
