@@ -83,6 +83,19 @@ class SubstringConfig(Config):
         return self
 
 
+class SemanticConfig(Config):
+    """Documents that say the same in other words (SemDeDup, arXiv 2303.09540)."""
+
+    enabled: bool = False
+    """Off: an embedding costs a thousand times what all else does, and ranks changed numbers above paraphrases."""
+    threshold: float = Field(default=0.95, gt=0, lt=1)
+    """Cosine similarity from which on two documents say the same. Ours."""
+    cluster_documents: int = Field(default=1024, ge=2)
+    """Documents to a cluster on average: pairs are compared within clusters only."""
+    iterations: int = Field(default=10, ge=1)
+    """Of k-means."""
+
+
 class DedupConfig(Config):
     """What counts as the same text twice."""
 
@@ -94,9 +107,13 @@ class DedupConfig(Config):
     """Paragraphs and lines."""
     substring: SubstringConfig = SubstringConfig()
     """Runs of tokens."""
+    semantic: SemanticConfig = SemanticConfig()
+    """Documents of the same meaning."""
 
     @model_validator(mode="after")
     def _exact_first(self) -> DedupConfig:
-        if not self.exact.enabled and self.near.enabled:
-            raise ValueError("near duplicates include exact ones: turn exact on, or near off, too")
+        if not self.exact.enabled and (self.near.enabled or self.semantic.enabled):
+            raise ValueError(
+                "near and semantic duplicates include exact ones: turn exact on, or near and semantic off, too"
+            )
         return self

@@ -1,5 +1,5 @@
-"""The reduce side of deduplication, in order: exact, near, then passages and substrings among what is left, and exact
-once more over the texts that were cut.
+"""The reduce side of deduplication, in order: exact, near, semantic, then passages and substrings among what is left,
+and exact once more over the texts that were cut.
 
     find(step, keys, executor)      # parts index/<key> and candidates/<key> -> removals/<key>, passages
 
@@ -9,7 +9,7 @@ and memory do not enter. Everything between is parts `reduce/...` of the step, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +17,22 @@ import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact, Step
 from tasks.corpus import records
-from tasks.corpus.dedup import candidates, exact, repeats, store
+from tasks.corpus.dedup import candidates, exact, repeats, semantic, store
 from tasks.corpus.dedup.candidates import NEAR, PAIRS
 from tasks.corpus.dedup.exact import CUTS
 from tasks.corpus.dedup.partitions import DROPPED, EXACT, ROW, Partitions, load_partitions, make_partitions, texts_of
 from tasks.corpus.dedup.removals import DROP_REASONS, REMOVALS, removal
 from tasks.corpus.dedup.repeats import FREQUENT_SCHEMA, REPEATS, SAMPLES
-from tasks.corpus.dedup.store import Run, Store
+from tasks.corpus.dedup.semantic import DISTINCT, SEMANTIC
+from tasks.corpus.dedup.store import Store
 from tasks.corpus.executor import Executor
 from tasks.progress import Progress
 
 MEMORY_BYTES = 1 << 30
 """Working memory of one job where nothing is said."""
 EQUAL = "reduce/equal"
+_EXACT, _NEAR, _SEMANTIC = range(3)
+_REASONS = {NEAR: _NEAR, SEMANTIC: _SEMANTIC}
 
 
 def find(
@@ -59,7 +62,13 @@ def find(
     if config.near.enabled:
         _all(step, executor, candidates.propose, PAIRS, partitions.buckets["near"])
         _all(step, executor, candidates.decide, NEAR, candidates.route(step, partitions))
-    _combine(step, partitions, config.near.enabled)
+    groups = [group for group, method in ((NEAR, config.near), (SEMANTIC, config.semantic)) if method.enabled]
+    if config.semantic.enabled:
+        _combine(step, partitions, DISTINCT, [group for group in groups if group == NEAR])
+        semantic.centre(step, partitions)
+        _each(step, executor, semantic.assign, {f"{group}": (step, group) for group in partitions.groups(earlier=True)})
+        _all(step, executor, semantic.decide, SEMANTIC, semantic.jobs(step, partitions))
+    _combine(step, partitions, DROPPED, groups)
     methods = [method for method in ("passages", "substring") if getattr(config, method).enabled]
     for method in methods:
         jobs = {f"{REPEATS}/{method}/{at}": (step, method, at) for at in range(partitions.buckets[method])}
@@ -92,25 +101,29 @@ def _each(step: Step, executor: Executor, function: Callable[..., None], jobs: M
 def _combine_exact(step: Step) -> None:
     """Write `reduce/exact`: the codes of all buckets in order."""
     if step.part(EXACT) is None:
-        found = [run.read("codes") for run in _stored(step, EXACT)]
+        found = [run.read("codes") for _, run in _stored(step, EXACT)]
         codes = np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
         step.put(EXACT, ".arrays", lambda path: store.write(path, {"codes": codes}), rows=len(codes))
 
 
-def _combine(step: Step, partitions: Partitions, near: bool) -> None:
-    """Write `reduce/dropped`: every document that goes (near duplicates were sought in what exact ones had left), why,
-    and the id of what stands for it. Memory: these documents."""
-    if step.part(DROPPED) is not None:
+def _combine(step: Step, partitions: Partitions, key: str, groups: Sequence[str]) -> None:
+    """Write a part with every document that goes by the parts of some groups (later ones looked at what earlier ones
+    had left), why, and the id of what stands for it. Memory: these documents."""
+    if step.part(key) is not None:
         return
-    layers = [_equal(step, partitions)]
-    if near:
-        layers.append(_similar(step))
-        _retell(partitions, *layers)
-    reasons = np.repeat(np.arange(len(layers), dtype=np.uint8), [len(layer["codes"]) for layer in layers])
-    arrays = {name: np.concatenate([layer[name] for layer in layers]) for name in layers[0]} | {"reasons": reasons}
-    order = np.argsort(arrays["codes"])
-    arrays = {name: array[order] for name, array in arrays.items()}
-    step.put(DROPPED, ".arrays", lambda path: store.write(path, arrays), rows=len(order))
+    layers = [_equal(step, partitions), *(_decided(step, group) for group in groups)]
+    for at, layer in enumerate(layers):
+        for later in layers[at + 1 :]:
+            _retell(partitions, layer, later)
+    codes = np.concatenate([layer["codes"] for layer in layers])
+    order = np.argsort(codes)
+    reasons = [_EXACT, *(_REASONS[group] for group in groups)]
+    arrays = {
+        name: np.concatenate([layer[name] for layer in layers])[order]
+        for name in ("codes", "survivors", "similarities")
+    }
+    arrays["reasons"] = np.repeat(np.array(reasons, np.uint8), [len(layer["codes"]) for layer in layers])[order]
+    step.put(key, ".arrays", lambda path: store.write(path, arrays), rows=len(codes))
 
 
 def _equal(step: Step, partitions: Partitions) -> dict[str, np.ndarray]:
@@ -123,13 +136,13 @@ def _equal(step: Step, partitions: Partitions) -> dict[str, np.ndarray]:
     return {"codes": codes, "survivors": ids, "similarities": np.ones(len(codes))}
 
 
-def _similar(step: Step) -> dict[str, np.ndarray]:
+def _decided(step: Step, group: str) -> dict[str, np.ndarray]:
     parts: dict[str, list[np.ndarray]] = {
         "codes": [np.empty(0, np.uint64)],
         "survivors": [np.empty((0, 2), np.uint64)],
         "similarities": [np.empty(0)],
     }
-    for run in _stored(step, NEAR):
+    for _, run in _stored(step, group):
         for name, held in parts.items():
             held.append(run.read(name))
     order = np.argsort(np.concatenate(parts["codes"]))
@@ -183,7 +196,7 @@ def _removals(step: Step, partitions: Partitions, ordinal: int) -> list[dict[str
     cuts = step.part(f"{CUTS}/{partitions.places[ordinal].key}")
     if cuts is not None:
         rows |= {row["row"]: row for row in pq.read_table(step.path(cuts)).to_pylist()}
-    for run in _stored(step, EQUAL):
+    for _, run in _stored(step, EQUAL):
         found = run.range("codes", low, high)
         for code in run.read("codes", found.start, found.stop):
             row = int(code & ROW)
@@ -191,7 +204,7 @@ def _removals(step: Step, partitions: Partitions, ordinal: int) -> list[dict[str
             held_row = rows.get(row) or removal(row, "", dropped=True)
             survivor = held_row["id"] or texts_of(partitions.gather(code.reshape(1), ["ids"])["ids"])[0]
             rows[row] = {
-                **held_row, "reason": "exact_duplicate", "dropped": True, "survivor": survivor, "similarity": 1.0,
+                **held_row, "reason": DROP_REASONS[_EXACT], "dropped": True, "survivor": survivor, "similarity": 1.0,
             }  # fmt: skip
     return [rows[row] for row in sorted(rows)]
 
@@ -205,9 +218,10 @@ def _counts(step: Step, key: str, rows: Sequence[Mapping[str, Any]]) -> dict[str
     return {"by_reason": dict(sorted(by_reason.items())), **(cuts.statistics if cuts else {"spans": {}, "chars": {}})}
 
 
-def _stored(step: Step, group: str) -> Iterator[Run]:
-    """The runs of the numbered parts of a group."""
+def _stored(step: Step, group: str) -> Any:
+    """(part, run) of the numbered parts of a group."""
     for part in step.recorded(group):
         if part.key != group:
             with Store(step.path(part)) as held:
-                yield from held.runs
+                for run in held.runs:
+                    yield part, run

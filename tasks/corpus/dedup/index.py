@@ -6,7 +6,7 @@ document's rank and where it stands. Keys are sorted within each run of document
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ _BATCH = 512
 class IndexWriter:
     """Takes the candidate rows of one partition in their order and writes its index."""
 
-    def __init__(self, config: DedupConfig) -> None:
+    def __init__(self, config: DedupConfig, embed: Callable[[Sequence[str]], np.ndarray] | None = None) -> None:
+        """embed: int8 vectors of texts, for semantic deduplication; by default the packaged model."""
         self._config = config
+        self._embed = embed
         self._writer = StoreWriter()
         self._held: dict[str, list[np.ndarray]] = {}
         self._in_run = 0
@@ -78,6 +80,8 @@ class IndexWriter:
             self._hold_places("passages", passages.fingerprints(shown, found, config.passages), numbers, ranks)
         if config.substring.enabled:
             self._hold_places("substring", substring.fingerprints(found, prose, config.substring), numbers, ranks)
+        if config.semantic.enabled:
+            self._hold(vectors=self._vectors(texts))
         self._in_run += len(rows)
         self.rows += len(rows)
 
@@ -90,6 +94,13 @@ class IndexWriter:
             "ends": found.ends,
         }
         self._hold(**{f"{method}_{name}": array for name, array in arrays.items()})
+
+    def _vectors(self, texts: Sequence[str]) -> np.ndarray:
+        if self._embed is None:
+            from tasks.corpus.dedup.semantic import embedder
+
+            self._embed = embedder()
+        return self._embed(texts)
 
     def _hold(self, **arrays: np.ndarray) -> None:
         for name, array in arrays.items():

@@ -101,11 +101,11 @@ class Partitions:
                     if high > low:
                         yield run, rows[low:high] - start, ordinal
 
-    def groups(self) -> list[tuple[int, ...]]:
-        """The new partitions, together where they are small."""
+    def groups(self, earlier: bool = False) -> list[tuple[int, ...]]:
+        """The new partitions (or all of them), together where they are small."""
         found: list[list[int]] = []
         room = 0
-        for ordinal in range(self.earlier, len(self.places)):
+        for ordinal in range(0 if earlier else self.earlier, len(self.places)):
             room -= self.places[ordinal].index.bytes
             if room < 0 or not found:
                 found.append([])
@@ -177,7 +177,7 @@ def _published(corpus: Artifact) -> list[Place]:
 
 
 def dead_rows(step: Step, partitions: Partitions, ordinal: int, stage: str) -> np.ndarray:
-    """int64, ascending: the rows of a partition that are gone after EXACT, or DROPPED (exact and near)."""
+    """int64, ascending: the rows of a partition that are gone after EXACT, or DROPPED (exact, near, semantic)."""
     place = partitions.places[ordinal]
     if ordinal < partitions.earlier:
         if place.removals is None:

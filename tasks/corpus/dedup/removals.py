@@ -17,7 +17,7 @@ REMOVALS = pa.schema(
         pa.field("reason", pa.string(), nullable=False),  # why it is dropped, or that it is cut
         pa.field("dropped", pa.bool_(), nullable=False),
         pa.field("survivor", pa.string(), nullable=False),  # id of the document that stands for it, or empty
-        pa.field("similarity", pa.float64()),  # Jaccard, with that document
+        pa.field("similarity", pa.float64()),  # with that document: Jaccard, or cosine where the reason is semantic
         pa.field("limit", pa.float64()),  # characters that its cuts had to leave, where they did not
         pa.field("id", pa.string(), nullable=False),  # of the text that the cuts leave, or empty where there are none
         pa.field(
@@ -27,7 +27,7 @@ REMOVALS = pa.schema(
         ),
     ]
 )
-DROP_REASONS = ("exact_duplicate", "near_duplicate")
+DROP_REASONS = ("exact_duplicate", "near_duplicate", "semantic_duplicate")
 CUT_REASON, SHORT_REASON = "cut", "too_short_after_cuts"
 
 

@@ -63,6 +63,10 @@ _REASONS = {
         "GPT-3 (arXiv 2005.14165), appendix C.",
         "corpus.safety.decontamination",
     ),
+    "semantic_duplicate": Explanation(
+        "Its embedding is nearly that of another document; the value is the survivor and the cosine between them.",
+        "SemDeDup (Abbas et al., arXiv 2303.09540).",
+    ),
     "too_short_after_cuts": Explanation(
         "What was left after its repeated passages were cut out; the value is the characters left."
     ),

@@ -137,6 +137,7 @@ def _direction(limit: float | None, edges: list[float]) -> str:
 
 
 def _limits(config: Mapping[str, Any]) -> dict[str, float]:
-    """The similarity from which deduplication drops: its rejects name their own alone."""
-    near = config["dedup"].get("near") or {}
-    return {"near_duplicate": float(near["threshold"])} if near.get("threshold") is not None else {}
+    """The similarities from which deduplication drops: its rejects name their own alone."""
+    dedup = config["dedup"]
+    kinds = {kind: (dedup.get(kind) or {}).get("threshold") for kind in ("near", "semantic")}
+    return {f"{kind}_duplicate": float(value) for kind, value in kinds.items() if value is not None}
