@@ -68,7 +68,10 @@ class _Wait:
 def _locked(folder: str, holder: str) -> Iterator[None]:
     Path(folder).mkdir(parents=True, exist_ok=True)
     wait = _Wait(folder)
-    with (Path(folder) / ".lock").open("a+") as file:
+    place = Path(folder) / ".lock"
+    if place.is_dir():  # the root was copied from a store
+        place /= "disk"
+    with place.open("a+") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

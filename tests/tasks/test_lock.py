@@ -82,6 +82,13 @@ def test_a_stage_within_a_run_that_holds_the_root_enters_at_once(tmp_path: Path)
         pass
 
 
+def test_a_root_that_was_copied_from_a_store_is_locked_like_any(tmp_path: Path):
+    (tmp_path / ".lock").mkdir()
+    (tmp_path / ".lock" / "00000001").write_text("{}")
+    with alone(str(tmp_path), "recipe"):
+        assert "recipe" in (tmp_path / ".lock" / "disk").read_text()
+
+
 def test_two_threads_of_one_process_are_two_runs(tmp_path: Path):
     inside, most = [], []
 
