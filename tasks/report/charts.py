@@ -250,7 +250,8 @@ def _gutters(rows: Sequence[tuple[Any, ...]], beside: int, width: int) -> tuple[
     """(where bars begin, the width of the longest) between the first texts of the rows and those at `beside`."""
     if not rows:
         raise ValueError("no rows to draw")
-    left = 14 + max(cell_len(cut(row[0], width)) for row in rows) * 6.6
+    labels = [cut(row[0], width) for row in rows]
+    left = 14 + max(6.6 * cell_len(label) + 2 * sum(map(str.isupper, label)) for label in labels)  # capitals are wider
     return left, width - left - 14 - max(cell_len(cut(row[beside], width)) for row in rows) * 6.4
 
 
