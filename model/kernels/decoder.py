@@ -1,4 +1,4 @@
-"""`model.decode` in bfloat16 with the C kernels of `native.py`, the weights laid out for them.
+"""`model.decode` with the C kernels of `native.py`, in bfloat16 or float32, the weights laid out for them.
 
 Shape suffixes: N rows under way, T places of the cache, D hidden, H heads, C latent rank, R rotated dimensions, K = C +
 R: all that the cache keeps of a token and layer (DeepSeek-V2 report 2.1.2); Q query rank, X = qk_nope_head_dim, V =
@@ -21,10 +21,10 @@ from model.attention import MultiHeadLatentAttention, RMSNorm
 from model.decode import LatentCache, mixed
 from model.kernels import native
 from model.moe import MixtureOfExperts, SwiGLU
+from model.precision import compute_dtype
 from model.transformer import DecoderLayer, Transformer
 
-FEW = 64  # rows that tiles multiply; oneDNN is as fast with more
-NEAR = 1 << 19  # numbers of an expert that a core's second cache holds: our kernel reads them for every 8 rows
+NEAR = 1 << 20  # bytes of an expert that a core's second cache holds: our kernel reads them for every 8 rows
 
 
 def decoder(model: Transformer) -> NativeDecoder:
@@ -33,14 +33,15 @@ def decoder(model: Transformer) -> NativeDecoder:
 
 
 class NativeDecoder:
-    """The model's weights in bfloat16, fused and packed for single tokens; partly a copy."""
+    """The model's weights in the dtype that it computes in, fused and packed for single tokens; partly a copy."""
 
     def __init__(self, model: Transformer) -> None:
         self._embed, self._rotation = model.embed_tokens.weight, model.rotation
         self._turn_TP = torch.empty(0, 0)
-        self._head_dtype = torch.float32 if model.float32_head else torch.bfloat16
+        dtype = compute_dtype(model.embed_tokens.weight)
+        self._head_dtype = torch.float32 if model.float32_head else dtype
         self._final_norm = model.norm
-        kernels = native.kernels()
+        kernels = native.kernels(dtype)
         assert kernels is not None  # the table asked
         with torch.autocast("cpu", enabled=False):
             self._head = _Weights(model.lm_head.weight[None], kernels, self._head_dtype)
@@ -131,18 +132,19 @@ class _Layer:
 
 
 class _Weights:
-    """B weights (O, I) that rows are multiplied with: few of them by tiles, where the machine has such."""
+    """B weights (O, I) that rows are multiplied with: few of them by our kernel, where it can."""
 
-    def __init__(self, weight_BOI: Tensor, kernels: native.Kernels, dtype: torch.dtype = torch.bfloat16) -> None:
-        self._weight_BOI, self._kernels = weight_BOI.to(dtype).contiguous(), kernels
+    def __init__(self, weight_BOI: Tensor, kernels: native.Kernels, dtype: torch.dtype | None = None) -> None:
+        self._weight_BOI, self._kernels = weight_BOI.to(dtype or kernels.dtype).contiguous(), kernels
         outs, ins = weight_BOI.shape[1:]
-        fits = kernels.tiles and dtype == torch.bfloat16 and not (outs % native.TILE or ins % 2)
+        same = self._weight_BOI.dtype == kernels.dtype
+        fits = kernels.multiplies and same and not (outs % native.TILE or ins % 2)
         self._packed = native.packed(self._weight_BOI) if fits else None
 
-    def rows(self, x_NI: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    def rows(self, x_NI: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """The products with the only weight (N, O)."""
-        weight_OI = self._weight_BOI[0]
-        if self._packed is None or len(x_NI) > FEW:
+        weight_OI, dtype = self._weight_BOI[0], dtype or self._kernels.dtype
+        if self._packed is None or len(x_NI) > self._kernels.multiplies:
             return F.linear(x_NI, weight_OI).to(dtype)
         y_NO = torch.empty(len(x_NI), len(weight_OI), dtype=dtype)
         self._kernels.multiply(x_NI[:, None], self._packed, y_NO[:, None])
@@ -150,13 +152,13 @@ class _Weights:
 
     def each(self, x_NBI: Tensor, y_NBO: Tensor) -> Tensor:
         """The products of each weight with its own part of a row, written to y."""
-        if self._packed is None or len(x_NBI) > FEW:
+        if self._packed is None or len(x_NBI) > self._kernels.multiplies:
             return y_NBO.copy_(torch.bmm(x_NBI.transpose(0, 1), self._weight_BOI.mT).transpose(0, 1))
         return self._kernels.multiply(x_NBI, self._packed, y_NBO)
 
 
 class _Norm:
-    """RMSNorm of bfloat16 or float32 numbers, in bfloat16."""
+    """RMSNorm of numbers in the kernels' dtype or float32, in theirs."""
 
     def __init__(self, norm: RMSNorm, kernels: native.Kernels, scale: float = 1.0) -> None:
         self._weight, self._eps, self._kernels = norm.weight.float() * scale, norm.eps, kernels
@@ -179,7 +181,7 @@ class _Attention:
         self._down, self._query, self._out = (
             _Weights(weight[None], kernels) for weight in (down_OD, a.q_b_proj.weight, a.o_proj.weight)
         )
-        self._up_OC = a.kv_b_proj.weight.bfloat16()
+        self._up_OC = a.kv_b_proj.weight.to(kernels.dtype)
         key_HXC, value_HVC = self._up_OC.unflatten(0, (a.heads, -1)).split([a.nope, a.value], dim=1)
         self._key, self._value = _Weights(key_HXC.mT, kernels), _Weights(value_HVC, kernels)
 
@@ -213,7 +215,7 @@ class _Attention:
         q_NHO = self._query.rows(self._norm_q(latent_NQ)).unflatten(-1, (self._heads, -1))
         nope_NHX, rope_NHR = q_NHO.split([self._nope, self._rope], dim=-1)
         self._kernels.turn(rope_NHR, at.turn_NP)
-        q_NHK = torch.empty(len(x_ND), self._heads, self._rank + self._rope, dtype=torch.bfloat16)
+        q_NHK = torch.empty(len(x_ND), self._heads, self._rank + self._rope, dtype=x_ND.dtype)
         self._key.each(nope_NHX, q_NHK[..., : self._rank])
         q_NHK[..., self._rank :] = rope_NHR
         y_NHC = self._kernels.attend(q_NHK, keys_NTK, at.seen_N, self._rank)
@@ -221,8 +223,8 @@ class _Attention:
         return self._out.rows(y_NHV.flatten(1))
 
 
-def _matrices(mlp: SwiGLU) -> tuple[Tensor, Tensor, Tensor]:
-    gate_FD, up_FD, down_DF = (layer.weight.bfloat16() for layer in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
+def _matrices(mlp: SwiGLU, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    gate_FD, up_FD, down_DF = (layer.weight.to(dtype) for layer in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
     return gate_FD, up_FD, down_DF
 
 
@@ -232,7 +234,7 @@ class _Dense:
     near = False
 
     def __init__(self, mlp: SwiGLU, kernels: native.Kernels) -> None:
-        self._gate, self._up, self._down = (_Weights(weight[None], kernels) for weight in _matrices(mlp))
+        self._gate, self._up, self._down = (_Weights(weight[None], kernels) for weight in _matrices(mlp, kernels.dtype))
 
     def __call__(self, x_ND: Tensor) -> tuple[Tensor, None]:
         h_NF = F.silu(self._gate.rows(x_ND), inplace=True).mul_(self._up.rows(x_ND))
@@ -243,8 +245,8 @@ class _Experts:
     """Each expert, the shared ones among them, for the rows that chose it."""
 
     def __init__(self, mlp: MixtureOfExperts, kernels: native.Kernels) -> None:
-        gate_EFD, up_EFD, down_EDF = (weight.bfloat16() for weight in mlp.experts.matrices())
-        gate_SD, up_SD, down_DS = _matrices(mlp.shared_experts)
+        gate_EFD, up_EFD, down_EDF = (weight.to(kernels.dtype) for weight in mlp.experts.matrices())
+        gate_SD, up_SD, down_DS = _matrices(mlp.shared_experts, kernels.dtype)
         gate, up = (
             torch.cat([routed, shared.unflatten(0, (-1, routed.shape[1]))])
             for routed, shared in ((gate_EFD, gate_SD), (up_EFD, up_SD))
@@ -253,7 +255,7 @@ class _Experts:
         self._weights = [native.packed(weight) for weight in (gate, up, down)]
         self._router, self._kernels, self._shared = mlp.gate, kernels, len(gate) - len(gate_EFD)
         self._router_ED = mlp.gate.weight.float().contiguous()
-        self.near = 3 * gate_EFD[0].numel() <= NEAR
+        self.near = 3 * gate_EFD[0].nbytes <= NEAR
 
     def __call__(self, x_ND: Tensor) -> tuple[Tensor, Tensor]:
         gate = self._router

@@ -1,7 +1,8 @@
 """The kernels of `decode_kernels.c`, built by the machine's own C compiler: once, in a second, into the user's cache.
 
-Letters as in `model/decode.py`. They need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and later). A call
-runs in one thread; torch's number of threads share the rows, which changes no bit of a row.
+Letters as in `model/decode.py`. In bfloat16 they need Linux and AVX512-BF16 (AMD Zen 4, Intel Cooper Lake and
+later), in float32 AVX2. A call runs in one thread; torch's number of threads share the rows, which changes no bit of a
+row.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -22,40 +24,51 @@ from torch import Tensor
 from model.kernels.threads import share
 
 SOURCE = Path(__file__).with_name("decode_kernels.c")
-HEADS, ROWS, LANES, TILE = 4, 8, 16, 16  # of the blocks in decode_kernels.c
-_SETS = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512bf16", "amx-tile", "amx-bf16")  # the last two if there
-_FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", *(f"-m{one}" for one in _SETS))
+HEADS, ROWS, TILE = 4, 8, 16  # of the blocks in decode_kernels.c, which hold so many or fewer
+FEW = 64  # rows that AMX's tiles multiply; oneDNN is as fast with more
+SPARE = 32  # places of scratch beyond the last
+_LANES = {torch.bfloat16: (16, 2), torch.float32: (8, 1)}  # of a vector, and numbers in each
+_SETS = {
+    # AMX only if it is there
+    torch.bfloat16: ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512bf16", "amx-tile", "amx-bf16"),
+    torch.float32: ("avx2", "fma"),
+}
 
 log = logging.getLogger(__name__)
 
 
 @cache
-def kernels() -> Kernels | None:
-    """The kernels, or None where this CPU or a missing compiler rules them out; then torch's products take their
-    place."""
-    if not _has_bf16():
+def kernels(dtype: torch.dtype) -> Kernels | None:
+    """The kernels for numbers of `dtype`, or None where this CPU or a missing compiler rules them out; then torch's
+    products take their place."""
+    if dtype not in _SETS or not _serves(dtype):
         return None
     try:
-        return Kernels(ctypes.CDLL(str(_built())))
+        return Kernels(ctypes.CDLL(str(_built(dtype))), dtype)
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         log.warning("no native decoding kernels, generation will be slower: %s", error)
         return None
 
 
 class Kernels:
-    """Typed calls of the library."""
+    """Typed calls of the library. Numbers are of `dtype` where nothing else is said."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, dtype: torch.dtype) -> None:
         number, pointer = ctypes.c_long, ctypes.c_void_p
-        self._attend, self._mix = library.attend, library.mix
+        self.dtype = dtype
+        self._attend = library.attend
         self._attend.argtypes, self._attend.restype = [number] * 5 + [pointer] * 6, None
-        self._attend_tiles, self._multiply = library.attend_tiles, library.multiply
-        self._attend_tiles.argtypes, self._attend_tiles.restype = self._attend.argtypes, None
         # the system lets a process use AMX's tiles where it asks
-        self.tiles: bool = torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
+        self._tiles: bool = dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
+        if self._tiles:
+            self._attend_tiles = library.attend_tiles
+            self._attend_tiles.argtypes, self._attend_tiles.restype = self._attend.argtypes, None
+        self.multiplies: float = FEW if self._tiles else 0 if dtype == torch.bfloat16 else math.inf
+        self._multiply = library.multiply
         self._multiply.argtypes, self._multiply.restype = [number] * 4 + [ctypes.c_int] + [pointer] * 4, None
         self._prompts = library.prompts
         self._prompts.argtypes, self._prompts.restype = [number] * 7 + [pointer] * 7, None
+        self._mix = library.mix
         self._mix.argtypes, self._mix.restype = [number] * 5 + [pointer] * 8, None
         self._norm, self._turn = library.norm, library.turn
         self._norm.argtypes = [number] * 3 + [ctypes.c_int] + [pointer] * 2 + [ctypes.c_float, pointer]
@@ -67,18 +80,18 @@ class Kernels:
     def attend(self, q_NHK: Tensor, keys_NTK: Tensor, seen_N: Tensor, rank: int) -> Tensor:
         """softmax(q k^T) k[:, :rank] of each row over its first `seen_N` places (int64, at least one); (N, H, rank).
 
-        All bfloat16 but `seen_N`, all in one piece; H a multiple of HEADS.
+        All in one piece; H a multiple of HEADS.
         """
         rows, heads, width = q_NHK.shape
         places = keys_NTK.shape[1]
         y_NHC = q_NHK.new_empty(rows, heads, rank)
-        tiled = self.tiles and not (rank % 32 or width % 32 or places % 32)
+        tiled = self._tiles and not (rank % 32 or width % 32 or places % 32)
         attend, block = (self._attend_tiles, TILE) if tiled else (self._attend, HEADS)
-        room = block * (places + 2 * LANES)
+        room = block * (places + SPARE)
 
         def some(first: int, end: int) -> None:
             part = slice(first, end)
-            z, p = torch.empty(room + tiled * 8 * width), torch.empty(room, dtype=torch.bfloat16)
+            z, p = torch.empty(room + tiled * 8 * width), torch.empty(room, dtype=self.dtype)
             tensors = (*(tensor[part] for tensor in (seen_N, q_NHK, keys_NTK, y_NHC)), z, p)
             pointers = (tensor.data_ptr() for tensor in tensors)
             attend(part.stop - part.start, heads, rank, width, places, *pointers)
@@ -87,23 +100,24 @@ class Kernels:
         return y_NHC
 
     def multiply(self, x_NBI: Tensor, weights: Tensor, y_NBO: Tensor) -> Tensor:
-        """y = x w^T for each of B weights of `packed`; where the machine has `tiles`.
+        """y = x w^T for each of B weights of `packed`; faster than oneDNN up to `multiplies` rows.
 
-        x is bfloat16, y bfloat16 or float32: their last dimensions lie in one piece, the others as they like.
+        y may be float32 whatever x is: their last dimensions lie in one piece, the others as they like.
         """
-        rows, batch, ins = x_NBI.shape
+        (rows, batch, ins), outs, wide = x_NBI.shape, y_NBO.shape[2], y_NBO.dtype == torch.float32
         by = (ctypes.c_int64 * 4)(x_NBI.stride(1), x_NBI.stride(0), y_NBO.stride(1), y_NBO.stride(0))
+        at, x, y = ctypes.addressof(by), x_NBI.data_ptr(), y_NBO.data_ptr()
+        by_x, by_y = by[1] * x_NBI.itemsize, by[3] * y_NBO.itemsize
 
         def some(first: int, end: int) -> None:
-            pointers = (x_NBI[first:end].data_ptr(), weights.data_ptr(), y_NBO[first:end].data_ptr())
-            wide = y_NBO.dtype == torch.float32
-            self._multiply(batch, end - first, y_NBO.shape[2], ins, wide, ctypes.addressof(by), *pointers)
+            pointers = (x + first * by_x, weights.data_ptr(), y + first * by_y)
+            self._multiply(batch, end - first, outs, ins, wide, at, *pointers)
 
         share(rows, -(-rows // TILE), some)
         return y_NBO
 
     def prompts(self, q_PSHQ: Tensor, up_PSHO: Tensor, rotated_PSR: Tensor) -> Tensor:
-        """Causal attention of P prompts of S tokens: softmax(q k^T) v in bfloat16, (P, S, H, V).
+        """Causal attention of P prompts of S tokens: softmax(q k^T) v, (P, S, H, V).
 
         Args:
             q_PSHQ: scaled queries, their rotated R dimensions last; in one piece.
@@ -116,11 +130,11 @@ class Kernels:
         value = up_PSHO.shape[-1] - nope
         by = rotated_PSR.stride(1 if length > 1 else 0)  # a dimension of one has any stride
         y_PSHV = q_PSHQ.new_empty(count, length, heads, value)
-        room = HEADS * (length + 2 * LANES)
+        room = HEADS * (length + SPARE)
 
         def some(first: int, end: int) -> None:
             part = slice(first, end)
-            z, p = torch.empty(room), torch.empty(room + value, dtype=torch.bfloat16)
+            z, p = torch.empty(room), torch.empty(room + value, dtype=self.dtype)
             tensors = (*(tensor[part] for tensor in (q_PSHQ, up_PSHO, rotated_PSR, y_PSHV)), z, p, p[room:])
             pointers = (tensor.data_ptr() for tensor in tensors)
             sizes = (part.stop - part.start, length, heads, nope, rope, value, by)
@@ -135,18 +149,18 @@ class Kernels:
         """The sum over each row's experts of weight * down(silu(gate(x)) * up(x)); (N, D), float32.
 
         Args:
-            x_ND: bfloat16, in one piece.
+            x_ND: in one piece.
             chosen_NK: K experts of each row, int64.
             weights_NK: their weights, float32.
             gate: of `packed`, as `up` and `down`.
         """
         rows, hidden = x_ND.shape
-        experts, inner = len(gate), gate.shape[1] * LANES
+        experts, inner = len(gate), down.shape[2] * down.shape[4]
         out_ND = torch.zeros(rows, hidden)
 
         def some(first: int, end: int) -> None:
             part = slice(first, end)
-            room = torch.empty(ROWS * inner, dtype=torch.bfloat16)
+            room = torch.empty(ROWS * inner, dtype=self.dtype)
             tensors = (chosen_NK[part], weights_NK[part], x_ND[part], gate, up, down, out_ND[part], room)
             pointers = (tensor.data_ptr() for tensor in tensors)
             self._mix(part.stop - part.start, chosen_NK.shape[1], experts, hidden, inner, *pointers)
@@ -159,7 +173,7 @@ class Kernels:
     ) -> tuple[Tensor, Tensor]:
         """Experts (N, K + shared) and weights of each row: those of `moe.Router`, then the shared ones at weight 1.
 
-        x_ND bfloat16, in one piece; the router's weight and bias float32; K = `top`, at most E.
+        x_ND in one piece; the router's weight and bias float32; K = `top`, at most E.
         """
         rows, experts = len(x_ND), len(weight_ED)
         chosen_NK = torch.empty(rows, top + shared, dtype=torch.int64)
@@ -170,29 +184,35 @@ class Kernels:
         return chosen_NK, weights_NK
 
     def norm(self, x_ND: Tensor, weight_D: Tensor, eps: float) -> Tensor:
-        """x / rms(x) * weight in bfloat16, (N, D), of bfloat16 or float32 with columns side by side; weight float32."""
+        """x / rms(x) * weight, (N, D), of x in `dtype` or float32 with columns side by side; weight float32."""
         rows, size = x_ND.shape
-        y_ND = torch.empty(rows, size, dtype=torch.bfloat16)
+        y_ND = torch.empty(rows, size, dtype=self.dtype)
         wide = x_ND.dtype == torch.float32
         pointers = (x_ND.data_ptr(), weight_D.data_ptr())
         self._norm(rows, size, x_ND.stride(0), wide, *pointers, eps, y_ND.data_ptr())
         return y_ND
 
     def turn(self, x_NHR: Tensor, turn_NP: Tensor) -> None:
-        """Turns neighbouring pairs of the last dimension, bfloat16, in place; complex64 turns by row, in one piece."""
+        """Turns neighbouring pairs of the last dimension in place; complex64 turns by row, in one piece."""
         rows, heads, rotated = x_NHR.shape
         by_row, by_head, _ = x_NHR.stride()
         self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
 
 
 def packed(weight_EOI: Tensor) -> Tensor:
-    """Weights of experts as `Kernels.mix` reads them, (E, O / 16, I / 2, 16, 2); O and I are multiples of LANES."""
-    return weight_EOI.unflatten(1, (-1, LANES)).unflatten(-1, (-1, 2)).transpose(2, 3).contiguous()
+    """Weights of experts as `Kernels.mix` reads them, (E, O / lanes, I / pair, lanes, pair); O is a multiple of TILE, I
+    of 2."""
+    lanes, pair = _LANES[weight_EOI.dtype]
+    return weight_EOI.unflatten(1, (-1, lanes)).unflatten(-1, (-1, pair)).transpose(2, 3).contiguous()
 
 
-def _has_bf16() -> bool:
-    """Whether this CPU has AVX512-BF16, and ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA do not hide it from torch."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
+def _serves(dtype: torch.dtype) -> bool:
+    """Whether this CPU has what `dtype` needs, and ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA do not hide it from
+    torch."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if dtype == torch.float32:
+        return capability in ("AVX2", "AVX512")  # with FMA: torch asks for both
+    if capability != "AVX512" or not torch.backends.mkldnn.is_available():
         return False
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
@@ -202,11 +222,14 @@ def _has_bf16() -> bool:
         return False
 
 
-def _built() -> Path:
+def _built(dtype: torch.dtype) -> Path:
     """The library, built where there is none of this source yet."""
-    source = SOURCE.read_bytes()
+    flags = ["-O3", "-std=c11", "-shared", "-fPIC", *(f"-m{one}" for one in _SETS[dtype])]
+    if dtype == torch.bfloat16:
+        flags.append("-DBFLOAT16")
+    source = b"".join(path.read_bytes() for path in sorted(SOURCE.parent.glob("decode_*.[ch]")))
     compiler = os.environ.get("CC", "").split() or ["cc"]
-    name = f"decode-{hashlib.sha256(source + ' '.join(_FLAGS).encode()).hexdigest()[:16]}.so"
+    name = f"decode-{hashlib.sha256(source + ' '.join(flags).encode()).hexdigest()[:16]}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openk2"
     library = folder / name
     if not library.is_file():
@@ -215,7 +238,7 @@ def _built() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as place:
             half = Path(place) / name
-            done = subprocess.run([*compiler, *_FLAGS, "-o", str(half), str(SOURCE)], capture_output=True, text=True)
+            done = subprocess.run([*compiler, *flags, "-o", str(half), str(SOURCE)], capture_output=True, text=True)
             if done.returncode:
                 raise OSError(f"{compiler[0]} failed; name another compiler in CC: {done.stderr.strip()[:200]}")
             half.replace(library)  # whole or not at all, whoever builds beside us

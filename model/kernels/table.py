@@ -71,12 +71,12 @@ def aligned(x_NI: Tensor, w_EOI: Tensor, counts_E: Tensor) -> bool:
 
 
 def fits_native(model: Any) -> bool:
-    """It computes in bfloat16 where there are AVX512-BF16 and a C compiler, its sizes fill the kernels' blocks, and its
-    queries have a latent."""
+    """It computes in bfloat16 where there is AVX512-BF16, or in float32 where there is AVX2, there is a C compiler, its
+    sizes fill the kernels' blocks, and its queries have a latent."""
     weight, config = model.embed_tokens.weight, model.config
     fits = config.num_attention_heads % native.HEADS == 0 and config.q_lora_rank is not None
-    fits &= not any(size % native.LANES for size in (config.hidden_size, config.moe_intermediate_size))
-    return fits and weight.device.type == "cpu" and compute_dtype(weight) == BFLOAT16 and native.kernels() is not None
+    fits &= not any(size % native.TILE for size in (config.hidden_size, config.moe_intermediate_size))
+    return fits and weight.device.type == "cpu" and native.kernels(compute_dtype(weight)) is not None
 
 
 FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16

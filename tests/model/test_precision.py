@@ -22,7 +22,7 @@ from model.precision import speed
 threads = torch.get_num_threads()
 found = speed("cpu")
 assert torch.get_num_threads() == threads
-print(json.dumps([found.fast, dict(found.rates), native.kernels() is not None]))
+print(json.dumps([found.fast, dict(found.rates), native.kernels(torch.bfloat16) is not None]))
 """
 GENERATE = """
 import torch
@@ -53,7 +53,7 @@ def run(code: str, **environment: str) -> str:
     ).stdout
 
 
-def test_without_avx512_it_is_float32_and_our_kernels_stay_away() -> None:
+def test_without_avx512_it_is_float32_and_bfloat16s_kernels_stay_away() -> None:
     fast, rates, native = json.loads(run(PROBE, **AVX2))
     assert fast == "float32"
     assert rates["float32"] > 5 * rates["bfloat16"]
