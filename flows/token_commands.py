@@ -166,12 +166,12 @@ def import_(
     request = request_of(preset, root, preset_file, overrides)
     p = load_preset(request)
     learned = adopt_tokenizer(Path(tokenizer), root) if tokenizer else graph(request, p)["tokenizer"]
-    prefixes = pairs_in(pairs)
+    tokens_of, prefixes = learned.require(), pairs_in(pairs)
     with shown(out):
-        examined = tuple(examine(prefix, learned.require(), domain, source, licence) for prefix in prefixes)
+        examined = tuple(examine(prefix, tokens_of, domain, source, licence) for prefix in prefixes)
         config = ImportConfig(pairs=examined, end=end, tokens=p.tokens)
         step = Step.of("tokens", "tasks.tokens.importing", config, root, (learned,))
-        found = step.artifact() or build(step.begin(), prefixes, learned.require())
+        found = step.artifact() or build(step.begin(), prefixes, tokens_of)
     statistics = found.statistics
     heldout = sum(counts["documents"] for counts in statistics["heldout"].values())
     told = (

@@ -140,17 +140,17 @@ def save_hf(
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in [folder / INDEX, *folder.glob("model*.safetensors")]:
+    for stale in [folder / INDEX, *folder.glob("*.safetensors")]:
         stale.unlink(missing_ok=True)
     state = to_hf_state(model)
     tensors = compress_experts(state.items()) if int4 else iter(state.items())
-    shards: list[list[str]] = [[]]
+    shards: list[list[str]] = []
     pending: dict[str, Tensor] = {}
     filled = total = 0
 
     def flush() -> None:
+        shards.append(list(pending))
         save_file(pending, folder / f"model-{len(shards)}.safetensors", metadata={"format": "pt"})
-        shards[-1] = list(pending)
         pending.clear()
 
     for name, tensor in tensors:
@@ -160,7 +160,6 @@ def save_hf(
             raise ValueError(f"{name} holds NaN or infinite values in {kept.dtype}: the checkpoint is not written")
         if pending and filled + kept.nbytes > shard_bytes:
             flush()
-            shards.append([])
             filled = 0
         pending[name] = kept.contiguous()
         filled += kept.nbytes

@@ -99,11 +99,13 @@ def question(config: JudgeConfig, task: Task, messages: Sequence[Mapping[str, An
 
 
 def read_opinion(text: str) -> str:
-    """`passed`, `refused`, or `no answer`: what the last JSON object says, for some models think aloud before it."""
+    """`passed`, `refused`, or `no answer`: the last verdict in JSON, for some models think aloud before it."""
     for start in reversed([brace.start() for brace in re.finditer("{", text)]):
         with suppress(ValueError, RecursionError):
-            verdict = json.JSONDecoder().raw_decode(text, start)[0].get("verdict")
-            return OPINIONS.get(verdict, "no answer") if isinstance(verdict, str) else "no answer"
+            found = json.JSONDecoder().raw_decode(text, start)[0]
+            if "verdict" in found:
+                verdict = found["verdict"]
+                return OPINIONS.get(verdict, "no answer") if isinstance(verdict, str) else "no answer"
     return "no answer"
 
 

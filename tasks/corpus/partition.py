@@ -227,7 +227,9 @@ class Stages:
             raise  # of the machine, not of a document
         except Exception as error:
             log.warning("a rule failed on %s: please report it", self._url(path, passage), exc_info=error)
-            yield self._rejected(path, passage, "failed", f"{type(error).__name__}: {str(error)[:200]}")
+            value = f"{type(error).__name__}: {str(error)[:200]}"
+            url = self._url(path, passage)  # no text: it cannot be masked where the masking is what failed
+            yield records.rejected(self.source.name, url, "extract", "failed", value)
 
     def _count(self, path: str, row: dict[str, Any]) -> None:
         # Files come one after the other: only those with something unreadable are remembered, and the present one.
@@ -252,7 +254,17 @@ class Stages:
         return {"raw_bytes": sum(sizes.values()), "unreadable_bytes": round(gone)}
 
     def _rejected(self, path: str, passage: Passage, reason: str, value: object) -> dict[str, Any]:
-        return records.rejected(self.source.name, self._url(path, passage), "extract", reason, value, passage.text)
+        return self._refused(self._url(path, passage), passage, Refusal("extract", reason, value), passage.text)
+
+    def _refused(self, url: str, passage: Passage, refusal: Refusal, text: str) -> dict[str, Any]:
+        """The rejected row of a document, with personal data masked in what is kept of its text."""
+        row = records.rejected(
+            self.source.name, url, refusal.stage, refusal.reason, refusal.value, text, refusal.limit, refusal.others
+        )
+        # People read the head, and the classifier learns from it: were personal data masked in what is kept alone, a
+        # placeholder would be the mark of a good text.
+        head, _ = self.screen.scrubber.scrub(text[: 2 * HEAD_CHARS], passage.code)
+        return row | {"text_head": head[:HEAD_CHARS]}
 
     def _documents(self, path: str, passage: Passage) -> Iterator[dict[str, Any]]:
         """Repaired, cut, and each piece through the stages."""
@@ -274,14 +286,7 @@ class Stages:
         source = self.source
         for stage in self.stages:
             if refusal := stage(draft):
-                row = records.rejected(
-                    source.name, draft.url, refusal.stage, refusal.reason, refusal.value, draft.text,
-                    refusal.limit, refusal.others,
-                )  # fmt: skip
-                # People read the head, and the classifier learns from it: were personal data masked in what is kept
-                # alone, a placeholder would be the mark of a good text.
-                head, _ = self.screen.scrubber.scrub(draft.text[: 2 * HEAD_CHARS], draft.passage.code)
-                return row | {"text_head": head[:HEAD_CHARS]}
+                return self._refused(draft.url, draft.passage, refusal, draft.text)
         title, _ = self.screen.scrubber.scrub(draft.passage.title)
         return {
             "id": records.document_id(draft.text),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from tasks.corpus.quality.blocks import FENCES, blocks, holding
+from tasks.corpus.quality.blocks import FENCES, INDENT_MAX, blocks, holding
 
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _OPENING_CHARS = 40
@@ -68,7 +68,7 @@ def _cut(section: str, limit: int, spans: list[tuple[int, int]]) -> list[str]:
         begin, stop = holding(end, spans) or (end, end)
         if begin - start >= limit // 2:
             end = begin
-        elif (mark := section[begin:stop].lstrip()[:3]) in FENCES:
+        elif (mark := section[begin : min(stop, begin + INDENT_MAX + 3)].lstrip()[:3]) in FENCES:
             line = section[begin : section.find("\n", begin) + 1]
             end = start + _border(section[start : start + room - len(mark) - 1], limit // 2)
             if stop - start <= room and section[end:stop].strip() == mark:

@@ -33,7 +33,7 @@ from training.fidelity import fidelity, tool_turns, try_tools
 from training.inputs import load_dialogues
 from training.intervals import mean, paired_difference, wilson
 
-VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 5  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +78,9 @@ def evaluate_release(
     with Progress("evaluation", len(MODELS), "models", first=len(MODELS) - len(missing)) as progress:
         for name, _ in (executor or Serial()).map(_measure, jobs):
             progress.advance(note=name)
-    measured = {name: json.loads(step.path(step.parts([f"models/{name}"])[0]).read_text()) for name in MODELS}
-    rates = {name: pq.read_table(step.path(step.parts([f"replies/{name}"])[0])).to_pylist() for name in MODELS}
+    records, replies = (step.parts([f"{group}/{name}" for name in MODELS]) for group in ("models", "replies"))
+    measured = {name: json.loads(step.path(part).read_text()) for name, part in zip(MODELS, records, strict=True)}
+    rates = {name: pq.read_table(step.path(part)).to_pylist() for name, part in zip(MODELS, replies, strict=True)}
     keys = [f"{group}/{name}" for name in MODELS for group in ("models", "replies")]
     balance = Balance("answers", taken=len(problems) * len(MODELS), out="replies")
     return step.publish(summary(measured, rates, len(turns), config), keys, balance)

@@ -142,28 +142,24 @@ def answered(root: Path, least: int) -> Callable[[], bool]:
     return there
 
 
-@pytest.fixture
-def access(tmp_path) -> Iterator[dict[str, str]]:
+@pytest.fixture(scope="module")
+def access(tmp_path_factory) -> Iterator[dict[str, str]]:
     """The environment of runs that share a Prefect server: to start one costs as much as most stages."""
-    server = Server(tmp_path / "server", PRIVATE)
+    server = Server(tmp_path_factory.mktemp("server"), PRIVATE)
     server.start()
     yield server.access
     server.stop()
 
 
 def test_killed_at_many_points_it_ends_with_the_bytes_of_the_undisturbed_run(stored, tmp_path, access):
-    """In a folder, what the other made in an object store."""
+    """In a folder, what the other made in an object store. Between these: the stages' own tests kill them there."""
     root = tmp_path / "killed"
     moments = {
-        "sources": begun(root, "sources/*/records/*.json"),
         "corpus": begun(root, "corpus/*/records/candidates*.json"),
         "scores": begun(root, "scores/*/records/*.json"),
         "rewrites": answered(root, 2),
         "mix": begun(root, "mix/*/records/*.json"),
-        "tokens": begun(root, "tokens/*/records/*.json"),
-        "pretraining": reached(root, "base", 12),
         "long context": reached(root, "base", 57),
-        "SFT": reached(root, "sft", 5),
         "RL": reached(root, "rl", 2),
         "release": begun(root, "release/*/records/*.json"),
     }
@@ -180,7 +176,7 @@ def test_killed_at_many_points_it_ends_with_the_bytes_of_the_undisturbed_run(sto
             killed.append(name)
         process.communicate(timeout=120)  # ends once every process that shares its output has: nothing outlives it
     assert "rewrites" in killed
-    assert len(killed) >= 8, f"the run was too quick to be killed at most points: only at {killed}"
+    assert len(killed) >= 5, f"the run was too quick to be killed at most points: only at {killed}"
     finish(root, **access)
     assert contents(root) == contents(stored)
 
@@ -190,29 +186,25 @@ def test_in_an_object_store_there_is_nothing_left_to_do(stored):
     assert "nothing to do" in finish(stored)
 
 
-def test_two_runs_never_work_in_one_root(straight):
+def test_two_runs_never_work_in_one_root(straight, access):
     """The second waits, says for whom, and goes on when the first has ended."""
-    (straight / "report.html").rename(straight / "aside.html")
-    try:
-        first = start(straight)
-        lock = straight / ".lock" / "disk"  # `.lock` is what the store had
-        while not lock.exists() or f"process {first.pid} " not in lock.read_text():
-            assert first.poll() is None
-            time.sleep(0.01)
-        first.send_signal(signal.SIGSTOP)  # it holds the root until the second has come
-        second = start(straight)
-        heard = ""
-        while f"process {first.pid} " not in heard:
-            line = second.stdout.readline()
-            assert line, heard
-            heard = " ".join(f"{heard} {line}".split())
-        assert "waiting" in heard
-        first.send_signal(signal.SIGCONT)
-        for process in (first, second):
-            assert "report.html" in process.communicate(timeout=120)[0]
-        assert (first.returncode, second.returncode) == (0, 0)
-    finally:
-        (straight / "aside.html").rename(straight / "report.html")
+    first = start(straight, "report", **access)
+    lock = straight / ".lock" / "disk"  # `.lock` is what the store had
+    while not lock.exists() or f"process {first.pid} " not in lock.read_text():
+        assert first.poll() is None
+        time.sleep(0.01)
+    first.send_signal(signal.SIGSTOP)  # it holds the root until the second has come
+    second = start(straight, "report", **access)
+    heard = ""
+    while f"process {first.pid} " not in heard:
+        line = second.stdout.readline()
+        assert line, heard
+        heard = " ".join(f"{heard} {line}".split())
+    assert "waiting" in heard
+    first.send_signal(signal.SIGCONT)
+    for process in (first, second):
+        assert "report.html" in process.communicate(timeout=120)[0]
+    assert (first.returncode, second.returncode) == (0, 0)
 
 
 def test_an_unwritable_root_is_one_sentence(tmp_path):

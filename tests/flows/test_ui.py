@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import httpx
 import psutil
 import pytest
 
+from flows import watch
 from tasks.lock import alone
 from tests.flows import api
 
@@ -110,7 +111,8 @@ def test_schedules_fire_and_survive_and_dead_runs_end(start):
     assert not nightly["active"]
     report = ui.deployment("report")
     every = f"/deployments/{report['id']}/schedules"
-    often = {"interval": 30, "anchor_date": datetime.now(UTC).isoformat(), "timezone": "UTC"}
+    soon = datetime.now(UTC) - timedelta(seconds=15)
+    often = {"interval": 30, "anchor_date": soon.isoformat(), "timezone": "UTC"}
     # as the UI makes one: without a slug, switched off and then on
     made = ui.ask("POST", every, [{"schedule": often, "active": False}])[0]["id"]
     ui.ask("PATCH", f"{every}/{made}", {"active": True})
@@ -148,6 +150,8 @@ def test_schedules_fire_and_survive_and_dead_runs_end(start):
         ui.kill()
     with closing(sqlite3.connect(ui.root / "prefect.db")) as history:  # what a server does that is away for long
         history.execute("DELETE FROM automation_bucket")
+        sooner = "UPDATE automation SET trigger = json_set(trigger, '$.within', 10.0) WHERE name = ?"
+        assert history.execute(sooner, (watch.NAME,)).rowcount == 1
         history.commit()
     ui = start()
     assert [each["active"] for each in ui.deployment("refresh")["schedules"]] == [False]

@@ -32,13 +32,13 @@ from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, smal
 
 GOLDEN: dict[str, Golden] = {
     "tasks.corpus.acquire": (3, "7a7e9d110354121e"),
-    "tasks.corpus.curation": (4, "85d7032799766a6a"),
+    "tasks.corpus.curation": (5, "85d7032799766a6a"),
     "tasks.corpus.scoring.scores": (2, "904593ed2c7d5c0d"),
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "bc79980bbfd87462"),
     "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
-    "tasks.agentic.dialogues": (7, "666992975979e92b"),
+    "tasks.agentic.dialogues": (8, "666992975979e92b"),
     "tasks.evaluate.release": (5, "df9cf48756ffadf3"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}

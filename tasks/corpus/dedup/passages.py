@@ -15,7 +15,8 @@ import numpy as np
 
 from tasks.corpus.codepoints import Tokens
 from tasks.corpus.dedup.config import PassagesConfig
-from tasks.corpus.quality.blocks import FENCES
+from tasks.corpus.quality.blocks import blocks as covered
+from tasks.corpus.quality.blocks import holding
 
 PARAGRAPH, LINE = 0, 1
 """Kinds, kept in the lowest bit of a key."""
@@ -43,17 +44,14 @@ def blocks(text: str) -> list[list[tuple[int, int]]]:
     """The paragraphs of prose in a text, each as the (begin, end) of its lines."""
     found: list[list[tuple[int, int]]] = []
     block: list[tuple[int, int]] = []
-    fence, formula, at = "", "", 0
+    fences = [span for span in covered(text) if text[span[0]] != "$"]
+    formula, at = "", 0
     for line in text.split("\n"):
         begin, at = at, at + len(line) + 1
         head = line.lstrip()
-        mark = head[:3]
         prose = False
-        if fence:
-            if mark == fence:
-                fence = ""
-        elif mark in FENCES and text.find(mark, at) >= 0:
-            fence = mark
+        if holding(begin, fences):
+            pass
         elif not head:
             formula = ""  # no formula goes on over a blank line: the mark was none, such as the `$$` of a shell
         elif formula:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 FENCES = ("```", "~~~")
 _MARK = re.compile(r"```|~~~|\$\$")
-_INDENT_MAX = 16
+INDENT_MAX = 16
 """Blanks before a fence, which stands in an item of a list. Ours."""
 _REST = re.compile(r"[ \t]*(?:\n|\Z)")
 
@@ -37,7 +37,7 @@ def blocks(text: str) -> Iterator[tuple[int, int]]:
     for found in _MARK.finditer(text):
         begin, mark = found.start(), found.group()
         line, before = max(line, text.rfind("\n", before, begin) + 1), begin
-        leads = begin == line or (mark in FENCES and begin - line <= _INDENT_MAX and not text[line:begin].strip(" \t"))
+        leads = begin == line or (mark in FENCES and begin - line <= INDENT_MAX and not text[line:begin].strip(" \t"))
         if leads:
             openers.append((line, mark))
         if (leads or mark == "$$") and _REST.match(text, begin + len(mark)):

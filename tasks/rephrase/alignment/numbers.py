@@ -183,7 +183,8 @@ class Known:
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
         self.sizes.add(Size(100.0, 1.0, "ratio"))
         self.sizes |= {size for one in found for size in _temperatures(one)}
-        decades = [size.number for size, _, kind in placed if kind == "year" and size.number % 10 == 0]
+        spans = [one for one in found if one.kind == "year" and text[one.end - 1] in "s代"]
+        decades = [size.number for one in spans for size in sizes(one) if size.number % 10 == 0]
         self.sizes |= {Size(year + 9, year + 9) for year in decades}  # the 1990s end with 1999
         self.ordinals = {size for size, _, kind in placed if kind == "ordinal"}
         self.following = bool(FOLLOWING.search(text))

@@ -12,7 +12,6 @@ from tasks.report.blocks import Block, Charts, Fold, Table, Verbatim
 from tasks.report.book import Absent, Book, column
 from tasks.report.chapter import Chapter, everything
 from tasks.report.charts import Line
-from training.intervals import mean
 
 
 def _dialogues_summary(book: Book) -> str:
@@ -224,9 +223,6 @@ def _before_after(label: str, before: Mapping[str, Any], after: Mapping[str, Any
     rows = []
     for when, entry, colour in (("before", before, "soft"), ("after", after, "accent")):
         value, (low, high) = entry[kind], entry[f"{kind}_interval"]
-        if low == high:  # all prompts alike: their spread, which the stage goes by, says nothing
-            found = mean([value] * entry["problems"])
-            low, high = found.low, found.high
         rows.append((f"{label}, {when}", max(low, 0.0), value, min(high, 1.0), words.share(value), colour))
     return rows
 

@@ -468,7 +468,7 @@ def test_what_ends_all_requests_leaves_their_parts_to_them() -> None:
         line._loop.set_task_factory(born)
         with suppress(EngineError):
             some.complete([prompt()])
-    gc.collect()
+        gc.collect()
     assert not [each for each in told if "never awaited" in str(each.message)]
 
 

@@ -160,6 +160,8 @@ def test_agreement_counts_what_is_known_and_leaves_out_what_was_not_answered():
         ('Well: {"reason": "x", "verdict": "pass"}.', "passed"),
         ('{"verdict": "fail"}', "refused"),
         ('The call {"a": 1} is {not} right. {"reason": "{x}", "verdict": "fail"} So be it.', "refused"),
+        ('{"reason": "It calls reset with {} as it should.", "verdict": "pass"}', "passed"),
+        ('{"verdict": "pass", "evidence": {"a": 1}}', "passed"),
         ("pass", "no answer"),
         ('{"verdict": ["pass"]}', "no answer"),
         ("[" * 5000 + "{" * 5000 + "}", "no answer"),

@@ -252,7 +252,7 @@ def rewrites() -> dict[str, Any]:
         "rejected_by_check": {"numbers": 110, "length": 84, "cosine": 70, "fidelity": 51, "repetition": 47},
         "tokens_generated": 61_000,
         "tokens_prompt": 402_000,
-        "seconds_generating": 148.2,
+        "seconds_wall": 148.2,
         "seconds_checking": 9.1,
         "thresholds": {
             "length": {"field": "rephrase.alignment.length", "least": 0.5, "most": 1.8, "by_style": {}},

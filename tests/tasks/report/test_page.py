@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tasks.artifact import Step
-from tasks.report.chapters import posttraining, run
+from tasks.report.chapters import run
 from tasks.report.page import CHAPTERS, build_report, publish_report
 from tests.tasks.report import data, training
 
@@ -167,13 +167,6 @@ def test_shards_that_a_part_lists_are_counted(tmp_path):
     table = pl.DataFrame({"bytes": [4000, 8000], "index_bytes": [50, 60]})
     part = step.put("shards", ".parquet", table.write_parquet, table.height)
     assert run._on_disk(step.publish({})) == part.bytes + 12_110
-
-
-def test_no_right_answer_on_ten_prompts_is_not_certainty():
-    entry = {"problems": 10, "sampled": 0.0, "sampled_interval": [0.0, 0.0]}
-    ((_, low, value, high, *_), *_) = posttraining._before_after("world", entry, entry, "sampled")
-    assert (low, value) == (0.0, 0.0)
-    assert high == pytest.approx(0.278, abs=0.001)
 
 
 def test_same_manifests_same_page(tmp_path):

@@ -111,6 +111,17 @@ def test_blocks_are_prose_between_blank_lines():
     assert found == [["One.", "Two."], ["Three."], ["$$ x $$"], ["Four.", "\\[ a \\] five"], ["|six|"]]
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("```\n\nOne.\n\nWrite ``` around code.", ["```", "One.", "Write ``` around code."]),
+        ("Head\n~~~~~\n\nOne.\n\nTwo\n~~~~~\n\nThree.", ["Head", "~~~~~", "One.", "Two", "~~~~~", "Three."]),
+    ],
+)
+def test_what_is_no_fence_hides_no_prose(text, lines):
+    assert [text[begin:end] for block in blocks(text) for begin, end in block] == lines
+
+
 @pytest.mark.parametrize("mark", ["$$ is the shell's own number.", "The pattern \\[ begins a class.", "```"])
 def test_a_mark_that_never_closes_hides_no_boilerplate(pages, deduplicated, mark):
     kept, _ = deduplicated([pages(60, f"{mark}\n\n{LINE}")], ALONE)

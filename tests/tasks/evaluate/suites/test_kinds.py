@@ -322,7 +322,8 @@ def test_needles_lie_where_they_should_and_contexts_stay_within_their_length():
 
 
 def test_not_every_i_cannot_is_a_refusal():
-    for reply in ("I can't wait to help! First,", "I will not only list them: ...", "I can't recommend it enough."):
+    helped = "I can't help but smile at this question! Here is how"
+    for reply in ("I can't wait to help! First,", "I will not only list: ...", "I can't recommend it enough.", helped):
         assert not refusal.refuses(reply)
     assert refusal.refuses("I can’t wait on you hand and foot, and I can't help with that.")
 

@@ -148,6 +148,8 @@ OTHER = [
     ("in 1958", "in 1985"),
     ("the 19th century", "the 18th century"),
     ("the 1990s", "the 1980s"),
+    ("on 2010-05-01", "on 2010-05-01 and in 2019"),
+    ("from 1914-20", "from 1914-20 and in 1929"),
     ("2014, and two years later", "2014, and in 2017"),
     ("2100万人", "2.1 million people"),
     ("1949年10月1日", "2 October 1949"),
