@@ -63,7 +63,8 @@ class Kernels:
         if self._tiles:
             self._attend_tiles = library.attend_tiles
             self._attend_tiles.argtypes, self._attend_tiles.restype = self._attend.argtypes, None
-        self.multiplies: float = FEW if self._tiles else 0 if dtype == torch.bfloat16 else math.inf
+        narrow = dtype == torch.float32 and torch.backends.cpu.get_cpu_capability() == "AVX2"  # oneDNN has no wider
+        self.multiplies: float = FEW if self._tiles else math.inf if narrow else 0
         self._multiply = library.multiply
         self._multiply.argtypes, self._multiply.restype = [number] * 4 + [ctypes.c_int] + [pointer] * 4, None
         self._prompts = library.prompts
