@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void products(__m512 sum[HEADS][KEY
 }
 
 /* Vectors that lie `by` apart. */
-typedef struct { const bf16 *at; long by, width; } column;
+typedef struct { const bf16 *at; long by, width; const bf16 *next; } column;
 
 /* softmax(q k^T) v of four queries, each over its own first `seen` places, which end in the same 16; a key is a part of
  * `keys` and one of `more`. Scratch of 4 x `wide` floats and bf16, `wide` at least the places + 32. */

@@ -50,8 +50,8 @@ static float softmax(float *z, float *p, long seen) {
     return total(sum);
 }
 
-/* Vectors that lie `by` apart. */
-typedef struct { const float *at; long by, width; } column;
+/* Vectors that lie `by` apart; those that will be wanted afterwards, to be fetched from memory meanwhile. */
+typedef struct { const float *at; long by, width; const float *next; } column;
 
 static inline __attribute__((always_inline)) void products(__m256 sum[HEADS][KEYS], const float *const *q,
                                                            const float *const *keys, long k, long count) {
@@ -100,7 +100,13 @@ static inline __attribute__((always_inline)) void four(const long *seen, const f
         for (int i = 0; i < HEADS; i++)
             for (int j = 0; j < KEYS; j++) sum[i][j] = _mm256_setzero_ps();
         long k = 0, m = 0;
-        for (; k + LANES <= keys.width; k += LANES) products(sum, q, at, k, LANES);
+        for (; k + LANES <= keys.width; k += LANES) {
+            products(sum, q, at, k, LANES);
+            if (!keys.next) continue;
+            const float *soon = keys.next + t * keys.by + KEYS * k; /* KEYS vectors as long as LANES are at once */
+            _mm_prefetch((const char *)soon, _MM_HINT_T1);
+            _mm_prefetch((const char *)(soon + KEYS * LANES / 2), _MM_HINT_T1);
+        }
         if (k < keys.width) products(sum, q, at, k, keys.width - k);
         for (; m + LANES <= more.width; m += LANES) products(sum, rest, and, m, LANES);
         if (m < more.width) products(sum, rest, and, m, more.width - m);
@@ -159,13 +165,14 @@ static inline __attribute__((always_inline)) void block(int rows, long hidden, l
     }
 }
 
-/* y = x w^T of `rows` rows, 2 x LANES of its columns: w lies as (2, I, LANES). */
+/* y = x w^T of `rows` rows, 2 x LANES of its columns: w lies as (2, I, LANES), and what is wanted after it at `next`. */
 static inline __attribute__((always_inline)) void columns(int rows, long ins, const float *x, long by_x, const float *w,
-                                                          float *y, long by_y) {
+                                                          const float *next, float *y, long by_y) {
     __m256 a[ROWS], b[ROWS];
     for (int r = 0; r < rows; r++) a[r] = b[r] = _mm256_setzero_ps();
     for (long k = 0; k < ins; k++, w += LANES) {
         __m256 one = _mm256_loadu_ps(w), two = _mm256_loadu_ps(w + ins * LANES);
+        if (next) _mm_prefetch((const char *)(next + 2 * LANES * k), _MM_HINT_T1);
         for (int r = 0; r < rows; r++) {
             __m256 by = _mm256_broadcast_ss(x + r * by_x + k);
             a[r] = _mm256_fmadd_ps(one, by, a[r]);
@@ -188,8 +195,9 @@ void multiply(long batch, long rows, long outs, long ins, int wide, const int64_
         for (long o = 0; o < outs; o += 2 * LANES, w += 2 * LANES * ins)
             for (long i = 0; i < blocks; i++) { /* of nearly equal heights */
                 long n = rows * i / blocks, some = rows * (i + 1) / blocks - n;
+                const float *next = i ? 0 : w + 2 * LANES * ins;
 #define COLUMNS(r) \
-    case r: columns(r, ins, x + n * by[1], by[1], w, y + n * by[3] + o, by[3]); break;
+    case r: columns(r, ins, x + n * by[1], by[1], w, next, y + n * by[3] + o, by[3]); break;
                 switch (some) { COLUMNS(1) COLUMNS(2) COLUMNS(3) COLUMNS(4) COLUMNS(5) COLUMNS(6) }
             }
 }

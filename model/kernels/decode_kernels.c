@@ -25,7 +25,7 @@ void attend(long rows, long heads, long rank, long width, long places, const int
             long until[HEADS] = {seen[n], seen[n], seen[n], seen[n]};
             const number *from[HEADS] = {q, q + width, q + 2 * width, q + 3 * width};
             number *to[HEADS] = {y, y + rank, y + 2 * rank, y + 3 * rank};
-            column whole = {keys, width, width}, none = {keys, 0, 0}, values = {keys, width, rank};
+            column whole = {keys, width, width, keys + places * width}, none = {keys, 0, 0}, values = {keys, width, rank};
             four(until, from, whole, none, values, to, z, p, places + 32);
         }
 }
