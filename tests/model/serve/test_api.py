@@ -106,7 +106,11 @@ def test_a_stream_has_no_character_at_which_a_client_might_end_a_line(client, mo
 
 def test_values_that_ask_for_nothing_change_nothing(client):
     plain = asked(client, max_tokens=8, seed=1)["choices"]
-    neutral = {"top_k": -1, "stream_options": {"include_obfuscation": False}, "prompt_cache_retention": "24h"}
+    neutral: dict[str, Any] = {
+        "top_k": -1,
+        "stream_options": {"include_obfuscation": False},
+        "prompt_cache_retention": "24h",
+    }
     assert asked(client, max_tokens=8, seed=1, **neutral)["choices"] == plain
 
 
