@@ -45,6 +45,8 @@ BODY_BYTES, BYTES_OF_TOKEN = 1 << 20, 16
 """How long a body may be: so much, and so much for each token of the model's window."""
 ANSWER_SECONDS, BODY_SECONDS = 600.0, 30.0
 """In which an answer has to be whole, its wait included; and in which a request's body has to be there."""
+LINE_ENDS = tuple((one, f"\\u{ord(one):04x}") for one in "\x85\u2028\u2029")
+"""No ends of a line in a stream of events, and yet many clients (httpx's `iter_lines`) end one there."""
 PREPARING = 4
 """Requests whose prompts and schemas are made ready at a time."""
 T = TypeVar("T")
@@ -67,8 +69,16 @@ class Service:
         return self.worker.model.config.max_position_embeddings
 
     async def models(self, request: Request) -> Response:
-        card = {"id": self.name, "object": "model", "created": self.began, "owned_by": "openk2"}
-        return JSONResponse({"object": "list", "data": [{**card, "max_model_len": self.window}]})
+        """All of them, of which there is one; or the one that the path names."""
+        self._is_served(name := request.path_params.get("name") or None)
+        card = {
+            "id": self.name,
+            "object": "model",
+            "created": self.began,
+            "owned_by": "openk2",
+            "max_model_len": self.window,
+        }
+        return JSONResponse(card if name else {"object": "list", "data": [card]})
 
     async def health(self, request: Request) -> Response:
         alive = self.worker.alive
@@ -176,7 +186,7 @@ class Service:
             )
         constraints: list[Constraint | None] = [matching.copy() if matching else None for _ in made]
         made = [
-            replace(one, constraint=own, likeliest=likeliest, top_k=asked.top_k)
+            replace(one, constraint=own, likeliest=likeliest, top_k=max(asked.top_k, 0))
             for one, own in zip(made, constraints, strict=True)
         ]
         for one in made:
@@ -287,7 +297,13 @@ def application(
             "/v1/chat/completions": service.chat_completions,
             "/v1/completions": service.completions,
         },
-        {"/": home, "/health": service.health, "/metrics": service.measured, "/v1/models": service.models},
+        {
+            "/": home,
+            "/health": service.health,
+            "/metrics": service.measured,
+            "/v1/models": service.models,
+            "/v1/models/{name:path}": service.models,
+        },
     )
     routes = [Route(path, _counting(metrics, path, end), methods=["POST"]) for path, end in post.items()]
     routes += [Route(path, _counting(metrics, path, end), methods=["GET"]) for path, end in paths.items()]
@@ -348,7 +364,11 @@ async def _while_there(request: Request, work: Awaitable[T]) -> T:
 
 
 def _event(content: dict[str, Any]) -> str:
-    return f"data: {json.dumps(content, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    if not data.isascii():
+        for one, escaped in LINE_ENDS:
+            data = data.replace(one, escaped)
+    return f"data: {data}\n\n"
 
 
 def _page() -> tuple[str, str]:

@@ -35,6 +35,10 @@ MOST_CALLS = 8
 """Calls in one turn where calls are asked for; they end somewhere even where the model would not end them."""
 # K2's template writes arguments so, and a model that may put spaces anywhere may put nothing else.
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "coerce_one_of": True}
+# Not to be refused for a format that it does not know: `_matching` refuses whatever else it would take no notice of.
+READING = {**JSON_STYLE, "lenient": True}
+UNKNOWN_FORMAT = "Unknown format:"
+"""How llguidance begins what it says of one. JSON Schema has readers pass over it; Pydantic writes `path`, say."""
 
 
 @dataclass
@@ -102,6 +106,9 @@ class Grammars:
         matching = Matching(LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=LIMITS))
         try:
             matching._check()
+            for ignored in matching.matcher.get_grammar_warnings():
+                if not ignored.startswith(UNKNOWN_FORMAT):
+                    raise ConstraintError(f"the schema cannot be followed: {_line(ignored)}")
             matching.allowed()  # the first mask is the dearest: it is paid for here, outside the batch
         except ConstraintError as error:
             raise ApiError(400, str(error), param, "invalid_schema") from None
@@ -124,7 +131,7 @@ def _json(schema: dict[str, Any] | bool, param: str, most: int = MOST_BYTES) -> 
     if schema is False:
         raise ApiError(400, "the schema `false` allows nothing", param, "invalid_schema")
     try:
-        text = compact({**({} if schema is True else schema), "x-guidance": JSON_STYLE}, "the schema")
+        text = compact({**({} if schema is True else schema), "x-guidance": READING}, "the schema")
     except ChatError as error:
         raise ApiError(400, str(error), param, "invalid_schema") from None
     if len(text) > most:

@@ -15,7 +15,9 @@ from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_va
 from model.config import Config
 from model.dialogue import Message, shown
 
-LABELS = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
+LABELS = {
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"
+}  # fmt: skip
 """Fields that change nothing about an answer."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
@@ -68,6 +70,8 @@ class StreamOptions(Config):
     """How a stream ends."""
 
     include_usage: bool = False
+    include_obfuscation: Literal[False] = False
+    """OpenAI's: chunks padded to one length. It is not done."""
 
 
 class _Name(Config):
@@ -136,8 +140,8 @@ class Sampled(Config):
     n: int = Field(default=1, ge=1, le=MOST_CHOICES)
     temperature: float = Field(default=1.0, ge=0, le=2)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=0, ge=0)
-    """vLLM's and ours: samples among so many of the likeliest tokens, 0 among all."""
+    top_k: int = Field(default=0, ge=-1)
+    """vLLM's and ours: samples among so many of the likeliest tokens, 0 and -1 among all."""
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: Several[str] = Field(default=(), max_length=MOST_STOPS)

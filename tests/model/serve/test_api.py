@@ -10,7 +10,7 @@ import httpx
 import jsonschema
 import pytest
 
-from model.chat import user
+from model.chat import Text, user
 from model.engines.engine import Message, Prompt, Sampling
 from model.engines.openai import OpenAI
 from model.generate import requests_for
@@ -53,6 +53,8 @@ def streamed(client: httpx.Client, path: str = CHAT, **body: Any) -> list[dict[s
 def test_it_says_what_it_serves(client):
     (model,) = client.get("/v1/models").raise_for_status().json()["data"]
     assert (model["id"], model["max_model_len"]) == ("tiny", 1024)
+    assert client.get("/v1/models/tiny").raise_for_status().json() == model
+    assert client.get("/v1/models/gpt").json()["error"]["code"] == "model_not_found"
     assert client.get("/health", headers={"Authorization": ""}).json() == {"status": "ok"}
 
 
@@ -93,6 +95,23 @@ def test_a_stream_joined_is_the_whole_answer_with_its_usage(client):
         entries = [entry for one in own if one["logprobs"] for entry in one["logprobs"]["content"]]
         assert [entry["bytes"] for entry in entries] == [one["bytes"] for one in choice["logprobs"]["content"]]
     assert len({choice["message"]["content"] for choice in whole["choices"]}) == 3
+
+
+def test_a_stream_has_no_character_at_which_a_client_might_end_a_line(client, monkeypatch):
+    said = "a\x85b\u2028c\u2029d 天"
+    monkeypatch.setattr(Text, "add", lambda self, token: said)
+    chunks = streamed(client, max_tokens=2)
+    assert {chunk["choices"][0]["delta"].get("content") for chunk in chunks} == {"", said, None}
+
+
+def test_values_that_ask_for_nothing_change_nothing(client):
+    plain = asked(client, max_tokens=8, seed=1)["choices"]
+    neutral: dict[str, Any] = {
+        "top_k": -1,
+        "stream_options": {"include_obfuscation": False},
+        "prompt_cache_retention": "24h",
+    }
+    assert asked(client, max_tokens=8, seed=1, **neutral)["choices"] == plain
 
 
 def test_nothing_of_one_request_is_in_another(running, client):
@@ -199,6 +218,15 @@ def test_arguments_are_an_object_whatever_their_schema_leaves_open(client, param
     for choice in asked(client, tools=[tool], tool_choice="required", n=4, seed=3, max_tokens=60)["choices"]:
         (call,) = choice["message"]["tool_calls"][:1]
         assert call["function"]["arguments"].startswith("{")
+
+
+@pytest.mark.parametrize("kind", ["path", "password", "binary", "phone"])
+def test_a_format_that_nobody_knows_binds_nothing(client, kind):
+    """As JSON Schema has it; Pydantic writes the first three."""
+    place = {"properties": {"x": {"type": "string", "maxLength": 3, "format": kind}}, "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "f", "parameters": place | {"required": ["x"]}}}
+    (choice,) = asked(client, tools=[tool], tool_choice="required", parallel_tool_calls=False, seed=3)["choices"]
+    assert len(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])["x"]) <= 3
 
 
 def test_no_second_call_is_told_where_one_alone_is_asked_for(client, monkeypatch):

@@ -140,6 +140,8 @@ def test_a_prompt_that_is_none_is_refused(client, prompt, words):
         {"type": "string", "pattern": "(("},
         {"enum": [str(number) for number in range(20_000)]},
         {"allOf": [{"anyOf": [{"required": [f"{i}{j}"]} for j in range(3)]} for i in range(14)]},
+        {"type": "array", "items": {"type": "string", "format": "path"}, "uniqueItems": True},
+        {"properties": {"x": {"not": {"type": "string"}}}},
         nested(60),
         False,
     ],
