@@ -147,7 +147,7 @@ def rewrite_document(
 
 
 def least_rewritten(job: Job, config: RephraseConfig, prose: int) -> float:
-    """How many of a document's `prose` segments have to be rewritten, or it is not accepted: of a translation all, which
+    """How many of a document's `prose` segments have to be rewritten, or it is refused: of a translation all, which
     would be of two languages otherwise."""
     every = config.fallback == "drop" or job.style.translates
     return max(1, prose if every else config.rewritten * prose)
