@@ -218,7 +218,7 @@ def _told(error: Exception, url: str) -> OSError:
     if code == "NoSuchBucket":
         bucket = url.partition("://")[2].partition("/")[0]
         return StorageError(errno.ENOENT, f"{where}there is no bucket '{bucket}': create it, or correct the address")
-    if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.filename):
+    if isinstance(error, FileNotFoundError | FileExistsError) or (isinstance(error, OSError) and error.filename):
         return error
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return error
@@ -256,7 +256,9 @@ def _meant(error: Exception) -> Exception:
 
 def _passing(error: Exception) -> bool:
     """Whether the same call may work in a moment: a lost connection, a timeout, a server error."""
-    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+    if isinstance(
+        error, FileNotFoundError | FileExistsError | PermissionError | IsADirectoryError | NotADirectoryError
+    ):
         return False
     if isinstance(error, OSError) and error.errno in LASTING:
         return False

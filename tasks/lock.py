@@ -16,15 +16,17 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from model.storage import filesystem, is_local
+from model.storage import filesystem, is_local, patient
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 POLL = 0.5  # seconds between two tries on a disk
 RENEWED = 20.0  # seconds between two renewals on a store, and between two looks at another's
@@ -89,7 +91,7 @@ def _locked(folder: str, holder: str) -> Iterator[None]:
 @contextmanager
 def _leased(url: str, holder: str) -> Iterator[None]:
     fs, folder = filesystem(f"{url}/.lock")
-    record: dict[str, Any] = {"holder": holder, "renewals": 0, "over": False}
+    record: dict[str, Any] = {"holder": holder, "run": uuid.uuid4().hex, "renewals": 0, "over": False}
     number = _take(fs, folder, record, url)
     over = threading.Event()
     renewing = threading.Thread(target=_renew, args=(fs, folder, number, record, over), daemon=True)
@@ -119,10 +121,12 @@ def _take(fs: Any, folder: str, record: dict[str, Any], url: str) -> int:
             try:
                 _write(fs, folder, number, record, mode="create")
             except FileExistsError:
-                continue  # another was faster
+                if _read(fs, folder, number) != record:
+                    continue  # another was faster
+                # else it was written, and the answer was lost on its way
             for old in numbers:
                 with suppress(FileNotFoundError):
-                    fs.rm_file(_path(folder, old))
+                    _tried(fs, _path(folder, old), lambda path: fs.rm_file(path))
             return number
         wait.tell(newest["holder"])
         time.sleep(min(RENEWED, ABANDONED) / 4)
@@ -143,7 +147,7 @@ def _renew(fs: Any, folder: str, number: int, record: dict[str, Any], over: thre
 
 def _numbers(fs: Any, folder: str) -> list[int]:
     try:
-        names = [Path(str(name)).name for name in fs.ls(folder, detail=False)]
+        names = [Path(str(name)).name for name in _tried(fs, folder, lambda path: fs.ls(path, detail=False))]
     except FileNotFoundError:
         return []
     return sorted(int(name) for name in names if name.isdigit())
@@ -156,10 +160,17 @@ def _path(folder: str, number: int) -> str:
 def _read(fs: Any, folder: str, number: int) -> dict[str, Any] | None:
     """The record of a number; None where it went since it was listed."""
     try:
-        return json.loads(fs.cat_file(_path(folder, number)))
+        return json.loads(_tried(fs, _path(folder, number), lambda path: fs.cat_file(path)))
     except FileNotFoundError:
         return None
 
 
 def _write(fs: Any, folder: str, number: int, record: dict[str, Any], mode: str = "overwrite") -> None:
-    fs.pipe_file(_path(folder, number), json.dumps(record).encode(), mode=mode)
+    data = json.dumps(record).encode()
+    _tried(fs, _path(folder, number), lambda path: fs.pipe_file(path, data, mode=mode))
+
+
+def _tried(fs: Any, path: str, call: Callable[[str], T]) -> T:
+    """What `call` makes of a path. A connection that is lost for a moment must not cost a run its lock; what lasts is
+    said in a sentence, whichever library raised it."""
+    return patient(lambda: call(path), str(fs.unstrip_protocol(path)))

@@ -97,8 +97,7 @@ def rewrite_document(
     writer = _Writer(job, config, engine, ask, CachedReaders(networks), judge, segments, plan)
     text = job.document["text"]
     prose = sum(part.kind == "prose" for part in segments)
-    every = config.fallback == "drop" or job.style.translates
-    wanted = max(1, prose if every else config.rewritten * prose)
+    wanted = least_rewritten(job, config, prose)
     pieces, turns = writer.pieces, list[Turn]()
     failed = 0
     for window in shown:
@@ -145,6 +144,13 @@ def rewrite_document(
     if not reason:
         outcome.rewrite = _row(job, pieces, (prose - failed) / prose)
     return outcome
+
+
+def least_rewritten(job: Job, config: RephraseConfig, prose: int) -> float:
+    """How many of a document's `prose` segments have to be rewritten, or it is refused: of a translation all, which
+    would be of two languages otherwise."""
+    every = config.fallback == "drop" or job.style.translates
+    return max(1, prose if every else config.rewritten * prose)
 
 
 def laid_out(job: Job, config: RephraseConfig) -> tuple[list[Segment], list[list[Segment]], Plan]:

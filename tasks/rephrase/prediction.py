@@ -23,7 +23,7 @@ from tasks.artifact import Artifact
 from tasks.progress import clock
 from tasks.rephrase.choice import DocumentBatch, read
 from tasks.rephrase.config import RephraseConfig
-from tasks.rephrase.document import CARRIED, Job, draw, laid_out
+from tasks.rephrase.document import CARRIED, Job, draw, laid_out, least_rewritten
 from tasks.rephrase.ledger import own
 from tasks.rephrase.prompts import Style, Turn, messages
 from tasks.rephrase.segments import estimate_tokens
@@ -175,7 +175,7 @@ def _walk(config: RephraseConfig, job: Job, rates: Rates, total: dict[str, float
     text, identity = job.document["text"], job.document["id"]
     segments, shown, plan = laid_out(job, config)
     prose = sum(part.kind == "prose" for part in segments)
-    wanted = max(1, prose if config.fallback == "drop" else config.rewritten * prose)
+    wanted = least_rewritten(job, config, prose)
     total["segments"] += prose
     turns: list[Turn] = []
     before: tuple[Message, ...] = ()

@@ -29,15 +29,15 @@ ITEM = re.compile(
 RULE = re.compile(r"[ \t|]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*")
 GRID = re.compile(r"[ \t]*\+[-=+:]{3,}\+?[ \t]*")
 SIMPLE = re.compile(r"[ \t]*=+(?:[ ]+=+)+[ \t]*")
-COLUMNS = re.compile(r"\S {3,}\S")
+COLUMNS = re.compile(r"\S(?: {3,}|\u3000{2,})\S")
 HTML = "table|pre|script|style|svg|math|code"
 MARK = re.compile(
     r"\\(?P<side>begin|end)\{(?P<name>[A-Za-z]{1,40}\*?)\}|\\[\[\]()]|\\.|\$\$?|`+"
     rf"|<(?P<close>/?)(?P<tag>{HTML})(?=[\s/>])",
     re.S | re.I,
 )
-# CJK characters and punctuation end a URL: no blank stands between them and it.
-URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'`　-〿㐀-鿿豈-﫿＀-￯“”‘’]+")
+# CJK characters and punctuation end a URL: no blank stands between them and it. A mark at its end is its sentence's.
+URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'`　-〿㐀-鿿豈-﫿＀-￯“”‘’]+(?<![.,;:!?])")
 PROSE = frozenset(
     "document abstract theorem lemma proof proposition corollary definition remark remarks example examples exercise "
     "exercises solution problem question answer claim conjecture notation note itemize enumerate description list "
@@ -109,6 +109,8 @@ class _Line:
     end: int
     """Its line break included."""
     text: str
+    bare: str
+    """The text without the signs of a quotation (`>`) and the blanks around it."""
     indent: int
     blank: bool
 
@@ -120,7 +122,8 @@ def _lines(text: str, found: Structure) -> tuple[list[Span], list[int]]:
     for content in text.split("\n"):
         end = min(at + len(content) + 1, len(text))
         width = len(content) - len(content.lstrip(" \t"))
-        lines.append(_Line(at, end, content, len(content[:width].expandtabs(4)), not content.strip()))
+        bare = content.lstrip(" \t>").rstrip(" \t\r")
+        lines.append(_Line(at, end, content, bare, len(content[:width].expandtabs(4)), not content.strip()))
         at = end
     spans: list[Span] = []
     number = 0
@@ -158,7 +161,7 @@ def _fence(lines: list[_Line], first: int) -> int | None:
         return None
     mark = opened.group(1)
     for number in range(first + 1, len(lines)):
-        bare = lines[number].text.lstrip(" \t>").rstrip()
+        bare = lines[number].bare
         if len(bare) >= len(mark) and bare[0] == mark[0] and not bare.strip(mark[0]):
             return number + 1
     return len(lines)
@@ -167,22 +170,24 @@ def _fence(lines: list[_Line], first: int) -> int | None:
 def _table(lines: list[_Line], first: int) -> int | None:
     """The line after the table that begins here: Markdown, grid, reStructuredText, or columns of tabs or blanks."""
     one = lines[first]
-    following = lines[first + 1].text if first + 1 < len(lines) else ""
-    bare = one.text.strip()
-    if (bare[0] == "|" and bare.count("|") > 1) or GRID.fullmatch(one.text):
-        stop = _run(lines, first, lambda line: line.text.lstrip()[:1] in "|+")
+    bare = one.bare
+    following = lines[first + 1].bare if first + 1 < len(lines) else ""
+    if not bare:
+        return None
+    if (bare[0] == "|" and bare.count("|") > 1) or GRID.fullmatch(bare):
+        stop = _run(lines, first, lambda line: line.bare[:1] in ("|", "+"))
         return stop if stop - first > 1 else None
     if "|" in bare and "|" in following and RULE.fullmatch(following):
-        return _run(lines, first, lambda line: "|" in line.text)
-    if SIMPLE.fullmatch(one.text):
+        return _run(lines, first, lambda line: "|" in line.bare)
+    if SIMPLE.fullmatch(bare):
         stop = _run(lines, first, lambda line: True)
-        borders = [number for number in range(first, stop) if SIMPLE.fullmatch(lines[number].text)]
+        borders = [number for number in range(first, stop) if SIMPLE.fullmatch(lines[number].bare)]
         return borders[-1] + 1 if len(borders) > 1 else None
     if tabs := bare.count("\t"):
-        stop = _run(lines, first, lambda line: line.text.strip().count("\t") == tabs)
+        stop = _run(lines, first, lambda line: line.bare.count("\t") == tabs)
         return stop if stop - first > 1 else None
-    if COLUMNS.search(bare) and not ITEM.match(one.text):
-        stop = _run(lines, first, lambda line: COLUMNS.search(line.text.strip()) is not None)
+    if COLUMNS.search(bare) and not ITEM.match(bare):
+        stop = _run(lines, first, lambda line: COLUMNS.search(line.bare) is not None)
         return stop if stop - first > 2 else None
     return None
 

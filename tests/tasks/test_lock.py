@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import fsspec
 import pytest
 
+from model import storage
 from tasks import lock
 from tasks.lock import alone
 
@@ -134,6 +136,52 @@ def test_a_store_that_a_live_run_holds_is_not_passed_on(bucket, soon):
         thread.start()
         assert not entered.wait(3 * lock.ABANDONED)
     thread.join()
+
+
+class EndpointConnectionError(Exception):
+    """As botocore has it: no OSError."""
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_store_that_is_away_for_a_moment_costs_no_run_its_lock(tmp_path, soon, monkeypatch, lost):
+    root = f"memory://{tmp_path.name}"
+    fs, path = fsspec.core.url_to_fs(f"{root}/.lock/00000001")
+    pipe, failed = type(fs).pipe_file, set()
+
+    def pipe_file(self, path, value, mode="overwrite"):
+        record = json.loads(value)
+        state = (record["renewals"] > 0, record["over"])
+        if lost == "after":
+            pipe(self, path, value, mode=mode)
+        if state not in failed:
+            failed.add(state)
+            raise EndpointConnectionError("Could not connect to the endpoint URL")
+        if lost == "before":
+            pipe(self, path, value, mode=mode)
+
+    monkeypatch.setattr(type(fs), "pipe_file", pipe_file)
+    monkeypatch.setattr(storage, "WAITS", (0.01,))
+    with alone(root, "a run"):
+        for _ in range(200):
+            if json.loads(fs.cat_file(path))["renewals"] > 2:
+                break
+            time.sleep(0.05)
+    record = json.loads(fs.cat_file(path))
+    assert record["renewals"] > 2, "it went on renewing"
+    assert record["over"]
+
+
+def test_a_store_that_refuses_is_said_in_a_sentence(tmp_path, monkeypatch):
+    class NoCredentialsError(Exception):
+        pass
+
+    def refuse(self, *args, **kwargs):
+        raise NoCredentialsError("Unable to locate credentials")
+
+    root = f"memory://{tmp_path.name}"
+    monkeypatch.setattr(type(fsspec.core.url_to_fs(root)[0]), "ls", refuse)
+    with pytest.raises(storage.StorageError, match="check the credentials"), alone(root, "a run"):
+        pass
 
 
 def test_of_many_that_come_at_once_one_at_a_time_holds_a_store(bucket, soon):

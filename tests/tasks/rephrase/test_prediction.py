@@ -38,6 +38,13 @@ def test_a_rewriter_that_always_fails_is_asked_until_the_document_is_lost() -> N
     assert found.requests == CONFIG.attempts * lost
 
 
+def test_a_translation_is_lost_with_its_first_segment() -> None:
+    name = next(name for name, style in styles().items() if style.translates)
+    job = Job(row(TEXT), name, styles()[name])
+    found = predict(CONFIG, [job], 1, 1, Rates(first=0.0, retry=0.0), Price())
+    assert found.requests == CONFIG.attempts
+
+
 def test_every_candidate_is_counted_and_finds_its_prompt_in_the_cache() -> None:
     one, three = (
         predict(CONFIG.model_copy(update={"best_of": count}), [JOB], 1, 1, CERTAIN, Price()) for count in (1, 3)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.rephrase.segments import estimate_tokens, segment
+from tasks.rephrase.segments import estimate_tokens, segment, sentences
 from tasks.rephrase.structure import structure
 
 PROSE = "The scope of a name is a region of a program. It begins at the declaration and ends with the block. "
@@ -22,6 +22,10 @@ WHOLE = {
     "simple table": "====  ====\na. B  c\n====  ====\nD. E  f\n====  ====",
     "tabs": "name\tvalue. A\none\t1. B\ntwo\t2. C",
     "columns": "name      value. A\none       1. B\ntwo       2. C",
+    "columns of full-width blanks": "姓名\u3000\u3000住址。号\n张三\u3000\u3000东街。一号\n李四\u3000\u3000西街。二号",
+    "table with Windows line ends": "a. B | c\r\n---|---\r\nd. E | f\r\nG. H | i",
+    "grid with Windows line ends": "+-----+\r\n| a. B|\r\n+=====+\r\n| D. E|\r\n+-----+",
+    "quoted table": "> | a. B | c |\n> |---|---|\n> | d. E | f |",
     "HTML table": "<table class='x'>\n<tr><td>a. B</td>\n\n<td><table><tr>C. D</tr></table></td></tr>\n</table>",
     "pre": "<pre>\na. B\n\nC. D\n</pre>",
     "display": "$$\na = b. C\n\n+ d\n$$",
@@ -65,6 +69,16 @@ def test_prices_strays_and_theorems_are_prose(text: str) -> None:
 def test_a_url_ends_where_chinese_begins() -> None:
     text = "见https://example.org/a，这里有说明。然后继续。"
     assert [text[begin:end] for begin, end in structure(text).inline] == ["https://example.org/a"]
+
+
+def test_a_sentence_ends_behind_a_url() -> None:
+    text = "The source is at https://example.org/a.b(c). The next sentence, http://a.org/x: more. And (http://b.org/y)."
+    assert [text[begin:end] for begin, end in structure(text).inline] == [
+        "https://example.org/a.b(c)",
+        "http://a.org/x",
+        "http://b.org/y)",
+    ]
+    assert len(sentences(text)) == 3
 
 
 def test_a_paragraph_inside_an_item_is_no_code() -> None:
