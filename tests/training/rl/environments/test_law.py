@@ -296,12 +296,45 @@ def test_mathematics_is_compared_whatever_its_form(services: Services) -> None:
         ("6", "\\gcd(12, 18)", False),
         ("50\\%", "50\\%", True),
         ("36", "\\operatorname{lcm}(12, 18)", False),
+        ("\\frac{5}{6}", "1/2 + 1/3 = 3/6 + 2/6 = 5/6", True),
+        ("3", "x = 6/2 = 3", True),
+        ("3", "x = 4 = 3", False),
+        ("3", "x = 4 \\quad x = 3", False),
+        ("3", "x = 2+1 = 2+1", False),
         ("3", "2+1", False),
         ("3", "__import__('os').getpid()", False),
         ("3", "9**9**9**9", False),
         ("3", "x" * 5000, False),
     ):
         assert services.maths.equal(gold, answer)[0] is right, (gold, answer)
+
+
+def test_mathematics_is_read_as_people_and_models_write_it(services: Services) -> None:
+    """In a sentence of either language, with Unicode's signs, with Python's powers, with bold within."""
+    pytest.importorskip("math_verify")
+    for gold, reply, right in (
+        ("12", "The greatest common divisor of 24 and 36 is **12**.", 1.0),
+        ("12", "最大公约数是12。", 1.0),
+        ("12", "gcd(24, 36) = 12", 1.0),
+        ("12", "Sum:\n#### 12", 1.0),
+        ("3", "所以 x = **3**。", 1.0),
+        ("3", "The answer is not 3.", 0.0),
+        ("3", "答案不是3。", 0.0),
+        ("3", "It is 4 or it is 3.", 0.0),
+        ("3", "x = 4 或 x = 3", 0.0),
+        ("6", "The answer is \\gcd(12, 18).", 0.0),
+        ("\\{-2, 3\\}", "x=-2 或 x=3", 1.0),
+        ("\\{-2, 3\\}", "x₁ = -2，x₂ = 3", 1.0),
+        ("\\{-2, 3\\}", "解集为｛-2，3｝。", 1.0),
+        ("\\{-2, 3\\}", "-2 和 4", 0.0),
+        ("12x^2 + 6x + 5", "The derivative is 12x² + 6·x + 5.", 1.0),
+        ("12x^2 + 6x + 5", "12*x**2 + 6*x + 5", 1.0),
+        ("12x^2 + 6x + 5", "12x³ + 6x + 5", 0.0),
+        ("\\frac{3}{2}", "1½", 1.0),
+        ("2\\sqrt{3}", "2√3", 1.0),
+    ):
+        problem = Problem("p", "math", "math", (), {"gold": gold})
+        assert environment(problem, services).play(problem, [Reply(reply)]).reward == right, (gold, reply)
 
 
 def test_a_comparison_that_takes_too_long_is_killed_and_the_next_one_goes_on(services: Services) -> None:
