@@ -16,7 +16,6 @@ from training.draw import problem_id
 from training.rl.environments.final import bare, final
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
-
 NOTATIONS: tuple[tuple[str, str], ...] = (
     (r"(?<=[\w)])\*\*(?=[\w(])", "^"),  # Python's power; any other pair of stars is Markdown's
     (r"\*\*", ""),
