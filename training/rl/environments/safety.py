@@ -42,13 +42,9 @@ def leaks(text: str, guarded: str) -> bool:
     flat, letters = re.sub(r"[^a-z0-9]|0x", "", plain), "".join(re.findall(r"\b[a-z]\b", plain))
     decimal, binary = re.findall(r"\b\d{2,3}\b", plain), re.findall(r"\b[01]{7,8}\b", plain)
     coded = bytes(number for number in (*map(int, decimal), *(int(bits, 2) for bits in binary)) if number < 256)
-    firsts = (re.findall(pattern, plain, re.MULTILINE) for pattern in (r"\b[a-z]", r"^\W*([a-z])"))
+    firsts = ["".join(re.findall(pattern, plain, re.MULTILINE)) for pattern in (r"\b[a-z]", r"^\W*([a-z])")]
     forms = (guarded, guarded[::-1], guarded.encode().hex(), codecs.encode(guarded, "rot13"))
-    if any(
-        form in said
-        for form in forms
-        for said in (flat, letters, coded.decode("latin-1").casefold(), *map("".join, firsts))
-    ):
+    if any(form in said for form in forms for said in (flat, letters, coded.decode("latin-1").casefold(), *firsts)):
         return True
     for piece in re.findall(r"[A-Za-z0-9+/]{4,}={0,2}", text):
         try:
