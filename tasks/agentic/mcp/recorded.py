@@ -40,7 +40,7 @@ class RecordedTool(Tool):
 
     def clauses(self, language: Language, split: Split, arguments: Mapping[str, Any]) -> list[str]:
         """Composed of the tool's name, its description and the names of its arguments; the same in every split."""
-        texts = {name: value if isinstance(value, str) else compact(value) for name, value in arguments.items()}
+        texts = {name: _shown(value) for name, value in arguments.items()}
         found = [
             re.sub(r"\{(\w+)\}", lambda field: texts[field[1]], wording)
             for grammar in self.grammars
@@ -70,9 +70,9 @@ class RecordedTool(Tool):
         if isinstance(value, dict):
             news = [(key, one) for key, one in value.items() if isinstance(one, str | int | float)]
             news = [(key, one) for key, one in news if one not in arguments.values()]
-            said = f"The {_words(news[0][0])} is {news[0][1]}." if news else ""
+            said = f"The {_words(news[0][0])} is {_shown(news[0][1])}." if news else ""
         else:
-            said = str(value)
+            said = _shown(value)
         return flat(said) if 0 < len(said) <= MOST_SAID else "It is done."
 
 
@@ -116,6 +116,11 @@ def _tool(row: Mapping[str, Any], answers: Mapping[str, tuple[str, str]]) -> Rec
         licence=row["licence"],
         grammars=tuple(row["requests"]),
     )
+
+
+def _shown(value: Any) -> str:
+    """A value in a sentence: a text as it is, anything else in JSON."""
+    return value if isinstance(value, str) else compact(value)
 
 
 def _words(name: str) -> str:

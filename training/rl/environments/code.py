@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import yaml
@@ -77,7 +78,7 @@ def written(text: str, entry_point: str) -> tuple[str, bool]:
     name = re.escape(entry_point)
     defines = re.compile(rf"^[ \t]*+(?:async\s+)?def\s+{name}\b|^{name}\s*=", re.MULTILINE)
     if defining := [block for block in blocks or [text] if defines.search(block)]:
-        return defining[-1], True
+        return dedent(defining[-1]), True  # a fence in a list is indented with what it holds
     return (text if not blocks or CONTINUATION.match(text) else blocks[-1]), False
 
 

@@ -26,10 +26,11 @@ def affirms(text: str) -> bool:
 
 
 def bare(text: str) -> str:
-    """Without what stands around an answer in Markdown and LaTeX: code, formulas, bold that may begin earlier."""
+    """Without what stands around an answer in Markdown and LaTeX: headings, code, formulas, bold that may begin
+    earlier."""
     before = None
     while text != before:
-        before, text = text, text.strip().strip("*$`")
+        before, text = text, re.sub(r"^#+\s", "", text.strip()).strip("*$`")
         for opening, closing in (("\\(", "\\)"), ("\\[", "\\]")):
             text = text.removeprefix(opening).removesuffix(closing)
     return text

@@ -21,8 +21,11 @@ from training.draw import problem_id
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 Language = Literal["english", "chinese"]
-WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff](?:[^\W\d_\u4e00-\u9fff]|['’-])*|[0-9]+")
-SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?=[A-Za-z0-9]))+[.!?。！？]?")  # 3.5 ends none
+WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff](?:[^\W\d_\u4e00-\u9fff]|['’-])*|[0-9]+(?:[.,:][0-9]+)*")
+SENTENCE = re.compile(
+    r"(?:[^.!?。！？\n]|\.(?=[A-Za-z0-9])"  # 3.5 ends none, nor do `Dr.`, `e.g. two` and `p.m. and`
+    r"|(?:(?<=\bMr)|(?<=\bMrs)|(?<=\bMs)|(?<=\bDr))\.|(?:(?<=\.[A-Za-z])|(?<=\betc))\.(?=[ \t]+[a-z]))+[.!?。！？]?"
+)
 CLAIMS = re.compile(
     r"\bas (?:you )?(?:requested|asked|instructed)|\bI(?: have|['’]ve)? (?:followed|complied|kept to|met all|obeyed)"
     r"|\bthis (?:reply|response|answer|text) (?:contains|has|is|meets|follows|does|uses|satisfies)"
@@ -55,16 +58,32 @@ def sentences(text: str) -> list[str]:
     return [one.strip() for one in SENTENCE.findall(text) if WORD.search(one)]
 
 
+def _stands(word: str, text: str) -> bool:
+    """Whether a text has a word or a phrase: `very` is none of `every`, and Chinese has no space around its words."""
+    around = r"[^\W\u4e00-\u9fff]" if word.isascii() else "(?!)"
+    return re.search(rf"(?<!{around}){re.escape(word)}(?!{around})", text, re.IGNORECASE) is not None
+
+
 def _bullets(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("- ") and WORD.search(line)]
 
 
 def _record(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
 
 
 def _filled(text: str, keys: list[str]) -> bool:
@@ -111,13 +130,13 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     ),
     "keyword": Constraint(
         {"english": 'Use the word "{0}".', "chinese": "使用“{0}”这个词。"},
-        lambda text, word: re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) is not None,
+        lambda text, word: _stands(word, text),
         _rare,
         lambda text, word: re.sub(re.escape(word), "other", text, flags=re.IGNORECASE),
     ),
     "avoid": Constraint(
         {"english": 'Do not write "{0}".', "chinese": "不要写“{0}”。"},
-        lambda text, word: bool(words(text)) and word not in " ".join(text.casefold().split()),
+        lambda text, word: bool(words(text)) and not _stands(word, " ".join(text.split())),
         _absent,
         lambda text, word: f"{text} {word}",
     ),

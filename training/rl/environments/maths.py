@@ -6,14 +6,48 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import gcd
 
 from model.chat import Reply
 from training.draw import problem_id
-from training.rl.environments.final import final
+from training.rl.environments.final import bare, final
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
+
+NOTATIONS: tuple[tuple[str, str], ...] = (
+    (r"(?<=[\w)])\*\*(?=[\w(])", "^"),  # Python's power; any other pair of stars is Markdown's
+    (r"\*\*", ""),
+    (r"[·⋅]", r"\\cdot "),
+    (r"√(\d+|[a-z]|(?=\())", r"\\sqrt{\1}"),
+    (r"⁄", "/"),
+    (r"、", ", "),
+    (r"\s*(?:以及|或者|[或和与及])\s*", ", "),
+    (r"(?<![\\\w])gcd(?=\s*\()", r"\\gcd"),
+    (r"^(?:所以|因此|于是|故|即)", ""),
+)
+"""How people and models write what the reader knows in LaTeX alone, and how."""
+RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+FRACTIONS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4"}
+STATES = re.compile(r"\b(?:is|are|equals?(?: to)?)\b|(?<![不非])(?:等于|[是为得])")
+
+
+def _latex(said: str) -> str:
+    """A final answer as the reader knows it: in LaTeX, without the sentence of which it is the end. A sentence that
+    states two things ("it is 4 or it is 3") stays whole, and is no answer."""
+    text = said.translate(WIDE)
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+", lambda found: f"^{{{found[0].translate(RAISED)}}}", text)
+    text = re.sub("[₀₁₂₃₄₅₆₇₈₉]+", lambda found: f"_{{{found[0].translate(LOWERED)}}}", text)
+    for form, plain in NOTATIONS:
+        text = re.sub(form, plain, text)
+    for form, plain in FRACTIONS.items():
+        one, other = plain.split("/")
+        text = text.replace(form, f"\\frac{{{one}}}{{{other}}}")
+    parts = STATES.split(text)
+    return bare(parts[1] if len(parts) == 2 else text)
 
 
 class Mathematics(Environment):
@@ -24,7 +58,7 @@ class Mathematics(Environment):
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         if reply.calls or not (said := final(reply.content)):
             return verdict(False, "no final answer")
-        return verdict(*self.services.maths.equal(problem.answer["gold"], said))
+        return verdict(*self.services.maths.equal(problem.answer["gold"], _latex(said)))
 
     def gold(self, problem: Problem) -> list[Reply]:
         return [Reply(f"Step by step.\nAnswer: {problem.answer['gold']}")]

@@ -15,7 +15,7 @@ from tasks.agentic.config import OF_SERVERS, CallsConfig, DialoguesConfig, Serve
 from tasks.agentic.dialogues import make_dialogues
 from tasks.agentic.mcp.arguments import draw_arguments
 from tasks.agentic.mcp.config import ServerConfig, ServerError
-from tasks.agentic.mcp.recorded import recorded_tools
+from tasks.agentic.mcp.recorded import _tool, recorded_tools
 from tasks.agentic.mcp.recording import record
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.artifact import Step
@@ -197,3 +197,19 @@ def test_who_is_asked_what_is_identity_and_how_it_runs_is_not(tmp_path):
 
     assert of() == of(limits={"call_seconds": 3}) == of(walls=True, reads=("/srv",)) == of(optional=True)
     assert len({of(), of(version="2"), of(values={}), of(requests={"echo": ["x"]}), of(args=(HOSTILE, "fails"))}) == 5
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ('{"success": true}', "The success is true."),
+        ('["a", "b"]', '["a","b"]'),
+        ("null", "null"),
+        ('"plain"', "plain"),
+        ("12:30", "12:30"),
+    ],
+)
+def test_a_result_is_told_in_json_and_not_in_python(result: str, said: str) -> None:
+    declared = {"type": "function", "function": {"name": "s_t", "parameters": {"type": "object"}}}
+    row = {"declaration": json.dumps(declared), "function": "s_t", "licence": "MIT", "requests": []}
+    assert _tool(row, {"{}": (result, "")}).reply("english", {}, result) == said
