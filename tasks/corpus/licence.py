@@ -259,6 +259,7 @@ _SPELLING = {
     ).split()
 }
 _ALIASES = {
+    "apache software": "Apache-2.0",
     "apache": "Apache-2.0", "apache 2": "Apache-2.0", "apache2": "Apache-2.0", "apache license": "Apache-2.0",
     "asl 2.0": "Apache-2.0", "asl2": "Apache-2.0", "apl2": "Apache-2.0", "expat": "MIT", "x11": "X11", "mit/x11": "MIT",
     "mit x11": "MIT", "bsd": "BSD-3-Clause", "new bsd": "BSD-3-Clause", "modified bsd": "BSD-3-Clause",
@@ -276,6 +277,15 @@ _ALIASES = {
 }  # fmt: skip
 _CC_URL = re.compile(
     r"(?:https?://)?(?:www\.)?creativecommons\.org/(licenses|publicdomain)/([a-z-]+)/([0-9.]+)(?:/\S*)?", re.I
+)
+# Other licences' own pages; the name where the address does not hold it.
+_PAGES = tuple(
+    (re.compile(rf"(?:https?://)?(?:www\.)?{address}(?:\.txt|\.html|\.php)?/?", re.I), name)
+    for address, name in (
+        (r"apache\.org/licenses/license-2\.0", "Apache-2.0"),
+        (r"(?:opensource|spdx)\.org/licen[cs]es?/((?:[a-z0-9+-]|\.(?!txt|html|php))+)", ""),
+        (r"gnu\.org/(?:licenses|copyleft)/(?:old-licenses/)?([al]?gpl-[23]\.[01])", ""),
+    )
 )
 _CC_WORDS = re.compile(
     r"(?:cc|creative ?commons)[ -]*(attribution|by)"
@@ -298,6 +308,10 @@ def _alias(text: str) -> str | None:
         if cc[1].lower() == "publicdomain":
             return "CC0-1.0" if cc[2].lower() == "zero" else "CC-PDDC"
         return f"CC-{cc[2].upper()}-{cc[3].rstrip('.')}"
+    for page, name in _PAGES:
+        if address := page.fullmatch(text):
+            return name or address[1]
+    text = text.rpartition(" :: ")[2]  # PyPI's classifiers: `License :: OSI Approved :: MIT License`
     short = re.sub(r" ?\([^()]*\)$", "", text) or text  # `GNU General Public License v3 (GPLv3)`
     bare = re.sub(r"\b(?:the|licen[cs]ed?|version|clause|under)\b|,", " ", short.lower())
     bare = " ".join(re.sub(r"\bv(?=\d)", "", bare).split()).strip(" .-")

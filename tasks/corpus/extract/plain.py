@@ -6,8 +6,12 @@ import re
 
 from tasks.corpus.extract.passage import Passage
 
-# Its first line is a field: a rule (`---`) above a paragraph is none.
-_FRONT_MATTER = re.compile(r"\A---\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[^\s:][^\n:]*:.*?\n---\n", re.DOTALL)
+# YAML's, or Hugo's TOML. Its first line is a field: a rule (`---`) above a paragraph is none.
+_FRONT_MATTER = re.compile(
+    r"\A(?:---[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[^\s:][^\n:]*:.*?\n---"
+    r"|\+\+\+[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[^\s=][^\n=]*=.*?\n\+\+\+)[ \t]*(?:\n|\Z)",
+    re.DOTALL,
+)
 
 
 def plain(text: str) -> list[Passage]:
@@ -16,7 +20,7 @@ def plain(text: str) -> list[Passage]:
 
 
 def markdown(text: str) -> list[Passage]:
-    """Markdown without its YAML front matter; the first heading is the title."""
+    """Markdown without its front matter; the first heading is the title."""
     found = plain(_FRONT_MATTER.sub("", text.replace("\r\n", "\n")))
     if not found:
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 
 from tasks.corpus.extract.passage import Passage
@@ -18,12 +19,12 @@ _VERBATIM = re.compile(r"\\begin\{(verbatim|lstlisting|Verbatim|alltt)\*?\}(?:\[
 _HEADING = re.compile(r"\\(part|chapter|section|subsection|subsubsection|paragraph|subsec|subsubsec)\*?\s*\{")
 _LEVELS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsec": 3}
 _DROPPED = re.compile(
-    r"\\(?:label|index|sidx|kbdsidx|tetsidx|synidx|sectype|varsidx|ref|cite|pageref|input|include|usepackage|"
+    r"\\(?:label|index|sidx|kbdsidx|tetsidx|synidx|sectype|varsidx|(?:page|eq|auto|[cC])?ref|cite[a-zA-Z]*|href|textcolor|input|include|usepackage|"
     r"bibliography|bibliographystyle|pagestyle|vspace|hspace|def\\\w+|newcommand|let|advance|vskip|hskip|"
-    r"includegraphics)\*?(?:\[[^\]]{0,500}\])?(?:\{[^{}]*\})?"
+    r"includegraphics)(?![A-Za-z@])\*?(?:\[[^\]]{0,500}\]){0,2}(?:\{[^{}]*\})?"
 )
 _ENVIRONMENT = re.compile(
-    r"\\(?:begin|end)\{(?:itemize|enumerate|document|center|quote|description|abstract|figure|table)\*?\}(?:\[[^\]]{0,500}\])?"
+    r"\\(?:begin|end)\{(?:(?:tabular|thebibliography)\}(?:\{[^{}]{0,200}\})?|[A-Za-z]{1,40}\*?\}(?:\[[^\]]{0,500}\])?)"
 )
 _FONT = re.compile(
     r"\\(?:emph|textbf|textit|texttt|textrm|textsf|text|mbox|kbd|var|idx|typ|tet|teb|fl|b|bf|it|tt|sl|url|footnote|ref|link|key|"
@@ -34,10 +35,20 @@ _PROTOTYPE = re.compile(r"\\fun\s*\{([^{}]*)\}\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _OLD_FONT = re.compile(r"\{\\(?:it|bf|tt|em|sl|rm|sc)\s+([^{}]*)\}")
 _FORMULA = re.compile(r"\$\$?|\\\[|\\\(|\\begin\{(equation|align|gather|eqnarray|multline)\*?\}")
 _CLOSING = {"$$": r"\$\$", "$": r"\$", "\\[": r"\\\]", "\\(": r"\\\)"}
+# `\'e`, `\'{e}` and `\"{\i}`; an accent that is a letter has its braces.
+_ACCENT = re.compile(r"(?<!\\)\\(?:([`'^\"~.])(?:([A-Za-z])|\{\\?([A-Za-z])\})|([uvHckr])\{\\?([A-Za-z])\})")
+_COMBINING = dict(
+    zip(
+        "`'^\"~.uvHckr",
+        map(chr, (0x300, 0x301, 0x302, 0x308, 0x303, 0x307, 0x306, 0x30C, 0x30B, 0x327, 0x328, 0x30A)),
+        strict=True,
+    )
+)
 _ITEM = re.compile(r"^[^\S\n]*\\(?:item|misctitle|bu)\b\s*", re.MULTILINE)
 _WORDS = {
     "dots": "...", "ldots": "...", "TeX": "TeX", "LaTeX": "LaTeX", "copyright": "©", "quad": " ", "qquad": " ",
     "S": "§", "smallskip": "", "medskip": "\n", "bigskip": "\n", "par": "\n\n", "noindent": "", "ss": "ß",
+    "aa": "å", "AA": "Å", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł",
 }  # fmt: skip
 _MACRO = re.compile(r"\\([A-Za-z@]+)\*?[ ]?")
 _MARK = "\x1a"
@@ -60,14 +71,14 @@ def extract(text: str) -> list[Passage]:
         body = body[: end.start()]
     body = _paired(body, _FORMULA, _formula_end, lambda whole, _: keep(whole))
     body = _PROTOTYPE.sub(lambda found: keep(f"`{found.group(1)} {found.group(2)}({found.group(3)})`"), _headings(body))
-    body = _ENVIRONMENT.sub("", _DROPPED.sub("", body))
+    body = _ENVIRONMENT.sub("", _DROPPED.sub("", _ACCENT.sub(_accented, body)))
     for _ in range(4):  # fonts nest
         body, changed = _FONT.subn(r"\1", _OLD_FONT.sub(r"\1", body))
         if not changed:
             break
     body = _ITEM.sub("- ", body)
     body = re.sub(r"\\([{}$%&#_ ])", r"\1", body).replace("~", " ").replace("``", "“").replace("''", "”")
-    body = body.replace("\\\\", "\n")
+    body = re.sub(r"(?<!\\)\\[,;]", " ", body).replace("\\\\", "\n")
     body = _MACRO.sub(lambda found: _WORDS.get(found.group(1), ""), body)
     body = re.sub(r"[{}]", "", body)
     body = re.sub(rf"{_MARK}(\d+){_MARK}", lambda found: kept[int(found.group(1))], body)
@@ -75,6 +86,11 @@ def extract(text: str) -> list[Passage]:
     body = re.sub(r"\n{3,}", "\n\n", body).strip()
     title = next((line.lstrip("# ") for line in body.splitlines() if line.startswith("#")), "")
     return [Passage(body, title)] if body else []
+
+
+def _accented(found: re.Match[str]) -> str:
+    letter = found[2] or found[3] or found[5]
+    return unicodedata.normalize("NFC", letter + _COMBINING[found[1] or found[4]])
 
 
 def _paired(

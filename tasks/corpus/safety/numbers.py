@@ -29,6 +29,7 @@ TRIES_MAX = 200
 _HAN = re.compile("[\u4e00-\u9fff]")
 _TELEPHONE = re.compile(
     r"(?:\bt[eé]l(?:[eé](?:ph|f)|\.|:|\b)|phone|\bfax|\bm[oó](?:bile?|vil)\b|\bcell(?:ular)?\b|\bcall(?: us| me)?\b|"
+    r"\bcel[.:]|\bph[.:]|\bhandy\b|\bтел(?:\.|:|ефон|\b)|전화|휴대폰|연락처|هاتف|جوال|मोबाइल|फ़?ोन|"
     r"whatsapp|\bsms\b|\bhotline|\bdial\b|电话|手机|联系|传真|热线|致电|移动|微信|電話|手機|聯絡|傳真|熱線|携帯)[^\n]{0,24}$",
     re.IGNORECASE,
 )
@@ -110,8 +111,10 @@ def _telephone(text: str, found: re.Match[str], regions: tuple[str, ...]) -> Spa
     if number[-1] == ")" and number.count("(") < number.count(")"):
         number = number[:-1]
     before = text[max(0, found.start() - _BEFORE) : found.start()]
-    # Telephones are written in groups: `1 2 3 4 5 6 7 8` is a row of figures.
-    if _OTHER_NUMBER.search(before) or len(re.findall(r"[0-9]+", number)) > 6:
+    # Telephones are written in groups: `1 2 3 4 5 6 7 8` is a row of figures. A country code brings two more with it:
+    # `+33 (0)1 42 68 53 00`.
+    groups_max = 8 if "+" in number[:3] or number.startswith("00") else 6
+    if _OTHER_NUMBER.search(before) or len(re.findall(r"[0-9]+", number)) > groups_max:
         return None
     if "+" in number[:3]:
         # What follows a number may be digits too: `+44 20 7946 0018 2019`.

@@ -11,11 +11,14 @@ from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable, rat
 from tasks.evaluate.suites.subject import Ask, Subject
 from training.rl.environments.final import boxed
 
-SAID = re.compile(r"(?:answer|答案)\s*+(?:is\b|是|为)?+\s*[:：]?\s*([^\n]+)", re.IGNORECASE)
+# `To answer this question we add` says none
+SAID = re.compile(
+    r"(?:answer|答案)[*_]*+(?:\s*+(?:is\b|是|为)[*_]*+\s*+[:：]?|\s*+[:：]|[^\S\n]*+\n)\s*+([^\n]+)", re.IGNORECASE
+)
 NUMBER = re.compile(r"[-+−]?\$?(?:\d[\d,]*(?:\.\d+)?|(?<!\d)\.\d+)(?:/\d+)?%?")
 GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,])")
 FRACTION = re.compile(r"([-+]?)\\[dt]?frac(?:\{([^{}]+)\}|(\d))(?:\{([^{}]+)\}|(\d))")  # `\frac12` too
-DECORATION = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}|\\(?:left|right|!|,|;| )|[$\s]")
+DECORATION = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}|\\(?:left|right|!|,|;| )|\\[()\[\]]|[$\s]")
 
 EDGES = ".。*_`\"'“”‘’「」"
 LETTER = re.compile(r"^\((\w)\)$")  # a choice by its letter
@@ -40,7 +43,7 @@ def measure(suite: Answer, subject: Subject, items: Sequence[Item], seed: int) -
         if replies is None:
             scored.append(Scored(item.id, 0.0, "", "the window has no room for it"))
             continue
-        said = said_answer(suite, replies[0].content)
+        said = said_answer(suite, replies[0].content, due)
         right = said is not None and equal(said, due)
         scored.append(Scored(item.id, float(right), replies[0].content, "" if right else f"{said} where {due} is due"))
     return Measured("right answers", scored, rate(scored))
@@ -56,8 +59,9 @@ def due_answer(suite: Answer, text: str) -> str:
     return found[1]
 
 
-def said_answer(suite: Answer, reply: str) -> str | None:
-    """The answer that a reply gives; None where it gives none."""
+def said_answer(suite: Answer, reply: str, due: str = "") -> str | None:
+    """The answer that a reply gives; None where it gives none. Where no words mark it, it is the last number, or the
+    last line where the answer that is due is no number."""
     if suite.reply_pattern is not None:
         matches = list(re.finditer(suite.reply_pattern, reply))
         return matches[-1][1] if matches else None
@@ -65,41 +69,51 @@ def said_answer(suite: Answer, reply: str) -> str | None:
         return inner
     if marked := SAID.findall(reply):
         return str(marked[-1]).strip().rstrip(".。")
-    numbers = NUMBER.findall(reply)
-    return numbers[-1] if numbers else None
+    lines = reply.split("\n") if due and number(due) is None else NUMBER.findall(reply)
+    return next((one.strip() for one in reversed(lines) if one.strip()), None)
 
 
 def equal(said: str, due: str) -> bool:
-    """Whether two answers say the same: exact numbers (1/2, 0.5, 50% and \\frac{1}{2} are one), else the same text
-    but for spaces, quotes around it, and TeX's and Markdown's decoration."""
+    """Whether two answers say the same: exact numbers (1/2, 0.5, 50% and \\frac{1}{2} are one; what asks for a
+    percentage may leave its sign out), else the same text but for spaces, quotes around it, and TeX's and Markdown's
+    decoration."""
     one, other = number(said), number(due)
-    if one is None and other is not None and len(found := NUMBER.findall(said)) == 1:
-        one = number(found[0])  # "18 dollars"
+    if one is None and other is not None and len(found := NUMBER.findall(said.rpartition("=")[2])) == 1:
+        one = number(found[0])  # "18 dollars", "x = 18"
     if one is None and other is None:
         return _plain(said) == _plain(due)
+    if one is not None and other is not None and ("%" in said) != ("%" in due):
+        return one == other or (one * 100 == other if "%" in said else one == other * 100)
     return one == other  # a number is no text: "1 2" is not 12
 
 
 def number(text: str) -> Fraction | None:
     """The exact value of a text that is one number, None for any other."""
+    text = re.sub(r"(?<=\d)\s+(?=\d{1,400}/\d)", "&", text)  # 1 1/2
     if re.search(r"\d\s+\d", text):
         return None  # two numbers
     plain = FRACTION.sub(_written_out, DECORATION.sub(r"\1", text)).replace("−", "-")
     plain = GROUPED.sub(lambda found: found[0].replace(",", ""), plain).rstrip(".")
     percent = plain.endswith(("%", "\\%"))
     plain = plain.rstrip("%").rstrip("\\")
-    if not re.fullmatch(r"[-+]?(?:\d{1,400}|(?=\.))(?:\.\d{1,400})?(?:/\d{1,400})?", plain):
+    whole, mixed, part = plain.rpartition("&")
+    if not re.fullmatch(r"[-+]?(?:\d{1,400}|(?=\.))(?:\.\d{1,400})?(?:/\d{1,400})?", part):
         return None
-    over, _, under = plain.partition("/")
+    if mixed and not re.fullmatch(r"[-+]?\d{1,400}", whole):
+        return None
+    over, _, under = part.partition("/")
     if under and int(under) == 0:
         return None
     value = Fraction(over) / (int(under) if under else 1)
+    if mixed:
+        value = int(whole) + (-value if whole.startswith("-") else value)
     return value / 100 if percent else value
 
 
 def _written_out(fraction: re.Match[str]) -> str:
     sign, over, digit, under, other = fraction.groups()
-    return f"{sign}{over or digit}/{under or other}"
+    behind = fraction.string[: fraction.start()][-1:].isdigit()  # 1\\frac{1}{2} is one and a half
+    return f"{'&' if behind and not sign else ''}{sign}{over or digit}/{under or other}"
 
 
 def _plain(text: str) -> str:

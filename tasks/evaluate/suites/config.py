@@ -119,7 +119,7 @@ class Answer(Data):
     """Regular expression whose first group is the answer within `answer_field` (GSM8K: `#### (.+)`)."""
     reply_pattern: str | None = None
     """The same for the model's reply, its last match; null: the last boxed one, the text behind `answer is`, else the
-    last number."""
+    last number, or the last line where the right answer is no number."""
     template: str = "{question}\n\nEnd with the line: The answer is ANSWER"
     """What is asked; `{question}` stands for the item's."""
     form: Literal["chat", "raw"] = "chat"

@@ -427,3 +427,23 @@ def test_no_endless_text_takes_more_than_linear_time(reader):
                 EXTRACT[reader]((piece * size)[:size])
 
         assert_linear(work, 50_000)
+
+
+def test_latex_as_papers_write_it():
+    paper = r"""\documentclass{article}
+\begin{document}
+\"uber na\"{\i}ve Erd\H{o}s, \c{C}a, {\O}re: \citet{a} and \citep[p.~3][]{b} by~\eqref{e}.
+\begin{theorem}[Main] It \href{http://a.b/c}{holds}. \end{theorem}
+\includegraphics[width=3cm]{f.png}\textcolor{red}{Red}.
+\begin{tabular}{l|c}
+one & two \\
+\end{tabular}
+\end{document}"""
+    text = " ".join(tex.extract(paper)[0].text.split())
+    assert text == "über naïve Erdős, Ça, Øre: and by . It holds. Red. one & two"
+
+
+@pytest.mark.parametrize("head", ["+++\ntitle = 'x'\n+++\n", "---  \ntitle: x\n--- \n"])
+def test_front_matter_of_every_site_generator_is_no_text(head):
+    assert plain.markdown(head + "Body")[0].text == "Body"
+    assert plain.markdown(head.rstrip()) == []

@@ -40,6 +40,27 @@ def test_a_wrong_declaration_and_a_few_wrong_bytes_do_not_matter():
         decode(b"\x7fELF" + bytes(1000))
 
 
+@pytest.mark.parametrize(
+    ("declared", "encoding", "text"),
+    [
+        ("iso-8859-1", "cp1252", "He didn’t say “no” – the café’s owner… "),
+        ("latin-1", "cp1252", "He didn’t say “no” – the café’s owner… "),
+        ("shift_jis", "cp932", "これは①と髙橋のテストです。"),
+        ("x-sjis", "cp932", "これは①と髙橋のテストです。"),
+        ("euc-kr", "cp949", "똠방각하와 펲시콜라를 시험합니다. "),
+        ("gb2312", "gb18030", "镕基与喆，這是測試頁面。"),
+        ("iso-8859-9", "cp1254", "İstanbul’da “güzel” bir gün. "),
+    ],
+)
+def test_a_declared_encoding_is_what_the_web_means_by_it(declared, encoding, text):
+    page = f"<meta charset={declared}>" + text * 30
+    assert decode(page.encode(encoding)) == page
+    # one byte that is wrong in it costs a character, not the page
+    damaged = decode(page.encode(encoding) + b"\xff\n" + text.encode(encoding))
+    assert damaged.startswith(page[:-2])
+    assert damaged.endswith(text[3:])
+
+
 def test_repair_mends_mojibake_and_keeps_what_is_right():
     assert repair("It\u00e2\u20ac\u2122s caf\u00c3\u00a9", False) == "It\u2019s café"
     assert repair("全角，“引号”：ＡＢＣ", False) == "全角，“引号”：ＡＢＣ"

@@ -269,6 +269,15 @@ def test_an_endpoint_is_asked_with_tools_and_its_calls_are_judged():
         ("(B)", "B", True),
         ("(B) gold", "B", False),
         ("$\\frac12$", "1/2", True),
+        ("\\(\\frac{1}{2}\\)", "1/2", True),
+        ("1\\frac{1}{2}", "3/2", True),
+        ("1\\frac{1}{2}", "11/2", False),
+        ("-1 1/2", "-1.5", True),
+        ("20\\%", "20", True),
+        ("20", "20%", True),
+        ("20%", "0.2", True),
+        ("20%", "2000", False),
+        ("3 * 6 = 18", "18", True),
     ],
 )
 def test_numbers_are_compared_exactly_and_the_rest_as_text(said, due, same):
@@ -287,6 +296,24 @@ def test_the_answer_is_found_in_the_reply_and_in_the_record():
     assert [one.score for one in found.scored] == [1, 1, 1, 0, 0, 0, 0]
     with pytest.raises(Unmeasurable, match="has no field 'question'"):
         answer.measure(suite, Parrot("1"), [Item("a", "", {"answer": "1"})], 0)
+
+
+@pytest.mark.parametrize(
+    ("reply", "due", "right"),
+    [
+        ("To answer this question we add 5 to 13.\n#### 18", "18", True),
+        ("The answer to it is 5 + 13, which makes 18", "18", True),
+        ("### Answer\n\n18", "18", True),
+        ("**Answer**: 18", "18", True),
+        ("He lives there.\n\nParis.", "Paris", True),
+        ("7:30", "7:30", True),
+        ("It is London.", "Paris", False),
+    ],
+)
+def test_an_answer_needs_no_words_before_it(reply, due, right):
+    items = [Item("a", "q", {"question": "?", "answer": due})]
+    found = answer.measure(Answer(kind="answer", name="g", path="x"), Parrot(reply), items, 0)
+    assert found.scored[0].score == right
 
 
 @pytest.mark.parametrize("right", [1, "B", "good", "1"])
