@@ -22,6 +22,7 @@ DECORATION = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}|\\(?:left|right|!|,
 
 EDGES = ".。*_`\"'“”‘’「」"
 LETTER = re.compile(r"^\((\w)\)$")  # a choice by its letter
+CHOICE = re.compile(r"\(?([a-z])[).:]\s*\S")  # and with its text behind it
 
 
 def measure(suite: Answer, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
@@ -75,13 +76,15 @@ def said_answer(suite: Answer, reply: str, due: str = "") -> str | None:
 
 def equal(said: str, due: str) -> bool:
     """Whether two answers say the same: exact numbers (1/2, 0.5, 50% and \\frac{1}{2} are one; what asks for a
-    percentage may leave its sign out), else the same text but for spaces, quotes around it, and TeX's and Markdown's
-    decoration."""
+    percentage may leave its sign out), else the same text but for spaces, quotes around it, TeX's and Markdown's
+    decoration, and what stands behind the letter of a choice."""
     one, other = number(said), number(due)
     if one is None and other is not None and len(found := NUMBER.findall(said.rpartition("=")[2])) == 1:
         one = number(found[0])  # "18 dollars", "x = 18"
     if one is None and other is None:
-        return _plain(said) == _plain(due)
+        plain, letter = _plain(said), _plain(due)
+        chosen = CHOICE.match(plain) if len(letter) == 1 else None
+        return (chosen[1] if chosen else plain) == letter
     if one is not None and other is not None and ("%" in said) != ("%" in due):
         return one == other or (one * 100 == other if "%" in said else one == other * 100)
     return one == other  # a number is no text: "1 2" is not 12
