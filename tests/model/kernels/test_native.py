@@ -213,6 +213,8 @@ def test_threads_change_no_bit(kernels, threads):
         torch.set_num_threads(count)
         attended = (kernels.attend(q_NHK, keys_NTK, seen_N, 32), kernels.prompts(*prompts))
         found.append((*attended, kernels.mix(x_ND, chosen_NK, weights_NK, *weights)))
+        if kernels.multiplies:
+            found[-1] += (kernels.multiply(x_ND[:, None], weights[0][:1], x_ND.new_empty(7, 1, 32)),)
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
