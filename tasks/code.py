@@ -107,7 +107,7 @@ def _imports(name: str) -> tuple[str, ...]:
                 parent = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*parent, *([node.module] if node.module else [])])
             names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    if any(isinstance(node, ast.Name) and node.id == "import_module" for node in ast.walk(_tree(name))):
+    if "import_module" in _words(name)[1]:
         # It imports by names that it has in a table: any module beside it may be one.
         names += [f"{package}.{path.stem}" for path in file.parent.glob("*.py") if path.stem != "__init__"]
     ours = {found for found in names if found.split(".")[0] in PACKAGES}
@@ -118,9 +118,23 @@ def _imports(name: str) -> tuple[str, ...]:
 @cache
 def _module_hash(name: str) -> str:
     total = hashlib.sha256(ast.unparse(_tree(name)).encode())
-    for source in _named(name, (".c", ".jinja")):
+    for source in _named(name, (".c", ".h", ".jinja")):
         total.update(source.name.encode() + b"\0" + source.read_bytes())
     return total.hexdigest()
+
+
+@cache
+def _words(name: str) -> tuple[set[str], set[str]]:
+    """The strings and the names that stand in a module."""
+    texts: set[str] = set()
+    names: set[str] = set()
+    for node in ast.walk(_tree(name)):
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                texts.add(node.value)
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+    return texts, names
 
 
 @cache
@@ -129,7 +143,7 @@ def _named(name: str, suffixes: tuple[str, ...]) -> list[Path]:
     so: what was learned is in parts."""
     file = _file(name)
     assert file is not None
-    texts = {node.value for node in ast.walk(_tree(name)) if isinstance(node, ast.Constant)}
+    texts, _ = _words(name)
     beside = [] if file.parent == HOUSE else [path for path in sorted(file.parent.iterdir()) if path.name in texts]
     parts = [part for path in beside if WEIGHTS in suffixes for part in sorted(path.glob(f"*{WEIGHTS}"))]
     return [path for path in beside if path.suffix in suffixes] + parts

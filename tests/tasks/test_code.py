@@ -8,7 +8,7 @@ import pytest
 
 from tasks import code
 
-NAMED = (code._named, code._module_hash)
+NAMED = (code._named, code._words, code._module_hash)
 
 
 @pytest.fixture
