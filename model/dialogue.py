@@ -55,6 +55,22 @@ def spaced(value: Any, what: str = "this value") -> str:
     return _json(value, what, (", ", ": "))
 
 
+def strict_json(text: str) -> Any:
+    """What a text says in JSON. ValueError for what Python takes beyond it: NaN, Infinity, a key twice in an object."""
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_unique)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
 def _json(value: Any, what: str, separators: tuple[str, str]) -> str:
     try:
         text = json.dumps(value, separators=separators, ensure_ascii=False, allow_nan=False)

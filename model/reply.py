@@ -9,11 +9,10 @@ business. However the texts are cut, the reply is the same.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from model.dialogue import PREFIX, compact, spaced
+from model.dialogue import PREFIX, compact, spaced, strict_json
 
 END = "<|im_end|>"
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
@@ -215,7 +214,7 @@ def read_call(call_id: str, written: str) -> ToolCall | str:
     if isinstance(found, str):
         return found
     try:
-        arguments = json.loads(written, parse_constant=_refuse, object_pairs_hook=_unique)
+        arguments = strict_json(written)
         compact(arguments, "what they hold")  # Python reads more than JSON can say: 1e999, half a surrogate pair
     except (ValueError, RecursionError) as error:
         return f"a tool call's arguments are not JSON: {error}"
@@ -233,14 +232,3 @@ def _depth(value: Any) -> int:
         depth += 1
         level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
     return depth
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found

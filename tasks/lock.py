@@ -126,7 +126,7 @@ def _take(fs: Any, folder: str, record: dict[str, Any], url: str) -> int:
                 # else it was written, and the answer was lost on its way
             for old in numbers:
                 with suppress(FileNotFoundError):
-                    _tried(fs, _path(folder, old), lambda path: fs.rm_file(path))
+                    _tried(fs, _path(folder, old), fs.rm_file)
             return number
         wait.tell(newest["holder"])
         time.sleep(min(RENEWED, ABANDONED) / 4)
@@ -160,7 +160,7 @@ def _path(folder: str, number: int) -> str:
 def _read(fs: Any, folder: str, number: int) -> dict[str, Any] | None:
     """The record of a number; None where it went since it was listed."""
     try:
-        return json.loads(_tried(fs, _path(folder, number), lambda path: fs.cat_file(path)))
+        return json.loads(_tried(fs, _path(folder, number), fs.cat_file))
     except FileNotFoundError:
         return None
 

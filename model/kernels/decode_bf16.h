@@ -1,7 +1,6 @@
 /* decode_kernels.c in bfloat16, by AVX512-BF16 and, where it is there, AMX: sums in float32. */
 
-typedef uint16_t bf16;
-typedef bf16 number;
+typedef number bf16;
 enum { HEADS = 4, KEYS = 4, ROWS = 8, TILE = 16 }; /* of a block, whose sums fill 16 registers; of AMX */
 
 static inline __mmask32 first(long count) { return count >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << count) - 1; }
@@ -65,9 +64,6 @@ static inline __attribute__((always_inline)) void products(__m512 sum[HEADS][KEY
     }
 }
 
-/* Vectors that lie `by` apart. */
-typedef struct { const bf16 *at; long by, width; const bf16 *next; } column;
-
 /* softmax(q k^T) v of four queries, each over its own first `seen` places, which end in the same 16; a key is a part of
  * `keys` and one of `more`. Scratch of 4 x `wide` floats and bf16, `wide` at least the places + 32. */
 static inline __attribute__((always_inline)) void four(const long *seen, const bf16 *const *q, column keys, column more,
@@ -77,11 +73,7 @@ static inline __attribute__((always_inline)) void four(const long *seen, const b
     long last = seen[HEADS - 1] - 1;
     for (long t = 0; t <= last; t += KEYS) {
         const bf16 *at[KEYS], *and[KEYS], *rest[HEADS];
-        for (int j = 0; j < KEYS; j++) {
-            long place = t + j < last ? t + j : last;
-            at[j] = keys.at + place * keys.by;
-            and[j] = more.at + place * more.by;
-        }
+        locate(KEYS, t, last, keys, more, at, and);
         for (int i = 0; i < HEADS; i++) rest[i] = q[i] + keys.width;
         __m512 sum[HEADS][KEYS];
         for (int i = 0; i < HEADS; i++)

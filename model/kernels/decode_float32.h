@@ -1,6 +1,5 @@
 /* decode_kernels.c in float32, by AVX2 and FMA. */
 
-typedef float number;
 enum { HEADS = 4, KEYS = 3, ROWS = 6, LANES = 8 }; /* of a block, whose sums fill 12 of 16 registers; of a vector */
 
 /* The first of LANES numbers, as many as there are; a constant count costs no mask. */
@@ -50,9 +49,6 @@ static float softmax(float *z, float *p, long seen) {
     return total(sum);
 }
 
-/* Vectors that lie `by` apart; those that will be wanted afterwards, to be fetched from memory meanwhile. */
-typedef struct { const float *at; long by, width; const float *next; } column;
-
 static inline __attribute__((always_inline)) void products(__m256 sum[HEADS][KEYS], const float *const *q,
                                                            const float *const *keys, long k, long count) {
     __m256 key[KEYS];
@@ -90,11 +86,7 @@ static inline __attribute__((always_inline)) void four(const long *seen, const f
     long last = seen[HEADS - 1] - 1;
     for (long t = 0; t <= last; t += KEYS) {
         const float *at[KEYS], *and[KEYS], *rest[HEADS];
-        for (int j = 0; j < KEYS; j++) {
-            long place = t + j < last ? t + j : last;
-            at[j] = keys.at + place * keys.by;
-            and[j] = more.at + place * more.by;
-        }
+        locate(KEYS, t, last, keys, more, at, and);
         for (int i = 0; i < HEADS; i++) rest[i] = q[i] + keys.width;
         __m256 sum[HEADS][KEYS];
         for (int i = 0; i < HEADS; i++)

@@ -11,6 +11,25 @@
 #include <string.h>
 
 #ifdef BFLOAT16
+typedef uint16_t number;
+#else
+typedef float number;
+#endif
+
+/* Vectors that lie `by` apart; those that will be wanted afterwards, to be fetched from memory meanwhile. */
+typedef struct { const number *at; long by, width; const number *next; } column;
+
+/* Where the two parts of `count` keys from number `t` on begin; beyond the last it is the last once more. */
+static inline __attribute__((always_inline)) void locate(int count, long t, long last, column keys, column more,
+                                                         const number **at, const number **and) {
+    for (int j = 0; j < count; j++) {
+        long place = t + j < last ? t + j : last;
+        at[j] = keys.at + place * keys.by;
+        and[j] = more.at + place * more.by;
+    }
+}
+
+#ifdef BFLOAT16
 #include "decode_bf16.h"
 #else
 #include "decode_float32.h"

@@ -23,9 +23,7 @@ from torch import Tensor
 
 from model.kernels.threads import share
 
-SOURCE, *HEADERS = (
-    Path(__file__).with_name(name) for name in ("decode_kernels.c", "decode_bf16.h", "decode_float32.h")
-)
+SOURCES = [Path(__file__).with_name(name) for name in ("decode_kernels.c", "decode_bf16.h", "decode_float32.h")]
 HEADS, ROWS, TILE = 4, 8, 16  # of the blocks in decode_kernels.c, which hold so many or fewer
 FEW = 64  # rows that AMX's tiles multiply; oneDNN is as fast with more
 SPARE = 32  # places of scratch beyond the last
@@ -230,7 +228,7 @@ def _built(dtype: torch.dtype) -> Path:
     flags = ["-O3", "-std=c11", "-shared", "-fPIC", *(f"-m{one}" for one in _SETS[dtype])]
     if dtype == torch.bfloat16:
         flags.append("-DBFLOAT16")
-    source = b"".join(path.read_bytes() for path in (SOURCE, *HEADERS))
+    source = b"".join(path.read_bytes() for path in SOURCES)
     compiler = os.environ.get("CC", "").split() or ["cc"]
     name = f"decode-{hashlib.sha256(source + ' '.join(flags).encode()).hexdigest()[:16]}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openk2"
@@ -241,7 +239,7 @@ def _built(dtype: torch.dtype) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as place:
             half = Path(place) / name
-            done = subprocess.run([*compiler, *flags, "-o", str(half), str(SOURCE)], capture_output=True, text=True)
+            done = subprocess.run([*compiler, *flags, "-o", str(half), str(SOURCES[0])], capture_output=True, text=True)
             if done.returncode:
                 raise OSError(f"{compiler[0]} failed; name another compiler in CC: {done.stderr.strip()[:200]}")
             half.replace(library)  # whole or not at all, whoever builds beside us

@@ -208,7 +208,8 @@ class Stages:
             if isinstance(found, Unreadable):
                 rows = self._unreadable(found)
             elif loss := watch.come():
-                rows = iter([self._rejected(path, found, loss.kind, loss.reason)])
+                refusal = Refusal("extract", loss.kind, loss.reason)
+                rows = iter([self._refused(self._url(path, found), found, refusal, found.text)])
             else:
                 rows = self._judged(path, found)
             for row in rows:
@@ -252,9 +253,6 @@ class Stages:
         files = (self.unread | self.archives).items()
         gone = sum(sizes.get(path, 0) * unread / rows for path, (unread, rows) in files)
         return {"raw_bytes": sum(sizes.values()), "unreadable_bytes": round(gone)}
-
-    def _rejected(self, path: str, passage: Passage, reason: str, value: object) -> dict[str, Any]:
-        return self._refused(self._url(path, passage), passage, Refusal("extract", reason, value), passage.text)
 
     def _refused(self, url: str, passage: Passage, refusal: Refusal, text: str) -> dict[str, Any]:
         """The rejected row of a document, with personal data masked in what is kept of its text."""

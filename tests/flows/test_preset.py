@@ -90,7 +90,7 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
         (["evaluate.max_new_tokens=4096"], "evaluate.max_new_tokens takes 4,097 tokens"),
         (["sft.gate=[subtraction]"], "sft.gate names 'subtraction'.*copy, reverse, sort, rotate, successor, tool_call"),
         (
-            ["dialogues.servers.train=9", "tools.servers=[]"],
+            ["dialogues.servers.train=9"],
             "dialogues.servers.train asks for dialogues with real tools, and tools.servers names no",
         ),
         (["rl.environments.larger=1"], "rl.environments names 'larger'"),

@@ -50,7 +50,7 @@ def blocks(text: str) -> list[list[tuple[int, int]]]:
         begin, at = at, at + len(line) + 1
         head = line.lstrip()
         prose = False
-        if holding(begin, fences):
+        if fences and holding(begin, fences):  # most texts have none
             pass
         elif not head:
             formula = ""  # no formula goes on over a blank line: the mark was none, such as the `$$` of a shell

@@ -91,7 +91,7 @@ def _servers(book: Book) -> Iterable[Block]:
     if not s:
         return
     counts = s["tools"], s["calls"], sum(s["refused"].values())
-    told = "{} tools of servers that really ran, {} of their answers ({} errors), for dialogues of `dialogues.servers`."
+    told = "{} tools of servers that really ran, {} of their answers ({} errors): real dialogues are made of them."
     yield Prose(told.format(*map(words.count, counts)))
     if s["left_out"]:
         rows = [[Verbatim(name), Verbatim(why)] for name, why in s["left_out"].items()]

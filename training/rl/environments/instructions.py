@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from model.chat import Reply
+from model.dialogue import strict_json
 from training.draw import problem_id
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
@@ -70,20 +71,10 @@ def _bullets(text: str) -> list[str]:
 
 def _record(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_unique)
+        found = strict_json(text)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
 
 
 def _filled(text: str, keys: list[str]) -> bool:

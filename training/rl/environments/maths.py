@@ -26,12 +26,16 @@ NOTATIONS: tuple[tuple[str, str], ...] = (
     (r"\s*(?:以及|或者|[或和与及])\s*", ", "),
     (r"(?<![\\\w])gcd(?=\s*\()", r"\\gcd"),
     (r"^(?:所以|因此|于是|故|即)", ""),
+    ("½", r"\\frac{1}{2}"),
+    ("⅓", r"\\frac{1}{3}"),
+    ("⅔", r"\\frac{2}{3}"),
+    ("¼", r"\\frac{1}{4}"),
+    ("¾", r"\\frac{3}{4}"),
 )
 """How people and models write what the reader knows in LaTeX alone, and how."""
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-FRACTIONS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4"}
 STATES = re.compile(r"\b(?:is|are|equals?(?: to)?)\b|(?<![不非])(?:等于|[是为得])")
 
 
@@ -43,9 +47,6 @@ def _latex(said: str) -> str:
     text = re.sub("[₀₁₂₃₄₅₆₇₈₉]+", lambda found: f"_{{{found[0].translate(LOWERED)}}}", text)
     for form, plain in NOTATIONS:
         text = re.sub(form, plain, text)
-    for form, plain in FRACTIONS.items():
-        one, other = plain.split("/")
-        text = text.replace(form, f"\\frac{{{one}}}{{{other}}}")
     parts = STATES.split(text)
     return bare(parts[1] if len(parts) == 2 else text)
 
