@@ -141,7 +141,9 @@ def _no_reader(path: str, name: str) -> Unreadable:
     if packed(name):
         return Unreadable(path, "an archive within an archive or a compressed file is not opened", "no_reader")
     suffix = name.rpartition(".")[2][:20]
-    return Unreadable(path, f"no reader for .{suffix} files: set the source's `reading` or exclude them", "no_reader")
+    lines = " (`reading: jsonl` where they hold JSON lines)" if suffix == "json" else ""
+    advice = f"set the source's `reading`{lines} or exclude them"
+    return Unreadable(path, f"no reader for .{suffix} files: {advice}", "no_reader")
 
 
 def _records(

@@ -12,9 +12,10 @@ from tasks.address import Address
 
 Domain = Literal["web", "code", "math", "knowledge"]
 """K2's four domains (K2 report 2.2)."""
-Reading = Literal["auto", "html", "rst", "markdown", "plain", "tex", "man", "dictionary", "code", "docstrings"]
-"""How a file's text is read: `auto` goes by its name; `docstrings` takes the prose out of Python modules. Record files
-(JSON lines, Parquet, WARC, WET) are always read as records."""
+Reading = Literal["auto", "html", "rst", "markdown", "plain", "tex", "man", "dictionary", "code", "docstrings", "jsonl"]
+"""How a file's text is read: `auto` goes by its name; `docstrings` takes the prose out of Python modules; `jsonl` reads
+JSON lines under any name, such as the `.json.gz` of C4 and Dolma. Record files (JSON lines, Parquet, WARC, WET) are
+always read as records."""
 RECORD_BYTES_MAX = 32_000_000
 
 

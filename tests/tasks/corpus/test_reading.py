@@ -185,6 +185,14 @@ def test_json_lines_of_every_compression(suffix):
     assert [(one.text, one.url) for one in items] == [("t0", "http://0"), ("t1", "http://1"), ("t2", "http://2")]
 
 
+def test_json_lines_under_another_name_are_read_where_the_source_says_so():
+    """C4 and Dolma call theirs `.json.gz`."""
+    data = gzip.compress(b'{"text": "a", "url": "http://1"}\n{"text": "b"}\n')
+    (refused,) = found("c4-train.00000-of-01024.json.gz", data)
+    assert "`reading: jsonl`" in refused.reason
+    assert texts(found("c4-train.00000-of-01024.json.gz", data, reading="jsonl")) == ["a", "b"]
+
+
 BAD_LINES = {
     "is not JSON": b"[" * 100_000,
     "no text under": b"[1, 2]",
