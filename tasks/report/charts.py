@@ -32,6 +32,8 @@ class Line:
     colour: str = "accent"
     faint: bool = False
     """Drawn thin and without a label: the raw values behind a smoothed line."""
+    dots: bool = False
+    """Points that nothing joins: what lies between them was not measured."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,10 @@ def lines(
     for line, points in kept:
         path = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in _thin(points))
         kind = "raw" if line.faint else "line"
-        if len(points) == 1:
-            x, y = points[0]
-            out.append(f'<circle class="dot c-{line.colour}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>')
+        if line.dots or len(points) == 1:
+            radius = 4 if line.dots else 3
+            for x, y in points:
+                out.append(f'<circle class="dot f-{line.colour}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="{radius}"/>')
         else:
             out.append(f'<polyline class="{kind} c-{line.colour}" points="{path}"/>')
         if not line.faint and len(named) > 1:

@@ -43,6 +43,12 @@ def test_what_is_no_number_is_left_out_and_nothing_at_all_is_an_error():
         charts.lines([Line("loss", [0], [math.nan])], "x")
 
 
+def test_dots_are_not_joined():
+    svg = charts.lines([Line("a", [0, 1, 2], [1.0, 2.0, 3.0]), Line("b", [0, 2], [1.0, 2.0], dots=True)], "x")
+    assert len(points(svg)) == 1
+    assert svg.count("<circle") == 2
+
+
 def test_long_series_are_thinned_and_keep_their_ends():
     ys = [float(n) for n in range(100_000)]
     (line,) = points(charts.lines([Line("a", range(len(ys)), ys)], "x"))
