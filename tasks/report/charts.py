@@ -69,7 +69,9 @@ def lines(
     ys = [scale(y) for _, points in kept for _, y in points] + [scale(value) for _, value in marks]
     low, high = (scale(y_range[0]), scale(y_range[1])) if y_range else (min(ys), max(ys))
     if high - low <= 1e-6 * max(abs(high), abs(low)):  # a constant: what differs is rounding
-        low, high = low - 0.05 * abs(low or 1), high + 0.05 * abs(high or 1)
+        size = max(abs(high), abs(low))
+        around = 0.05 * (size if size > 1e-300 else 1.0)  # the smallest floats have no twentieth
+        low, high = low - around, high + around
     pad = (high - low) * 0.06
     low, high = (low, high) if y_range else (low - pad if low < 0 or low - pad > 0 else min(low, 0.0), high + pad)
     first, last = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.report import charts, words
@@ -21,6 +21,7 @@ def points(svg: str) -> list[list[tuple[float, float]]]:
 
 
 @given(st.lists(number, min_size=1, max_size=50))
+@example([5e-324])
 def test_any_values_give_well_formed_svg_inside_its_frame(ys):
     svg = charts.lines([Line("a & <b>", range(len(ys)), ys)], "steps")
     assert ET.fromstring(svg).attrib["viewBox"] == "0 0 720 260"
