@@ -211,7 +211,7 @@ def _rl_rates(book: Book) -> Iterable[Block]:
     caption = f"Held-out prompts, seed {s['seed']}, with 95 % intervals over prompts."
     yield figures.spans(rows, caption, "Before and after")
     before, after = s["before"]["by_environment"], s["after"]["by_environment"]
-    if len(before) > 1:
+    if len(before) > 1 and "by_environment" not in s["rise"]:  # an older run, without the table below
         inner = [
             row for name in before for row in _before_after(words.name(name), before[name], after[name], "sampled")
         ]
@@ -221,11 +221,14 @@ def _rl_rates(book: Book) -> Iterable[Block]:
 def _rl_rises(book: Book) -> Iterable[Block]:
     """Rises by environment"""
     s = book.stage("rl").statistics
-    rises = s["rise"].get("by_environment", {})  # older runs have none
-    ends = (s["before"], s["after"])
-    parts = [(words.name(name), *(end["by_environment"][name] for end in ends), rises[name]) for name in rises]
+    rises = s["rise"].get("by_environment", {})
+    first, last = s["before"], s["after"]
+    parts: list[tuple[str, Any, Any, Any]] = [
+        (words.name(name), first["by_environment"][name], last["by_environment"][name], rise)
+        for name, rise in rises.items()
+    ]
     if len(parts) > 1:
-        parts.append(("all", *ends, s["rise"]))
+        parts.append(("all", first, last, s["rise"]))
     rows = []
     for name, before, after, rise in parts:
         cells = [name, words.count(before["problems"])]

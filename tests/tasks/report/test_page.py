@@ -80,6 +80,7 @@ def test_rises_are_told_by_environment_with_paired_intervals(whole):
     row = next(line for line in section.splitlines() if line.startswith("| tool call | 50 |"))
     assert row.endswith("| 32 to 68 % | **+36 (28 to 44)** | 61 to 92 % | -2 (-8 to 4) |")
     assert "| all | 100 | 37 to 73 % | **+36 (28 to 44)** |" in section
+    assert "Sampled, by environment" not in section, "the table says it"
 
 
 def test_figures_that_some_updates_lack_are_drawn_of_the_others(whole):
@@ -109,6 +110,7 @@ def test_a_run_without_splits_and_rises_by_environment_is_shown(tmp_path, monkey
     section = _reinforcement(text)
     assert "| development | 52 % to 64 % |" in section
     assert "before and after (37.0 % and 73.0 %)" in section
+    assert "Sampled, by environment" in section
     assert "paired difference" not in section
 
 
