@@ -191,11 +191,12 @@ class RlConfig(Config):
     agreement: float = Field(default=0.05, gt=0)
     """Largest mean difference, in nats per token, between the generator's log-probabilities and the trainer's."""
     evaluate_prompts: int = Field(default=100, ge=1)
-    """Held-out prompts per environment, the same before and after."""
+    """Held-out prompts per environment: of test, the same before and after, and of development for the curve."""
     evaluate_samples: int = Field(default=4, ge=1)
     """Samples for each of them at temperature 1."""
     evaluate_every: int = Field(default=0, ge=0)
-    """Iterations between evaluations of the curve (one sample a prompt); 0 leaves them out."""
+    """Iterations between points of the curve (one sample for each development prompt), which has one before the first
+    and one after the last too; 0 leaves it out."""
     record: RecordConfig = Field(default_factory=RecordConfig)
     """Rollouts that are kept to be looked at."""
     run: RlRunConfig = Field(default_factory=RlRunConfig)

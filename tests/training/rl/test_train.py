@@ -55,6 +55,12 @@ def test_rl_raises_the_heldout_reward(world, tuned, practised):
     assert statistics.fmean(rises) > 0.08, rises
     found = summary(practised)
     assert found["responses"] == 20 * 16 * 8
+    assert found["rise"]["by_environment"].keys() == found["before"]["by_environment"].keys()
+    for name, rise in found["rise"]["by_environment"].items():
+        before, after = (found[when]["by_environment"][name] for when in ("before", "after"))
+        for kind in ("sampled", "greedy"):
+            assert rise[kind]["rise"] == pytest.approx(after[kind] - before[kind])
+            assert rise[kind]["interval"][0] <= rise[kind]["rise"] <= rise[kind]["interval"][1]
     lines = [json.loads(line) for line in (practised / "metrics.jsonl").read_text().splitlines()]
     assert max(line["disagreement"] for line in lines if line["event"] == "update") < 1e-4
     losses = [line["ptx_loss"] for line in lines if line["event"] == "update"]
@@ -146,7 +152,7 @@ def test_everything_at_once(world, tuned):
         **{"iterations": 2, "prompts": 12, "responses": 4, "evaluate_samples": 1, "evaluate_prompts": 2},
         **{"objective": "k2", "correction": 2.0, "refill": 6, "temperature": [1.0, 0.8]},
         **{"sets": {"instructions": 12, "safety": 6, "critique": 6}, "environments": {}},
-        **{"critic": {"comparisons": 3}, "rewards": {"budget": 6, "length_weight": 0.1}},
+        **{"critic": {"comparisons": 3}, "rewards": {"budget": 6, "length_weight": 0.1}, "evaluate_every": 1},
     }
     job = world.rl("rl-extras", tuned, **extras)
     assert go(Reinforcement, job) == DONE
@@ -158,3 +164,6 @@ def test_everything_at_once(world, tuned):
     assert tried > 2 * 12 * 4, "groups without a difference were replaced by others"
     assert summary(job.parent)["responses"] >= 2 * 12 * 4
     assert summary(job.parent)["before"]["by_environment"].keys() > {"larger", "instructions"}
+    measured = [(line["step"], line["split"]) for line in lines if line["event"] == "evaluation"]
+    curve = [(step, "development") for step in (0, 1, 2)]
+    assert measured == [curve[0], (0, "test"), *curve[1:], (2, "test")]
