@@ -11,7 +11,7 @@ import math
 import os
 import random
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from model.generate import Request, Row
 from model.transformer import Transformer
 from training.job import JobError
 from training.rl.config import RolloutsConfig
+from training.rl.threads import DaemonThreads
 
 TURN_SECONDS = 0.5
 """A step waits so long for an answer: environments may have one meanwhile."""
@@ -49,7 +50,7 @@ class Endpoint:
             limits=httpx.Limits(max_connections=config.slots),
             trust_env=False,
         )
-        self.pool = ThreadPoolExecutor(config.slots, thread_name_prefix="rollouts")
+        self.pool = DaemonThreads(config.slots, "rollouts")
 
     def __enter__(self) -> Self:
         return self
@@ -57,7 +58,7 @@ class Endpoint:
     def __exit__(self, *_: object) -> None:
         """End what is in flight: a server drops the request of a client that is gone."""
         self.client.close()
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.close()
 
     def sync(self, model: Transformer, dtype: str, most: float) -> None:
         """Hand over the weights of `model`, which computes in `dtype`, and see that they arrived at every server.

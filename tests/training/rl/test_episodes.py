@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,11 +11,19 @@ import pytest
 import torch
 
 from model.attention import document_mask
-from model.chat import Chat, Reply, flat
+from model.chat import Chat, Reply, flat, user
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
 from training.rl.config import RewardConfig, RlConfig
-from training.rl.environments import SETS, EnvironmentUnavailable, Problem, Services
+from training.rl.environments import (
+    ENVIRONMENTS,
+    SETS,
+    Environment,
+    EnvironmentUnavailable,
+    Outcome,
+    Problem,
+    Services,
+)
 from training.rl.environments.world import InWorld, problem_of
 from training.rl.episodes import INSERTED, Episode, Limits, Stage, loops
 from training.rl.rollout import Group, Open, Player, opened
@@ -265,6 +274,69 @@ def test_an_environment_that_waits_does_not_hold_back_the_others(model, chat):
     judged = [one for group in found[:6] for one in group.responses if one.finished]
     assert judged
     assert all(one.score == 1.0 or one.reason for one in judged)
+
+
+class Meeting(Environment):
+    """Each episode's first turn is answered when those of all episodes are there, and so are its others."""
+
+    turns, waits = 9, True
+    count = 4
+    met = threading.Barrier(count)
+    heard = 0
+
+    def answer(self, problem: Problem, reply: Reply) -> Outcome:
+        self.met.wait(30)
+        type(self).heard += 1
+        return Outcome(False, messages=(user("Go on."),))
+
+    def corrupted(self, problem: Problem) -> list[list[Reply]]:
+        return []
+
+
+def test_resumed_episodes_are_played_again_together_once_they_are_asked(chat, monkeypatch):
+    """In the threads of the environments, with a sign of life, and as time for which they are waited for."""
+    monkeypatch.setitem(ENVIRONMENTS, "meeting", Meeting)
+    problem = Problem("p", "words", "meeting", (user("Hello."),), "x")
+    turn, said = [*chat.encode("hi"), chat.stop], chat.following([user("Go on.")])
+    ids, versions = [*turn, *said] * 2, [*[0] * len(turn), *[INSERTED] * len(said)] * 2
+    resumed = [
+        Episode(str(n), chat.prompt(problem.messages), [*ids], [0.0] * len(ids), [*versions])
+        for n in range(Meeting.count)
+    ]
+    beats: list[str] = []
+    limits = Limits(RewardConfig(), 4096, segment=len(turn))
+    with Services() as services:
+        stage = Stage(chat, [problem] * Meeting.count, resumed, 1.0, limits, 1, services, beats.append)
+        while (place := stage.next()) is not None:
+            assert Meeting.heard == 0, "nothing is played again before it is needed"
+            stage.hear(place, turn, [0.0] * len(turn))
+        stage.close()
+        assert services.idle_seconds > 0
+    assert Meeting.heard == 3 * Meeting.count
+    assert "verdicts of environments" in beats
+    assert all(len(one.turns()) == 3 and not one.ended for one in resumed)
+
+
+def test_a_verdict_that_comes_earlier_in_a_replay_stands(chat):
+    """As where a machine is busier than it was: what took too long is a wrong answer."""
+
+    class Hasty(Meeting):
+        waits = False
+
+        def answer(self, problem: Problem, reply: Reply) -> Outcome:
+            return Outcome(True, 0.0, "it took too long")
+
+    problem = Problem("p", "words", "hasty", (user("Hello."),), "x")
+    turn, said = [*chat.encode("hi"), chat.stop], chat.following([user("Go on.")])
+    versions = [*[0] * len(turn), *[INSERTED] * len(said)]
+    one = Episode("s", chat.prompt(problem.messages), [*turn, *said], [0.0] * len(versions), versions)
+    with pytest.MonkeyPatch.context() as patch, Services() as services:
+        patch.setitem(ENVIRONMENTS, "hasty", Hasty)
+        stage = Stage(chat, [problem], [one], 1.0, Limits(RewardConfig(), 4096), 1, services, lambda doing: None)
+        assert stage.next() == 0
+        stage.hear(0, turn, [0.0] * len(turn))
+        stage.close()
+    assert (one.ended, one.score, one.reason) == (True, 0.0, "it took too long")
 
 
 def compared(
