@@ -103,8 +103,9 @@ def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch,
     assert "was trained with another configuration" in capsys.readouterr().err
 
 
-def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, capsys):
-    """The trainer must see the log-probabilities that the samples were drawn with."""
+@pytest.mark.parametrize("learns", ["as ever", "from no group", "and all are paused"])
+def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, capsys, learns):
+    """The trainer must see the log-probabilities that the samples were drawn with, even where it learns from none."""
     real = rollout.Player._play
 
     def skewed(player, pairs):
@@ -113,7 +114,14 @@ def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, cap
             episode.log_probs = [value - 0.5 for value in episode.log_probs]
 
     monkeypatch.setattr(rollout.Player, "_play", skewed)
-    job = world.rl("rl-skewed", tuned)
+    changes = {"iterations": 2, "evaluate_samples": 1}
+    if learns == "from no group":
+        monkeypatch.setattr(rollout.Group, "informative", property(lambda group: False))
+    if learns == "and all are paused":
+        monkeypatch.setattr(rollout.Player, "_judged", lambda player, work: None)
+        monkeypatch.setattr(Reinforcement, "measure_first", lambda objective: False)
+        changes["segment"] = 1
+    job = world.rl(f"rl-skewed {learns}", tuned, **changes)
     assert go(Reinforcement, job) == FAILED
     assert "differ from the trainer's" in capsys.readouterr().err
     assert not (job.parent / "final").exists()
