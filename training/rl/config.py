@@ -146,7 +146,8 @@ class RlConfig(Config):
     """Largest norm of the whole gradient."""
     segment: int | None = Field(default=None, ge=1)
     """Tokens that one policy may draw of a response: a longer one is paused and goes on in the next iteration, where
-    only what is drawn then is trained on (K1.5's partial rollouts). null lets every response end."""
+    only what is drawn then is trained on (K1.5's partial rollouts), and its reward and length are compared with those
+    of all responses to its prompt that have ended by then. null lets every response end."""
     refill: int = Field(default=0, ge=0)
     """Most prompts of an iteration that are drawn in place of others whose responses were all worth the same."""
     sets: dict[str, PositiveInt] = Field(default_factory=dict)
@@ -207,18 +208,8 @@ class RlConfig(Config):
             raise ValueError(f"temperature = {self.temperature}: sampling needs temperatures above 0")
         if self.correction and self.correction < 1:
             raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
-        if self.segment is not None and self.rewards.length_weight:
-            raise ValueError(
-                "segment and rewards.length_weight: the lengths of a prompt's responses are compared when all have "
-                "ended, and paused ones have not; leave one of them out"
-            )
         if self.rollouts is not None and self.replay_routing:
             raise ValueError("rollouts and replay_routing: a server does not tell its experts; leave one of them out")
-        if self.critic is not None and self.segment is not None:
-            raise ValueError(
-                "segment and critic: replies are compared when all of a prompt's have ended, and paused ones have not; "
-                "leave one of them out"
-            )
         if self.critic is not None and self.critic.judge == "endpoint" and self.judge is None:
             raise ValueError("critic.judge is 'endpoint' and rl.judge is not given: say which endpoint and model")
         if "critique" in self.sets and self.critic is None:

@@ -12,7 +12,7 @@ from training.rl.config import RlConfig
 from training.rl.critic import comparisons, critiqued, judge_asks, policy_asks
 from training.rl.curriculum import Curriculum
 from training.rl.judge import Judge
-from training.rl.rollout import Group, Open, Player, opened
+from training.rl.rollout import CRITIQUE, Group, Open, Player, opened
 
 
 class Practice:
@@ -63,10 +63,10 @@ class Practice:
         """What came of it; the curriculum hears how it went, and the critic compares what no rule could judge."""
         groups, left = player.roll_out(work)
         for group in groups:
-            if group.problem.verifier == "critique":
+            if group.problem.verifier == CRITIQUE:
                 continue  # that a reply may be compared is no success: such prompts would hardly be drawn again
             self.curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
-        if self.config.critic is None or not any(group.problem.verifier == "critique" for group in groups):
+        if self.config.critic is None or not any(group.problem.verifier == CRITIQUE for group in groups):
             return groups, left
         if self.config.critic.judge == "endpoint" and self.judge is not None:
             ask = judge_asks(self.judge)

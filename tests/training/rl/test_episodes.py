@@ -26,6 +26,7 @@ from training.rl.environments import (
 )
 from training.rl.environments.world import InWorld, problem_of
 from training.rl.episodes import INSERTED, Episode, Limits, Stage, loops
+from training.rl.rewards import group_rewards
 from training.rl.rollout import Group, Open, Player, opened
 from training.rl.tree import Tree, pack_trees
 from training.rl.update import practised, rows_of
@@ -173,6 +174,36 @@ def test_the_baseline_knows_responses_that_ended_earlier():
     assert group.baseline == 0.75
     assert Group(attacks()[0], [Episode("a")], [1.0], earlier=(0.0,)).informative
     assert not Group(attacks()[0], [Episode("a")], [1.0], earlier=(1.0,)).informative
+
+
+def test_lengths_are_compared_with_those_of_responses_that_ended_earlier(model, chat):
+    """K1.5's length reward over all that have ended, through a checkpoint; a straggler alone has nothing to beat."""
+    problems, rewards = attacks()[:3], RewardConfig(budget=24, repeats=0, length_weight=0.2)
+    work, ended, version, seen = opened(problems, 4, "seed"), {}, 0, 0
+    while work:
+        found, left = player(model, chat, segment=5, version=version, rewards=rewards).roll_out(work)
+        for group in found:
+            known = ended.setdefault(group.problem.id, [])
+            every = [*known, *group.responses]
+            due = group_rewards(
+                [one.score for one in every], [one.written for one in every], [one.finished for one in every], rewards
+            )
+            assert [*group.earlier, *group.rewards] == due
+            assert group.baseline == pytest.approx(sum(due) / len(due))
+            seen += bool(known) and any(one.finished for one in group.responses)
+            known += group.responses
+        records = json.loads(json.dumps([one.record(problems.index(one.problem)) for one in left]))
+        assert not any(each["turn"] for record in records for each in record["before"]), "no critic reads these"
+        work, version = [Open.of(record, problems) for record in records], version + 1
+    assert seen > 1
+    whole, _ = player(model, chat, rewards=rewards, segment=None).roll_out(opened(problems, 4, "seed"))
+    assert {problem: len(known) for problem, known in ended.items()} == {one.problem.id: 4 for one in whole}
+
+
+def test_pass_rates_and_comparisons_are_of_whole_responses(model, chat):
+    """Whatever is paused in practice: what is left of them would be gone, and the rest are the short ones."""
+    groups = player(model, chat, segment=1).sampled(attacks()[:1], 3, "seed")
+    assert [len(group.responses) for group in groups] == [3]
 
 
 def test_an_episode_depends_on_its_seed_alone(model, chat, groups):
@@ -411,8 +442,6 @@ def test_a_prompt_without_room_is_refused_with_its_name(model, chat):
 
 def test_what_cannot_go_together_is_refused():
     for settings, word in (
-        ({"segment": 8, "rewards": {"length_weight": 0.1}}, "length_weight"),
-        ({"segment": 8, "critic": {}}, "critic"),
         ({"correction": 0.5}, "at least 1"),
         ({"critic": {"judge": "endpoint"}}, r"rl\.judge"),
         ({"sets": {"faithful": 3}}, r"rl\.judge"),

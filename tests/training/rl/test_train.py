@@ -148,21 +148,29 @@ def test_a_run_with_pauses_that_is_killed_ends_with_the_same_bytes(world, tuned,
     assert finals(cut.parent) == finals(whole.parent)
 
 
-def test_everything_at_once(world, tuned):
-    """Made problems of several turns, the literal objective with its correction, refills, the critic and its loop."""
+@pytest.mark.parametrize("segment", [None, 1])
+def test_everything_at_once(world, tuned, segment):
+    """Made problems of several turns, the literal objective with its correction, refills, the critic and its loop, and
+    pauses with all of it."""
     extras = {
         **{"iterations": 2, "prompts": 12, "responses": 4, "evaluate_samples": 1, "evaluate_prompts": 2},
         **{"objective": "k2", "correction": 2.0, "refill": 6, "temperature": [1.0, 0.8]},
         **{"sets": {"instructions": 12, "safety": 6, "critique": 6}, "environments": {}},
-        **{"critic": {"comparisons": 3}, "rewards": {"budget": 6, "length_weight": 0.1}},
+        **{"critic": {"comparisons": 3}, "rewards": {"budget": 6, "length_weight": 0.1, "length_from": 0}},
+        "segment": segment,
     }
-    job = world.rl("rl-extras", tuned, **extras)
+    job = world.rl(f"rl-extras-{segment}", tuned, **extras)
     assert go(Reinforcement, job) == DONE
     lines = [json.loads(line) for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
     updates = [line for line in lines if line["event"] == "update"]
     assert [line["temperature"] for line in updates] == [1.0, 0.8]
     assert any("critic_right" in line for line in updates)
-    tried = sum(count for _, count in load_state(job.parent / "final")["state"]["seen"].values())
-    assert tried > 2 * 12 * 4, "groups without a difference were replaced by others"
-    assert summary(job.parent)["responses"] >= 2 * 12 * 4
+    state = load_state(job.parent / "final")["state"]
+    tried = sum(count for _, count in state["seen"].values())
+    if segment is None:
+        assert tried > 2 * 12 * 4, "groups without a difference were replaced by others"
+        assert summary(job.parent)["responses"] >= 2 * 12 * 4
+    else:
+        assert [line["finished"] for line in updates] == [0.0, 1.0], "nothing ended at first, and goes on with another"
+        assert state["paused"]
     assert summary(job.parent)["before"]["by_environment"].keys() > {"larger", "instructions"}
