@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from model.config import Config
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
+from training.schedule import require_weights
 
 SETS = ("math", "logic", "instructions", "code", "faithful", "safety", "critique", "apis")
 """Problem sets that come with the environments (`training.rl.environments.SETS`)."""
@@ -178,6 +179,10 @@ class RlConfig(Config):
     """Rows of SFT's dialogues in each update, against forgetting what is not practised: those of other families, and
     of all with tools."""
     dialogue_sequence_length: int = Field(default=512, ge=16)
+    ptx_mix: dict[str, float] | None = None
+    """What they are drawn from, as a stage of pretraining says it: a weight for each domain (`code`) or source
+    (`code/NAME`), `*` for the rest. null takes the corpus as it is, every source in proportion to its tokens; curated
+    data are the sources to be kept (K2 report 3.2.3)."""
     """Tokens of such a row."""
     dialogue_weight: float = Field(default=0.1, ge=0)
     """Weight of their loss, which is SFT's."""
@@ -208,6 +213,10 @@ class RlConfig(Config):
             raise ValueError(f"temperature = {self.temperature}: sampling needs temperatures above 0")
         if self.correction and self.correction < 1:
             raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
+        try:
+            require_weights(self.ptx_mix)
+        except ValueError as error:
+            raise ValueError(f"ptx_mix: {error}") from None
         if self.rollouts is not None and self.replay_routing:
             raise ValueError("rollouts and replay_routing: a server does not tell its experts; leave one of them out")
         if self.critic is not None and self.critic.judge == "endpoint" and self.judge is None:

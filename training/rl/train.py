@@ -42,7 +42,7 @@ class Reinforcement(Measuring):
         self.steps = config.iterations
         self.selected = selected(trainer.job.input("sft"), config.environments, self.made)
         wanted = config.ptx_weight and config.ptx_samples
-        self.ptx = self.text_loader(config.ptx_sequence_length) if wanted else None
+        self.ptx = self.text_loader(config.ptx_sequence_length, config.ptx_mix) if wanted else None
         self.kept = self._kept() if config.dialogue_weight and config.dialogue_rows else None
 
     def _kept(self) -> Packed | None:

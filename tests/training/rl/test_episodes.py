@@ -443,6 +443,8 @@ def test_a_prompt_without_room_is_refused_with_its_name(model, chat):
 def test_what_cannot_go_together_is_refused():
     for settings, word in (
         ({"correction": 0.5}, "at least 1"),
+        ({"ptx_mix": {"web": -1.0}}, "ptx_mix: the weight of 'web'"),
+        ({"ptx_mix": {}}, "ptx_mix: the mix has no entry"),
         ({"critic": {"judge": "endpoint"}}, r"rl\.judge"),
         ({"sets": {"faithful": 3}}, r"rl\.judge"),
         ({"sets": {"critique": 3}}, r"rl\.critic"),

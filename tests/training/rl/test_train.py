@@ -127,6 +127,11 @@ def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, cap
     assert not (job.parent / "final").exists()
 
 
+def test_pretraining_text_is_drawn_as_its_mix_says(world, tuned, capsys):
+    assert go(Reinforcement, world.rl("rl-mix", tuned, ptx_mix={"math": 1.0})) == FAILED
+    assert "the mix asks for 'math'" in capsys.readouterr().err, "there is nothing but web"
+
+
 def test_a_job_without_an_input_says_which(world, capsys):
     job = write_job(world.root / "lacking", RL, {"dialogues": world.dialogues, "tokenizer": world.tokenizer})
     assert go(Reinforcement, job) == FAILED
