@@ -73,6 +73,10 @@ class RolloutsConfig(Config):
     folder: str | None = None
     """Where the server reads its weights: they are written there in each iteration, and vLLM is told to read them
     again (VLLM_SERVER_DEV_MODE=1). null: the server has the policy's weights already, which is checked all the same."""
+    sleep: bool = False
+    """Let vLLM sleep while the policy learns, on GPUs that both of them use (`--enable-sleep-mode` and
+    VLLM_SERVER_DEV_MODE=1): it keeps its weights in the host's memory, drops its cache, and is woken before it gets the
+    next weights."""
     slots: int = Field(default=64, ge=1)
     """Requests in flight of each rank."""
     answer_seconds: float = Field(default=600.0, gt=0)
@@ -175,14 +179,14 @@ class RlConfig(Config):
     """Samples of pretraining tokens in each update."""
     ptx_sequence_length: int = Field(default=128, ge=1)
     """Tokens of such a sample."""
-    dialogue_rows: int = Field(default=0, ge=0)
-    """Rows of SFT's dialogues in each update, against forgetting what is not practised: those of other families, and
-    of all with tools."""
-    dialogue_sequence_length: int = Field(default=512, ge=16)
     ptx_mix: dict[str, float] | None = None
     """What they are drawn from, as a stage of pretraining says it: a weight for each domain (`code`) or source
     (`code/NAME`), `*` for the rest. null takes the corpus as it is, every source in proportion to its tokens; curated
     data are the sources to be kept (K2 report 3.2.3)."""
+    dialogue_rows: int = Field(default=0, ge=0)
+    """Rows of SFT's dialogues in each update, against forgetting what is not practised: those of other families, and
+    of all with tools."""
+    dialogue_sequence_length: int = Field(default=512, ge=16)
     """Tokens of such a row."""
     dialogue_weight: float = Field(default=0.1, ge=0)
     """Weight of their loss, which is SFT's."""
@@ -209,14 +213,14 @@ class RlConfig(Config):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if min(self.temperature) <= 0:
-            raise ValueError(f"temperature = {self.temperature}: sampling needs temperatures above 0")
-        if self.correction and self.correction < 1:
-            raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
         try:
             require_weights(self.ptx_mix)
         except ValueError as error:
             raise ValueError(f"ptx_mix: {error}") from None
+        if min(self.temperature) <= 0:
+            raise ValueError(f"temperature = {self.temperature}: sampling needs temperatures above 0")
+        if self.correction and self.correction < 1:
+            raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
         if self.rollouts is not None and self.replay_routing:
             raise ValueError("rollouts and replay_routing: a server does not tell its experts; leave one of them out")
         if self.critic is not None and self.critic.judge == "endpoint" and self.judge is None:

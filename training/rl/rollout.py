@@ -149,6 +149,16 @@ class Player:
         """`samples` whole responses to each problem, one group a problem in their order; `seed` names the draw."""
         return replace(self, segment=None).roll_out(opened(problems, samples, seed))[0]
 
+    def rest(self) -> None:
+        """Nothing more is sampled until there are other weights: servers may sleep, before any rank takes the memory
+        that they leave."""
+        if self.endpoint is not None:
+            self.beat("the rollouts' servers")
+            world = self.world or World()
+            if world.rank == 0:
+                self.endpoint.sleep()
+            world.barrier()
+
     def _play(self, pairs: Sequence[tuple[Problem, Episode]]) -> None:
         """Play each episode of the problem beside it to its end, or until it is paused."""
         problems, episodes = [problem for problem, _ in pairs], [episode for _, episode in pairs]

@@ -68,6 +68,7 @@ class Reinforcement(Measuring):
         player = self.player(done, temperature, progress)
         groups, self.counts["paused"] = self.practice.iterate(player, self.counts["paused"])
         verdicts = self.practice.closed_loop(player, groups)
+        player.rest()
         if config.reset_optimizer:
             trainer.new_optimizer()
         learned = [*groups, *verdicts]

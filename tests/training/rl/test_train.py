@@ -176,6 +176,6 @@ def test_everything_at_once(world, tuned, segment):
         assert tried > 2 * 12 * 4, "groups without a difference were replaced by others"
         assert summary(job.parent)["responses"] >= 2 * 12 * 4
     else:
-        assert [line["finished"] for line in updates] == [0.0, 1.0], "nothing ended at first, and goes on with another"
+        assert [line["finished"] for line in updates] == [0.0, 1.0], "all are paused at first, and end a policy later"
         assert state["paused"]
     assert summary(job.parent)["before"]["by_environment"].keys() > {"larger", "instructions"}
