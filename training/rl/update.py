@@ -69,6 +69,9 @@ def batches(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
 def practised(rows: Sequence[Row], total: int, temperature: float, config: RlConfig, version: int) -> MicroBatch:
     """The micro-batch of some rows: K2's objective as their share of the mean over `total` responses.
 
+    That is the mean over prompts of the mean over each prompt's K responses, also where pauses let these end in several
+    iterations: a mean over those that end in one would weigh a straggler like all K.
+
     Trained are the tokens that the policy `version` drew; the trainer's log-probabilities of them are compared with
     those that the generator drew by.
     """
