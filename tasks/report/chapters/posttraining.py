@@ -98,9 +98,10 @@ def _curves(book: Book, stage: str, panels: Iterable[tuple[str, str, str, str]],
         known = [line for line in lines if line.get(key) is not None]
         if not known:
             continue
-        size = {"height": 190, "width": figures.HALF, "x_format": words.figure}
-        values = (column(known, "step"), column(known, key))
-        drawn.append(figures.smoothed(*values, colour, x, caption, title, **size))
+        xs, ys = column(known, "step"), column(known, key)
+        drawn.append(
+            figures.smoothed(xs, ys, colour, x, caption, title, height=190, width=figures.HALF, x_format=words.figure)
+        )
     if not drawn:
         raise Absent(f"the updates of `{stage}` record none of the figures this chart shows")
     yield Charts(drawn)
