@@ -114,6 +114,7 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         else:
             beside = {(kept.value, first) for other, kept, first in old_ranges if other in rivals}
             slipped = any(one is end and (kept.value, first) in beside for end, kept, first in new_ranges)
+            slipped |= bool(one.unit) and any(other.value == one.value for other in rivals)  # 4,000 m are no 4,000 ft
             wrong = (one.fact or (one.value != 1 and bool(rivals))) and (slipped or not old.gives(one, rivals))
         if wrong and (not adds or one.unit or any(_measured(one) == _measured(other) for other in lost)):
             invented.append(one)
