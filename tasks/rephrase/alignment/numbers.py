@@ -93,14 +93,18 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
 def _in_context(found: Found, pair: Pair) -> Found:
     """Without what the segments beside it say, or lead to, and with it what the rewrite said in its words: `in that
     year` became `in 1871`. Not where the source has another number of the kind that is lost."""
-    left = compare(f"{pair.source}\n\n{pair.context}", pair.rewrite, adds=pair.adds).invented
+    known = [Known(text, quantities(text)) for text in (pair.source, f"{pair.source}\n\n{pair.context}")]
     lost = {_measured(one) for one in found.lost}
-    invented = tuple(one for one in found.invented if one in left or _measured(one) in lost)
+    invented = tuple(
+        one
+        for one in found.invented
+        if _measured(one) in lost or known[0].states(one) or not (known[1].states(one) or known[1].gives(one))
+    )
     if len(invented) == len(found.invented):
         return found
     told = f"{pair.rewrite}\n\n{pair.context}"
-    known = Known(told, quantities(told))
-    return Found(invented, tuple(one for one in found.gone if not known.gives(one)), found.lost)
+    new = Known(told, quantities(told))
+    return Found(invented, tuple(one for one in found.gone if not new.gives(one)), found.lost)
 
 
 def compare(source: str, rewrite: str, adds: bool = False) -> Found:

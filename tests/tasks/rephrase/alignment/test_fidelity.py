@@ -85,10 +85,9 @@ def test_what_stands_before_the_source_supports_the_rewrite_too() -> None:
             return super().read(source, lost, rewrite, unsupported)
 
     networks = Heard(0, [0.0], [0.0])
-    fidelity(
-        Pair("In that year it grew.", "In 1871 it grew.", before_source="A. B ends. It began in 1871."), networks, ASKED
-    )
-    assert networks.context == "B ends. It began in 1871. "
+    before = "Nobody knows the rest. The town ends there. It began in 1871."
+    fidelity(Pair("In that year it grew.", "In 1871 it grew.", before_source=before), networks, ASKED)
+    assert networks.context == "The town ends there. It began in 1871. "
     fidelity(Pair("It grew.", "It got larger."), networks, ASKED)
     assert networks.context == ""
 

@@ -80,7 +80,6 @@ CONFIG = AlignmentConfig()
         ("The price doubled.", "The price tripled.", False),
         ("The price doubled.", "It costs twice as much.", True),
         ("It is 200 m long and 20 m wide.", "It is 220 m long and 20 m wide.", False),
-        ("They dug 200 m and then 20 m more.", "They dug 220 m.", True),
         ("At least 10 people came.", "At most 10 people came.", False),
         ("No fewer than 10 people came.", "At least ten people came.", True),
         ("Over 500 people came.", "Under 500 people came.", False),
