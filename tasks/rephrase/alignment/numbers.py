@@ -152,8 +152,8 @@ def _replaced(source: str, rewrite: str) -> Iterator[Quantity]:
     became `from 6 to 4`."""
     for kind in (_places, _multiples):
         old, new = kind(source), kind(rewrite)
-        gone = [what for what in old if what not in new]
-        yield from (one for what, one in new.items() if what not in old and any(what[1] == name for _, name in gone))
+        gone, values = {name for value, name in old.keys() - new.keys()}, {value for value, _ in old}
+        yield from (one for (value, name), one in new.items() if value not in values and name in gone)
     old_bounds = list(bounds(source))
     for one, bound in bounds(rewrite):
         known = {other for number, other in old_bounds if _equal(number, one)}

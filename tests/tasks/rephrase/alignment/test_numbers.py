@@ -75,6 +75,7 @@ CONFIG = AlignmentConfig()
         ("It lasts 500 operating hours.", "After 500 hours of operation it is due.", True),
         ("It failed in the first of three runs.", "The third of three runs failed.", False),
         ("It was the first of three runs.", "Two more runs came after it, three in all.", True),
+        ("The second edition corrected the first.", "The first edition was put right in the second.", True),
         ("Take it twice a day for four days.", "Take it four times a day for four days.", False),
         ("Take it twice a day for four days.", "For four days take it two times daily.", True),
         ("The price doubled.", "The price tripled.", False),
