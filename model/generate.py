@@ -319,18 +319,21 @@ def _sample(rows: list[Row], logits_NV: Tensor) -> None:
 
 def _constrained(rows: list[Row], logits_NV: Tensor) -> Tensor:
     """The logits that tokens are drawn by: -inf where a row's constraint does not allow one."""
-    choice_NV = logits_NV
+    allowed_NV: Tensor | None = None
     for place, row in enumerate(rows):
         if row.request.constraint and not row.fault:
             try:
-                allowed_V = row.request.constraint.allowed().to(logits_NV.device)
+                allowed_V = row.request.constraint.allowed()
             except ConstraintError as error:
                 row.fault = error
                 continue
-            if choice_NV is logits_NV:
-                choice_NV = logits_NV.clone()
-            choice_NV[place].masked_fill_(~allowed_V, -torch.inf)
-    return choice_NV
+            if allowed_NV is None:
+                allowed_NV = torch.ones(logits_NV.shape, dtype=torch.bool)
+            allowed_NV[place] = allowed_V
+    if allowed_NV is None:
+        return logits_NV
+    # once for all rows: every row of a server's chats has a constraint
+    return logits_NV.where(allowed_NV.to(logits_NV.device), -torch.inf)
 
 
 def _drawn(rows: list[Row], logits_NV: Tensor, log_p_NV: Tensor, choice_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
