@@ -24,13 +24,13 @@ def data_card(name: str, lineage: Mapping[str, Artifact]) -> str:
     sections = [f"# Data of {name}"]
     for stage, write in writers.items():
         if stage in lineage:
-            artifact = lineage[stage]
-            sections.append("\n".join(write(artifact.statistics, artifact.manifest["config"])))
+            sections.append("\n".join(write(lineage[stage])))
     return "\n\n".join(sections) + "\n"
 
 
-def _corpus(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+def _corpus(corpus: Artifact) -> Iterator[str]:
     """Sources and their licences, and what curation did."""
+    s = corpus.statistics
     yield "## Sources\n"
     yield (
         f"{s['documents']:,} documents, {s['bytes'] / 1e6:,.1f} MB of text after curation. The licence is the one that "
@@ -63,8 +63,9 @@ def _corpus(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
         yield _counts(masked, "kind", "places")
 
 
-def _rewrites(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+def _rewrites(rewrites: Artifact) -> Iterator[str]:
     """What a language model wrote."""
+    s, config = rewrites.statistics, rewrites.manifest["config"]
     yield "## Rewrites\n"
     model = f"`{config['model']}`" if config.get("model") else "a language model"
     digest = f" (sha256 {config['model_sha256'][:16]}...)" if config.get("model_sha256") else ""
@@ -92,8 +93,9 @@ def _checks(alignment: Mapping[str, Any]) -> str:
     return " and ".join(["the exact rules of the alignment check", *learned, *judge])
 
 
-def _tokens(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+def _tokens(tokens: Artifact) -> Iterator[str]:
     """What the network reads."""
+    s = tokens.statistics
     yield "## Training tokens\n"
     yield (
         f"{s['tokens']:,} tokens to train on, documents that the mix repeats counted as often; README.md says how many "
@@ -106,8 +108,9 @@ def _tokens(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
         yield f"\n{count:,} tokens of other documents are held out and trained nothing."
 
 
-def _dialogues(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+def _dialogues(dialogues: Artifact) -> Iterator[str]:
     """What post-training reads."""
+    s = dialogues.statistics
     yield "## Dialogues\n"
     yield (
         f"Synthetic: {s['dialogues']:,} dialogues of verifiable tasks and tool calls, made by programs and, where the "

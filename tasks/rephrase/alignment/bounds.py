@@ -52,7 +52,7 @@ def courses(text: str) -> Iterator[tuple[Quantity, Quantity]]:
     both."""
     bare = prose(text)
     for one, other in pairwise(quantities(text)):
-        if FROM.search(bare[: one.start]) and TO.fullmatch(bare[one.end : other.start]):
+        if FROM.search(bare[max(0, one.start - NEAR) : one.start]) and TO.fullmatch(bare[one.end : other.start]):
             yield replace(one, end=other.end), other
 
 
