@@ -28,7 +28,11 @@ NOTATIONS: tuple[tuple[str, str], ...] = (
     (r"(?i)(?<![\\\w])gcd(?=\s*\()", r"\\gcd"),
     (r"(?i)^.*[,;]\s*(?:(?:so|thus|hence|therefore)\b|所以|因此|于是|故|即)\s*", ""),
     (r"^(?:(?:所以|因此|于是|故|即|答|解得)[,:]?|=)\s*", ""),
-    (r"(?i)^(?:(?:so|thus|hence|therefore|then|finally|we (?:get|have|obtain)|this (?:gives|simplifies to))\b,?\s*)+", ""),
+    (
+        r"(?i)^(?:(?:so|thus|hence|therefore|then|finally|we (?:get|have|obtain)"
+        r"|this (?:gives|simplifies to))\b,?\s*)+",
+        "",
+    ),
     (r"^[a-zS]\s*(?:∈|\\in\b)\s*", ""),
     # "5/6 (five sixths)", "3/2 (that is, 1.5)" and "1/3 (about 0.333)": the same in other words, if they are those
     (r"\s*\((?!not\b|or\b|wrong\b)[a-z]{3,}(?:[ ,-]+[a-z]{2,})*\)$", ""),
@@ -45,15 +49,16 @@ LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 STATES = re.compile(r"\b(?:is|are|equals?(?: to)?)\b|\b(?:[Ii]t|[Tt]hat|x)['’]s\b|(?<![不非])(?:等于|[是为得])")
 ASKED = re.compile(
-    r"(?!.*\b(?:not|or|but|no|wrong|incorrect|false)\b)\s*(?:the|our|its) (?:[a-z]+ ){0,2}(?:answer|solutions?|sum|result"
-    r"|value|fraction|derivative|slope|roots?|set|divisor|factor|gcd|gcf|hcf)(?: (?:of|to|for|in|with)\b[^;]*)?"
+    r"(?!.*\b(?:not|or|but|no|wrong|incorrect|false)\b)\s*(?:the|our|its) (?:[a-z]+ ){0,2}(?:answer|solutions?|sum"
+    r"|result|value|fraction|derivative|slope|roots?|set|divisor|factor|gcd|gcf|hcf)(?: (?:of|to|for|in|with)\b[^;]*)?"
     r"|(?!.*[不错非])[^;]*(?:最大公约数|答案|解|解集|结果|和|导数)",
     re.IGNORECASE,
 )
 """What stands behind "is" where the answer stands before it: "12 is the greatest common divisor of 24 and 36"."""
 NAME = re.compile(
-    r"(?i)(?!.*\b(?:not|wrong|incorrect|false|never)\b)(?:(?:the|our|final|its)\s+)*(?:answer|solutions?(?: set)?|sum|result"
-    r"|value|fraction|derivative|slope|roots?|greatest common (?:divisor|factor)|gcd|gcf|hcf|最大公约数|答案|解|解集|结果|和|导数)"
+    r"(?i)(?!.*\b(?:not|wrong|incorrect|false|never)\b)(?:(?:the|our|final|its)\s+)*(?:answer|solutions?(?: set)?|sum"
+    r"|result|value|fraction|derivative|slope|roots?|greatest common (?:divisor|factor)|gcd|gcf|hcf"
+    r"|最大公约数|答案|解|解集|结果|和|导数)"
     r"\s*[:=]\s*(?=[^:=]*$)"
 )
 MIXED = re.compile(r"(?<![\d./^_{)])(\d{1,6})(?: |\s*又\s*)(\d{1,6})/(\d{1,6})(?![\d./])")
@@ -71,7 +76,7 @@ def _latex(said: str) -> str:
     if len(parts) == 2:
         text = parts[0] if ASKED.fullmatch(parts[1]) else parts[1]
     text = MIXED.sub(_improper, NAME.sub("", bare(text), count=1))
-    return bare(text)
+    return bare(re.sub(r"(?<=\d)\s+(?=\d)", ", ", text))  # the reader would add them up
 
 
 def _improper(found: re.Match[str]) -> str:
@@ -95,7 +100,14 @@ class Mathematics(Environment):
 
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         gold, asked = problem.answer["gold"], str(problem.messages[-1]["content"])
-        texts = (f"{gold}+1", f"{gold} or 1234567", f"\\boxed{{{gold}}} \\boxed{{1234567}}", asked, "I do not know.")
+        texts = (
+            f"{gold} is not the answer.",
+            f"Wrong: {gold}",
+            f"{gold} (or 1234567)",
+            f"{gold} 1234567",
+            f"not {gold}",
+        )
+        texts += (f"{gold}+1", f"{gold} or 1234567", f"\\boxed{{{gold}}} \\boxed{{1234567}}", asked, "I do not know.")
         return [[Reply(text)] for text in texts]
 
 
