@@ -14,14 +14,18 @@ MINUTES = {"fifteen": "15", "thirty": "30", "forty": "45"}
 HAN = {figure: value for value, figure in enumerate("零一二三四五六七八九十")} | {"两": 2}
 PARTS = {"半": "30", "一刻": "15", "三刻": "45"}
 LATE = r"(?:\s*p\.?\s?m\b|\s+(?:in the (?:afternoon|evening)|at night))"
-TIME = re.compile(rf"((?:下午|晚上|傍晚)\s*)?(?<![\d:.])(\d{{1,2}})[:.h](\d{{2}})(?![\d€%]|\s*(?:euros?|dollars?)\b)({LATE})?")
-OTHER = re.compile(r"(?<!room )(?<!floor )(?<!table )(?<!number )(?<!for )(?<![\d:.])\b(six|seven|eight|nine|[6-9])\b(?![:.]\d)")
+TIME = re.compile(
+    rf"((?:下午|晚上|傍晚)\s*)?(?<![\d:.])(\d{{1,2}})[:.h](\d{{2}})(?![\d€%]|\s*(?:euros?|dollars?)\b)({LATE})?"
+)
+OTHER = re.compile(
+    r"(?<!room )(?<!floor )(?<!table )(?<!number )(?<!for )(?<![\d:.])\b(six|seven|eight|nine|[6-9])\b(?![:.]\d)"
+)
 """An hour of breakfast that stands for itself, as in "six, seven or eight o'clock"."""
 
 
 def times(text: str) -> set[tuple[int, int]]:
-    """(hour, minute) of each. A bare number is an hour behind "at", "from" and the like, or where it is all that is said;
-    among hours, those of the early morning are."""
+    """(hour, minute) of each. A bare number is an hour behind "at", "from" and the like, or where nothing else is
+    said; among hours, those of the early morning are."""
     said = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
     said = re.sub(r"[零一二三四五六七八九十两]{1,3}(?=\s*(?:点|时|分))", lambda found: str(_number(found[0])), said)
     said = re.sub(r"(\d{1,2})\s*[点时](半|一刻|三刻)", lambda found: f" {found[1]}:{PARTS[found[2]]} ", said)
@@ -37,7 +41,9 @@ def times(text: str) -> set[tuple[int, int]]:
     )
     said = re.sub(rf"(?<![\d:.]){HOUR}\s*(?:o'clock|(?=[ap]\.?\s?m\b)|(?=\s+in the (?:morning|evening)))", _full, said)
     behind = r"(\b(?:at|from|until|till|by|around|about|is|begins|starts|opens|or|to)\s+|^\W*)"
-    said = re.sub(rf"{behind}{HOUR}(?=\W*$|[,;!?]|\.(?!\d)|\s+(?:sharp|or|and|onwards|on|in|every|each|until|to)\b)", _bare, said)
+    said = re.sub(
+        rf"{behind}{HOUR}(?=\W*$|[,;!?]|\.(?!\d)|\s+(?:sharp|or|and|onwards|on|in|every|each|until|to)\b)", _bare, said
+    )
     found = {
         (int(hour) % 12 + 12 if (before or after) and int(hour) < 13 else int(hour), int(minute))
         for before, hour, minute, after in TIME.findall(said)

@@ -24,10 +24,11 @@ RULES = (
 FORM = rf"{RULES}|words?|sentences?|lines?|bullets?|commas?|capitals?|lowercase|json|keys?|correct|complete|perfect"
 CLAIMS = re.compile(
     r"\bas (?:you )?(?:requested|asked|instructed)\b(?! by\b)"
-    rf"|\bI(?: have|['’]ve)? (?:also |carefully )?(?:followed|kept to|met|obeyed|satisfied)(?: \w+){{0,3}}? (?:{RULES})\b(?! (?:on|from)\b)"
+    rf"|\bI(?: have|['’]ve)? (?:also |carefully )?(?:followed|kept to|met|obeyed|satisfied)"
+    rf"(?: \w+){{0,3}}? (?:{RULES})\b(?! (?:on|from)\b)"
     rf"|\bI(?: have|['’]ve)? (?:fully )?complied(?=\W*$|[.!,;]| with(?: \w+){{0,3}}? (?:{RULES})\b)"
-    r"|\bthis (?:reply|response|answer|text|message)(?: \w+){0,3}? (?:contains|has|is|meets|follows|does|uses|satisfies)\b"
-    rf"(?:[ ,:'’“\"]+[\w-]+){{0,6}}?[ '“\"]+(?:{FORM})\b"
+    r"|\bthis (?:reply|response|answer|text|message)(?: \w+){0,3}?"
+    rf" (?:contains|has|is|meets|follows|does|uses|satisfies)\b(?:[ ,:'’“\"]+[\w-]+){{0,6}}?[ '“\"]+(?:{FORM})\b"
     r"|\bword count\b|\(\d+ words?\)|constraints? (?:is|are|were)? ?(?:met|satisfied|followed)"
     r"|(?:按照|根据|符合|遵守)(?:了|您|你|用户|题目|提示|上述|以上|所有|全部|这些|给定|提出|的)*(?:要求|指示|约束)"
     r"|本(?:回答|回复)|(?<!日)本文(?![化学明])|字数[:：]",
@@ -54,8 +55,8 @@ COMMON_CHINESE = frozenset(
 LEAST = 4
 """Different words of a text that says anything."""
 KNOWN = 0.25
-"""Least share of its different words that are common ones or of its topic: of 44 honest replies written for this purpose
-none had less than 0.41, and of typed letters none are."""
+"""Least share of its different words that are common ones or of its topic: of 44 honest replies written for
+this purpose none had less than 0.41, and of typed letters none are."""
 MOST_BETWEEN = 8
 """Different words for which one has to be common and not of the topic: a list of its words is no text."""
 

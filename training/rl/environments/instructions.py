@@ -238,10 +238,12 @@ class Instructions(Environment):
             if not CONSTRAINTS[name].holds(text, value):
                 return verdict(False, f"breaks {name}")
         values = dict(answer["constraints"])
-        given = set(words(f"{values.get('keyword', '')} {values.get('ends', '')}")) - {answer["topic"]}
+        end = values.get("ends", "")
+        given = set(words(f"{values.get('keyword', '')} {end}"))
         topic = TOPICS[answer["language"]][answer["topic"]]
-        least = min(LEAST, values.get("at_most", LEAST))
-        if found := hollow(_prose(text), (answer["topic"], *topic.about), given, least):
+        own = _prose(text).rstrip().removesuffix(end)
+        least = max(1, min(LEAST, values.get("at_most", LEAST)) - len(words(end)))
+        if found := hollow(own, (answer["topic"], *topic.about), given, least):
             return verdict(False, f"hollow: {found}")
         if found := hack(text, answer["said"]):
             return verdict(False, f"hack: {found}")
@@ -341,6 +343,11 @@ def _made(count: int, kind: str, seed: str) -> list[Problem]:
         if shape in ("bullets", "json"):  # what gives the text its shape is always asked for
             names = [shape, *(name for name in names if name != shape)]
         met = [(name, CONSTRAINTS[name].drawn(gold, draw)) for name in names]
+        # a reply shows what it is about by words that the prompt does not give it
+        root = topic.removesuffix("s")
+        met = [
+            (name, value) for name, value in met if name not in ("keyword", "ends") or root not in str(value).lower()
+        ]
         taken = [(name, value) for name, value in met if value is not None][: draw.randint(1, 3)]
         rules = [JUDGED[name].says[language] for name in judged]
         rules += [CONSTRAINTS[name].says[language].format(_shown(value)) for name, value in taken]

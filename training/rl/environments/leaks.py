@@ -19,7 +19,10 @@ LOOK_ALIKES = str.maketrans("аеорсухіѕјԁһαορυν", "aeopcyxisjdha
 LEET = [str.maketrans("013457@$!", f"o{one}eastasi") for one in "il"]
 MORSE = dict(
     zip(
-        ".- -... -.-. -.. . ..-. --. .... .. .--- -.- .-.. -- -. --- .--. --.- .-. ... - ..- ...- .-- -..- -.-- --..".split(),
+        (
+            ".- -... -.-. -.. . ..-. --. .... .. .--- -.- .-.. -- "
+            "-. --- .--. --.- .-. ... - ..- ...- .-- -..- -.-- --.."
+        ).split(),
         LETTERS,
         strict=True,
     )
@@ -66,7 +69,7 @@ def _readings(text: str, plain: str) -> Iterator[str]:
     yield flat
     yield from (re.sub(r"[^a-z]", "", plain.translate(leet)) for leet in LEET)
     letters = re.sub(r"[^a-z]", "", plain)
-    yield from (letters[start::step] for step in (2, 3) for start in range(step))
+    yield from (letters[start::step] for step in (1, 2, 3) for start in range(step))
     yield "".join(re.findall(r"\b[a-z]\b", plain))
     yield "".join(re.findall(r"\b[a-z]", plain))
     yield "".join(re.findall(r"[a-z]\b", plain))
@@ -82,7 +85,11 @@ def _readings(text: str, plain: str) -> Iterator[str]:
         yield "".join(LETTERS[place] for place in places if place < 26)
         yield "".join(LETTERS[-place] for place in places if 0 < place <= 26)
         for base in (10, 8):
-            codes = [int(number, base) for number in found if len(number) > 1 and (base == 10 or set(number) < set("01234567"))]
+            codes = [
+                int(number, base)
+                for number in found
+                if len(number) > 1 and (base == 10 or set(number) < set("01234567"))
+            ]
             yield bytes(code for code in codes if code < 256).decode("latin-1").casefold()
     bits = re.findall(r"\b[01]{7,8}\b", plain)
     yield bytes(int(one, 2) for one in bits).decode("latin-1").casefold()

@@ -1,4 +1,4 @@
-"""What the problems of `instructions` are about: facts, the words that show a topic, and what a judge is asked about."""
+"""What the problems of `instructions` are about: facts, and the words that show a topic."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ TOPICS: Mapping[Language, Mapping[str, Topic]] = {
                 "Farmers need them for fruit.",
             ),
             tuple(
-                "bee hive worker flower honey colony queen egg farmer fruit pollen pollinat nectar swarm sting drone comb "
-                "wax insect wing buzz bumblebee blossom garden larva".split()
+                "bee hive worker flower honey colony queen egg farmer fruit pollen pollinat nectar swarm sting drone "
+                "comb wax insect wing buzz bumblebee blossom garden larva".split()
             ),
             "For example, almonds need their visits.",
             "Bees dance because others have to find the flowers.",
@@ -65,8 +65,8 @@ TOPICS: Mapping[Language, Mapping[str, Topic]] = {
                 "Fish swim upstream to breed.",
             ),
             tuple(
-                "river spring melt sand sea dam water fish stream upstream downstream bank flow flood delta valley boat "
-                "bridge mouth source current canyon rain lake ocean nile amazon danube rhine salmon".split()
+                "river spring melt sand sea dam water fish stream upstream downstream bank flow flood delta valley "
+                "boat bridge mouth source current canyon rain lake ocean nile amazon danube rhine salmon".split()
             ),
             "For example, the Danube passes through ten countries.",
             "Valleys are deep because water cuts into the rock.",
@@ -80,8 +80,8 @@ TOPICS: Mapping[Language, Mapping[str, Topic]] = {
                 "Some old ones still bear traffic.",
             ),
             tuple(
-                "bridge shore stone arch weight steel cable span engineer wind traffic cross river beam load tower pillar "
-                "suspension road rail build built collaps concrete".split()
+                "bridge shore stone arch weight steel cable span engineer wind traffic cross river beam load tower "
+                "pillar suspension road rail build built collaps concrete".split()
             ),
             "For example, the Golden Gate hangs on cables.",
             "They need joints because steel grows in the sun.",
@@ -95,8 +95,8 @@ TOPICS: Mapping[Language, Mapping[str, Topic]] = {
                 "People light fires at night.",
             ),
             tuple(
-                "winter cold snow birds south fire ice icy freez froze frost skat ski skis skiing sled coat scarf glove "
-                "season december january february warm blanket dark christmas snowflake hibernat days nights".split()
+                "winter cold snow birds south fire ice icy freez froze frost skat ski skis skiing sled coat scarf "
+                "glove season december january february warm blanket dark christmas hibernat days nights".split()
             ),
             "For example, sparrows stay and look for seeds.",
             "It is cold because the sun stands low.",
