@@ -113,14 +113,15 @@ class Support:
         self._model = Qwen(Gguf(base), layers, changes, torch.float32)
         self._prompts = Prompts(self._model.tokenizer())
 
-    def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans) -> Reading:
-        """The verdict on a pair; `lost` and `unsupported` are the places of the two texts' sentences. The same for the
-        same pair, whatever was read before. Raises PromptRefused for texts that are too long."""
-        return self._threads.run(self._read, source, lost, rewrite, unsupported)
+    def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans, context: str = "") -> Reading:
+        """The verdict on a pair; `lost` and `unsupported` are the places of the two texts' sentences. What stands
+        before the source, its `context`, supports the rewrite too, and need not be kept. The same for the same pair,
+        whatever was read before. Raises PromptRefused for texts that are too long."""
+        return self._threads.run(self._read, source, lost, rewrite, unsupported, context)
 
-    def _read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans) -> Reading:
+    def _read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans, context: str) -> Reading:
         began = time.thread_time()
-        forward, token = self._way(source, rewrite, unsupported)
+        forward, token = self._way(context + source, rewrite, unsupported)
         back, other = self._way(rewrite, source, lost)
         scores = [max((sentence.unsupported for sentence in side), default=0.0) for side in (forward, back)]
         bias, *weights = self._pair

@@ -20,6 +20,7 @@ OPERAND = re.compile(rf"[-−+(\[|]*(?:\d[\d.,]*(?:\.\.\.|…)?%?|[{ALPHABET}][\
 COMPOUND = re.compile(rf"[{ALPHABET}\d_^*/+\-−–=<>≤≥≠≈·×()\[\]{{}}|.,'!…⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ₀₁₂₃₄₅₆₇₈₉ₙᵢ√∞∑∏∫→]+")
 MATHS = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈±^*/×·√]|[+−]|(?<=[\w)\]'])\s*-\s*(?=[\w(])|[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]|\b[A-Za-z]\([^()\s]")
 RELATION = re.compile(r"[=<>≤≥≠≈≡→⇒⇌∈]")
+EQUAL = re.compile(r"(?<![<>!=:])=(?![=>])")
 SEPARATOR = re.compile(
     r",\s*(?:\\ldots|\\dots|\.\.\.)?|\\\\|\\qquad|\\quad|\\text\{\s*(?:and|or|for|if|where|with)\s*\}|\\implies|\\iff|;"
 )
@@ -59,6 +60,8 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
     rarer = [formula for formula in before if form(formula) in fewer and len(tokens(formula)) > 1]
     invented = [formula for formula in after if not old.holds(formula) and not old.equates(formula)]
     became = [(one, other) for other in invented for one in lost if _took_place(one, other)]
+    values = [end for formula in lost for end in _ends(formula) if not new.holds(end, scaled=False)]
+    became += [(one, other) for other in invented for one in values if _slip(one, other)]
     became += [(one, other) for other in invented for one in rarer if _slip(one, other)]
     if not became:
         return Verdict("formulas", 1.0, True)
@@ -102,11 +105,11 @@ class TextFormulas:
         return _joined(tuple(sign for line in lines for sign in (*tokens(line[:4000]), "\n")))
 
     def holds(self, formula: str, scaled: bool = True) -> bool:
-        """Whether the text says it, in some notation; `scaled`, also where a multiple of it stands."""
+        """Whether the text says it, in some notation; `scaled`, also where a multiple of it stands: of `x` the `-x`."""
         read = reading(formula)
         if self.told.issuperset(read.keys(scaled)) if read else form(formula) in self.forms:
             return True
-        if self._has(tokens(formula)) or self._has(_interval(formula)):
+        if self._has(tokens(formula), signed=not scaled) or self._has(_interval(formula)):
             return True
         parts = [part for part in SEPARATOR.split(formula) if part.strip()]
         return len(parts) > 1 and all(form(part) in self.forms or self._has(tokens(part)) for part in parts)
@@ -115,12 +118,12 @@ class TextFormulas:
         """Whether it sets equal two terms of the text: `256³, or 16,777,216`."""
         sides = [tuple(side.split("\x1f")) for side in "\x1f".join(tokens(formula)).split("\x1f=\x1f")]
         telling = all(len(signs) > 1 or len(signs[0]) > 2 for signs in sides)  # not there by chance
-        return len(sides) > 1 and telling and all(self._has(signs) for signs in sides)
+        return len(sides) > 1 and telling and all(self._has(signs, signed=True) for signs in sides)
 
-    def _has(self, signs: tuple[str, ...]) -> bool:
-        """Whether the signs stand side by side in a formula or in the text at large."""
-        wanted = _joined(signs)
-        return bool(signs) and any(map(re.compile(re.escape(wanted) + GOES_ON).search, (*self.streams, self.whole)))
+    def _has(self, signs: tuple[str, ...], signed: bool = False) -> bool:
+        """Whether the signs stand side by side in a formula or in the text at large; `signed`, not behind a minus."""
+        wanted = re.compile(("(?<!-)" if signed else "") + re.escape(_joined(signs)) + GOES_ON)
+        return bool(signs) and any(map(wanted.search, (*self.streams, self.whole)))
 
 
 def _interval(formula: str) -> tuple[str, ...]:
@@ -147,6 +150,15 @@ def _took_place(one: str, other: str) -> bool:
     """Whether a formula that is lost became another: one sign makes the difference, or most signs are the same. What
     resembles nothing that was lost gives a name to a thing or is a step of the work."""
     return (len(tokens(other)) >= 2 and _likeness(one, other) >= ALIKE) or _slip(one, other)
+
+
+def _ends(formula: str) -> Iterator[str]:
+    """What a chain such as `A = 2 pi r = 6 pi` comes to: its last side, and that with each side before the last but
+    one. A side of one sign is like any other."""
+    *sides, end = EQUAL.split(formula)
+    if sides and len(tokens(end)) > 1:
+        yield end
+    yield from (f"{side} = {end}" for side in sides[:-1])
 
 
 def _slip(one: str, other: str) -> bool:

@@ -57,6 +57,9 @@ def code(pair: Pair, config: AlignmentConfig) -> Verdict:
         for literal in after
         if not (_stands(literal, source) or _recased(literal, source) or _negative(literal, source))
     ]
+    if not lost:  # `it` may have been given the name that the segment before has
+        context = pair.context.translate(SCRIPTS)
+        invented = [literal for literal in invented if not _stands(literal, context)]
     if not lost and not invented:
         if pair.translated or not (quotations := _misquoted(pair.source, pair.rewrite)):
             return Verdict("code", 1.0, True)

@@ -14,12 +14,14 @@ from model.engines.engine import PromptRefused
 from tasks.rephrase.alignment.pair import HAN, Pair, Verdict, verdict, words
 from tasks.rephrase.alignment.reading import Readers, near
 from tasks.rephrase.config import AlignmentConfig
-from tasks.rephrase.segments import sentence_spans
+from tasks.rephrase.segments import sentence_spans, sentences
 
 if TYPE_CHECKING:
     from model.engines.support import Sentence
 
 
+REACH = 2
+"""Sentences before the source that may say what its `it` and `that year` are."""
 CHINESE = 0.3
 """Share of a text's words and characters that are Chinese, from which on it is a Chinese text."""
 
@@ -44,7 +46,8 @@ def fidelity(pair: Pair, networks: Readers, config: AlignmentConfig) -> Verdict 
         return None
     source, rewrite = pair.source, pair.rewrite
     try:
-        reading = networks.read(source, sentence_spans(source), rewrite, sentence_spans(rewrite))
+        context = "".join(f"{sentence} " for sentence in sentences(pair.before_source)[-REACH:])
+        reading = networks.read(source, sentence_spans(source), rewrite, sentence_spans(rewrite), context)
     except PromptRefused as error:
         return Verdict("fidelity", 0.0, False, str(error))
     score = 1 / (1 + math.exp(min(reading.wrong, 700.0)))

@@ -28,9 +28,14 @@ class Networks:
         return self._texts.vector(text)
 
     def read(
-        self, source: str, lost: Sequence[tuple[int, int]], rewrite: str, unsupported: Sequence[tuple[int, int]]
+        self,
+        source: str,
+        lost: Sequence[tuple[int, int]],
+        rewrite: str,
+        unsupported: Sequence[tuple[int, int]],
+        context: str = "",
     ) -> Reading:
         """What either lacks of the other, sentence by sentence (their places are given); the same for the same pair,
         whatever was read before."""
         assert self._pairs is not None, "the configuration names no `fidelity_model`"
-        return self._pairs.read(source, lost, rewrite, unsupported)
+        return self._pairs.read(source, lost, rewrite, unsupported, context)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from tasks.rephrase.alignment import chinese
+from tasks.rephrase.alignment.bounds import OPPOSITE, bounds, courses
 from tasks.rephrase.alignment.dates import mentioned, opposite, sides
-from tasks.rephrase.alignment.pair import Pair, Verdict, difference
+from tasks.rephrase.alignment.pair import Pair, Verdict, difference, words
 from tasks.rephrase.alignment.quantities import MARKER, days, quantities, ranges
-from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity
+from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity, Value
 from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
@@ -43,6 +44,8 @@ FOLLOWING = re.compile(
     re.I,
 )
 """What puts a year, a month or a day beside another one."""
+TIMES = re.compile(r"[- ]?(?:times\b|fold\b)")
+MULTIPLE = re.compile(r"twice|thrice|doubl\w+|tripl\w+|quadrupl\w+|\w+fold", re.I)
 LARGEST = 1e30
 SMALL = 100
 """Below it two bare numbers make others by chance, and are only combined within a sentence."""
@@ -72,6 +75,8 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
     """No number is invented, none is gone: each is one of the other text's in some notation, or one step of arithmetic
     from them."""
     found = compare(pair.source, pair.rewrite, adds=pair.adds)
+    if pair.context and found.invented:
+        found = _in_context(found, pair)
     if not found.invented and not found.gone:
         return Verdict("numbers", 1.0, True)
     total = len({one.value for one in (*quantities(pair.source), *quantities(pair.rewrite))})
@@ -83,6 +88,23 @@ def numbers(pair: Pair, config: AlignmentConfig) -> Verdict:
     rival = next((other for other in found.lost if _measured(other) == _measured(first)), None)
     source = sentence_at(pair.source, rival.start) if rival else ""
     return Verdict("numbers", score, False, _why(pair, found), source, sentence_at(pair.rewrite, first.start))
+
+
+def _in_context(found: Found, pair: Pair) -> Found:
+    """Without what the segments beside it say, or lead to, and with it what the rewrite said in its words: `in that
+    year` became `in 1871`. Not where the source has another number of the kind that is lost."""
+    known = [Known(text, quantities(text)) for text in (pair.source, f"{pair.source}\n\n{pair.context}")]
+    lost = {_measured(one) for one in found.lost}
+    invented = tuple(
+        one
+        for one in found.invented
+        if _measured(one) in lost or known[0].states(one) or not (known[1].states(one) or known[1].gives(one))
+    )
+    if len(invented) == len(found.invented):
+        return found
+    told = f"{pair.rewrite}\n\n{pair.context}"
+    new = Known(told, quantities(told))
+    return Found(invented, tuple(one for one in found.gone if not new.gives(one)), found.lost)
 
 
 def compare(source: str, rewrite: str, adds: bool = False) -> Found:
@@ -102,6 +124,7 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         moved = [other for date, other in dates.items() if date[0] == day and date not in new_dates]
         if moved and (day, month) not in dates and not old.states(one) and not old.gives(one, moved):
             invented.append(one)
+    invented += _replaced(source, rewrite)
     # What became of `3 to 5` if it is `2 to 5`, though 2 is 5 less 3
     old_ranges, new_ranges = list(ranges(source)), list(ranges(rewrite))
     for one in after:
@@ -114,12 +137,59 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
         else:
             beside = {(kept.value, first) for other, kept, first in old_ranges if other in rivals}
             slipped = any(one is end and (kept.value, first) in beside for end, kept, first in new_ranges)
-            wrong = (one.fact or (one.value != 1 and bool(rivals))) and (slipped or not old.gives(one, rivals))
+            slipped |= bool(one.unit) and any(other.value == one.value for other in rivals)  # 4,000 m are no 4,000 ft
+            wrong = (one.fact or (one.value != 1 and bool(rivals))) and (slipped or not old.gives(one, rivals, new))
         if wrong and (not adds or one.unit or any(_measured(one) == _measured(other) for other in lost)):
             invented.append(one)
     # In free wording a number may hide in words that no rule knows: only what nothing of the rewrite leads to is gone.
     gone = [one for one in lost if one.fact and not new.gives(one)]
     return Found(tuple(invented), tuple(gone), tuple(lost))
+
+
+def _replaced(source: str, rewrite: str) -> Iterator[Quantity]:
+    """What stands where another stood, though the source has such a number elsewhere: `the first of 3` that became
+    `the third of 3`, `twice a day` that became `four times`, at least ten that became at most ten, `from 4 to 6` that
+    became `from 6 to 4`."""
+    for kind in (_places, _multiples):
+        old, new = kind(source), kind(rewrite)
+        gone, values = {name for value, name in old.keys() - new.keys()}, {value for value, _ in old}
+        yield from (one for (value, name), one in new.items() if value not in values and name in gone)
+    old_bounds = list(bounds(source))
+    for one, bound in bounds(rewrite):
+        known = {other for number, other in old_bounds if _equal(number, one)}
+        if OPPOSITE[bound] in known and bound not in known:
+            yield one
+    old_courses = list(courses(source))
+    for one, other in courses(rewrite):
+        if any(_equal(one, last) and _equal(other, first) for first, last in old_courses):
+            yield one
+
+
+def _places(text: str) -> dict[tuple[Value, str], Quantity]:
+    """Ordinals, each with the word behind it."""
+    return {
+        (one.value, _behind(text, one)): one
+        for one in quantities(text)
+        if one.kind == "ordinal" or text[one.start : one.end].lower() == "first"
+    }
+
+
+def _behind(text: str, one: Quantity) -> str:
+    return next(iter(words(text[one.end : one.end + 24])), "").lower()
+
+
+def _multiples(text: str) -> dict[tuple[Value, str], Quantity]:
+    """Twice, four times, tripled."""
+    return {
+        (one.value, "times"): one
+        for one in quantities(text)
+        if (one.kind == "cardinal" and not one.unit and TIMES.match(text, one.end))
+        or MULTIPLE.fullmatch(text[one.start : one.end])
+    }
+
+
+def _equal(one: Quantity, other: Quantity) -> bool:
+    return any(_same(mine, theirs) for mine in sizes(one) for theirs in sizes(other))
 
 
 def _measured(one: Quantity) -> str:
@@ -202,9 +272,9 @@ class Known:
             if other.unit or not (measured and one.unit)
         )
 
-    def gives(self, quantity: Quantity, instead: Sequence[Quantity] = ()) -> bool:
+    def gives(self, quantity: Quantity, instead: Sequence[Quantity] = (), beside: Known | None = None) -> bool:
         """Whether one step of arithmetic leads to it. What stands `instead` of other numbers, which are lost, must
-        come of one of them."""
+        come of one of them, and is no sum of it and a measure that `beside` has still: 200 m by 20 m are no 220 m."""
         wanted = list(sizes(quantity))
         lost = {size for one in instead for size in sizes(one)}
         measured = _measured(quantity)
@@ -221,7 +291,8 @@ class Known:
         return any(
             _reaches(result, size)
             for result, operands in self._steps(within=bool(lost))
-            if not lost or not lost.isdisjoint(operands)
+            if not lost
+            or (not lost.isdisjoint(operands) and not (beside and _kept_sum(result, operands, lost, beside)))
             for size in wanted
         )
 
@@ -277,6 +348,14 @@ class Known:
             if here == there and not within:
                 for result in _products(one, other):
                     yield result, (one, other)
+
+
+def _kept_sum(result: Size, operands: tuple[Size, ...], lost: set[Size], text: Known) -> bool:
+    """Whether it is the sum of two measures, and the one that is not lost stands in the text."""
+    measures = [size for size in operands if size.unit]
+    rest = [size for size in measures if size not in lost]
+    total = sum(size.number for size in measures)
+    return len(measures) == 2 and bool(rest) and _near(result.number, total) and text.sizes.issuperset(rest)
 
 
 def _sums(one: Size, other: Size) -> Iterator[Size]:

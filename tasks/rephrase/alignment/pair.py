@@ -64,6 +64,11 @@ class Pair:
     asked: tuple[str, ...] = ()
     """The questions that were accepted of earlier parts of the document."""
 
+    @property
+    def context(self) -> str:
+        """What the source may refer to with `that year` or `it`: the segments beside it."""
+        return "\n\n".join(filter(None, (self.before_source, self.after_source)))
+
 
 @dataclass(frozen=True)
 class Verdict:

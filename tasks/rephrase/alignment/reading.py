@@ -25,8 +25,9 @@ class Readers(Protocol):
         """The text's vector; the same for the same text, whatever was read before."""
         ...
 
-    def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans) -> Reading:
+    def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans, context: str = "") -> Reading:
         """What either lacks of the other, sentence by sentence; the same for the same pair, whatever was read before.
+        What stands before the source, its `context`, supports the rewrite too.
         Raises PromptRefused for texts that are too long."""
         ...
 
@@ -64,8 +65,8 @@ class CachedReaders:
             self._kept[text] = vector
         return vector
 
-    def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans) -> Reading:
+    def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans, context: str = "") -> Reading:
         """What either lacks of the other."""
-        reading = self._networks.read(source, lost, rewrite, unsupported)
+        reading = self._networks.read(source, lost, rewrite, unsupported, context)
         self.seconds += reading.seconds
         return reading

@@ -173,7 +173,8 @@ def _han() -> re.Pattern[str]:
 def _pattern() -> re.Pattern[str]:
     return re.compile(
         r"[ \t\u00a0\u2009\u202f]?[-\u2011]?(?:\n(?=[a-z]))?"
-        r"(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) )?" + _alternatives()
+        r"(?:(?:more|further|extra|additional|full|whole|working|consecutive|short|long) "
+        r"|[a-z]{2,}(?:ing|al|ar|ive|ic) (?=(?:minute|hour|day|week|month|year)s\b))?" + _alternatives()
     )
 
 

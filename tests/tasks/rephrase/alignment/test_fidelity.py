@@ -31,7 +31,7 @@ class Told:
         assert self.texts is not None
         return self.texts.vector(text)
 
-    def read(self, source: str, lost: Any, rewrite: str, unsupported: Any) -> Reading:
+    def read(self, source: str, lost: Any, rewrite: str, unsupported: Any, context: str = "") -> Reading:
         def judged(spans: Any, logits: list[float]) -> tuple[Sentence, ...]:
             return tuple(Sentence(*span, logit) for span, logit in zip(spans, logits, strict=False))
 
@@ -74,6 +74,22 @@ def test_a_verdict_however_sure_is_a_chance(wrong: float, score: float) -> None:
     verdict = fidelity(PAIR, Told(wrong, [], []), ASKED)
     assert verdict is not None
     assert verdict.score == pytest.approx(score)
+
+
+def test_what_stands_before_the_source_supports_the_rewrite_too() -> None:
+    class Heard(Told):
+        context = ""
+
+        def read(self, source: str, lost: Any, rewrite: str, unsupported: Any, context: str = "") -> Reading:
+            self.context = context
+            return super().read(source, lost, rewrite, unsupported)
+
+    networks = Heard(0, [0.0], [0.0])
+    before = "Nobody knows the rest. The town ends there. It began in 1871."
+    fidelity(Pair("In that year it grew.", "In 1871 it grew.", before_source=before), networks, ASKED)
+    assert networks.context == "The town ends there. It began in 1871. "
+    fidelity(Pair("It grew.", "It got larger."), networks, ASKED)
+    assert networks.context == ""
 
 
 def test_a_pair_that_is_too_long_is_refused_with_its_reason() -> None:

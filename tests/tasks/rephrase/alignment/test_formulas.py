@@ -110,6 +110,14 @@ def test_another_formula(one: str, other: str) -> None:
         (r"It holds for $-2 \le x \le 4$.", "On $[-2, 4]$ it holds.", True),
         (r"It holds for $-2 \le x \le 4$.", "On $(-2, 4]$ it holds.", False),
         ("The train goes at 90 km/h and/or stops.", "The train stops, or goes at 90 km/h.", True),
+        (r"We find $\cos C=-0.5$.", r"This gives $\cos C=0.5$.", False),
+        (r"The perimeter is $A=2\pi r=6\pi$.", r"The perimeter comes to $12\pi$.", False),
+        (r"The perimeter is $A=2\pi r=6\pi$.", r"The perimeter comes to $6\pi$.", True),
+        (r"So $x=2y=14$.", r"It follows that $x=28$.", False),
+        (r"So $x=2y=14$.", r"It follows that $x=14$ and $y=7$.", True),
+        (r"The answer is $5$.", r"We get $-5$.", False),
+        (r"It changes by $-5$.", r"It falls by $5$.", True),
+        (r"The limit is $\infty$.", r"It tends to $-\infty$.", False),
     ],
 )
 def test_formulas(source: str, rewrite: str, passes: bool) -> None:

@@ -70,6 +70,14 @@ def test_code(source: str, rewrite: str, passes: bool) -> None:
     assert code(Pair(source, rewrite), CONFIG).passed is passes
 
 
+def test_a_name_of_the_segment_before_is_no_invention() -> None:
+    before = "The function `parse_args` comes first."
+    assert code(Pair("It reads the options.", "`parse_args` reads the options.", before_source=before), CONFIG).passed
+    assert not code(Pair("It reads the options.", "`parse_args` reads the options."), CONFIG).passed
+    pair = Pair("Then `read_file` follows.", "Then `parse_args` follows.", before_source=before)
+    assert not code(pair, CONFIG).passed
+
+
 def test_the_verdict_says_what_became_what() -> None:
     assert code(Pair("Set max_size.", "Set min_size."), CONFIG).why == "max_size became min_size"
 

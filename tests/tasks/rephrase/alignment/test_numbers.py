@@ -66,6 +66,33 @@ CONFIG = AlignmentConfig()
         ("It draws 24 frames per second.", "Each second it draws 24 frames.", True),
         ("It draws 24 frames per second.", "Each minute it draws 24 frames.", False),
         ("It ended 3–1 before a crowd.", "Before a crowd it ended 3–2.", False),
+        (
+            "At 4,000 metres they slept badly for three nights.",
+            "For three nights at 4,000 feet they slept badly.",
+            False,
+        ),
+        ("It lasts 500 operating hours.", "Change it after 500 operating days.", False),
+        ("It lasts 500 operating hours.", "After 500 hours of operation it is due.", True),
+        ("It failed in the first of three runs.", "The third of three runs failed.", False),
+        ("It was the first of three runs.", "Two more runs came after it, three in all.", True),
+        ("The second edition corrected the first.", "The first edition was put right in the second.", True),
+        ("Take it twice a day for four days.", "Take it four times a day for four days.", False),
+        ("Take it twice a day for four days.", "For four days take it two times daily.", True),
+        ("The price doubled.", "The price tripled.", False),
+        ("The price doubled.", "It costs twice as much.", True),
+        ("It is 200 m long and 20 m wide.", "It is 220 m long and 20 m wide.", False),
+        ("At least 10 people came.", "At most 10 people came.", False),
+        ("No fewer than 10 people came.", "At least ten people came.", True),
+        ("Over 500 people came.", "Under 500 people came.", False),
+        ("It takes no more than 10 minutes.", "It is done in 10 minutes or less.", True),
+        ("It must not exceed 40 kg.", "At most 40 kg is allowed.", True),
+        ("Only loads of over 40 kg need a permit.", "A load of 40 kg or less is free.", True),
+        ("It lasts twelve weeks or less.", "It does not last longer than twelve weeks.", True),
+        ("至少10人到场。", "最多10人到场。", False),
+        ("至少10人到场。", "到场的有10人以上。", True),
+        ("It rose from 40 to 60.", "It rose from 60 to 40.", False),
+        ("Between 1914 and 1918 it grew.", "It grew from 1914 to 1918.", True),
+        ("It rose from 40 to 60.", "It is at 60, up from 40.", True),
     ],
 )
 def test_numbers(source: str, rewrite: str, passes: bool) -> None:
@@ -90,6 +117,25 @@ def test_the_verdict_says_what_became_what() -> None:
     assert numbers(Pair("Born in 1958 in Ulm.", "Ulm saw the birth in 1985."), CONFIG).why == "1958 became 1985"
     assert numbers(Pair("It weighs 5 kg.", "Its weight is 5 g."), CONFIG).why == "5 kg became 5 g"
     assert numbers(Pair("Born in 1958.", "Born, one of 7."), CONFIG).why == "invented 7"
+
+
+BEFORE = "The mill was founded in 1871 with a wheel of 40 kg."
+
+
+@pytest.mark.parametrize(
+    ("source", "rewrite", "passes"),
+    [
+        ("In that year the railway came, too.", "In 1871 the railway came as well.", True),
+        ("Ten years later it was sold.", "It was sold in 1881.", True),
+        ("It was soon replaced.", "The wheel of 40 kg was soon replaced.", True),
+        ("In that year the railway came, too.", "In 1872 the railway came as well.", False),
+        ("In 1874 the railway came, too.", "In 1871 the railway came as well.", False),
+        ("A new one had 90 kg.", "A new one had 40 kg.", False),
+    ],
+)
+def test_a_number_of_the_segment_before_is_no_invention(source: str, rewrite: str, passes: bool) -> None:
+    assert numbers(Pair(source, rewrite, before_source=BEFORE), CONFIG).passed is passes
+    assert not numbers(Pair(source, rewrite), CONFIG).passed
 
 
 def test_learning_notes_may_add_numbers_but_lose_none() -> None:

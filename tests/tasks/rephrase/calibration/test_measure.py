@@ -55,7 +55,12 @@ class MadeUp:
         return self._texts.vector(text)
 
     def read(
-        self, source: str, lost: Sequence[tuple[int, int]], rewrite: str, unsupported: Sequence[tuple[int, int]]
+        self,
+        source: str,
+        lost: Sequence[tuple[int, int]],
+        rewrite: str,
+        unsupported: Sequence[tuple[int, int]],
+        context: str = "",
     ) -> Reading:
         def judged(spans: Sequence[tuple[int, int]], other: int) -> tuple[Sentence, ...]:
             return tuple(Sentence(*span, 3.0 if place >= other else -3.0) for place, span in enumerate(spans))
