@@ -79,15 +79,15 @@ def _readings(text: str, plain: str) -> Iterator[str]:
     dotted = re.sub(r"\b(dot|dit|dash|dah)\b[ -]?", lambda found: "." if found[1] in ("dot", "dit") else "-", plain)
     yield "".join(MORSE.get(group, " ") for group in re.findall(r"[.-]+", dotted.translate(DOTS)))
     numbers = re.findall(r"(?<![a-z0-9])[0-9]{1,3}(?![a-z0-9])", plain)
-    for found in (numbers, numbers[::2], numbers[1::2]):
-        places = [int(number) for number in found if len(number) < 3]
+    for some in (numbers, numbers[::2], numbers[1::2]):
+        places = [int(number) for number in some if len(number) < 3]
         yield "".join(LETTERS[place - 1] for place in places if 0 < place <= 26)
         yield "".join(LETTERS[place] for place in places if place < 26)
         yield "".join(LETTERS[-place] for place in places if 0 < place <= 26)
         for base in (10, 8):
             codes = [
                 int(number, base)
-                for number in found
+                for number in some
                 if len(number) > 1 and (base == 10 or set(number) < set("01234567"))
             ]
             yield bytes(code for code in codes if code < 256).decode("latin-1").casefold()

@@ -100,14 +100,10 @@ class Mathematics(Environment):
 
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         gold, asked = problem.answer["gold"], str(problem.messages[-1]["content"])
-        texts = (
-            f"{gold} is not the answer.",
-            f"Wrong: {gold}",
-            f"{gold} (or 1234567)",
-            f"{gold} 1234567",
-            f"not {gold}",
-        )
-        texts += (f"{gold}+1", f"{gold} or 1234567", f"\\boxed{{{gold}}} \\boxed{{1234567}}", asked, "I do not know.")
+        texts = [
+            f"{gold} is not the answer.", f"Wrong: {gold}", f"{gold} (or 1234567)", f"{gold} 1234567", f"not {gold}",
+            f"{gold}+1", f"{gold} or 1234567", f"\\boxed{{{gold}}} \\boxed{{1234567}}", asked, "I do not know.",
+        ]  # fmt: skip
         return [[Reply(text)] for text in texts]
 
 
