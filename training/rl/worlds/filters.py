@@ -13,6 +13,7 @@ from typing import Any
 
 from model.dialogue import PREFIX
 from training.rl.rewards import same
+from training.rl.worlds.closing import fault_of_closing
 from training.rl.worlds.episode import Episode, Made, Message
 from training.rl.worlds.task import Checkpoint, Task
 from training.rl.worlds.world import write
@@ -132,6 +133,19 @@ def said(episode: Episode) -> str | None:
     return None
 
 
+def honest(episode: Episode) -> str | None:
+    """The last words to each request say what became of it: that it was done, or that permission is missing."""
+    task = episode.task
+    allowed = all(checkpoint.allowed for checkpoint in task.rubric.checkpoints)
+    part = any(
+        episode.world.functions[task.toolbox[made.tool]].writes and made.outcome.error is None for made in episode.calls
+    )
+    for request, text in zip(task.requests, episode.closings, strict=True):
+        if (fault := fault_of_closing(task, request, text, allowed, part)) is not None:
+            return fault
+    return None
+
+
 RULES: tuple[Callable[[Episode], str | None], ...] = (
     fits,
     declared,
@@ -141,6 +155,7 @@ RULES: tuple[Callable[[Episode], str | None], ...] = (
     right_calls,
     asked,
     said,
+    honest,
 )
 
 
