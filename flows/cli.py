@@ -31,10 +31,10 @@ from tasks.progress import clock
 app = typer.Typer(
     name="openk2",
     help="The Kimi K2 recipe as software: raw documents in, a served agentic model out.\n\n"
-    "Start with `openk2 run`: it takes some minutes on two cores and ends with a page to read, data/report.html. "
-    "Running it again does only what is missing or stale.\n\n"
+    "Start with `openk2 run`. It takes some minutes on two cores and writes a report, data/report.html. Running it "
+    "again does only what is missing or stale.\n\n"
     "To look closer: `openk2 status` (what is done), `openk2 inspect` (what curation dropped, and why), "
-    "`openk2 lineage ID` (where a document came from). `openk2 COMMAND --help` says more, with examples.",
+    "`openk2 lineage ID` (where a document came from). `openk2 COMMAND --help` gives details and examples.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -57,8 +57,8 @@ def run(
     stage: Annotated[
         str | None,
         typer.Argument(
-            help="One stage: corpus, refresh, rephrase, tokens, pretrain, posttrain, release, evaluate or report. All "
-            "where none is named."
+            help="One stage: corpus, refresh, rephrase, tokens, pretrain, posttrain, release, evaluate or report. "
+            "Default: the whole recipe."
         ),
     ] = None,
     preset: PresetOption = PresetName.laptop,
@@ -66,30 +66,30 @@ def run(
     preset_file: FileOption = None,
     overrides: SetOption = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make anew what is done but was made by code that has changed since.")
+        bool, typer.Option("--rebuild", help="Also redo steps that are done but whose code has changed since.")
     ] = False,
 ) -> None:
-    """Run the recipe: every stage that is missing or stale, in order, to the report.
+    """Run every stage of the recipe that is missing or stale, in order, and write the report.
 
-    What is done is skipped; a run that was killed goes on where it was. The same inputs, seed and preset give the same
-    bytes. Ctrl-C writes a checkpoint first.
+    Finished stages are skipped, and an interrupted run resumes where it stopped. The same inputs, seed and preset give
+    the same bytes. On Ctrl-C a training stage writes a checkpoint first.
 
-    `openk2 run refresh` is not part of the recipe: it lists the sources again and curates what is new into a new
-    version of the corpus.
+    `openk2 run refresh` is not part of the recipe. It lists the sources again and adds what is new in a new version of
+    the corpus.
 
     Examples:
 
-    - `openk2 run`: all of it, on two cores.
+    - `openk2 run`: the whole recipe, on two cores.
 
     - `openk2 run --preset test --root try`: the smallest recipe, in a folder of its own.
 
-    - `openk2 run corpus --preset library`: sources, curation, gate and scores of 150 MB of text.
+    - `openk2 run corpus --preset library`: sources, curation, gate and scores of a corpus of over 150 MB.
 
     - `openk2 run corpus --set execution.executor=dask --set execution.workers=8`: the same bytes from a Dask cluster.
 
-    - `openk2 run tokens --set mix.epochs=2`: another mix, from the corpus that is there.
+    - `openk2 run tokens --set mix.epochs=2`: another mix of the existing corpus.
 
-    - `openk2 run tokens --rebuild`: anew what `openk2 status` calls "done, code changed since" of these stages.
+    - `openk2 run tokens --rebuild`: also redo what `openk2 status` lists as "done, code changed since".
     """
     from flows.steps import graph
     from model import storage
@@ -146,16 +146,16 @@ def _run(request: Request, stage: str | None, trains: bool):
 
 @app.command()
 def predict(
-    stage: Annotated[str, typer.Argument(help="The stage: rephrase, the one that asks an engine.")] = "rephrase",
+    stage: Annotated[str, typer.Argument(help="The stage. Only rephrase can be predicted.")] = "rephrase",
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """What a stage would ask its engine, what that costs and how long it takes; nothing is started.
+    """Estimate a stage's requests to its engine, their cost and their time, without starting it.
 
-    A sample of the chosen documents is gone through. Prices are `execution.engine_price`, per million tokens; speed and
-    acceptance are those of the engine's last run.
+    The estimate is based on a sample of the chosen documents. Prices are `execution.engine_price`, per million tokens;
+    speed and acceptance are those of the engine's last run.
 
     Example: `openk2 predict rephrase --set rephrase.documents=300 --set execution.engine_price.generated=0.6`
     """
@@ -187,7 +187,7 @@ def status(
     preset_file: FileOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """What exists, what is stale, what is missing; and what a run would do."""
+    """Show which steps are done, stale or missing, and what they hold."""
     from flows.status import survey
     from flows.steps import graph
 
@@ -208,7 +208,7 @@ def report(
     preset_file: FileOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Write the report again from the manifests that exist (no stage runs; no Prefect needed)."""
+    """Write the report again from the existing manifests. Runs no stage and needs no Prefect."""
     from flows.steps import graph
     from tasks.report.page import publish_report
 
@@ -222,8 +222,8 @@ def lineage(
     identifier: Annotated[
         str,
         typer.Argument(
-            help="A document's or rewrite's id (or its start), `base:STEP:POSITION`, `base:STEP:RANK/WORLD:POSITION` "
-            "or `sample:NUMBER:POSITION`."
+            help="The id of a document or rewrite (or its start), `base:STEP:POSITION`, `base:STEP:RANK/WORLD:POSITION`"
+            " or `sample:NUMBER:POSITION`."
         ),
     ],
     preset: PresetOption = PresetName.laptop,
@@ -231,7 +231,7 @@ def lineage(
     preset_file: FileOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """From a token of training, a document or a rewrite to its origin, and on to the updates that read it.
+    """Trace a training token, a document or a rewrite to its origin, and to the updates that read it.
 
     Examples:
 
@@ -239,7 +239,7 @@ def lineage(
 
     - `openk2 lineage base:120:4711`: token 4711 of the global batch of pretraining's update 120.
 
-    - `openk2 lineage base:120:3/48:4711`: the same of what rank 3 of 48 reads.
+    - `openk2 lineage base:120:3/48:4711`: token 4711 of what rank 3 of 48 reads in that update.
 
     - `openk2 lineage sample:17:3`: token 3 of sample 17 of pretraining's first stream.
     """
@@ -253,8 +253,8 @@ def inspect(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            help="A rule, such as `near_duplicate`; all where none is named. `corpus RULE` says it in full; "
-            "`rewrites [CHECK]` for what was rewritten, `rollouts [CHOICE]` for what RL's policy wrote."
+            help="A rule of curation, such as `near_duplicate` (long form: `corpus near_duplicate`); `rewrites [CHECK]`"
+            " for rewrites; `rollouts [CHOICE]` for replies in RL. Default: all rules of curation."
         ),
     ] = None,
     preset: PresetOption = PresetName.laptop,
@@ -270,15 +270,16 @@ def inspect(
     ] = "",
     source: Annotated[str, typer.Option("--source", help="Only documents of this source.")] = "",
     language: Annotated[str, typer.Option("--language", help="Only documents of this language (`zh`).")] = "",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Samples of each rule.")] = 5,
-    kept: Annotated[bool, typer.Option("--kept", help="Kept documents nearest to the threshold instead.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Samples per rule.")] = 5,
+    kept: Annotated[bool, typer.Option("--kept", help="Show kept documents nearest to the threshold instead.")] = False,
     accepted: Annotated[
-        bool, typer.Option("--accepted", help="Rewrites: segments that passed, lowest margin first.")
+        bool, typer.Option("--accepted", help="Rewrites: show accepted segments, lowest margin first.")
     ] = False,
     style: Annotated[str, typer.Option("--style", help="Rewrites: only this style.")] = "",
     domain: Annotated[str, typer.Option("--domain", help="Rewrites: only documents of this domain.")] = "",
     document: Annotated[
-        str, typer.Option("--document", help="One document or one prompt of rollouts whole, by its id (or its start).")
+        str,
+        typer.Option("--document", help="Show one document or prompt of rollouts in full: its id (or its start)."),
     ] = "",
     environment: Annotated[str, typer.Option("--environment", help="Rollouts: only this environment.")] = "",
     uri: Annotated[
@@ -288,16 +289,15 @@ def inspect(
         bool,
         typer.Option(
             "--html",
-            help="Write a page instead: `--html [PATH.html]`, {root}/inspect.html, rewrites.html or rollouts.html.",
+            help="Write a page instead: `--html [PATH.html]`. Default: inspect, rewrites or rollouts.html in the root.",
         ),
     ] = False,
 ) -> None:
-    """What curation dropped, by rule, or what was rewritten, by check: how much, and samples, those nearest to the
-    threshold first.
+    """Show what curation dropped by rule, rewrites by check, or rollouts: counts, and samples nearest to the threshold.
 
-    Without a rule: every rule, how many documents it judged and dropped, how many it alone dropped (what the rule
-    costs), and how its measure is distributed on either side of the limit. With a rule: why it is there, where its
-    threshold is from, which field sets it, and samples.
+    Without a rule it lists every rule: how many documents it judged and dropped, how many only it dropped (the cost of
+    the rule), and the distribution of its measure on both sides of the threshold. With a rule it shows the rule's
+    reason, the source of its threshold, the field that sets it, and samples.
 
     Examples:
 
@@ -307,23 +307,24 @@ def inspect(
 
     - `openk2 inspect near_duplicate -n 10`: ten pairs, side by side.
 
-    - `openk2 inspect gopher_stop_words --kept`: what that rule only just let through.
+    - `openk2 inspect gopher_stop_words --kept`: documents that only just passed this rule.
 
-    - `openk2 inspect --html rules.html --stage quality`: a page of it.
+    - `openk2 inspect --html rules.html --stage quality`: the quality rules as a page.
 
-    - `openk2 inspect rewrites`: acceptance, retries and fallbacks by style and domain, and what each check refused.
+    - `openk2 inspect rewrites`: acceptance, retries and fallbacks by style and domain; refusals by check.
 
-    - `openk2 inspect rewrites numbers -n 10`: source and rewrite side by side, what differs in colour.
+    - `openk2 inspect rewrites numbers -n 10`: source and rewrite side by side, differences in colour.
 
-    - `openk2 inspect rewrites --accepted --style academic`: what only just passed.
+    - `openk2 inspect rewrites --accepted --style academic`: accepted segments that only just passed.
 
-    - `openk2 inspect rewrites --document ID`: one document, every attempt, and the joined text; samples name the ID.
+    - `openk2 inspect rewrites --document ID`: every attempt of one document, and its joined text. Samples show the ID.
 
-    - `openk2 inspect rewrites --html`: a page of all that.
+    - `openk2 inspect rewrites --html`: the same as a page.
 
-    - `openk2 inspect rollouts`: rewards, the verifier's reasons, and what the detectors of hacks suspect.
+    - `openk2 inspect rollouts`: rewards, the verifier's reasons, and suspected reward hacks.
 
-    - `openk2 inspect rollouts improved -n 3`: every turn and token before and after; `best`, `worst`, or a detector.
+    - `openk2 inspect rollouts improved -n 3`: replies before and after RL, token by token; also `best`, `worst`, or the
+      name of a detector.
     """
     from flows.inspection import Wanted, show
 
@@ -350,7 +351,7 @@ def inspect(
 def calibrate_alignment(
     pairs: Annotated[
         list[str] | None,
-        typer.Option("--pairs", help="`test` (default), `dev`, or your own JSONL: path, glob or URL. Repeatable."),
+        typer.Option("--pairs", help="`test` (default), `dev`, or JSONL of your own: a path, glob or URL. Repeatable."),
     ] = None,
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
@@ -358,32 +359,34 @@ def calibrate_alignment(
     overrides: SetOption = None,
     corpus: Annotated[
         int,
-        typer.Option("--corpus", min=0, help="Documents of the corpus whose segments are measured too; 0 for none."),
+        typer.Option("--corpus", min=0, help="Number of corpus documents whose segments are measured too; 0 for none."),
     ] = 24,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes; 0 for as many as cores.")] = 0,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Number of processes; 0 for one per core.")] = 0,
     failures: Annotated[
-        str, typer.Option("--failures", help="Show what goes wrong of a kind, to be read; not of the test set.")
+        str,
+        typer.Option("--failures", help="Show the errors of one kind, such as hedge. Not for the test set."),
     ] = "",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many of them.")] = 10,
-    html: Annotated[str, typer.Option("--html", help="Write a page there.")] = "",
-    json: Annotated[str, typer.Option("--json", help="Write the figures there as JSON.")] = "",
-    markdown: Annotated[str, typer.Option("--markdown", help="Write the tables there as markdown.")] = "",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of errors to show.")] = 10,
+    html: Annotated[str, typer.Option("--html", help="Write a page to this file.")] = "",
+    json: Annotated[str, typer.Option("--json", help="Write the figures to this file, as JSON.")] = "",
+    markdown: Annotated[str, typer.Option("--markdown", help="Write the tables to this file, as markdown.")] = "",
 ) -> None:
-    """How well the alignment check tells a faithful rewrite from one that says something else.
+    """Measure how well the alignment check tells faithful rewrites from unfaithful ones.
 
-    Asks every check about hand-written rewrites: faithful ones in free wording, and ones with a single defect of many
-    kinds. Shows what is accepted and refused, by kind, language, domain and check, and the curve over the threshold
-    `rephrase.alignment.fidelity`. Real segments of the preset's corpus must pass beside themselves.
+    Runs every check on hand-written rewrites: faithful ones in free wording, and ones with a single defect. Shows what
+    is accepted and refused by kind, language, domain and check, and the curve over the threshold
+    `rephrase.alignment.fidelity`. It also checks that segments of the preset's corpus pass when compared with
+    themselves.
 
     Examples:
 
     - `openk2 calibrate-alignment`: the test set, with the preset's thresholds.
 
-    - `openk2 calibrate-alignment --pairs dev --failures hedge -n 5`: hedges that pass, beside the source.
+    - `openk2 calibrate-alignment --pairs dev --failures hedge -n 5`: five errors of the kind hedge, with their sources.
 
     - `openk2 calibrate-alignment --pairs mine.jsonl --html calibration.html`: pairs of your own, as a page.
 
-    - `openk2 calibrate-alignment --set rephrase.alignment.fidelity=0.8`: what would a stricter threshold do?
+    - `openk2 calibrate-alignment --set rephrase.alignment.fidelity=0.8`: the effect of another threshold.
     """
     from flows.calibration import calibrate
 
@@ -398,13 +401,14 @@ def review(
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=5000, help="Dialogues to look at.")] = 100,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=5000, help="Number of dialogues to review.")] = 100,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 for any free one.")] = 0,
 ) -> None:
-    """Accept or reject dialogues by keys, on a page of this machine; the next run leaves out what was rejected.
+    """Accept or reject training dialogues with the keyboard, on a local page.
 
-    A sample of what is trained on, and some that a rule refused. Verdicts go to review/dialogues.jsonl under the root;
-    what is rejected there is replaced by other dialogues, and all that was trained on it runs again.
+    The page shows a sample of the training dialogues and some that a rule refused. Verdicts go to
+    review/dialogues.jsonl under the root. The next run replaces rejected dialogues by others, and repeats all training
+    that used them.
 
     Example: `openk2 review --count 40`, then open the address that it prints; `?` shows the keys.
     """
@@ -433,7 +437,7 @@ def fetch(
     preset_file: FileOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Fetch the raw sources now (part of `make install`), so that a run needs no network."""
+    """Fetch the raw sources now, so that a run needs no network (part of `make run`)."""
     from flows.steps import graph
     from flows.terminal import shown
     from tasks.artifact import cache_folder

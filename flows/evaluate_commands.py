@@ -29,23 +29,24 @@ def evaluate(
     preset_file: FileOption = None,
     overrides: SetOption = None,
     suite: Annotated[
-        list[str] | None, typer.Option("--suite", "-s", help="Only this suite of the preset. Repeatable.")
+        list[str] | None, typer.Option("--suite", "-s", help="Run only this suite of the preset. Repeatable.")
     ] = None,
-    model: Annotated[str, typer.Option("--model", help="At an address: the served model's name.")] = "",
-    label: Annotated[str, typer.Option("--label", help="What to call the model on the page.")] = "",
-    record: Annotated[str, typer.Option("--json", help="Write the figures there, to be compared later.")] = "",
+    model: Annotated[str, typer.Option("--model", help="For an address: the name of the served model.")] = "",
+    label: Annotated[str, typer.Option("--label", help="Name of the model on the page.")] = "",
+    record: Annotated[str, typer.Option("--json", help="Write the figures to this file, for a later --with.")] = "",
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="Write {root}/comparison.html: everything that was measured under the root."),
+        typer.Option("--compare", help="Write {root}/comparison.html with everything measured under the root."),
     ] = False,
     others: Annotated[
-        list[str] | None, typer.Option("--with", help="With --compare: a record of `--json`, as one more model.")
+        list[str] | None,
+        typer.Option("--with", help="With --compare: add a model from a file written by --json. Repeatable."),
     ] = None,
 ) -> None:
-    """Measure a model by the suites of the preset (`evaluate.suites`), and hold what was measured side by side.
+    """Run the benchmark suites of the preset (`evaluate.suites`) on a model, and compare models side by side.
 
-    `openk2 run evaluate` measures every checkpoint of the root once and keeps that; this measures whatever is named,
-    now.
+    `openk2 run evaluate` measures every checkpoint of the root once and keeps the results. This command measures the
+    named model now.
 
     Examples:
 
@@ -53,7 +54,7 @@ def evaluate(
 
     - `openk2 evaluate http://127.0.0.1:8000/v1 --model kimi-k2 --json k2.json`: a served model.
 
-    - `openk2 evaluate --compare --with k2.json`: all checkpoints of the root, and that one, on a page.
+    - `openk2 evaluate --compare --with k2.json`: a page that compares all checkpoints of the root and that model.
     """  # fmt: skip
     if target is None and not compare:
         raise RequestError("name what to measure (`openk2 evaluate base`), or say --compare for what was measured")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 network = typer.Typer(
     name="model",
-    help="The network in numbers: what a configuration amounts to, and the sizes there are.",
+    help="Parameters, FLOPs and cache of a network, and the named sizes.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -31,20 +31,20 @@ out = Terminal()
 @network.command()
 def describe(
     preset: Annotated[
-        str, typer.Option("--preset", "-p", help="A recipe, whose network is meant, or a size of `openk2 model sizes`.")
+        str, typer.Option("--preset", "-p", help="A recipe, or a size of `openk2 model sizes`.")
     ] = PresetName.laptop.value,
     preset_file: FileOption = None,
     overrides: SetOption = None,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="A Hugging Face folder, whose config.json is read instead.")
+        Path | None, typer.Option("--checkpoint", help="Read the config.json of this Hugging Face folder instead.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Parameters by component, FLOPs per token and cache per token; nothing is built.
+    """Show parameters by component, FLOPs per token and cache per token, without building the network.
 
     Examples:
 
-    - `openk2 model describe --preset k2`: Kimi K2, beside what its report says.
+    - `openk2 model describe --preset k2`: Kimi K2, compared with its report.
 
     - `openk2 model describe --preset 3b --json`: a size of the ladder, for a script.
 
@@ -65,7 +65,7 @@ def describe(
 
 @network.command()
 def sizes() -> None:
-    """Every size by name: what was chosen of it, and what that makes."""
+    """List the named sizes with their dimensions, parameters and cache."""
     from model.config import cache_values_per_token, parameter_count
     from model.describe import CACHE_BYTES
     from model.sizes import MODEL_PRESETS

@@ -10,20 +10,25 @@ from pydantic import ValidationError
 from flows.errors import refusal
 from flows.request import PresetName, Request
 
-PresetOption = Annotated[PresetName, typer.Option("--preset", "-p", help="Which recipe: its size and its literals.")]
+PresetOption = Annotated[
+    PresetName, typer.Option("--preset", "-p", help="The recipe: its sources, sizes and settings.")
+]
 RootOption = Annotated[
-    str, typer.Option("--root", "-r", envvar="OPENK2_ROOT", help="Where artifacts lie: a folder or an fsspec URL.")
+    str,
+    typer.Option("--root", "-r", envvar="OPENK2_ROOT", help="Where artifacts are stored: a folder or an fsspec URL."),
 ]
 FileOption = Annotated[
-    str | None, typer.Option("--preset-file", help="A preset of your own (YAML; may say `extends: laptop`).")
+    str | None, typer.Option("--preset-file", help="A preset of your own (YAML; may have `extends: laptop`).")
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change one field: `--set rephrase.documents=40`. Repeatable.")
 ]
-MfuOption = Annotated[float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak that training achieves.")]
+MfuOption = Annotated[
+    float, typer.Option("--mfu", min=0.001, max=1, help="Share of the peak FLOP/s that training achieves.")
+]
 PeakOption = Annotated[
     float | None,
-    typer.Option("--peak", min=1, max=1e21, help="FLOP/s of one accelerator; else the preset's, else 989e12."),
+    typer.Option("--peak", min=1, max=1e21, help="Peak FLOP/s of one accelerator. Default: the preset's, else 989e12."),
 ]
 
 

@@ -14,7 +14,7 @@ from flows.terminal import Terminal
 
 plan = typer.Typer(
     name="plan",
-    help="Plan a run before there is one: its stages, and what every rank would hold, compute and send.",
+    help="Plan a run: its stages, what every rank would hold and send, how long new weights take to reach servers.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -27,29 +27,29 @@ def stages(
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
-    html: Annotated[str, typer.Option("--html", help="Write a page there, with the curves as drawings.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    html: Annotated[str, typer.Option("--html", help="Write a page with charts to this file.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """The stages of pretraining, as one plan: updates, tokens, learning rate, sequence, batch, window and mix of each.
+    """Show the schedule of pretraining: updates, tokens, learning rate, sequence, batch, window and mix of each stage.
 
-    A plan that does not add up is refused with the stage and the reason: a learning rate that jumps, a stage without
-    an update, an end that lies in the past, a YaRN factor that falls, samples longer than the window. Where the tokens
-    stage of the preset has been published under the root, it also says how often each domain is read.
+    A schedule that does not add up is refused, with the stage and the reason: a learning rate that jumps, a stage
+    without an update, an end before the start, a YaRN factor that falls, samples longer than the window. If the tokens
+    stage of the preset is published under the root, it also shows how often each domain is read.
 
-    Words: an *update* is one step of the optimizer on a global batch of *batch* samples of *sequence* tokens. A
-    *border* is a count of tokens at which a stage ends; the update that crosses it belongs to the stage it starts in.
-    *alone* is what a stage would take by itself, rounded, as reports say it.
+    Terms: an *update* is one step of the optimizer on a global batch of *batch* samples of *sequence* tokens. A
+    *border* is the token count at which a stage ends; an update that crosses it belongs to the stage in which it
+    starts. *alone* is the number of updates of the stage's tokens by themselves, rounded, as in reports.
 
     Examples:
 
-    - `openk2 plan stages`: Kimi K2's own: 237,823 updates.
+    - `openk2 plan stages`: Kimi K2's schedule, with 237,823 updates.
 
     - `openk2 plan stages --preset laptop --json | jq '.stages[].updates'`: for scripts.
 
-    - `openk2 plan stages --preset-file mine.yaml --html stages.html`: a plan of your own as a page.
+    - `openk2 plan stages --preset-file mine.yaml --html stages.html`: a schedule of your own as a page.
 
     - `openk2 plan stages --preset gpu --set pretrain.stages='[{name: all, tokens: 1000000000, sequence_length: 4096,
-      batch: 128, yarn_factor: 8, rate: {start: 0, end: 1.0e-3, shape: linear}}]'`: tried before it is written down.
+      batch: 128, yarn_factor: 8, rate: {start: 0, end: 1.0e-3, shape: linear}}]'`: try one before writing a preset.
     """
     from flows.stage_page import document
     from flows.stage_plan import plan_stages, to_json
@@ -72,40 +72,41 @@ def ranks(
     preset: PresetOption = PresetName.k2,
     preset_file: FileOption = None,
     overrides: SetOption = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes; else the preset's.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Number of nodes. Default: the preset's.")] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", min=1, help="Accelerators of a node; else the preset's processes.")
+        int | None,
+        typer.Option("--gpus-per-node", min=1, help="Accelerators per node. Default: the preset's processes."),
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option("--memory", min=0.1, help="Memory of an accelerator, in GB; else the preset's, or 80."),
+        typer.Option("--memory", min=0.1, help="Memory of an accelerator, in GB. Default: the preset's, else 80."),
     ] = None,
     mfu: MfuOption = 0.3,
     peak: PeakOption = None,
-    price: Annotated[float, typer.Option("--price", min=0, help="Price of an accelerator for an hour.")] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    price: Annotated[float, typer.Option("--price", min=0, help="Price of an accelerator per hour.")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """The dry run: what every rank would hold, compute and send in base, SFT and RL, and whether that fits.
+    """Dry run: show what every rank would hold, compute and send in base, SFT and RL, and whether it fits.
 
-    Every rank's part of the network and of its optimizer is built, on a device that has shapes and no memory: a
-    trillion parameters take seconds and no GPU. Checked are names and shapes, that the ranks of a copy together hold
-    every parameter exactly once, that every rank has samples, and that the rank that takes most fits its accelerator,
-    also while it samples replies. Exit code 1 where a stage would not run, with the stage, the reason and what to
-    change.
+    Builds every rank's part of the network and of the optimizer on the meta device, which has shapes but no memory, so
+    a trillion parameters take seconds and no GPU. Checks names and shapes, that the ranks of a copy hold every
+    parameter exactly once, that every rank has samples, and that the rank with the highest memory use fits its
+    accelerator, also while it samples replies. If a stage would not run, it prints the stage, the reason and what to
+    change, and exits with 1.
 
-    Words: a *layout* cuts one copy of the model into *pipeline* positions (some of the layers each) and *expert* ranks
-    (some of every layer's experts each): `pretrain.run.layout`, and one in each of `sft` and `rl`. All ranks
-    beyond one copy are more copies: *data*.
+    Terms: a *layout* divides one copy of the model into *pipeline* positions (some of the layers each) and *expert*
+    ranks (some of every layer's experts each). It is set in `pretrain.run.layout`, `sft.run.layout` and
+    `rl.run.layout`. Ranks beyond one copy hold more copies: *data*.
 
     Examples:
 
     - `openk2 plan ranks`: Kimi K2 on 256 nodes of 8, pipeline 16 x expert 16.
 
-    - `openk2 plan ranks --nodes 32`: one copy, the fewest nodes that hold it.
+    - `openk2 plan ranks --nodes 32 --memory 141`: one copy, on the fewest nodes that hold it.
 
     - `openk2 plan ranks --preset node --memory 141`: one node of accelerators with more memory.
 
-    - `openk2 plan ranks --preset gpu --set pretrain.run.micro_batch=32`: would that still fit?
+    - `openk2 plan ranks --preset gpu --set pretrain.run.micro_batch=32`: does a larger micro-batch still fit?
 
     - `openk2 plan ranks --nodes 96 --price 2 --json | jq .closed.money`: for scripts.
     """
@@ -127,24 +128,33 @@ def sync(
     preset: PresetOption = PresetName.k2,
     preset_file: FileOption = None,
     overrides: SetOption = None,
-    network: Annotated[float, typer.Option("--network", min=0.1, help="Of a node, one direction, in GB/s.")] = 400.0,
-    nvlink: Annotated[float, typer.Option("--nvlink", min=0.1, help="Of an accelerator, one direction, GB/s.")] = 200.0,
-    host: Annotated[float, typer.Option("--host", min=0.1, help="Host to one accelerator, in GB/s.")] = 50.0,
+    network: Annotated[
+        float, typer.Option("--network", min=0.1, help="Network bandwidth of a node, one direction, in GB/s.")
+    ] = 400.0,
+    nvlink: Annotated[
+        float, typer.Option("--nvlink", min=0.1, help="NVLink bandwidth of an accelerator, one direction, in GB/s.")
+    ] = 200.0,
+    host: Annotated[
+        float, typer.Option("--host", min=0.1, help="Bandwidth from the host to one accelerator, in GB/s.")
+    ] = 50.0,
     achieved: Annotated[
-        float, typer.Option("--achieved", min=0.01, max=1, help="Share of the narrower of the two in a broadcast.")
+        float,
+        typer.Option(
+            "--achieved", min=0.01, max=1, help="Share of the slower of the two links that a broadcast achieves."
+        ),
     ] = 0.33,
-    bucket: Annotated[float, typer.Option("--bucket", min=0.001, help="Bytes that pass at once, in GB.")] = 4.0,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    bucket: Annotated[float, typer.Option("--bucket", min=0.001, help="Size of a bucket, in GB.")] = 4.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """How long new weights take from RL's ranks to the engines that sample with them, as a checkpoint engine does it.
+    """Estimate how long a checkpoint engine takes to send new weights from RL's ranks to the sampling engines.
 
-    Every rank copies its part to its host; then all weights pass in buckets, by broadcast to every rank, two buckets
-    under way, so that copies hide behind the broadcast. The defaults are an H800 node's links, and what
-    checkpoint-engine's own measurements of K2 achieved of them (16 s, in FP8).
+    Every rank copies its part to its host. Then all weights are broadcast in buckets to every rank, with two buckets
+    in flight, so that copies overlap with the broadcast. The defaults are the links of an H800 node, and the share of
+    them that checkpoint-engine achieved in its own measurement of K2 (16 s, in FP8).
 
     Examples:
 
-    - `openk2 plan sync`: Kimi K2 in bfloat16, in FP8 and in INT4, by pipeline 16 x expert 16.
+    - `openk2 plan sync`: Kimi K2 in bfloat16, FP8 and INT4, with pipeline 16 x expert 16.
 
     - `openk2 plan sync --network 100 --json | jq .fp8.seconds`: on slower nodes.
     """

@@ -30,30 +30,31 @@ out = Terminal()
 
 Precision = Literal["auto", "float32", "bfloat16"]
 FolderOption = Annotated[
-    Path | None, typer.Option("--folder", help="A released folder, whoever made it, instead of this preset's.")
+    Path | None, typer.Option("--folder", help="Any released folder, instead of this preset's release.")
 ]
-Int4Option = Annotated[bool, typer.Option("--int4", help="The INT4 checkpoint instead of bf16.")]
+Int4Option = Annotated[bool, typer.Option("--int4", help="Use the INT4 checkpoint instead of bf16.")]
 PrecisionOption = Annotated[
-    Precision, typer.Option("--precision", help="Of the products; auto takes what this machine multiplies fast.")
+    Precision,
+    typer.Option("--precision", help="Precision of the matrix products; auto takes the faster on this machine."),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where the model lies: cpu or cuda.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="Device of the model: cpu or cuda.")]
 
 
 def generate(
-    prompt: Annotated[str, typer.Argument(help="What to say to the model, or the text to go on with (--raw).")],
+    prompt: Annotated[str, typer.Argument(help="The message to the model, or the text to continue (--raw).")],
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
     int4: Int4Option = False,
     folder: FolderOption = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat format.")] = False,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most this many new tokens.")] = 128,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text without the chat format.")] = False,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Maximum number of new tokens.")] = 128,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sampling.")] = 0,
 ) -> None:
-    """Generate with the released model. A terminal shows control characters instead of obeying them; a file or a pipe
-    gets the text as it is.
+    """Answer one prompt with the released model. A terminal displays control characters without interpreting them; a
+    file or a pipe gets the text unchanged.
 
     Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`,
     `openk2 generate --folder FOLDER "What is 27 + 45?"`.
@@ -78,37 +79,38 @@ def serve(
     overrides: SetOption = None,
     folder: FolderOption = None,
     int4: Int4Option = False,
-    name: Annotated[str, typer.Option("--name", help="What clients call the model.")] = "openk2",
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; one that is not loopback wants a key.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    name: Annotated[str, typer.Option("--name", help="The model's name for clients.")] = "openk2",
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; other than loopback needs a key of yours.")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="A name under which clients reach it. Repeatable.")
+        list[str] | None, typer.Option("--allow-host", help="A host name that clients use. Repeatable.")
     ] = None,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help=f"A file with your key, instead of ${KEY_VARIABLE} or a new one.")
+        Path | None, typer.Option("--key-file", help=f"A file with your key, instead of ${KEY_VARIABLE} or a new key.")
     ] = None,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Answers generated at once.")] = 32,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Maximum number of answers generated at once.")] = 32,
     waiting: Annotated[
-        int, typer.Option("--waiting", min=0, help="Answers that may wait; then clients get 429.")
+        int, typer.Option("--waiting", min=0, help="Maximum number of answers that wait; further clients get 429.")
     ] = 512,
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
 ) -> None:
-    """Serve the released model to OpenAI clients, and a page to chat with it.
+    """Serve the released model through an OpenAI-compatible API, with a chat page.
 
-    `/v1/chat/completions` (streams, tools, tool_choice, JSON schemas, log-probabilities), `/v1/completions`,
-    `/v1/models`, `/health`, `/metrics`. It listens on this machine alone and asks for a key: yours, or a new one that
-    is printed once.
+    Paths: `/v1/chat/completions` (streams, tools, tool_choice, JSON schemas, log-probabilities), `/v1/completions`,
+    `/v1/models`, `/health`, `/metrics`. By default it listens on this machine only. Clients need a key: yours, or a new
+    one that is printed once.
 
     Examples:
 
-    - `openk2 serve`: what the last run released, at http://127.0.0.1:8000/v1.
+    - `openk2 serve`: the latest release of the preset, at http://127.0.0.1:8000/v1.
 
     - `openk2 serve --folder FOLDER --port 8001 --rows 64`: another released folder.
 
-    - `OPENK2_SERVE_KEY=... openk2 serve --host 0.0.0.0 --allow-host models.example.org`: for others, behind TLS.
+    - `OPENK2_SERVE_KEY=... openk2 serve --host 0.0.0.0 --allow-host models.example.org`: for other machines, behind a
+      proxy with TLS.
     """
     from model.serve.app import application
     from model.serve.server import listen, server
@@ -140,28 +142,32 @@ def chat(
     folder: FolderOption = None,
     int4: Int4Option = False,
     url: Annotated[
-        str, typer.Option("--url", help=f"An endpoint such as http://127.0.0.1:8000/v1; its key in ${ENGINE_KEY}.")
+        str, typer.Option("--url", help=f"An endpoint such as http://127.0.0.1:8000/v1; put its key in ${ENGINE_KEY}.")
     ] = "",
-    model: Annotated[str, typer.Option("--model", help="The model's name there; else the first that it lists.")] = "",
-    system: Annotated[str, typer.Option("--system", help="A system turn to begin with.")] = "",
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="At most this many new tokens an answer.")] = 256,
+    model: Annotated[
+        str, typer.Option("--model", help="The model's name at --url. Default: the first that it lists.")
+    ] = "",
+    system: Annotated[str, typer.Option("--system", help="System message at the start.")] = "",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Maximum number of new tokens per answer.")] = 256,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, max=2.0, help="0 is greedy.")] = 0.6,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the sampling.")] = None,
     mcp: Annotated[
-        Path | None, typer.Option("--mcp", help="YAML that names tool servers (docs/agentic/mcp.md): it may call them.")
+        Path | None, typer.Option("--mcp", help="YAML of tool servers that the model may call (docs/agentic/mcp.md).")
     ] = None,
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
 ) -> None:
-    """Talk with the released model. What it writes is shown, control characters included, and never obeyed.
+    """Chat with the released model, or with an endpoint, in the terminal. Control characters that the model writes are
+    displayed and not interpreted.
 
     Examples:
 
-    - `openk2 chat`: the model that the last run released, in this process.
+    - `openk2 chat`: the latest release of the preset, in this process.
 
-    - `OPENK2_ENGINE_KEY=... openk2 chat --url http://127.0.0.1:8000/v1`: what `openk2 serve`, vLLM or another serves.
+    - `OPENK2_ENGINE_KEY=... openk2 chat --url http://127.0.0.1:8000/v1`: a model served by `openk2 serve`, vLLM or
+      another server.
 
-    - `openk2 chat --mcp servers.yaml`: with real tools, which it calls as it likes.
+    - `openk2 chat --mcp servers.yaml`: with real tools, which the model may call without asking you.
     """
     from flows.chat import Dialogue, Endpoint, converse, in_process
     from tasks.agentic.mcp.backend import tools_of

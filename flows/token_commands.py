@@ -15,7 +15,7 @@ from flows.terminal import Terminal, shown
 
 tokens = typer.Typer(
     name="tokens",
-    help="Plan the tokens of a run; export shards to Megatron-LM's indexed datasets, and import such.",
+    help="Plan the tokens of a run; export token shards to Megatron-LM's indexed datasets, and import them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -29,43 +29,46 @@ def plan(
     preset_file: FileOption = None,
     overrides: SetOption = None,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", min=1, help="Accelerators; else the preset's nodes x processes.")
+        int | None,
+        typer.Option("--gpus", min=1, help="Number of accelerators. Default: the preset's nodes x processes."),
     ] = None,
     pipeline: Annotated[
         int | None,
-        typer.Option("--pipeline", min=1, help="Pipeline ranks; else the preset's. gpus / pipeline ranks read data."),
+        typer.Option(
+            "--pipeline", min=1, help="Pipeline ranks; gpus / pipeline ranks read data. Default: the preset's."
+        ),
     ] = None,
-    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="Accelerators that share a node.")] = 8,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="Accelerators per node.")] = 8,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=1e-6, help="Seconds of an update; else worked out from the MFU.")
+        float | None, typer.Option("--seconds", min=1e-6, help="Seconds per update. Default: computed from the MFU.")
     ] = None,
     mfu: MfuOption = 0.3,
     peak: PeakOption = None,
     horizon: Annotated[
         int | None,
-        typer.Option("--horizon", min=1, help="Updates read ahead; else the preset's `run.prefetch_updates`."),
+        typer.Option("--horizon", min=1, help="Updates read ahead. Default: the preset's `run.prefetch_updates`."),
     ] = None,
     document: Annotated[
-        int, typer.Option("--document-tokens", min=1, help="Tokens of a document on average, for the indices.")
+        int, typer.Option("--document-tokens", min=1, help="Average tokens per document, for the size of indices.")
     ] = 1000,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """What a run asks of its tokens before there are any: sequences and updates by stage, bytes, shards, the size of
-    their table and indices, which rank takes how much, and how fast all that is read.
+    """Plan the tokens of a run: sequences and updates by stage, bytes, shards, the size of their table and indices,
+    the share of each rank, and read rates.
 
-    Counted as if every token of the stages were read once. All is closed form, with rows of the table of shards and of
-    a document index as they were measured; nothing of the recipe needs to have run.
+    Assumes that every token of the stages is read once. All figures are computed by formula, with measured sizes of
+    the rows of a shard table and a document index. Nothing needs to have run.
 
     Examples:
 
-    - `openk2 tokens plan`: Kimi K2's own run.
+    - `openk2 tokens plan`: Kimi K2's run.
 
-    - `openk2 tokens plan --gpus 768 --pipeline 16`: 96 nodes, 48 data-parallel ranks, which 16,384 sequences do not
-      divide by.
+    - `openk2 tokens plan --gpus 768 --pipeline 16`: 96 nodes; its 48 data-parallel ranks do not divide 16,384
+      sequences.
 
     - `openk2 tokens plan --gpus 2048 --pipeline 16 --mfu 0.2`: slower updates, smaller read rates.
 
-    - `openk2 tokens plan --preset laptop --seconds 1.5`: the laptop's, at a measured step time.
+    - `openk2 tokens plan --preset laptop --seconds 1.5`: the laptop's run, with a measured step time.
 
     - `openk2 tokens plan --json | jq .stages`: for scripts.
     """
@@ -82,7 +85,7 @@ def plan(
 
 @tokens.command(name="export")
 def export_(
-    folder: Annotated[str, typer.Argument(help="Where the pairs go: a folder of this machine.")],
+    folder: Annotated[str, typer.Argument(help="The local folder to write to.")],
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
     preset_file: FileOption = None,
@@ -90,24 +93,24 @@ def export_(
     uri: Annotated[
         str, typer.Option("--uri", help="Another tokens artifact, such as data/tokens/0123456789abcdef.")
     ] = "",
-    split: Annotated[str, typer.Option("--split", help="Only `train` or `heldout`.")] = "",
+    split: Annotated[str, typer.Option("--split", help="Only this split: `train` or `heldout`.")] = "",
     domain: Annotated[str, typer.Option("--domain", help="Only this domain.")] = "",
     source: Annotated[str, typer.Option("--source", help="Only this source.")] = "",
 ) -> None:
-    """Write token shards as Megatron-LM's indexed datasets (`.bin` and `.idx`), a pair for each split, domain and
-    source: `FOLDER/SPLIT/DOMAIN/SOURCE/tokens.*`, the tokenizer beside them.
+    """Export token shards as Megatron-LM's indexed datasets: a pair (`.bin` and `.idx`) for each split, domain and
+    source at `FOLDER/SPLIT/DOMAIN/SOURCE/tokens.*`, with the tokenizer.
 
-    A document is one sequence and ends with its end-of-document token. A `.parquet` beside each pair keeps who every
-    document is, so that `openk2 tokens import` brings all of it back; Megatron does not read it. Run again, it writes
-    only what is missing.
+    Each document is one sequence and ends with its end-of-document token. A `.parquet` beside each pair keeps the
+    documents' identities, so that `openk2 tokens import` can restore them; Megatron does not read it. When run again,
+    the command writes only what is missing.
 
     Examples:
 
     - `openk2 tokens export megatron`: everything that the laptop preset's tokens stage wrote.
 
-    - `openk2 tokens export megatron --split train --domain code`: part of it.
+    - `openk2 tokens export megatron --split train --domain code`: only the training split of code.
 
-    It prints what to give to Megatron's `--data-path`: weights (tokens) and prefixes.
+    The command prints the argument for Megatron's `--data-path`: weights (tokens) and prefixes.
     """
     from flows.steps import graph
     from tasks.artifact import Artifact
@@ -126,37 +129,41 @@ def export_(
 @tokens.command(name="import")
 def import_(
     pairs: Annotated[
-        list[str], typer.Argument(help="Prefixes of pairs (`.bin` and `.idx`), or folders with such in them.")
+        list[str], typer.Argument(help="Prefixes of pairs (`.bin` and `.idx`), or folders that contain pairs.")
     ],
     preset: PresetOption = PresetName.laptop,
     root: RootOption = "data",
     preset_file: FileOption = None,
     overrides: SetOption = None,
     tokenizer: Annotated[
-        str, typer.Option("--tokenizer", help="The tokenizer.json that they were made with; else the preset's own.")
+        str, typer.Option("--tokenizer", help="The tokenizer.json that made the tokens. Default: the preset's.")
     ] = "",
-    domain: Annotated[str, typer.Option("--domain", help="Of pairs that openk2 did not export: web, code, ...")] = "",
-    source: Annotated[str, typer.Option("--source", help="Of such pairs: where the text is from.")] = "",
-    licence: Annotated[str, typer.Option("--licence", help="Of such pairs: the documents' licence (SPDX).")] = "",
+    domain: Annotated[
+        str, typer.Option("--domain", help="Domain of pairs not exported by openk2: web, code, ...")
+    ] = "",
+    source: Annotated[str, typer.Option("--source", help="Source of such pairs.")] = "",
+    licence: Annotated[str, typer.Option("--licence", help="Licence (SPDX) of such pairs.")] = "",
     end: Annotated[
         int | None,
-        typer.Option("--end", min=0, help="Id that ends documents in them; else the tokenizer's own end of document."),
+        typer.Option(
+            "--end", min=0, help="Id that ends documents in the pairs. Default: the tokenizer's end-of-document id."
+        ),
     ] = None,
 ) -> None:
-    """Make token shards of Megatron-LM's indexed datasets: a tokens artifact with manifest, table and indices under
-    the root, which `training.loader.Loader` and every other reader of shards takes.
+    """Import Megatron-LM's indexed datasets as token shards: a tokens artifact with manifest, table and indices under
+    the root, which `training.loader.Loader` and all other readers of shards can read.
 
-    What `openk2 tokens export` wrote comes back as it was, split, source and licence included. Of other pairs say
-    domain, source and licence; documents get their end-of-document token where they lack it, a hash of their tokens
-    for an id, and `tokens.heldout_fraction` of them is held out. An index that does not fit its tokens, and tokens
-    that the tokenizer does not have, are refused before anything counts.
+    Pairs that `openk2 tokens export` wrote are restored, including split, source and licence. For other pairs, give
+    domain, source and licence. Their documents get an end-of-document token if they lack one, and a hash of their
+    tokens as id; `tokens.heldout_fraction` of them is held out. An index that does not fit its tokens, and token ids
+    that the tokenizer does not have, are refused before anything is published.
 
     Examples:
 
-    - `openk2 tokens import megatron --tokenizer megatron/tokenizer.json`: an export, back again.
+    - `openk2 tokens import megatron --tokenizer megatron/tokenizer.json`: import an export again.
 
     - `openk2 tokens import their/books_text_document --tokenizer their/tokenizer.json --end 50256 --domain knowledge
-      --source books --licence CC0-1.0`: other people's.
+      --source books --licence CC0-1.0`: import other pairs.
     """
     from flows.preset import load_preset
     from flows.steps import graph

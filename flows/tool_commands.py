@@ -13,7 +13,7 @@ from model.visible import flat
 
 tools = typer.Typer(
     name="tools",
-    help="Real tools: what servers of the Model Context Protocol offer.",
+    help="Real tools of servers that speak the Model Context Protocol (MCP).",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -27,15 +27,18 @@ def group() -> None:
 
 @tools.command(name="list")
 def list_(
-    servers: Annotated[Path, typer.Option("--servers", help="YAML that names the servers (docs/agentic/mcp.md).")],
+    servers: Annotated[Path, typer.Option("--servers", help="YAML of the servers (docs/agentic/mcp.md).")],
     to: Annotated[
-        Path | None, typer.Option("--to", help="Keep the tools there, as JSON lines; says what changed since.")
+        Path | None,
+        typer.Option(
+            "--to", help="Write the tools to this file, as JSON lines, and report what changed since the last time."
+        ),
     ] = None,
 ) -> None:
-    """Start the servers of a file, list their tools and stop them: names, descriptions, what is refused and why.
+    """Start the servers of a file, list their tools (names, descriptions, refused ones with the reason), and stop them.
 
-    A file of servers is YAML. A server that runs here is a command that speaks the protocol on its standard input and
-    output; it is shut in (bubblewrap, no network, none of your files) but for what its row opens:
+    The file is YAML. A local server is a command that speaks the protocol on its standard input and output. It runs in
+    a sandbox (bubblewrap, without network or your files) that its row can open:
 
         servers:
           - name: git
@@ -47,15 +50,15 @@ def list_(
             headers: {Authorization: SEARCH_TOKEN}   # the environment variable that holds the value
             licence: CC0-1.0
 
-    A model sees a tool as the function SERVER_TOOL (`git_git_status`). docs/agentic/mcp.md has every field, and what
-    a server that misbehaves can do.
+    A model sees a tool as the function SERVER_TOOL (`git_git_status`). docs/agentic/mcp.md documents every field, and
+    what a misbehaving server can do.
 
     Examples:
 
-    - `openk2 tools list --servers servers.yaml`: what there is.
+    - `openk2 tools list --servers servers.yaml`: list the tools.
 
-    - `openk2 tools list --servers servers.yaml --to tools.jsonl`: keep the schemas with where they are from; run again,
-      it says what changed since.
+    - `openk2 tools list --servers servers.yaml --to tools.jsonl`: also write the schemas and their origin; when run
+      again, report what changed.
     """
     from tasks.agentic.mcp.backend import tools_of
     from tasks.agentic.mcp.rows import changes, read_rows, write_rows

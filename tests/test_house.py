@@ -73,3 +73,8 @@ def test_no_files_need_each_other() -> None:
     while heads := {name for name in left if not any(name in wanted for wanted in left.values())}:
         left = {name: wanted for name, wanted in left.items() if name not in heads}
     assert not left, {name: sorted(wanted & left.keys()) for name, wanted in left.items()}
+
+
+def test_the_loop_of_reinforcement_learning_is_read_at_once() -> None:
+    """What an iteration is, from top to bottom; its parts are in other files."""
+    assert len((HOUSE / "training/rl/train.py").read_text(encoding="utf-8").splitlines()) < 120

@@ -48,7 +48,9 @@ class Metrics:
                 self.file.write(line)
                 self.file.flush()
             if self.tensorboard:
-                self.tensorboard.write(event, step, values)
+                # development and test are measured at the same step, and are not one curve
+                name = f"{event}/{values['split']}" if "split" in values else event
+                self.tensorboard.write(name, step, values)
 
     def sync(self) -> None:
         """Wait until all lines are on the disk: a checkpoint must not be ahead of its metrics."""

@@ -17,6 +17,7 @@ from training.inputs import Published, fingerprints, load_chat, load_splits
 from training.job import JobError
 from training.loader import Batch, Loader
 from training.objective import Objective
+from training.order import Mix
 from training.packing import IGNORED, Packed
 from training.pretrain import next_token, weighted
 from training.rl.config import RewardConfig
@@ -80,9 +81,10 @@ class PostTraining(Objective):
             beat=trainer.watchdog.beat,
         )
 
-    def text_loader(self, length: int) -> Loader:
-        """Pretraining text in samples of `length` tokens, to be mixed into updates against forgetting."""
-        return Loader(self.trainer.job.input("tokens"), "train", None, self.config.seed, length)
+    def text_loader(self, length: int, mix: Mix | None = None) -> Loader:
+        """Pretraining text in samples of `length` tokens, to be mixed into updates against forgetting: all there is, or
+        as `mix` says."""
+        return Loader(self.trainer.job.input("tokens"), "train", mix, self.config.seed, length)
 
     def text(self, loader: Loader, number: int, samples: int, weight: float) -> list[MicroBatch]:
         """This rank's micro-batches of the pretraining text of update `number`, from 0: `samples` of all ranks."""

@@ -53,7 +53,7 @@ class MixChange(Config):
 
     @model_validator(mode="after")
     def _weights(self) -> MixChange:
-        _require_weights(self.mix)
+        require_weights(self.mix)
         return self
 
 
@@ -101,7 +101,7 @@ class Stage(Config):
                 "windows slide over all of them: set samples to best_fit, or leave it out"
             )
         try:
-            _require_weights(self.mix)
+            require_weights(self.mix)
         except ValueError as error:
             raise ValueError(f"stage {self.name!r}: {error}") from None
         starts = [change.sample for change in self.mix_changes]
@@ -295,7 +295,7 @@ class StagePlan(Config):
         return rate, self.borders(owner)[0], self.spans[last].border
 
 
-def _require_weights(mix: dict[str, float] | None) -> None:
+def require_weights(mix: dict[str, float] | None) -> None:
     """Raise ValueError for a mix that cannot be drawn from."""
     if mix is None:
         return

@@ -218,7 +218,7 @@ def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environmen
         rows = (config.dialogue_sequence_length, config.dialogue_rows, config.iterations, config.run)
         phases.append(_rows(DIALOGUES, "rl.dialogue_rows", *rows))
     practice = Sampling(config.iterations, config.prompts * config.responses, dialogue_tokens, budget)
-    curve = (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0
+    curve = 2 + (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0
     measured = _evaluation(config, environments, 2, dialogue_tokens, budget)
     shown = Sampling(curve, config.evaluate_prompts * environments, dialogue_tokens, budget)
     return _tuning("rl", model, config, tuple(phases), (practice, measured, shown))

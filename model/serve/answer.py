@@ -30,8 +30,6 @@ class Asked:
     stops: tuple[str, ...]
     calls_before: int = 0
     """Calls in the dialogue so far: K2 numbers them through."""
-    one_call: bool = False
-    """A choice ends where a second call would begin."""
     log_probs: bool = False
     token_ids: bool = False
     """Tell the tokens themselves, with the one that ends a choice."""
@@ -69,8 +67,7 @@ class Answer:
 
     async def deltas(self) -> AsyncIterator[Delta]:
         """What every token adds, until all choices have ended. Raises ApiError."""
-        raw, one_call = not self.asked.chat, self.asked.one_call
-        turns = [Turn(self.chat, self.asked.stops, raw, one_call) for _ in range(self.asked.choices)]
+        turns = [Turn(self.chat, self.asked.stops, not self.asked.chat) for _ in range(self.asked.choices)]
         left = set(range(self.asked.choices))
         while left:
             place, event = await self.job.events.get()

@@ -30,7 +30,7 @@ from model.dialogue import numbered, shown
 from model.generate import Constraint, refused, requests_for
 from model.generate import Request as Continuation
 from model.serve.answer import Answer, Asked
-from model.serve.grammar import Grammars, Matching
+from model.serve.grammar import Free, Grammars, Matching
 from model.serve.guard import Key, OwnOrigin
 from model.serve.metrics import Metrics
 from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, NamedTool, Sampled, read
@@ -127,7 +127,7 @@ class Service:
             before = sum(len(turn["tool_calls"]) for turn in numbered(asked.dialogue))
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from None
-        matching: Matching | None = None
+        matching: Matching | Free
         if isinstance(asked.tool_choice, NamedTool):
             wanted = [one for one in functions if one.name == asked.tool_choice.function.name]
             matching = self.grammars.calls(wanted, before, several=False)
@@ -136,10 +136,10 @@ class Service:
         elif asked.response_format.type != "text":
             form = asked.response_format.json_schema
             matching = self.grammars.json(form.schema_ if form else {"type": "object"}, "response_format")
-        told = Asked(
-            True, self.name, len(prompt), asked.n, asked.stop, before, not asked.parallel_tool_calls, asked.logprobs,
-            ends=self.hidden,
-        )  # fmt: skip
+        else:
+            offered = functions if asked.offered else ()
+            matching = self.grammars.free(offered, before, asked.parallel_tool_calls)
+        told = Asked(True, self.name, len(prompt), asked.n, asked.stop, before, asked.logprobs, ends=self.hidden)
         most = asked.max_completion_tokens or asked.max_tokens
         return self._continuations([prompt], asked, most, asked.likeliest, told.ends, matching), told
 
@@ -163,7 +163,7 @@ class Service:
         max_tokens: int | None,
         likeliest: int,
         ends: Sequence[int],
-        matching: Matching | None = None,
+        matching: Matching | Free | None = None,
     ) -> list[Continuation]:
         made: list[Continuation] = []
         # a request's own seed, or one that nobody can guess; each choice draws its own from it
@@ -277,7 +277,7 @@ def application(
         waiting: choices that may wait for a row; who comes then is told to come again (429).
     """
     worker = Worker(model, rows, waiting)
-    grammars = Grammars(chat, model.config.vocab_size)
+    grammars = Grammars(chat, model.config.vocab_size, (chat.stop, model.config.eos_token_id))
     ready = asyncio.Semaphore(PREPARING)
     metrics = Metrics(worker)
     service = Service(name, chat, worker, grammars, metrics, int(time.time()), ready)

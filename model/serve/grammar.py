@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ UNKNOWN_FORMAT = "Unknown format:"
 
 @dataclass
 class Matching:
-    """A `Constraint` of one row."""
+    """A `Constraint` of one row: what a grammar takes."""
 
     matcher: LLMatcher
 
@@ -65,12 +65,40 @@ class Matching:
             raise ConstraintError(f"the schema cannot be followed: {_line(self.matcher.get_error())}")
 
 
-class Grammars:
-    """Grammars over one tokenizer."""
+@dataclass
+class Free:
+    """A `Constraint` of one row: any text, in which no special token stands, and `calls` once their section begins."""
 
-    def __init__(self, chat: Chat, vocabulary: int) -> None:
+    text: Tensor
+    """The tokens that may come before the section begins, a boolean (vocabulary)."""
+    section: int
+    """The token that begins it; one of `text` only where there are calls."""
+    calls: Matching | None = None
+    begun: bool = False
+
+    def allowed(self) -> Tensor:
+        return self.calls.allowed() if self.begun and self.calls else self.text
+
+    def take(self, token: int) -> None:
+        self.begun |= token == self.section
+        if self.begun and self.calls:
+            self.calls.take(token)
+
+    def copy(self) -> Free:
+        """For another choice of the same request."""
+        return replace(self, calls=self.calls and self.calls.copy())
+
+
+class Grammars:
+    """Grammars over one tokenizer; `ends` are the tokens that end an answer."""
+
+    def __init__(self, chat: Chat, vocabulary: int, ends: Sequence[int]) -> None:
         self._chat = chat
         self._tokenizer = LLTokenizer(chat.tokenizer.to_str(), n_vocab=vocabulary, eos_token=chat.stop)
+        self._text_V = torch.ones(vocabulary, dtype=torch.bool)
+        self._text_V[sorted(chat.specials.difference(ends))] = False
+        self._text_or_section_V = self._text_V.clone()
+        self._text_or_section_V[chat.ids[SECTION]] = True
 
     def bytes_of(self, token: int) -> bytes:
         """What a token stands for, which may be part of a character."""
@@ -82,6 +110,19 @@ class Grammars:
     def json(self, schema: dict[str, Any] | bool, param: str) -> Matching:
         """JSON of a schema. Raises ApiError; `param` is the field that held it."""
         return self._matching(f"start: {_json(schema, param)}\n", param)
+
+    def free(self, functions: Sequence[Function], before: int, several: bool) -> Free:
+        """Text, and calls of these functions where the model makes any; without functions text alone. Where a schema
+        cannot be followed the calls are held to the functions' names and to JSON objects."""
+        section = self._chat.ids[SECTION]
+        if not functions:
+            return Free(self._text_V, section)
+        try:
+            calls = self.calls(functions, before, several)
+        except ApiError:
+            named = [one.model_copy(update={"parameters": {}}) for one in functions]
+            calls = self.calls(named, before, several)
+        return Free(self._text_or_section_V, section, calls)
 
     def calls(self, functions: Sequence[Function], before: int, several: bool) -> Matching:
         """One call of these functions, or `several`; `before` is the number of the first in the dialogue."""

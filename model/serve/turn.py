@@ -40,15 +40,15 @@ def _begun(text: str, stop: str) -> int:
 class Turn:
     """An assistant's turn, or with `raw` any text that goes on."""
 
-    def __init__(self, chat: Chat, stops: Sequence[str], raw: bool, one_call: bool = False) -> None:
-        self._stops, self._one_call = StopStrings(stops), one_call
+    def __init__(self, chat: Chat, stops: Sequence[str], raw: bool) -> None:
+        self._stops = StopStrings(stops)
         self._stream = None if raw else chat.stream()
         self._text = Text(chat)
         self.called = False
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string came, or a call too many: nothing after it is wanted."""
+        """Whether a stop string came: nothing after it is wanted."""
         return self._stops.met
 
     def add(self, token: int) -> list[Piece]:
@@ -72,8 +72,6 @@ class Turn:
             if piece.kind == "content":
                 if text := self._stops.add(piece.text):
                     shown.append(Piece("content", text))
-            elif piece.kind == "call" and self.called and self._one_call:
-                self._stops.met = True
             else:
                 if held := self._stops.rest():
                     shown.append(Piece("content", held))

@@ -185,11 +185,12 @@ def _limits(model: ModelConfig, variant: str, lineage: Mapping[str, Artifact]) -
     share = parameter_count(model).total / parameter_count(ModelConfig()).total
     sets = lineage["rl"].manifest["config"].get("sets", {}) if "rl" in lineage else {}
     practised = sets.get("safety")
-    refusals = "refusals were practised on stand-ins for attacks alone" if practised else "no refusal was trained"
+    refusals = "Refusals were practised on stand-ins for attacks alone" if practised else "No refusal was trained"
     lines = [
         "- Nothing but synthetic tasks and tool schemas was rewarded; its facts are unchecked.",
-        f"- Safety was not evaluated and {refusals}: do not put it in front of people.",
-        "- General benchmarks were not run; pass rates hold for the task families of the training data only.",
+        f"- This card is written before the evaluation, whose page (`comparison.html`) has what was measured of safety "
+        f"and general benchmarks. {refusals}: do not put it in front of people.",
+        "- The pass rates above hold for the task families of the training data only.",
     ]
     if share < 0.01:
         lines.insert(

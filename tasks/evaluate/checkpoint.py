@@ -6,6 +6,11 @@ from pathlib import Path
 
 from model.convert import load_hf, save_hf
 from model.transformer import Transformer
+from tasks.part import sha256_file
+
+CHECKSUMS = "SHA256SUMS"
+READ = (".safetensors", ".safetensors.index.json", "config.json", "tokenizer.json")
+"""How the names of those files end that make the model, and are checked before it is read."""
 
 
 class ReleaseError(RuntimeError):
@@ -26,7 +31,25 @@ def read_checkpoint(folder: Path) -> Transformer:
     Raises:
         ReleaseError: a file is missing, cut short or altered, or the tensors are not those of the configuration.
     """
+    _check_sums(folder)
     try:
         return load_hf(folder).eval()
     except (FileNotFoundError, ValueError) as error:
         raise ReleaseError(f"{folder} cannot be read as a released checkpoint: {error}") from error
+
+
+def _check_sums(folder: Path) -> None:
+    """Raise ReleaseError where a file that makes the model is not the one that the folder's checksums were taken of: a
+    copy that broke off may have every file, at its full length."""
+    try:
+        lines = (folder / CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        want, _, name = line.partition("  ")
+        file = folder / name
+        if file.parent == folder and name.endswith(READ) and file.is_file() and sha256_file(file) != want:
+            raise ReleaseError(
+                f"{file} is not the file that {CHECKSUMS} was made of: copy the folder again, or delete {CHECKSUMS} "
+                "if the change is meant"
+            )

@@ -24,11 +24,12 @@ def data_card(name: str, lineage: Mapping[str, Artifact]) -> str:
     sections = [f"# Data of {name}"]
     for stage, write in writers.items():
         if stage in lineage:
-            sections.append("\n".join(write(lineage[stage].statistics)))
+            artifact = lineage[stage]
+            sections.append("\n".join(write(artifact.statistics, artifact.manifest["config"])))
     return "\n\n".join(sections) + "\n"
 
 
-def _corpus(s: Mapping[str, Any]) -> Iterator[str]:
+def _corpus(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """Sources and their licences, and what curation did."""
     yield "## Sources\n"
     yield (
@@ -62,20 +63,36 @@ def _corpus(s: Mapping[str, Any]) -> Iterator[str]:
         yield _counts(masked, "kind", "places")
 
 
-def _rewrites(s: Mapping[str, Any]) -> Iterator[str]:
+def _rewrites(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """What a language model wrote."""
     yield "## Rewrites\n"
+    model = f"`{config['model']}`" if config.get("model") else "a language model"
+    digest = f" (sha256 {config['model_sha256'][:16]}...)" if config.get("model_sha256") else ""
     yield (
-        f"Synthetic: a language model was asked to rewrite {s['segments']:,} segments of the documents above, tries "
-        f"again included; {s['accepted']:,} passed the checks of fidelity, and {s['documents']:,} documents of them "
-        "entered."
+        f"Synthetic, written by {model}{digest}: {s['segments']:,} answers for segments of the documents above, second "
+        f"attempts included. {s['accepted']:,} passed {_checks(config.get('alignment', {}))}, and "
+        f"{s['documents']:,} documents made of them entered."
     )
+    if styles := s.get("by_style"):
+        rows = [
+            (style.replace("_", " "), f"{entry['segments']:,}", f"{entry['accepted']:,}")
+            for style, entry in sorted(styles.items())
+        ]
+        yield ""
+        yield table(*rows, header=("style", "answers", "accepted"))
     if failed := s.get("rejected_by_check"):
-        yield "\nChecks that segments failed (one may fail several):\n"
-        yield _counts(failed, "check", "segments")
+        yield "\nThe first check that each of the others failed:\n"
+        yield _counts(failed, "check", "answers")
 
 
-def _tokens(s: Mapping[str, Any]) -> Iterator[str]:
+def _checks(alignment: Mapping[str, Any]) -> str:
+    """What the answers were held to."""
+    learned = ["a learned check of meaning"] if alignment.get("fidelity_model") else []
+    judge = ["a language model's judgement"] if alignment.get("judge") else []
+    return " and ".join(["the exact rules of the alignment check", *learned, *judge])
+
+
+def _tokens(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """What the network reads."""
     yield "## Training tokens\n"
     yield (
@@ -89,7 +106,7 @@ def _tokens(s: Mapping[str, Any]) -> Iterator[str]:
         yield f"\n{count:,} tokens of other documents are held out and trained nothing."
 
 
-def _dialogues(s: Mapping[str, Any]) -> Iterator[str]:
+def _dialogues(s: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """What post-training reads."""
     yield "## Dialogues\n"
     yield (

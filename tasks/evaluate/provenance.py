@@ -16,10 +16,10 @@ from urllib.parse import quote
 from model.convert import write_json
 from tasks.artifact import Artifact, Step, sha256_file
 from tasks.evaluate.card import table
-from tasks.evaluate.checkpoint import ReleaseError
+from tasks.evaluate.checkpoint import CHECKSUMS, ReleaseError
 from tasks.launch import Execution
 
-BILL, RUN, CHECKSUMS = "sbom.cdx.json", "RUN.md", "SHA256SUMS"
+BILL, RUN = "sbom.cdx.json", "RUN.md"
 NAMESPACE = "file"
 """What ssh-keygen calls the purpose of a signature; its manual's name for files."""
 PATIENCE = 60  # seconds that signing may take: a key on a card waits for its owner's touch

@@ -6,7 +6,7 @@ Each block is made apart from the others: one that cannot be made says why in it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,11 +80,17 @@ def grids(record: Mapping[str, Any], title: str = "") -> list[Block]:
             continue
         inner = list(value.values())
         place = f"{title} · {key}" if title else key
-        if inner and all(isinstance(entry, dict) for entry in inner) and len({frozenset(e) for e in inner}) <= 3:
+        if inner and all(isinstance(entry, dict) for entry in inner) and _alike(inner):
             blocks.append(grid(value, place))
         elif value:
             blocks += grids(value, place)
     return blocks
+
+
+def _alike(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether they have enough figures in common to be rows of one table."""
+    kinds = {frozenset(record) for record in records if record}
+    return not kinds or (len(kinds) <= 3 and bool(frozenset.intersection(*kinds)))
 
 
 def grid(record: Mapping[str, Mapping[str, Any]], title: str) -> Table:

@@ -32,6 +32,8 @@ class Line:
     colour: str = "accent"
     faint: bool = False
     """Drawn thin and without a label: the raw values behind a smoothed line."""
+    dots: bool = False
+    """Points that nothing joins: what lies between them was not measured."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ def lines(
     ys = [scale(y) for _, points in kept for _, y in points] + [scale(value) for _, value in marks]
     low, high = (scale(y_range[0]), scale(y_range[1])) if y_range else (min(ys), max(ys))
     if high - low <= 1e-6 * max(abs(high), abs(low)):  # a constant: what differs is rounding
-        low, high = low - 0.05 * abs(low or 1), high + 0.05 * abs(high or 1)
+        size = max(abs(high), abs(low))
+        around = 0.05 * (size if size > 1e-300 else 1.0)  # the smallest floats have no twentieth
+        low, high = low - around, high + around
     pad = (high - low) * 0.06
     low, high = (low, high) if y_range else (low - pad if low < 0 or low - pad > 0 else min(low, 0.0), high + pad)
     first, last = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1
@@ -95,9 +99,10 @@ def lines(
     for line, points in kept:
         path = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in _thin(points))
         kind = "raw" if line.faint else "line"
-        if len(points) == 1:
-            x, y = points[0]
-            out.append(f'<circle class="dot c-{line.colour}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>')
+        if line.dots or len(points) == 1:
+            radius = 4 if line.dots else 3
+            for x, y in points:
+                out.append(f'<circle class="dot f-{line.colour}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="{radius}"/>')
         else:
             out.append(f'<polyline class="{kind} c-{line.colour}" points="{path}"/>')
         if not line.faint and len(named) > 1:

@@ -93,7 +93,8 @@ def lines(series: Sequence[Line], x_label: str, caption: str, title: str = "", *
     drawn = charts.lines(series, x_label, **options)  # ValueError where there is nothing to say either
     known = {line.label: [y for y in line.ys if _known(y)] for line in series if not line.faint}
     data = [(label, f"{say(ys[0])} to {say(ys[-1])}") for label, ys in known.items() if ys]
-    sparks = [(line.label, _course(line)) for line in series if not line.faint and len(line.ys) > 1]
+    courses = (line for line in series if not line.faint and not line.dots and len(line.ys) > 1)
+    sparks = [(line.label, _course(line)) for line in courses]
     return Chart(drawn, caption, title, data, sparks)
 
 

@@ -29,6 +29,8 @@ def test_tensorboard_reads_what_the_metrics_say(tmp_path: Path) -> None:
         for step in range(after + 1, 5):
             metrics.write("update", step, loss=factor * step, timing={"tokens_per_second": 7.0})
             metrics.write("evaluation", step, losses={"web": 0.5})
+        metrics.write("evaluation", 4, split="development", sampled=0.25)
+        metrics.write("evaluation", 4, split="test", sampled=0.75)
         metrics.close()
     found = EventAccumulator(str(tmp_path / "tensorboard"))
     found.Reload()
@@ -36,6 +38,8 @@ def test_tensorboard_reads_what_the_metrics_say(tmp_path: Path) -> None:
         "update/loss",
         "update/timing/tokens_per_second",
         "evaluation/losses/web",
+        "evaluation/development/sampled",
+        "evaluation/test/sampled",
     }
     assert [(point.step, point.value) for point in found.Scalars("update/loss")] == [(1, 1), (2, 2), (3, 30), (4, 40)]
 

@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from model.config import Config
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
+from training.schedule import require_weights
 
 SETS = ("math", "logic", "instructions", "code", "faithful", "safety", "critique", "apis")
 """Problem sets that come with the environments (`training.rl.environments.SETS`)."""
@@ -72,6 +73,10 @@ class RolloutsConfig(Config):
     folder: str | None = None
     """Where the server reads its weights: they are written there in each iteration, and vLLM is told to read them
     again (VLLM_SERVER_DEV_MODE=1). null: the server has the policy's weights already, which is checked all the same."""
+    sleep: bool = False
+    """Let vLLM sleep while the policy learns, on GPUs that both of them use (`--enable-sleep-mode` and
+    VLLM_SERVER_DEV_MODE=1): it keeps its weights in the host's memory, drops its cache, and is woken before it gets the
+    next weights."""
     slots: int = Field(default=64, ge=1)
     """Requests in flight of each rank."""
     answer_seconds: float = Field(default=600.0, gt=0)
@@ -146,7 +151,8 @@ class RlConfig(Config):
     """Largest norm of the whole gradient."""
     segment: int | None = Field(default=None, ge=1)
     """Tokens that one policy may draw of a response: a longer one is paused and goes on in the next iteration, where
-    only what is drawn then is trained on (K1.5's partial rollouts). null lets every response end."""
+    only what is drawn then is trained on (K1.5's partial rollouts), and its reward and length are compared with those
+    of all responses to its prompt that have ended by then. null lets every response end."""
     refill: int = Field(default=0, ge=0)
     """Most prompts of an iteration that are drawn in place of others whose responses were all worth the same."""
     sets: dict[str, PositiveInt] = Field(default_factory=dict)
@@ -173,6 +179,10 @@ class RlConfig(Config):
     """Samples of pretraining tokens in each update."""
     ptx_sequence_length: int = Field(default=128, ge=1)
     """Tokens of such a sample."""
+    ptx_mix: dict[str, float] | None = None
+    """What they are drawn from, as a stage of pretraining says it: a weight for each domain (`code`) or source
+    (`code/NAME`), `*` for the rest. null takes the corpus as it is, every source in proportion to its tokens; curated
+    data are the sources to be kept (K2 report 3.2.3)."""
     dialogue_rows: int = Field(default=0, ge=0)
     """Rows of SFT's dialogues in each update, against forgetting what is not practised: those of other families, and
     of all with tools."""
@@ -191,11 +201,12 @@ class RlConfig(Config):
     agreement: float = Field(default=0.05, gt=0)
     """Largest mean difference, in nats per token, between the generator's log-probabilities and the trainer's."""
     evaluate_prompts: int = Field(default=100, ge=1)
-    """Held-out prompts per environment, the same before and after."""
+    """Held-out prompts per environment: of test, the same before and after, and of development for the curve."""
     evaluate_samples: int = Field(default=4, ge=1)
     """Samples for each of them at temperature 1."""
     evaluate_every: int = Field(default=0, ge=0)
-    """Iterations between evaluations of the curve (one sample a prompt); 0 leaves them out."""
+    """Iterations between points of the curve (one sample for each development prompt), which has one before the first
+    and one after the last too; 0 leaves it out."""
     record: RecordConfig = Field(default_factory=RecordConfig)
     """Rollouts that are kept to be looked at."""
     run: RlRunConfig = Field(default_factory=RlRunConfig)
@@ -203,22 +214,16 @@ class RlConfig(Config):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        try:
+            require_weights(self.ptx_mix)
+        except ValueError as error:
+            raise ValueError(f"ptx_mix: {error}") from None
         if min(self.temperature) <= 0:
             raise ValueError(f"temperature = {self.temperature}: sampling needs temperatures above 0")
         if self.correction and self.correction < 1:
             raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
-        if self.segment is not None and self.rewards.length_weight:
-            raise ValueError(
-                "segment and rewards.length_weight: the lengths of a prompt's responses are compared when all have "
-                "ended, and paused ones have not; leave one of them out"
-            )
         if self.rollouts is not None and self.replay_routing:
             raise ValueError("rollouts and replay_routing: a server does not tell its experts; leave one of them out")
-        if self.critic is not None and self.segment is not None:
-            raise ValueError(
-                "segment and critic: replies are compared when all of a prompt's have ended, and paused ones have not; "
-                "leave one of them out"
-            )
         if self.critic is not None and self.critic.judge == "endpoint" and self.judge is None:
             raise ValueError("critic.judge is 'endpoint' and rl.judge is not given: say which endpoint and model")
         if "critique" in self.sets and self.critic is None:

@@ -23,9 +23,8 @@ from model.transformer import Transformer
 from training.draw import problem_id
 from training.rl.environments import Problem
 from training.rl.environments.open_ended import rubrics
-from training.rl.episodes import Episode
 from training.rl.judge import Judge
-from training.rl.rollout import Group
+from training.rl.rollout import CRITIQUE, Group
 
 QUESTION = (
     "Two replies to the same request are compared by these criteria:\n{criteria}\n\nRequest:\n{request}\n\n"
@@ -108,16 +107,21 @@ def preferences(ask: Ask, request: str, kinds: Mapping[str, Sequence[str]], repl
 
 def critiqued(ask: Ask, chat: Chat, group: Group) -> Group:
     """A group of open-ended replies with the critic's rewards; those that a rule refused, or that were cut, keep
-    theirs, and so do verifiable groups."""
-    if group.problem.verifier != "critique":
+    theirs, and so do verifiable groups. Replies that ended earlier are compared once more, with all that there are
+    now: what one is worth depends on the others."""
+    if group.problem.verifier != CRITIQUE:
         return group
-    compared = [place for place, score in enumerate(group.scores) if score == 1.0]
+    turns = [one.turn for one in group.before if one.score == 1.0]
+    turns += [one.turns()[-1] for one in group.responses if one.score == 1.0]
     kinds = rubrics() | {"human": group.problem.answer["human"]}
-    found = preferences(ask, _request(group.problem), kinds, [said(chat, group.responses[place]) for place in compared])
-    rewards = list(group.rewards)
+    found = preferences(ask, _request(group.problem), kinds, [said(chat, turn) for turn in turns])
+    rewards = [*group.earlier, *group.rewards]
+    scores = [*(one.score for one in group.before), *group.scores]
+    compared = [place for place, score in enumerate(scores) if score == 1.0]
     for place, value in zip(compared, found, strict=True):
         rewards[place] = value
-    return replace(group, rewards=rewards)
+    first = len(group.before)
+    return replace(group, rewards=rewards[first:], earlier=tuple(rewards[:first]))
 
 
 def comparisons(chat: Chat, groups: Sequence[Group], count: int, seed: str) -> list[Problem]:
@@ -126,9 +130,9 @@ def comparisons(chat: Chat, groups: Sequence[Group], count: int, seed: str) -> l
     for group in groups:
         right = [one for one in group.responses if one.score == 1.0 and len(one.turns()) == 1]
         wrong = [one for one in group.responses if one.score == 0.0 and len(one.turns()) == 1 and one.finished]
-        if group.problem.verifier == "critique" or not right or not wrong:
+        if group.problem.verifier == CRITIQUE or not right or not wrong:
             continue
-        pair = [said(chat, draw.choice(right)), said(chat, draw.choice(wrong))]
+        pair = [said(chat, draw.choice(those).turns()[-1]) for those in (right, wrong)]
         if pair[0] == pair[1]:  # a call under a number that does not count on: what is wrong cannot be seen
             continue
         answer = draw.choice("AB")
@@ -139,9 +143,9 @@ def comparisons(chat: Chat, groups: Sequence[Group], count: int, seed: str) -> l
     return found[:count]
 
 
-def said(chat: Chat, episode: Episode) -> str:
-    """The last turn of an episode as a judge reads it."""
-    reply = chat.parse(episode.turns()[-1])
+def said(chat: Chat, turn: Sequence[int]) -> str:
+    """A turn as a judge reads it."""
+    reply = chat.parse(turn)
     calls = "\n".join(f"{call.name}({call.written})" for call in reply.calls)
     return "\n".join(part for part in (reply.content, calls) if part)
 

@@ -11,7 +11,7 @@ import math
 import os
 import random
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,11 +24,13 @@ from model.generate import Request, Row
 from model.transformer import Transformer
 from training.job import JobError
 from training.rl.config import RolloutsConfig
+from training.rl.threads import DaemonThreads
 
 TURN_SECONDS = 0.5
 """A step waits so long for an answer: environments may have one meanwhile."""
 PROOF_TOKENS = 64
 """Of the text that shows which weights the server has."""
+SLEEPS = "; rl.rollouts.sleep needs vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1"
 BUSY = {408, 425, 429, 500, 502, 503, 504}
 
 
@@ -49,7 +51,7 @@ class Endpoint:
             limits=httpx.Limits(max_connections=config.slots),
             trust_env=False,
         )
-        self.pool = ThreadPoolExecutor(config.slots, thread_name_prefix="rollouts")
+        self.pool = DaemonThreads(config.slots, "rollouts")
 
     def __enter__(self) -> Self:
         return self
@@ -57,7 +59,7 @@ class Endpoint:
     def __exit__(self, *_: object) -> None:
         """End what is in flight: a server drops the request of a client that is gone."""
         self.client.close()
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.close()
 
     def sync(self, model: Transformer, dtype: str, most: float) -> None:
         """Hand over the weights of `model`, which computes in `dtype`, and see that they arrived at every server.
@@ -65,14 +67,25 @@ class Endpoint:
         Raises:
             EndpointError: its log-probabilities differ from those of `model` by more than `most` nats a token.
         """
+        if self.config.sleep:
+            self._each("wake_up", SLEEPS)
         if self.config.folder is not None:
             save_hf(model, Path(self.config.folder))
             for url in self.urls:
-                root = url.removesuffix("/v1")
-                self._post(f"{root}/collective_rpc", {"method": "reload_weights"})
-                self._post(f"{root}/reset_prefix_cache", {})  # what it remembers was computed with the old ones
+                self._post(f"{_root(url)}/collective_rpc", {"method": "reload_weights"})
+                self._post(f"{_root(url)}/reset_prefix_cache", {})  # what it remembers was computed with the old ones
         for url in self.urls:
             self._prove(model, dtype, url, most)
+
+    def sleep(self) -> None:
+        """Where they are to sleep, let all servers do so until the next `sync`; nothing may be in flight."""
+        if self.config.sleep:
+            # level 1 keeps the weights: without `folder` nobody would bring them back
+            self._each("sleep?level=1", SLEEPS)
+
+    def _each(self, path: str, hint: str) -> None:
+        for url in self.urls:
+            self._post(f"{_root(url)}/{path}", {}, hint)
 
     def _prove(self, model: Transformer, dtype: str, url: str, most: float) -> None:
         prompt = [model.config.bos_token_id]
@@ -122,8 +135,8 @@ class Endpoint:
             ) from None
         return tokens, log_probs
 
-    def _post(self, url: str, body: dict[str, Any]) -> Any:
-        """The answer's JSON, {} where it has none. What may pass is tried again."""
+    def _post(self, url: str, body: dict[str, Any], hint: str = "") -> Any:
+        """The answer's JSON, {} where it has none. What may pass is tried again; an error ends with `hint`."""
         trouble = ""
         for attempt in range(self.config.attempts):
             if attempt:
@@ -143,8 +156,13 @@ class Endpoint:
                 break
         raise EndpointError(
             f"{url} does not answer ({trouble}): see that the server of rl.rollouts runs, that it calls the model "
-            f"'{self.config.model}', and that ${KEY_VARIABLE} holds its key"
+            f"'{self.config.model}', and that ${KEY_VARIABLE} holds its key{hint}"
         )
+
+
+def _root(url: str) -> str:
+    """Where a server has what is not OpenAI's."""
+    return url.removesuffix("/v1")
 
 
 class EndpointBatch:

@@ -5,8 +5,8 @@ between its turns and never trained on. Continuous batching over turns: an episo
 its row to another. Every segment that is sampled has a stream of random numbers of its own, named by the episode and by
 where the segment begins, so that no draw depends on the batch, nor on how many ranks share it.
 
-An episode may be paused, at a number of tokens, and go on under a later policy: its environment is then played again
-from the turns that are there. Each token knows the policy that drew it.
+An episode may be paused, at a number of tokens, and go on under a later policy: once its next turn has ended, its
+environment is played again from the turns that are there. Each token knows the policy that drew it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -27,6 +27,7 @@ from model.generate import Request
 from training.draw import seeded
 from training.rl.config import RewardConfig
 from training.rl.environments import Environment, EnvironmentUnavailable, Outcome, Problem, Services, environment
+from training.rl.threads import DaemonThreads
 
 INSERTED = -1
 """The version of tokens that no policy drew."""
@@ -48,6 +49,17 @@ def loops(ids: Sequence[int], times: int) -> bool:
         if ids[-span:-period] == ids[len(ids) - span + period :]:
             return True
     return False
+
+
+def answer_to(judge: Environment, replies: Sequence[Reply]) -> Outcome:
+    """What the last of the replies leads to; a verdict on an earlier one, which was none when the episode was paused
+    (a time limit, say, that a busy machine ran over), stands."""
+    outcome = Outcome(False)
+    for reply in replies:
+        outcome = judge.step(reply)
+        if outcome.done:
+            break
+    return outcome
 
 
 @dataclass
@@ -139,15 +151,18 @@ class Stage:
         self.environments: list[Environment] = [environment(problem, services) for problem in problems]
         self.sampling = 0
         self.waiting: dict[Future[Outcome], int] = {}
-        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="environment")
+        self.heard = [0] * len(episodes)
+        """Turns of each episode that its environment has heard of."""
+        self.pool = DaemonThreads(THREADS, "environment")
         for place in range(len(episodes)):
             self._begin(place)
+            self.beat("the beginning of an episode")
         # Long prompts first: rows of like length share a prefill, and the longest responses begin early.
         places = sorted(range(len(episodes)), key=lambda place: (-len(episodes[place].prompt), place))
         self.ready = deque(place for place in places if self._goes_on(place))
 
     def close(self) -> None:
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.close()
 
     def next(self) -> int | None:
         """The place of an episode that is to be sampled; None where there is none now. Where nothing is being sampled
@@ -197,14 +212,15 @@ class Stage:
         episode.log_probs += log_probs
         episode.versions += [self.version] * len(tokens)
         if tokens[-1] == self.chat.stop:
-            self._ask(place, self.chat.parse(episode.turns()[-1]))
+            self._ask(place)
         elif repeats:
             self._cut(place, "it repeats itself")
         else:
             self._goes_on(place)
 
     def _begin(self, place: int) -> None:
-        """Reset the environment, and play what a paused episode has of turns."""
+        """Reset the environment. What a paused episode has of turns it hears when it is next asked (`_ask`): an
+        episode that is paused again within its turn needs no answer meanwhile."""
         episode, judge = self.episodes[place], self.environments[place]
         seen = judge.reset(self.problems[place])
         if not episode.prompt:
@@ -215,9 +231,6 @@ class Stage:
                     f"the prompt of problem {problem.id} ({problem.environment}) has {len(episode.prompt):,} tokens, "
                     f"and the model a window of {self.limits.window:,}: leave such problems out"
                 )
-        for turn in episode.turns():
-            if turn[-1] == self.chat.stop:
-                judge.step(self.chat.parse(turn))
 
     def _goes_on(self, place: int) -> bool:
         """Whether the policy may draw more of it now; cut where no policy may."""
@@ -229,12 +242,15 @@ class Stage:
             return False
         return self.limits.segment is None or episode.drawn(self.version) < self.limits.segment
 
-    def _ask(self, place: int, reply: Reply) -> None:
-        judge = self.environments[place]
+    def _ask(self, place: int) -> None:
+        """Let the environment answer the turn that has ended, after those that it has not heard of either."""
+        judge, turns = self.environments[place], self.episodes[place].turns()
+        replies = [self.chat.parse(turn) for turn in turns[self.heard[place] :]]
+        self.heard[place] = len(turns)
         if judge.waits:
-            self.waiting[self.pool.submit(judge.step, reply)] = place
+            self.waiting[self.pool.submit(answer_to, judge, replies)] = place
         else:
-            self._answered(place, judge.step(reply))
+            self._answered(place, answer_to(judge, replies))
 
     def _collect(self, idle: bool) -> None:
         """Take in what environments have answered; where nothing else is to be done, wait for one of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from model.transformer import Transformer
 from training.inputs import Dialogues
@@ -18,22 +18,26 @@ from training.rl.records import Records
 from training.rl.rollout import Evaluation, Player, evaluate, first_of_each
 from training.trainer import Trainer
 
-HELDOUT = 5
-"""Problems that are made to practise on, for one that is held out."""
+DEVELOPMENT, TEST = 10, 5
+"""Problems that are made to practise on, for one of development and for one of test."""
 
 
-def made(config: RlConfig) -> tuple[list[Problem], list[Problem]]:
-    """The problems of `rl.sets`: those to practise on, and those held out, of which none is among the first."""
+def made(config: RlConfig) -> tuple[list[Problem], list[Problem], list[Problem]]:
+    """The problems of `rl.sets` to practise on, of development and of test: none is in two of them."""
     train: list[Problem] = []
-    heldout: list[Problem] = []
+    development: list[Problem] = []
+    test: list[Problem] = []
     for name, count in config.sets.items():
-        found = list(
-            {problem.id: problem for problem in SETS[name](count + max(1, count // HELDOUT), str(config.seed))}.values()
-        )
-        last = len(found) - max(1, len(found) // (HELDOUT + 1))
-        train += found[:last]
-        heldout += found[last:]
-    return train, heldout
+        watched, reported = max(1, count // DEVELOPMENT), max(1, count // TEST)
+        asked = count + watched + reported
+        found = list({problem.id: problem for problem in SETS[name](asked, str(config.seed))}.values())
+        # a set that has fewer gives each its share
+        ends = len(found) - max(1, round(len(found) * reported / asked))
+        begins = ends - max(1, round(len(found) * watched / asked))
+        train += found[:begins]
+        development += found[begins:ends]
+        test += found[ends:]
+    return train, development, test
 
 
 class Measuring(PostTraining):
@@ -45,12 +49,12 @@ class Measuring(PostTraining):
         """Opens what environments share."""
         super().__init__(trainer)
         config = self.config
-        train, heldout = made(config)
+        train, development, test = made(config)
         self.made = sorted({problem.environment for problem in train})
         """Environments of `rl.sets`."""
         self.train = Dialogues(self.train.examples, [*self.train.problems, *train])
-        self.problems = first_of_each([*self.development.problems, *heldout], config.evaluate_prompts)
-        self.reported = first_of_each([*self.test.problems, *heldout], config.evaluate_prompts)
+        self.problems = first_of_each([*self.development.problems, *development], config.evaluate_prompts)
+        self.reported = first_of_each([*self.test.problems, *test], config.evaluate_prompts)
         """Of test: looked at before and after, and never in between."""
         self.open = ExitStack()
         self.judge = self.open.enter_context(Judge(config.judge)) if config.judge else None
@@ -86,22 +90,24 @@ class Measuring(PostTraining):
             endpoint=self.endpoint,
         )
 
-    def measure(self, before_or_after: bool) -> Evaluation:
-        """Pass rates of the present policy: before and after on problems of test, whose replies are recorded; in
-        between on those of development, one sample each, for a point of the curve."""
+    def measure(self, split: Literal["development", "test"]) -> Evaluation:
+        """Pass rates of the present policy: on problems of test, whose replies are recorded, before and after; on those
+        of development, one sample each, for a point of the curve."""
         config, trainer = self.config, self.trainer
         player, seed = self.evaluator(config.rewards, self.services), f"rl/{config.seed}/evaluation"
-        if before_or_after:
+        if split == "test":
             recorded = partial(self.records.measured, trainer.done)
             found = evaluate(player, self.reported, config.evaluate_samples, seed, seen=recorded)
         else:
             found = evaluate(player, self.problems, 1, seed, greedy=False)
-        trainer.metrics.write("evaluation", trainer.done, **found.record())
+        trainer.metrics.write("evaluation", trainer.done, split=split, **found.record())
         return found
 
     def measure_first(self) -> bool:
         """The policy before any practice."""
-        self.counts["before"] = vars(self.measure(before_or_after=True))
+        if self.config.evaluate_every:
+            self.measure("development")
+        self.counts["before"] = vars(self.measure("test"))
         return True
 
     def evaluates(self, number: int) -> bool:
@@ -110,9 +116,10 @@ class Measuring(PostTraining):
 
     def evaluate(self, number: int) -> None:
         """A point of the curve, and at the end what is held against the beginning."""
-        found = self.measure(before_or_after=number == self.steps)
+        if self.config.evaluate_every:
+            self.measure("development")
         if number == self.steps:
-            self.counts["after"] = vars(found)
+            self.counts["after"] = vars(self.measure("test"))
 
     def milestone(self, number: int) -> bool:
         return number == self.steps
@@ -120,17 +127,26 @@ class Measuring(PostTraining):
     def summary(self) -> dict[str, Any]:
         counts = self.counts
         before, after = (Evaluation(**counts[name]) for name in ("before", "after"))
-        pairs: dict[str, Any] = {}
-        for kind in ("sampled", "greedy"):
-            rise = paired_difference(getattr(before, kind), getattr(after, kind))
-            pairs[kind] = {"rise": rise.value, "interval": [rise.low, rise.high]}
+        names = sorted(set(before.environments))
         return {
             "iterations": self.trainer.done,
             "before": before.record(),
             "after": after.record(),
-            "rise": pairs,
+            "rise": {
+                **_rise(before, after),
+                "by_environment": {name: _rise(before.of(name), after.of(name)) for name in names},
+            },
             "responses": counts["responses"],
             "response_tokens": counts["tokens"],
             "prompts_seen": len(counts["seen"]),
             **super().summary(),
         }
+
+
+def _rise(before: Evaluation, after: Evaluation) -> dict[str, Any]:
+    """By how much the policy is oftener right on the same problems, with paired 95 % intervals."""
+    rises: dict[str, Any] = {}
+    for kind in ("sampled", "greedy"):
+        found = paired_difference(getattr(before, kind), getattr(after, kind))
+        rises[kind] = {"rise": found.value, "interval": [found.low, found.high]}
+    return rises

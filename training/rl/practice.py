@@ -4,14 +4,15 @@ no rule can judge compared, and comparisons practised."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from training.inputs import Dialogues, Example
 from training.rl.config import RlConfig
 from training.rl.critic import comparisons, critiqued, judge_asks, policy_asks
 from training.rl.curriculum import Curriculum
 from training.rl.judge import Judge
-from training.rl.rollout import Group, Open, Player, opened
+from training.rl.rollout import CRITIQUE, Group, Open, Player, opened
 
 
 class Practice:
@@ -42,6 +43,11 @@ class Practice:
             left, spare, tried = left + late, spare - len(fresh), tried | {problem.id for problem in fresh}
         return groups, [one.record(problems.index(one.problem)) for one in left]
 
+    def under_way(self, paused: Sequence[dict[str, Any]]) -> list[Group]:
+        """What is paused, as groups without rewards."""
+        work = [Open.of(record, self.curriculum.problems) for record in paused]
+        return [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in work]
+
     def closed_loop(self, player: Player, groups: Sequence[Group]) -> list[Group]:
         """Comparisons with known answers, made of the iteration's verifiable groups and answered by the policy."""
         critic = self.config.critic
@@ -57,16 +63,24 @@ class Practice:
         """What came of it; the curriculum hears how it went, and the critic compares what no rule could judge."""
         groups, left = player.roll_out(work)
         for group in groups:
-            if group.problem.verifier == "critique":
+            if group.problem.verifier == CRITIQUE:
                 continue  # that a reply may be compared is no success: such prompts would hardly be drawn again
             self.curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
-        if self.config.critic is None or not any(group.problem.verifier == "critique" for group in groups):
+        if self.config.critic is None or not any(group.problem.verifier == CRITIQUE for group in groups):
             return groups, left
         if self.config.critic.judge == "endpoint" and self.judge is not None:
             ask = judge_asks(self.judge)
         else:
             ask = policy_asks(player.model, player.chat, player.dtype)
         return player.share(groups, lambda group: critiqued(ask, player.chat, group)), left
+
+
+def unpractised(dialogues: Dialogues, selected: Mapping[str, float]) -> list[Example]:
+    """Dialogues of what is not practised, and of all that have tools: practice sees the first turns of those alone.
+    The other answers are to be found, not told."""
+    practised = [each for each in dialogues.problems if not selected or selected.get(each.environment)]
+    found = {problem.environment for problem in practised if not problem.tools}
+    return [each for each in dialogues.examples if each.environment not in found]
 
 
 def numbers(groups: Sequence[Group], verdicts: Sequence[Group], paused: Sequence[dict[str, Any]]) -> dict[str, float]:

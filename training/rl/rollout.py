@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -26,7 +26,27 @@ from training.rl.episodes import Episode, Limits, Stage
 from training.rl.rewards import group_rewards
 
 GREEDY = 0.0
+CRITIQUE = "critique"
+"""The verifier of problems whose replies a critic compares."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What is kept of a response that has ended while others to its prompt are paused: they are compared with it."""
+
+    score: float
+    finished: bool
+    length: int
+    """Tokens that policies drew."""
+    turn: list[int]
+    """Its last turn, where a critic reads it; empty elsewhere."""
+
+    @classmethod
+    def of(cls, problem: Problem, episode: Episode) -> Ended:
+        """What is kept of `episode`."""
+        read = problem.verifier == CRITIQUE and episode.score == 1.0
+        return cls(episode.score, episode.finished, episode.written, episode.turns()[-1] if read else [])
 
 
 @dataclass(frozen=True)
@@ -37,7 +57,10 @@ class Group:
     responses: list[Episode]
     rewards: list[float]
     earlier: tuple[float, ...] = ()
-    """Rewards of other responses to it, which ended under earlier policies and were trained on then."""
+    """Rewards of other responses to it, which ended under earlier policies and were trained on then: what they are
+    worth beside all that have ended by now."""
+    before: tuple[Ended, ...] = ()
+    """Those responses."""
 
     @property
     def prompt(self) -> list[int]:
@@ -65,19 +88,19 @@ class Open:
 
     problem: Problem
     episodes: list[Episode]
-    earlier: tuple[float, ...] = ()
-    """Rewards of responses that have ended."""
+    before: tuple[Ended, ...] = ()
+    """Responses that have ended."""
 
     def record(self, place: int) -> dict[str, Any]:
         """It as JSON has it; `place` says which problem it is."""
         episodes = [episode.record() for episode in self.episodes]
-        return {"problem": place, "episodes": episodes, "earlier": list(self.earlier)}
+        return {"problem": place, "episodes": episodes, "before": [asdict(one) for one in self.before]}
 
     @classmethod
     def of(cls, record: dict[str, Any], problems: Sequence[Problem]) -> Open:
         """What `record` gave."""
         episodes = [Episode(**episode) for episode in record["episodes"]]
-        return cls(problems[record["problem"]], episodes, tuple(record["earlier"]))
+        return cls(problems[record["problem"]], episodes, tuple(Ended(**one) for one in record["before"]))
 
 
 def opened(problems: Sequence[Problem], samples: int, seed: str) -> list[Open]:
@@ -124,7 +147,17 @@ class Player:
 
     def sampled(self, problems: Sequence[Problem], samples: int, seed: str) -> list[Group]:
         """`samples` whole responses to each problem, one group a problem in their order; `seed` names the draw."""
-        return self.roll_out(opened(problems, samples, seed))[0]
+        return replace(self, segment=None).roll_out(opened(problems, samples, seed))[0]
+
+    def rest(self) -> None:
+        """Nothing more is sampled until there are other weights: servers may sleep, before any rank takes the memory
+        that they leave."""
+        if self.endpoint is not None:
+            self.beat("the rollouts' servers")
+            world = self.world or World()
+            if world.rank == 0:
+                self.endpoint.sleep()
+            world.barrier()
 
     def _play(self, pairs: Sequence[tuple[Problem, Episode]]) -> None:
         """Play each episode of the problem beside it to its end, or until it is paused."""
@@ -169,16 +202,20 @@ class Player:
         ended = [episode for episode in work.episodes if episode.ended]
         if not ended:
             return None
-        lengths = [episode.written for episode in ended]
+        every = [*work.before, *(Ended.of(work.problem, episode) for episode in ended)]
         rewards = group_rewards(
-            [episode.score for episode in ended], lengths, [episode.finished for episode in ended], self.rewards
+            [one.score for one in every],
+            [one.length for one in every],
+            [one.finished for one in every],
+            self.rewards,
         )
-        return Group(work.problem, ended, rewards, work.earlier)
+        first = len(work.before)
+        return Group(work.problem, ended, rewards[first:], tuple(rewards[:first]), work.before)
 
     def _left(self, work: Open) -> Open:
-        group = self._judged(work)
-        earlier = work.earlier + (tuple(group.rewards) if group else ())
-        return replace(work, episodes=[one for one in work.episodes if not one.ended], earlier=earlier)
+        ended = [Ended.of(work.problem, episode) for episode in work.episodes if episode.ended]
+        going_on = [episode for episode in work.episodes if not episode.ended]
+        return replace(work, episodes=going_on, before=(*work.before, *ended))
 
 
 def roll_out(

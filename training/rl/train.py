@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from training.objective import Diverged
 from training.packing import Packed
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.measuring import Measuring
-from training.rl.practice import Practice, numbers
+from training.rl.practice import Practice, numbers, unpractised
 from training.rl.rollout import Group
-from training.rl.update import MEASURES, NUMBERS, Row, batches, practised, rows_of
+from training.rl.update import MEASURES, NUMBERS, Row, agreed, compared, micro_batches, rows_of
 from training.selection import selected
 from training.trainer import Trainer, main
 
@@ -42,16 +42,12 @@ class Reinforcement(Measuring):
         self.steps = config.iterations
         self.selected = selected(trainer.job.input("sft"), config.environments, self.made)
         wanted = config.ptx_weight and config.ptx_samples
-        self.ptx = self.text_loader(config.ptx_sequence_length) if wanted else None
+        self.ptx = self.text_loader(config.ptx_sequence_length, config.ptx_mix) if wanted else None
         self.kept = self._kept() if config.dialogue_weight and config.dialogue_rows else None
 
     def _kept(self) -> Packed | None:
-        """Dialogues of what is not practised, and of all that have tools: practice sees the first turns of those alone.
-        The other answers are to be found, not told. None where nothing is left."""
-        config, selected = self.config, self.selected
-        practised = [each for each in self.train.problems if not selected or selected.get(each.environment)]
-        found = {problem.environment for problem in practised if not problem.tools}
-        kept = [each for each in self.train.examples if each.environment not in found]
+        """None where no dialogue is left that may be told."""
+        config, kept = self.config, unpractised(self.train, self.selected)
         if not kept:
             return None
         self.require_window("rl", config.dialogue_sequence_length)
@@ -72,6 +68,7 @@ class Reinforcement(Measuring):
         player = self.player(done, temperature, progress)
         groups, self.counts["paused"] = self.practice.iterate(player, self.counts["paused"])
         verdicts = self.practice.closed_loop(player, groups)
+        player.rest()
         if config.reset_optimizer:
             trainer.new_optimizer()
         learned = [*groups, *verdicts]
@@ -89,29 +86,23 @@ class Reinforcement(Measuring):
 
         Raises `Diverged`, and applies nothing, where the trainer sees other log-probabilities than the generator.
         """
-        config, trainer, data = self.config, self.trainer, self.trainer.mesh.data
+        config, trainer, nothing = self.config, self.trainer, dict.fromkeys(NUMBERS, 0.0)
         # groups of equal rewards have no gradient at pi_theta = pi_old
-        used = sorted(self._rows([group for group in groups if group.informative]), key=lambda row: row.size)
+        used = self._rows([group for group in groups if group.informative])
         total = sum(len(group.responses) for group in groups)
-        parts = [
-            practised(batch, total, temperature, config, done)
-            for batch in batches(used[data.rank :: data.size], config.run.micro_tokens)
-        ]
+        practice = partial(micro_batches, trainer.mesh.data, config, temperature, done, max(1, total))
+        parts = practice(used)
         if self.ptx is not None:
             parts += self.text(self.ptx, done, config.ptx_samples, config.ptx_weight)
         if self.kept is not None:
             parts += self.dialogues(self.kept, done, config.dialogue_weight)[0]
-        if not used and self.ptx is None and self.kept is None:
-            return dict.fromkeys(NUMBERS, 0.0)
-        totals = trainer.accumulate(parts)
-        disagreement = totals.measures["disagreement"] / max(1.0, totals.measures["compared"])
-        if not disagreement <= config.agreement:
-            raise Diverged(
-                f"iteration {trainer.done + 1}: the generator's log-probabilities differ from the trainer's by "
-                f"{disagreement:.3g} nats a token on average (allowed: {config.agreement}): what was sampled is not "
-                "what would be trained; try rl.dtype float32"
-            )
-        values = trainer.apply(totals, rate) | {"disagreement": disagreement}
+        totals = trainer.accumulate(parts) if used or self.ptx is not None or self.kept is not None else None
+        if totals is not None and used:
+            apart = agreed(totals.measures, config.agreement, trainer.done + 1)
+        else:  # what nothing is learned from, or is not yet, tells as well whether the two agree
+            drawn = self._rows([*groups, *self.practice.under_way(self.counts["paused"])])
+            apart = agreed(compared(trainer, practice(drawn)[:1]), config.agreement, trainer.done + 1)
+        values = (trainer.apply(totals, rate) if totals is not None else nothing) | {"disagreement": apart}
         return {name: float(values[name]) for name in NUMBERS}
 
     def _rows(self, groups: Sequence[Group]) -> list[Row]:

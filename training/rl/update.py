@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,11 +10,14 @@ from torch import Tensor
 
 from model.transformer import Transformer
 from training.engine import Measures, MicroBatch
+from training.objective import Diverged
+from training.parallel import World
 from training.rl.config import RlConfig
 from training.rl.episodes import Episode
 from training.rl.objective import importance, k2_objective
 from training.rl.rollout import Group
 from training.rl.tree import Tree, pack_trees, tree_log_probs
+from training.trainer import Trainer
 
 MEASURES = ("ptx_loss", "dialogue_loss", "kl", "disagreement", "compared")
 """What the losses measure beside themselves."""
@@ -66,6 +69,9 @@ def batches(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
 def practised(rows: Sequence[Row], total: int, temperature: float, config: RlConfig, version: int) -> MicroBatch:
     """The micro-batch of some rows: K2's objective as their share of the mean over `total` responses.
 
+    That is the mean over prompts of the mean over each prompt's K responses, also where pauses let these end in several
+    iterations: a mean over those that end in one would weigh a straggler like all K.
+
     Trained are the tokens that the policy `version` drew; the trainer's log-probabilities of them are compared with
     those that the generator drew by.
     """
@@ -102,3 +108,36 @@ def practised(rows: Sequence[Row], total: int, temperature: float, config: RlCon
 
     placed = (trees.tokens_BS, loss, trees.branch_BS, trees.positions_BS)
     return MicroBatch(*placed, shared_prompt=True, experts_BSLK=trees.experts_BSLK)
+
+
+def micro_batches(
+    ranks: World, config: RlConfig, temperature: float, version: int, total: int, rows: Sequence[Row]
+) -> list[MicroBatch]:
+    """This rank's share of the rows, the smallest first."""
+    mine = sorted(rows, key=lambda row: row.size)[ranks.rank :: ranks.size]
+    return [practised(batch, total, temperature, config, version) for batch in batches(mine, config.run.micro_tokens)]
+
+
+def compared(trainer: Trainer, parts: Sequence[MicroBatch]) -> dict[str, float]:
+    """How far trainer and generator are apart in all ranks' `parts`, as an update measures it; nothing is learned."""
+    names = ("disagreement", "compared")
+    trainer.model.train()
+    sums = trainer.engine.evaluate(parts)
+    zero = sums.loss.new_zeros(())
+    found = trainer.world.all_reduce(torch.stack([sums.measures.get(name, zero) for name in names]))
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def agreed(measures: Mapping[str, float], most: float, iteration: int) -> float:
+    """The mean difference of the generator's and the trainer's log-probabilities.
+
+    Raises:
+        Diverged: it is more than `most` nats a token.
+    """
+    apart = measures["disagreement"] / max(1.0, measures["compared"])
+    if not apart <= most:
+        raise Diverged(
+            f"iteration {iteration}: the generator's log-probabilities differ from the trainer's by {apart:.3g} nats a "
+            f"token on average (allowed: {most}): what was sampled is not what would be trained; try rl.dtype float32"
+        )
+    return apart

@@ -91,17 +91,17 @@ def _rejected(book: Book) -> Iterable[Block]:
 
 
 def _curves(book: Book, stage: str, panels: Iterable[tuple[str, str, str, str]], x: str) -> Iterable[Block]:
-    """Small drawings of those (key, title, caption, colour) that the stage's updates record."""
+    """Small drawings of those (key, title, caption, colour) that the stage's updates record, all or some of them."""
     lines = book.events(stage, "update")
-    steps = column(lines, "step")
     drawn = []
     for key, title, caption, colour in panels:
-        try:
-            values = column(lines, key)
-        except Absent:
+        known = [line for line in lines if line.get(key) is not None]
+        if not known:
             continue
-        size = {"height": 190, "width": figures.HALF, "x_format": words.figure}
-        drawn.append(figures.smoothed(steps, values, colour, x, caption, title, **size))
+        xs, ys = column(known, "step"), column(known, key)
+        drawn.append(
+            figures.smoothed(xs, ys, colour, x, caption, title, height=190, width=figures.HALF, x_format=words.figure)
+        )
     if not drawn:
         raise Absent(f"the updates of `{stage}` record none of the figures this chart shows")
     yield Charts(drawn)
@@ -212,11 +212,43 @@ def _rl_rates(book: Book) -> Iterable[Block]:
     caption = f"Held-out prompts, seed {s['seed']}, with 95 % intervals over prompts."
     yield figures.spans(rows, caption, "Before and after")
     before, after = s["before"]["by_environment"], s["after"]["by_environment"]
-    if len(before) > 1:
+    if len(before) > 1 and "by_environment" not in s["rise"]:  # an older run, without the table below
         inner = [
             row for name in before for row in _before_after(words.name(name), before[name], after[name], "sampled")
         ]
         yield figures.spans(inner, "Sampled, by environment.", "By environment")
+
+
+def _rl_rises(book: Book) -> Iterable[Block]:
+    """Rises by environment"""
+    s = book.stage("rl").statistics
+    rises = s["rise"].get("by_environment", {})
+    first, last = s["before"], s["after"]
+    parts: list[tuple[str, Any, Any, Any]] = [
+        (words.name(name), first["by_environment"][name], last["by_environment"][name], rise)
+        for name, rise in rises.items()
+    ]
+    if len(parts) > 1:
+        parts.append(("all", first, last, s["rise"]))
+    rows = []
+    for name, before, after, rise in parts:
+        cells = [name, words.count(before["problems"])]
+        for kind in ("sampled", "greedy"):
+            cells += [f"{100 * before[kind]:.3g} to {words.percent(after[kind])}", _points(rise[kind])]
+        rows.append(cells)
+    if rows:
+        columns = ("environment", "#problems", "#sampled", "#points", "#greedy", "#points")
+        caption = (
+            "Before and after on the same held-out prompts; points with the 95 % interval of the paired difference, "
+            "bold where it is on one side of 0, as it is by chance in one of twenty."
+        )
+        yield Table(columns, rows, caption)
+
+
+def _points(rise: Mapping[str, Any]) -> str:
+    low, high = rise["interval"]
+    text = f"{round(100 * rise['rise']):+d} ({round(100 * low)} to {round(100 * high)})"
+    return f"**{text}**" if low > 0 or high < 0 else text
 
 
 def _before_after(label: str, before: Mapping[str, Any], after: Mapping[str, Any], kind: str) -> list[tuple]:
@@ -237,6 +269,19 @@ def _rl_curves(book: Book) -> Iterable[Block]:
         ("dialogue_loss", "Loss on dialogues", "SFT's loss on what is not practised, or has tools.", "knowledge"),
         ("response_tokens", "Length", "Tokens of a response.", "web"),
         ("informative", "Informative prompts", "Share of prompts whose responses differ in reward.", "math"),
+        (
+            "critic_right",
+            "Critic's agreement with the truth",
+            "Share of comparisons with a known answer that it answers rightly.",
+            "code",
+        ),
+        (
+            "disagreement",
+            "Mismatch",
+            "Log-probabilities, generator against trainer: mean difference, nats a token.",
+            "warm",
+        ),
+        ("temperature", "Temperature", "Of sampling.", "accent"),
     )
     yield from _curves(book, "rl", panels, "iterations")
 
@@ -244,10 +289,21 @@ def _rl_curves(book: Book) -> Iterable[Block]:
 def _rl_heldout(book: Book) -> Iterable[Block]:
     """Held-out pass rate during RL"""
     lines = book.events("rl", "evaluation")
-    if len(lines) < 3:
+    points: dict[str, list[dict[str, Any]]] = {"development": [], "test": []}
+    for line in lines:
+        # metrics of before the split was written: test was measured at both ends, development in between
+        points[line.get("split") or ("test" if line in (lines[0], lines[-1]) else "development")].append(line)
+    watched, reported = points["development"], points["test"]
+    if not watched:
         return
-    series = [Line("held out", column(lines, "step"), column(lines, "sampled"))]
-    caption = "Sampled pass rate on the same held-out prompts."
+    series = [
+        Line("development", column(watched, "step"), column(watched, "sampled")),
+        Line("test", column(reported, "step"), column(reported, "sampled"), "warm", dots=True),
+    ]
+    ends = " and ".join(words.share(value) for value in column(reported, "sampled"))
+    caption = (
+        f"Sampled, on development prompts. Dots: on the prompts of test, which are others, before and after ({ends})."
+    )
     options = {"height": 200, "y_format": words.percent, "x_format": words.figure}
     yield figures.lines(series, "iterations", caption, "Held-out pass rate", **options)
 
@@ -267,5 +323,9 @@ SFT = Chapter(
     (_sft_tools, _sft_selection, _sft_rates, _sft_loss, everything("sft")),
 )
 RL = Chapter(
-    "rl", "Reinforcement learning", ("rl",), _rl_summary, (_rl_rates, _rl_curves, _rl_heldout, everything("rl"))
+    "rl",
+    "Reinforcement learning",
+    ("rl",),
+    _rl_summary,
+    (_rl_rates, _rl_rises, _rl_curves, _rl_heldout, everything("rl")),
 )

@@ -9,12 +9,14 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
 from model.chat import Chat
 from model.generate import Completion, Generator, Request
 from model.serve import app as serving
 from model.serve import guard
 from model.serve.app import application
+from model.serve.grammar import Free
 from model.serve.server import in_background
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
@@ -44,6 +46,13 @@ class Running:
         """Wait until no row is taken; the test's own timeout ends it."""
         while self.measured("openk2_open"):
             time.sleep(0.02)
+
+    def said(self, prompt: Sequence[int], **how: Any) -> Completion:
+        """What our generator makes of a dialogue in which no call can be made."""
+        text = torch.ones(self.model.config.vocab_size, dtype=torch.bool)
+        text[list(self.chat.specials)] = False
+        text[[self.chat.stop, self.model.config.eos_token_id]] = True
+        return self.alone(prompt, constraint=Free(text, section=-1), **how)
 
     def alone(self, prompt: Sequence[int], **how: Any) -> Completion:
         """What our generator makes of the same request."""

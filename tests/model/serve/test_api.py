@@ -60,7 +60,7 @@ def test_it_says_what_it_serves(client):
 
 def test_an_answer_is_what_the_generator_makes(running, client):
     prompt = running.chat.prompt(HELLO)
-    want = running.alone(prompt, max_new_tokens=40, temperature=0)
+    want = running.said(prompt, max_new_tokens=40, temperature=0)
     reply = running.chat.parse(want.tokens)
     found = asked(client, max_tokens=40, temperature=0, logprobs=True, top_logprobs=3)
     (choice,) = found["choices"]
@@ -75,7 +75,9 @@ def test_an_answer_is_what_the_generator_makes(running, client):
     told = choice["logprobs"]["content"]
     assert [one["logprob"] for one in told] == pytest.approx(want.log_probs[: len(told)], abs=1e-4)
     assert len(told) in (new, new - 1)  # a token that ends the turn is no part of the text
-    assert all(one["top_logprobs"][0]["logprob"] == pytest.approx(one["logprob"], abs=1e-4) for one in told)
+    # the model's own: a call's marker, which cannot come here, may be likelier
+    assert all(one["top_logprobs"][0]["logprob"] >= one["logprob"] - 1e-4 for one in told)
+    assert any(one["top_logprobs"][0]["logprob"] == pytest.approx(one["logprob"], abs=1e-4) for one in told)
     assert all(len(one["top_logprobs"]) == 3 for one in told)
     assert bytes(told[0]["bytes"]).decode(errors="replace") == told[0]["token"]
 
@@ -141,7 +143,7 @@ def test_texts_and_ids_go_on_as_the_generator_would(running, client):
 
 
 def test_every_token_is_told_with_its_bytes(running):
-    grammars, format = Grammars(running.chat, running.model.config.vocab_size), running.chat
+    grammars, format = Grammars(running.chat, running.model.config.vocab_size, ()), running.chat
     assert sorted(grammars.bytes_of(token) for token in range(256)) == [bytes([byte]) for byte in range(256)]
     assert all(grammars.bytes_of(token).decode() == format.decode([token]) for token in format.specials)
 
@@ -229,25 +231,41 @@ def test_a_format_that_nobody_knows_binds_nothing(client, kind):
     assert len(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])["x"]) <= 3
 
 
-def test_no_second_call_is_told_where_one_alone_is_asked_for(client, monkeypatch):
-    """As with `auto`, where no grammar keeps the model from it."""
-    calls = Grammars.calls
-    monkeypatch.setattr(
-        Grammars, "calls", lambda self, functions, before, several: calls(self, functions, before, several=True)
-    )
-    body = {"tools": TOOLS, "tool_choice": "required", "seed": 3, "n": 8}
-    several, one = asked(client, **body)["choices"], asked(client, **body, parallel_tool_calls=False)["choices"]
-    assert max(len(choice["message"]["tool_calls"]) for choice in several) > 1
-    for choice, whole in zip(one, several, strict=True):
-        assert choice["finish_reason"] == "tool_calls"
-        assert choice["message"] == {**whole["message"], "tool_calls": whole["message"]["tool_calls"][:1]}
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize("parameters", [None, {"type": "object", "properties": {"x": {"uniqueItems": True}}}])
+def test_calls_that_the_model_makes_by_itself_are_of_tools_that_there_are(client, several, parameters):
+    """A model of random weights writes a call's markers anywhere: what it makes of them is whole, or text. Where a
+    schema cannot be followed the names are."""
+    odd = [{"type": "function", "function": {"name": "odd", "parameters": parameters}}] if parameters else []
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
+    called = 0
+    for seed in range(6):
+        body = {"tools": [*TOOLS, *odd], "parallel_tool_calls": several, "seed": seed, "n": 4, "max_tokens": 400}
+        for choice in asked(client, **body)["choices"]:
+            calls = choice["message"].get("tool_calls", [])
+            if choice["finish_reason"] == "length":
+                continue  # cut within a call, which is told as an error
+            assert "tool_call_errors" not in choice["message"]
+            assert len(calls) <= 1 or several
+            assert choice["finish_reason"] == ("tool_calls" if calls else "stop")
+            called += len(calls)
+            for call in calls:
+                name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
+                assert name in {*schemas, "odd"}
+                if not odd:
+                    jsonschema.validate(arguments, schemas[name])
+    assert called
+
+
+def test_without_tools_nothing_is_called(client):
+    for told in ({}, {"tools": TOOLS, "tool_choice": "none"}):
+        for choice in asked(client, **told, seed=1, n=8, max_tokens=200)["choices"]:
+            assert not {"tool_calls", "tool_call_errors"} & set(choice["message"])
 
 
 def test_without_a_choice_the_model_answers_as_it_likes(running, client):
     prompt = running.chat.prompt(HELLO, TOOLS)
-    want = running.chat.parse(running.alone(prompt, max_new_tokens=30, temperature=0).tokens)
     found = asked(client, tools=TOOLS, max_tokens=30, temperature=0)
-    assert found["choices"][0]["message"]["content"] == want.content
     assert found["usage"]["prompt_tokens"] == len(prompt)
     none = asked(client, tools=TOOLS, tool_choice="none", max_tokens=30, temperature=0)
     assert none["usage"]["prompt_tokens"] == len(running.chat.prompt(HELLO))
@@ -265,7 +283,7 @@ def test_json_of_a_schema(client):
 
 def test_our_own_client_talks_to_it(running, monkeypatch):
     monkeypatch.setenv("OPENK2_ENGINE_KEY", KEY)
-    want = running.chat.parse(running.alone(running.chat.prompt([user("Hi")]), max_new_tokens=12, temperature=0).tokens)
+    want = running.chat.parse(running.said(running.chat.prompt([user("Hi")]), max_new_tokens=12, temperature=0).tokens)
     with OpenAI(f"{running.url}/v1", "tiny") as engine:
         prompts = [Prompt((Message("user", "Hi"),), Sampling(temperature=0.0), 12, seed) for seed in range(3)]
         done = engine.complete(prompts)

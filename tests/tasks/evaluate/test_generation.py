@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from tokenizers import Tokenizer
 
 from model.chat import Chat
 from tasks.artifact import Artifact, Step
-from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint
+from tasks.evaluate.checkpoint import CHECKSUMS, ReleaseError, read_checkpoint
 from tasks.evaluate.config import ReleaseConfig
 from tasks.evaluate.generation import Released
 from tasks.evaluate.release import checkpoint_folder, release
+from tasks.part import sha256_file
 from tests.tasks.evaluate.conftest import Literals, publish_model, publish_tokenizer, small_model
 
 
@@ -77,3 +80,20 @@ def test_what_is_no_release_is_refused(tmp_path):
         checkpoint_folder(other.publish({}), "bf16")
     with pytest.raises(ReleaseError, match=r"has no tokenizer\.json"):
         Released.load(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_copy_that_broke_off_is_refused(released, tmp_path, file):
+    """Every file is there at its full length, and the end of one was never written."""
+    folder = tmp_path / "copy"
+    shutil.copytree(checkpoint_folder(released, "bf16"), folder)
+    lines = [f"{sha256_file(path)}  {path.name}\n" for path in sorted(folder.iterdir())]
+    (folder / CHECKSUMS).write_text("".join(lines) + f"{'0' * 64}  ../elsewhere.safetensors\n")
+    Released.load(folder)
+    data = (folder / file).read_bytes()
+    (folder / file).write_bytes(data[:-100] + (b" " if file.endswith("json") else bytes(1)) * 100)
+    with pytest.raises(ReleaseError, match=f"{file} is not the file that SHA256SUMS"):
+        Released.load(folder)
+    (folder / CHECKSUMS).unlink()
+    if file == "model.safetensors":
+        Released.load(folder)

@@ -194,10 +194,10 @@ class Trained(Literals):
         (
             {"optimizer": {"matrices": "adamw"}, "stages": {"stages": [{"name": "one"}, {"name": "two"}]}},
             {"sets": {"safety": 60}},
-            ("### Pretraining (AdamW; one, two)\n", "refusals were practised on stand-ins for attacks alone"),
+            ("### Pretraining (AdamW; one, two)\n", "Refusals were practised on stand-ins for attacks alone"),
         ),
-        ({"optimizer": {"matrices": "muon"}}, {}, ("### Pretraining (MuonClip)\n", "no refusal was trained")),
-        ({}, {"sets": {"safety": 0, "math": 9}}, ("### Pretraining\n", "no refusal was trained")),
+        ({"optimizer": {"matrices": "muon"}}, {}, ("### Pretraining (MuonClip)\n", "No refusal was trained")),
+        ({}, {"sets": {"safety": 0, "math": 9}}, ("### Pretraining\n", "No refusal was trained")),
     ],
 )
 def test_the_card_says_what_was_configured(tmp_path, base, rl, told):

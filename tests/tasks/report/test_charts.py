@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.report import charts, words
@@ -21,6 +21,7 @@ def points(svg: str) -> list[list[tuple[float, float]]]:
 
 
 @given(st.lists(number, min_size=1, max_size=50))
+@example([5e-324])
 def test_any_values_give_well_formed_svg_inside_its_frame(ys):
     svg = charts.lines([Line("a & <b>", range(len(ys)), ys)], "steps")
     assert ET.fromstring(svg).attrib["viewBox"] == "0 0 720 260"
@@ -41,6 +42,12 @@ def test_what_is_no_number_is_left_out_and_nothing_at_all_is_an_error():
     assert len(line) == 2
     with pytest.raises(ValueError, match="no values to draw for loss"):
         charts.lines([Line("loss", [0], [math.nan])], "x")
+
+
+def test_dots_are_not_joined():
+    svg = charts.lines([Line("a", [0, 1, 2], [1.0, 2.0, 3.0]), Line("b", [0, 2], [1.0, 2.0], dots=True)], "x")
+    assert len(points(svg)) == 1
+    assert svg.count("<circle") == 2
 
 
 def test_long_series_are_thinned_and_keep_their_ends():

@@ -11,7 +11,7 @@ import pytest
 from tasks.artifact import Step
 from tasks.report.chapters import run
 from tasks.report.page import CHAPTERS, build_report, publish_report
-from tests.tasks.report import data, training
+from tests.tasks.report import data, rollouts, training
 
 ASSET = re.compile(r"""(?:src|href)\s*=\s*["']?\s*(?:https?:)?//|@import|url\(|<script|<link|<img""", re.IGNORECASE)
 VOID = {"meta", "br", "rect", "line", "circle", "path", "polyline"}
@@ -68,6 +68,50 @@ def test_the_numbers_that_matter_are_said(whole):
     page, _ = whole
     assert "QK-Clip scaled" in page
     assert "It ended on 4 ranks (expert 2, pipeline 2). Spikes that it went round: 1." in page
+
+
+def _reinforcement(text: str) -> str:
+    return text.split("\n## Reinforcement learning\n")[1].split("\n## ")[0]
+
+
+def test_rises_are_told_by_environment_with_paired_intervals(whole):
+    _, text = whole
+    section = _reinforcement(text)
+    row = next(line for line in section.splitlines() if line.startswith("| tool call | 50 |"))
+    assert row.endswith("| 32 to 68 % | **+36 (28 to 44)** | 61 to 92 % | -2 (-8 to 4) |")
+    assert "| all | 100 | 37 to 73 % | **+36 (28 to 44)** |" in section
+    assert "Sampled, by environment" not in section, "the table says it"
+
+
+def test_figures_that_some_updates_lack_are_drawn_of_the_others(whole):
+    _, text = whole
+    section = _reinforcement(text)
+    for title in ("Critic's agreement with the truth", "Mismatch", "Temperature"):
+        assert f"| {title} |  |" in section, title
+
+
+def test_test_is_no_point_of_the_curve_of_development(whole):
+    section = _reinforcement(whole[1])
+    assert "| development | 40 % to 76 % |" in section
+    assert "before and after (37.0 % and 73.0 %)" in section
+
+
+def test_a_run_without_splits_and_rises_by_environment_is_shown(tmp_path, monkeypatch):
+    """An older one: test was measured first and last, development in between."""
+    plain = [{key: value for key, value in line.items() if key != "split"} for line in training.rl_metrics()]
+    ends = [place for place, line in enumerate(training.rl_metrics()) if line.get("split") == "test"]
+    kept = plain[ends[0] :]  # nothing of development was measured at the beginning
+    kept = [line for line in kept[:-2] if line["event"] != "evaluation" or line["step"] < 60] + kept[-1:]
+    monkeypatch.setitem(data.PARTS, "rl", lambda: {"metrics": (".jsonl", kept), **rollouts.parts()})
+    rise = {kind: training.rl()["rise"][kind] for kind in ("sampled", "greedy")}
+    monkeypatch.setitem(data.STATISTICS, "rl", lambda: {**training.rl(), "rise": rise})
+    page, text = build_report(data.publish(tmp_path))
+    assert "could not be made" not in page
+    section = _reinforcement(text)
+    assert "| development | 52 % to 64 % |" in section
+    assert "before and after (37.0 % and 73.0 %)" in section
+    assert "Sampled, by environment" in section
+    assert "paired difference" not in section
 
 
 def test_where_the_rows_went_is_said(whole):

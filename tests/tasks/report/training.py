@@ -129,7 +129,13 @@ def rl() -> dict[str, Any]:
         "iterations": 60,
         "before": evaluation(0.37, 0.61),
         "after": evaluation(0.73, 0.92),
-        "rise": {"sampled": rise, "greedy": rise},
+        "rise": {
+            **{"sampled": rise, "greedy": rise},
+            "by_environment": {
+                "addition": {"sampled": rise, "greedy": rise},
+                "tool_call": {"sampled": rise, "greedy": {"rise": -0.02, "interval": [-0.08, 0.04]}},
+            },
+        },
         "responses": 23_040,
         "response_tokens": 210_000,
         "prompts_seen": 1100,
@@ -140,9 +146,14 @@ def rl() -> dict[str, Any]:
 
 def rl_metrics() -> list[dict[str, Any]]:
     draw = random.Random(1)
-    lines: list[dict[str, Any]] = [{"event": "evaluation", "step": 0, **evaluation(0.37, 0.61)}]
+    lines: list[dict[str, Any]] = [
+        {"event": "evaluation", "step": 0, "split": "development", **evaluation(0.4, 0.61)},
+        {"event": "evaluation", "step": 0, "split": "test", **evaluation(0.37, 0.61)},
+    ]
     for step in range(1, 61):
-        values = {
+        values: dict[str, float | None] = {
+            "temperature": 1.0 - 0.2 * step / 60,
+            "disagreement": None if step == 7 else 2e-6,
             "reward": 0.3 + 0.006 * step + draw.gauss(0, 0.03),
             "right": 0.3 + 0.006 * step + draw.gauss(0, 0.03),
             "kl": 0.01,
@@ -150,8 +161,13 @@ def rl_metrics() -> list[dict[str, Any]]:
             "response_tokens": 8.0,
             "informative": 0.6,
         }
+        if step % 3:
+            values["critic_right"] = 0.7
         lines.append({"event": "update", "step": step, **values, "timing": {"seconds": 2.0}})
-    lines += [{"event": "evaluation", "step": 60, **evaluation(0.73, 0.92)}]
+        if step % 20 == 0:
+            found = evaluation(0.4 + 0.006 * step, 0.61)
+            lines.append({"event": "evaluation", "step": step, "split": "development", **found})
+    lines += [{"event": "evaluation", "step": 60, "split": "test", **evaluation(0.73, 0.92)}]
     return lines
 
 

@@ -19,7 +19,7 @@ from training.rl.environments import SETS, EnvironmentUnavailable, Problem, play
 from training.rl.environments.open_ended import rubrics
 from training.rl.episodes import Episode
 from training.rl.judge import Judge
-from training.rl.rollout import Group
+from training.rl.rollout import Ended, Group, Open
 
 KINDS = {"core": ["It is long."], "human": ["It is very long."]}
 
@@ -80,6 +80,20 @@ def test_replies_that_a_rule_refused_are_not_compared(chat):
     assert critiqued(longer, chat, verifiable) is verifiable
     assert set(rubrics()) == {"core", "prescriptive"}
     assert all(problem.answer["human"] for problem in SETS["critique"](100, "x"))
+
+
+def test_replies_that_ended_earlier_are_compared_with_those_that_end_now(chat):
+    """Paused responses end one iteration after another: each is held against all that have ended by then."""
+    (problem,) = SETS["critique"](1, "x")
+    first = [episode(chat, "longer", 1.0), episode(chat, "Great question!", 0.0)]
+    kept = tuple(Ended.of(problem, one) for one in first)
+    kept = Open.of(json.loads(json.dumps(Open(problem, [], kept).record(0))), [problem]).before
+    now = [episode(chat, "the longest", 1.0), episode(chat, "short", 1.0), episode(chat, "cut", 0.0)]
+    found = critiqued(longer, chat, Group(problem, now, [1.0, 1.0, -0.5], (1.0, 0.0), kept))
+    assert (found.rewards, found.earlier) == ([1.0, 0.0, -0.5], (0.5, 0.0))
+    assert found.baseline == pytest.approx((1.0 + 0.0 - 0.5 + 0.5 + 0.0) / 5)
+    alone = critiqued(longer, chat, Group(problem, now[:1], [1.0], (1.0, 0.0), kept))
+    assert (alone.rewards, alone.earlier) == ([1.0], (0.0, 0.0))
 
 
 def test_comparisons_of_verifiable_replies_have_the_right_ones_letter(chat):

@@ -80,7 +80,7 @@ class Dull:
 def test_a_refill_of_few_problems_takes_those_that_are_left():
     """What is resumed makes an iteration's groups more than there are problems."""
     practice = Practice(RlConfig(prompts=3, refill=8), Curriculum(EASY[:4], {}), None)
-    paused = [{"problem": place, "episodes": [], "earlier": []} for place in range(4)]
+    paused = [{"problem": place, "episodes": [], "before": []} for place in range(4)]
     groups, left = practice.iterate(Dull(), paused)
     assert (len(groups), left) == (7, [])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,43 @@ def test_rollouts_of_a_server_are_ids_with_the_trainers_log_probabilities(model,
     assert [one.ids for one in episodes(again)] == [one.ids for one in episodes(found)]
 
 
+class Sleeper:
+    """The application as vLLM is where it may sleep: it hears of weights, and answers nobody while it sleeps."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.asleep, self.heard = app, False, list[str]()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        path = scope.get("path", "")
+        if path not in ("/wake_up", "/sleep", "/collective_rpc", "/reset_prefix_cache") and not self.asleep:
+            await self.app(scope, receive, send)
+            return
+        self.heard.append(path + (f"?{query}" if (query := scope.get("query_string", b"").decode()) else ""))
+        status = 409 if self.asleep and path != "/wake_up" else 200
+        self.asleep = path == "/sleep" or (self.asleep and path != "/wake_up")
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def test_servers_sleep_while_the_policy_learns_and_wake_before_they_get_its_weights(model, chat, monkeypatch, tmp_path):
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    server = Sleeper(application(model, chat, "policy", KEY, ["127.0.0.1"], rows=8, waiting=512))
+    with in_background(server) as url:
+        config = RolloutsConfig(url=f"{url}/v1", model="policy", slots=6, attempts=1, folder=str(tmp_path), sleep=True)
+        with Endpoint(config) as endpoint:
+            rewards = RewardConfig(budget=8, repeats=0)
+            player = Player(model, chat, 1.0, rewards, "float32", Services(), endpoint=endpoint)
+            for _ in range(2):
+                endpoint.sync(model, "float32", most=1e-3)
+                player.roll_out(opened(attacks()[:1], 2, "seed"))
+                player.rest()
+                assert server.asleep
+            with pytest.raises(EndpointError, match="409"):
+                player.roll_out(opened(attacks()[:1], 2, "seed"))
+    once = ["/wake_up", "/collective_rpc", "/reset_prefix_cache", "/sleep?level=1"]
+    assert server.heard[: 2 * len(once)] == 2 * once
+
+
 def test_other_weights_than_the_policys_are_noticed(chat, config):
     with pytest.raises(EndpointError, match="other weights"):
         played(tiny(2), chat, config)
@@ -73,6 +111,7 @@ def test_a_server_that_cannot_is_named(model, chat, config, tmp_path):
         ({"url": "http://127.0.0.1:9/v1"}, "does not answer"),
         ({"model": "another"}, "calls the model 'another'"),
         ({"folder": str(tmp_path)}, "collective_rpc"),  # `openk2 serve` reads its weights once
+        ({"sleep": True}, "--enable-sleep-mode"),
     ):
         with pytest.raises(EndpointError, match=said):
             played(model, chat, config.model_copy(update=changes))

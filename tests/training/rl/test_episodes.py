@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,13 +11,22 @@ import pytest
 import torch
 
 from model.attention import document_mask
-from model.chat import Chat, Reply, flat
+from model.chat import Chat, Reply, flat, user
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
 from training.rl.config import RewardConfig, RlConfig
-from training.rl.environments import SETS, EnvironmentUnavailable, Problem, Services
+from training.rl.environments import (
+    ENVIRONMENTS,
+    SETS,
+    Environment,
+    EnvironmentUnavailable,
+    Outcome,
+    Problem,
+    Services,
+)
 from training.rl.environments.world import InWorld, problem_of
 from training.rl.episodes import INSERTED, Episode, Limits, Stage, loops
+from training.rl.rewards import group_rewards
 from training.rl.rollout import Group, Open, Player, opened
 from training.rl.tree import Tree, pack_trees
 from training.rl.update import practised, rows_of
@@ -166,6 +176,36 @@ def test_the_baseline_knows_responses_that_ended_earlier():
     assert not Group(attacks()[0], [Episode("a")], [1.0], earlier=(1.0,)).informative
 
 
+def test_lengths_are_compared_with_those_of_responses_that_ended_earlier(model, chat):
+    """K1.5's length reward over all that have ended, through a checkpoint; a straggler alone has nothing to beat."""
+    problems, rewards = attacks()[:3], RewardConfig(budget=24, repeats=0, length_weight=0.2)
+    work, ended, version, seen = opened(problems, 4, "seed"), {}, 0, 0
+    while work:
+        found, left = player(model, chat, segment=5, version=version, rewards=rewards).roll_out(work)
+        for group in found:
+            known = ended.setdefault(group.problem.id, [])
+            every = [*known, *group.responses]
+            due = group_rewards(
+                [one.score for one in every], [one.written for one in every], [one.finished for one in every], rewards
+            )
+            assert [*group.earlier, *group.rewards] == due
+            assert group.baseline == pytest.approx(sum(due) / len(due))
+            seen += bool(known) and any(one.finished for one in group.responses)
+            known += group.responses
+        records = json.loads(json.dumps([one.record(problems.index(one.problem)) for one in left]))
+        assert not any(each["turn"] for record in records for each in record["before"]), "no critic reads these"
+        work, version = [Open.of(record, problems) for record in records], version + 1
+    assert seen > 1
+    whole, _ = player(model, chat, rewards=rewards, segment=None).roll_out(opened(problems, 4, "seed"))
+    assert {problem: len(known) for problem, known in ended.items()} == {one.problem.id: 4 for one in whole}
+
+
+def test_pass_rates_and_comparisons_are_of_whole_responses(model, chat):
+    """Whatever is paused in practice: what is left of them would be gone, and the rest are the short ones."""
+    groups = player(model, chat, segment=1).sampled(attacks()[:1], 3, "seed")
+    assert [len(group.responses) for group in groups] == [3]
+
+
 def test_an_episode_depends_on_its_seed_alone(model, chat, groups):
     """Neither on what else is played nor on the order."""
     problems = attacks()
@@ -267,6 +307,69 @@ def test_an_environment_that_waits_does_not_hold_back_the_others(model, chat):
     assert all(one.score == 1.0 or one.reason for one in judged)
 
 
+class Meeting(Environment):
+    """Each episode's first turn is answered when those of all episodes are there, and so are its others."""
+
+    turns, waits = 9, True
+    count = 4
+    met = threading.Barrier(count)
+    heard = 0
+
+    def answer(self, problem: Problem, reply: Reply) -> Outcome:
+        self.met.wait(30)
+        type(self).heard += 1
+        return Outcome(False, messages=(user("Go on."),))
+
+    def corrupted(self, problem: Problem) -> list[list[Reply]]:
+        return []
+
+
+def test_resumed_episodes_are_played_again_together_once_they_are_asked(chat, monkeypatch):
+    """In the threads of the environments, with a sign of life, and as time for which they are waited for."""
+    monkeypatch.setitem(ENVIRONMENTS, "meeting", Meeting)
+    problem = Problem("p", "words", "meeting", (user("Hello."),), "x")
+    turn, said = [*chat.encode("hi"), chat.stop], chat.following([user("Go on.")])
+    ids, versions = [*turn, *said] * 2, [*[0] * len(turn), *[INSERTED] * len(said)] * 2
+    resumed = [
+        Episode(str(n), chat.prompt(problem.messages), [*ids], [0.0] * len(ids), [*versions])
+        for n in range(Meeting.count)
+    ]
+    beats: list[str] = []
+    limits = Limits(RewardConfig(), 4096, segment=len(turn))
+    with Services() as services:
+        stage = Stage(chat, [problem] * Meeting.count, resumed, 1.0, limits, 1, services, beats.append)
+        while (place := stage.next()) is not None:
+            assert Meeting.heard == 0, "nothing is played again before it is needed"
+            stage.hear(place, turn, [0.0] * len(turn))
+        stage.close()
+        assert services.idle_seconds > 0
+    assert Meeting.heard == 3 * Meeting.count
+    assert "verdicts of environments" in beats
+    assert all(len(one.turns()) == 3 and not one.ended for one in resumed)
+
+
+def test_a_verdict_that_comes_earlier_in_a_replay_stands(chat):
+    """As where a machine is busier than it was: what took too long is a wrong answer."""
+
+    class Hasty(Meeting):
+        waits = False
+
+        def answer(self, problem: Problem, reply: Reply) -> Outcome:
+            return Outcome(True, 0.0, "it took too long")
+
+    problem = Problem("p", "words", "hasty", (user("Hello."),), "x")
+    turn, said = [*chat.encode("hi"), chat.stop], chat.following([user("Go on.")])
+    versions = [*[0] * len(turn), *[INSERTED] * len(said)]
+    one = Episode("s", chat.prompt(problem.messages), [*turn, *said], [0.0] * len(versions), versions)
+    with pytest.MonkeyPatch.context() as patch, Services() as services:
+        patch.setitem(ENVIRONMENTS, "hasty", Hasty)
+        stage = Stage(chat, [problem], [one], 1.0, Limits(RewardConfig(), 4096), 1, services, lambda doing: None)
+        assert stage.next() == 0
+        stage.hear(0, turn, [0.0] * len(turn))
+        stage.close()
+    assert (one.ended, one.score, one.reason) == (True, 0.0, "it took too long")
+
+
 def compared(
     model: Transformer, groups: Sequence[Group], dtype: str, version: int = 0, temperature: float = TEMPERATURE
 ):
@@ -339,9 +442,9 @@ def test_a_prompt_without_room_is_refused_with_its_name(model, chat):
 
 def test_what_cannot_go_together_is_refused():
     for settings, word in (
-        ({"segment": 8, "rewards": {"length_weight": 0.1}}, "length_weight"),
-        ({"segment": 8, "critic": {}}, "critic"),
         ({"correction": 0.5}, "at least 1"),
+        ({"ptx_mix": {"web": -1.0}}, "ptx_mix: the weight of 'web'"),
+        ({"ptx_mix": {}}, "ptx_mix: the mix has no entry"),
         ({"critic": {"judge": "endpoint"}}, r"rl\.judge"),
         ({"sets": {"faithful": 3}}, r"rl\.judge"),
         ({"sets": {"critique": 3}}, r"rl\.critic"),

@@ -55,6 +55,12 @@ def test_rl_raises_the_heldout_reward(world, tuned, practised):
     assert statistics.fmean(rises) > 0.08, rises
     found = summary(practised)
     assert found["responses"] == 20 * 16 * 8
+    assert found["rise"]["by_environment"].keys() == found["before"]["by_environment"].keys()
+    for name, rise in found["rise"]["by_environment"].items():
+        before, after = (found[when]["by_environment"][name] for when in ("before", "after"))
+        for kind in ("sampled", "greedy"):
+            assert rise[kind]["rise"] == pytest.approx(after[kind] - before[kind])
+            assert rise[kind]["interval"][0] <= rise[kind]["rise"] <= rise[kind]["interval"][1]
     lines = [json.loads(line) for line in (practised / "metrics.jsonl").read_text().splitlines()]
     assert max(line["disagreement"] for line in lines if line["event"] == "update") < 1e-4
     losses = [line["ptx_loss"] for line in lines if line["event"] == "update"]
@@ -103,8 +109,9 @@ def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch,
     assert "was trained with another configuration" in capsys.readouterr().err
 
 
-def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, capsys):
-    """The trainer must see the log-probabilities that the samples were drawn with."""
+@pytest.mark.parametrize("learns", ["as ever", "from no group", "and all are paused"])
+def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, capsys, learns):
+    """The trainer must see the log-probabilities that the samples were drawn with, even where it learns from none."""
     real = rollout.Player._play
 
     def skewed(player, pairs):
@@ -113,10 +120,22 @@ def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, cap
             episode.log_probs = [value - 0.5 for value in episode.log_probs]
 
     monkeypatch.setattr(rollout.Player, "_play", skewed)
-    job = world.rl("rl-skewed", tuned)
+    changes = {"iterations": 2, "evaluate_samples": 1}
+    if learns == "from no group":
+        monkeypatch.setattr(rollout.Group, "informative", property(lambda group: False))
+    if learns == "and all are paused":
+        monkeypatch.setattr(rollout.Player, "_judged", lambda player, work: None)
+        monkeypatch.setattr(Reinforcement, "measure_first", lambda objective: False)
+        changes["segment"] = 1
+    job = world.rl(f"rl-skewed {learns}", tuned, **changes)
     assert go(Reinforcement, job) == FAILED
     assert "differ from the trainer's" in capsys.readouterr().err
     assert not (job.parent / "final").exists()
+
+
+def test_pretraining_text_is_drawn_as_its_mix_says(world, tuned, capsys):
+    assert go(Reinforcement, world.rl("rl-mix", tuned, ptx_mix={"math": 1.0})) == FAILED
+    assert "the mix asks for 'math'" in capsys.readouterr().err, "there is nothing but web"
 
 
 def test_a_job_without_an_input_says_which(world, capsys):
@@ -140,21 +159,32 @@ def test_a_run_with_pauses_that_is_killed_ends_with_the_same_bytes(world, tuned,
     assert finals(cut.parent) == finals(whole.parent)
 
 
-def test_everything_at_once(world, tuned):
-    """Made problems of several turns, the literal objective with its correction, refills, the critic and its loop."""
+@pytest.mark.parametrize("segment", [None, 1])
+def test_everything_at_once(world, tuned, segment):
+    """Made problems of several turns, the literal objective with its correction, refills, the critic and its loop, and
+    pauses with all of it."""
     extras = {
         **{"iterations": 2, "prompts": 12, "responses": 4, "evaluate_samples": 1, "evaluate_prompts": 2},
         **{"objective": "k2", "correction": 2.0, "refill": 6, "temperature": [1.0, 0.8]},
         **{"sets": {"instructions": 12, "safety": 6, "critique": 6}, "environments": {}},
-        **{"critic": {"comparisons": 3}, "rewards": {"budget": 6, "length_weight": 0.1}},
+        **{"critic": {"comparisons": 3}, "rewards": {"budget": 6, "length_weight": 0.1, "length_from": 0}},
+        **{"evaluate_every": 1, "segment": segment},
     }
-    job = world.rl("rl-extras", tuned, **extras)
+    job = world.rl(f"rl-extras-{segment}", tuned, **extras)
     assert go(Reinforcement, job) == DONE
     lines = [json.loads(line) for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
     updates = [line for line in lines if line["event"] == "update"]
     assert [line["temperature"] for line in updates] == [1.0, 0.8]
     assert any("critic_right" in line for line in updates)
-    tried = sum(count for _, count in load_state(job.parent / "final")["state"]["seen"].values())
-    assert tried > 2 * 12 * 4, "groups without a difference were replaced by others"
-    assert summary(job.parent)["responses"] >= 2 * 12 * 4
+    state = load_state(job.parent / "final")["state"]
+    tried = sum(count for _, count in state["seen"].values())
+    if segment is None:
+        assert tried > 2 * 12 * 4, "groups without a difference were replaced by others"
+        assert summary(job.parent)["responses"] >= 2 * 12 * 4
+    else:
+        assert [line["finished"] for line in updates] == [0.0, 1.0], "all are paused at first, and end a policy later"
+        assert state["paused"]
     assert summary(job.parent)["before"]["by_environment"].keys() > {"larger", "instructions"}
+    measured = [(line["step"], line["split"]) for line in lines if line["event"] == "evaluation"]
+    curve = [(step, "development") for step in (0, 1, 2)]
+    assert measured == [curve[0], (0, "test"), *curve[1:], (2, "test")]

@@ -1,0 +1,33 @@
+"""Held-out problems: three splits, none of which has a problem of another."""
+
+from __future__ import annotations
+
+import pytest
+
+from training.rl.config import RlConfig
+from training.rl.environments import SETS
+from training.rl.measuring import made
+
+
+def config(**sets: int) -> RlConfig:
+    return RlConfig.model_validate({"sets": sets, "critic": {}})
+
+
+def test_what_is_practised_watched_and_reported_is_apart():
+    train, development, test = made(config(math=50, instructions=20, safety=60, critique=8))
+    assert [len(development), len(test)] == [5 + 2 + 6 + 1, 10 + 4 + 12 + 1]
+    assert 130 < len(train) <= 138, "what is made twice is taken once"
+    splits = [{problem.id for problem in each} for each in (train, development, test)]
+    assert len(set.union(*splits)) == sum(map(len, splits))
+    kinds = [{problem.environment.partition(".")[0] for problem in each} for each in (train, development, test)]
+    assert kinds == [{"math", "instructions", "safety", "critique"}] * 3
+
+
+@pytest.mark.parametrize("count", [1, 6, 24, 30, 400])
+def test_a_set_with_fewer_problems_gives_each_split_its_share(count):
+    """There are 30 functions."""
+    there = min(30, len(SETS["code"](count + max(1, count // 10) + max(1, count // 5), "0")))
+    train, development, test = made(config(code=count))
+    assert len(train) + len(development) + len(test) == there
+    assert len(train) >= max(1, 0.7 * there) or count == 1
+    assert len(test) >= len(development) >= 1
