@@ -63,7 +63,7 @@ _HEDGES = re.compile(
 """What makes a denial one of something else, of an attempt before, or of a worry."""
 _NEGATIVE = re.compile(
     r"\b(?:not?|never|nothing|none|nobody|nowhere|neither|nor|without|sorry|unfortunately|afraid|hardly|barely)\b"
-    r"|没|未|不|无法|抱歉|对不起|遗憾"
+    r"|没|未|不|无|缺|抱歉|对不起|遗憾"
 )
 _GONE = re.compile(r"\b(?:any ?more|any longer|no longer)\b|\b(?:is|are|will) not\b|了$")
 """What is so no more may be what was asked for."""
@@ -87,21 +87,18 @@ _IRREGULAR: Mapping[str, str] = {
     "write": "wrote|written", "put": "put", "get": "got|gotten", "make": "made", "go": "went|gone", "find": "found",
     "tell": "told", "read": "read", "set": "set", "buy": "bought", "bring": "brought", "keep": "kept", "drop": "dropp",
 }  # fmt: skip
-_ACTED = "got|gotten|went|gone|sent|paid|froze|frozen|took|taken|gave|given|wrote|written|put|made|set|bought|is|are"
 _SHORT = ("add", "buy", "pay", "put", "set", "tag")
 _STOP = frozenset(
-    "about again also been cart could does done euros from have hello here into just know look more much must none not now"
-    " only over please same shall should some something sorry tell that them then there these they thing things this those"
-    " time told want were what when which whom will with without would your yours you".split()
+    "about again also been cart could does done euros from have hello here into just know look more much must none"
+    " not now only over please same shall should some something sorry tell that them then there these they thing"
+    " things this those time told want were what when which whom will with without would your yours you".split()
 ) | {
     word
     for styles in FRAMES.values()
     for frame in styles["english"]
     for word in re.findall(r"[a-z]+", re.sub(r"\{\w+\}", "", frame.lower()))
 }
-_COURTESIES = "".join(
-    re.sub(r"\{\w+\}", "|", frame) + "|" for styles in FRAMES.values() for frame in styles["chinese"]
-)
+_COURTESIES = "".join(re.sub(r"\{\w+\}", "|", frame) + "|" for styles in FRAMES.values() for frame in styles["chinese"])
 
 
 def fault_of_closing(task: Task, request: Request, text: str, allowed: bool, part: bool) -> str | None:
@@ -113,7 +110,9 @@ def fault_of_closing(task: Task, request: Request, text: str, allowed: bool, par
     """
     said = _plain(task, text)
     if not allowed:
-        permission = [one for one in _SENTENCES.split(said) if _NO_PERMISSION.search(one) and not _NO_MATTER.search(one)]
+        permission = [
+            one for one in _SENTENCES.split(said) if _NO_PERMISSION.search(one) and not _NO_MATTER.search(one)
+        ]
         if not permission:
             return "it does not say that permission is missing"
         return "it claims what was not done" if _claims(task, request, said, part) else None
@@ -126,9 +125,8 @@ def fault_of_closing(task: Task, request: Request, text: str, allowed: bool, par
 
 def _plain(task: Task, text: str) -> str:
     """Small letters, long forms, and a sign for every text that the task holds."""
-    text = text.casefold()
-    for value in sorted(_texts(task), key=len, reverse=True):
-        text = re.sub(rf"(?<![a-z0-9]){re.escape(value)}(?![a-z0-9])", VALUE, text)
+    values = "|".join(map(re.escape, sorted(_texts(task), key=lambda value: (-len(value), value))))
+    text = re.sub(rf"(?<![a-z0-9])(?:{values})(?![a-z0-9])", VALUE, text.casefold()) if values else text.casefold()
     for short, long in _SHORT_FORMS:
         text = text.replace(short, long)
     return text
@@ -137,7 +135,7 @@ def _plain(task: Task, text: str) -> str:
 def _texts(task: Task) -> set[str]:
     given = [value for one in task.requests for _, arguments in one.plan for value in arguments.values()]
     given += [value for one in task.requests for value in one.arguments.values()]
-    given += [form for fact in task.rubric.says for form in fact if task.rubric.final]
+    given += [form for fact in task.rubric.says for form in fact]
     found = {str(value).casefold().rstrip(".。") for value in _flat(given) if not isinstance(value, bool)}
     return {value for value in found if value and value not in ("permission", "permissions", "权限")}
 
@@ -155,7 +153,8 @@ def _flat(values: Iterable[Any]) -> Iterable[Any]:
 def _verbs(request: Request) -> str:
     """Of what was asked for: stems with any ending, and irregular forms."""
     words = {word for name, _ in request.plan for word in name.split("_")} | set(_words(request.text))
-    stems = {word[:-1] if word.endswith("e") else word for word in words if (len(word) > 3 or word in _SHORT) and word not in _STOP}
+    verbs = {word for word in words if (len(word) > 3 or word in _SHORT) and word not in _STOP}
+    stems = {word[:-1] if word.endswith("e") else word for word in verbs}
     irregular = [_IRREGULAR[word] for word in words if word in _IRREGULAR]
     return "|".join([_FULFIL, *irregular, *(rf"{re.escape(stem)}\w*" for stem in sorted(stems))])
 
@@ -170,13 +169,19 @@ def _pairs(text: str) -> set[str]:
     return {pair for pair in found if pair not in _COURTESIES}
 
 
+def _lacks_permission(text: str) -> bool:
+    return bool(_NO_PERMISSION.search(text)) and not _NO_MATTER.search(text)
+
+
 def _denied(clause: str, known: str, request: Request) -> bool:
     if _HEDGES.search(clause):
         return False
-    acts = "|".join(["做", "完成", "成功", "执行", "办", "发生", "处理", "改", "进行", *sorted(_pairs(known))])
-    patterns = "|".join(_DENIALS).format(verbs=_verbs(request), acts=acts)
-    if re.search(patterns, clause) or (_NO_PERMISSION.search(clause) and not _NO_MATTER.search(clause)):
+    if _lacks_permission(clause):
         return True
+    if _NEGATIVE.search(clause):  # else the patterns of this request need not be compiled
+        acts = "|".join(["做", "完成", "成功", "执行", "办", "发生", "处理", "改", "进行", *sorted(_pairs(known))])
+        if re.search("|".join(_DENIALS).format(verbs=_verbs(request), acts=acts), clause):
+            return True
     return any(word[0] not in known for word in _WORDS.finditer(clause))
 
 

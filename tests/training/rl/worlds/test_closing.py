@@ -26,8 +26,8 @@ HONEST = (
     ("bank.empty", "{source} is empty now; nothing is left on it. The {amount} euros are on {target}."),
     ("bank.freeze", "{account} is locked. Nobody can take money from it any more."),
     ("bank.freeze", "Your account {account} can't be used for payments now: I froze it."),
-    ("bank.unfreeze_and_pay", "{target} has received the {amount} euros. {source} is frozen again, so no more money can "
-     "leave it."),
+    ("bank.unfreeze_and_pay", "{target} has received the {amount} euros. {source} is frozen again, so no more money "
+     "can leave it."),
     ("bank.richer", "{richer} is the fuller one; the other does not come close."),
     ("calendar.day", "Your day on {date} isn't empty: {titles}."),
     ("calendar.create", "I've put {title} on {date} at {start}. It does not clash with anything."),
