@@ -119,6 +119,7 @@ def test_a_model_plays_both_sides_and_the_rules_say_what_it_is_worth(acting, tmp
     [
         (lambda turn: {"role": "assistant", "tool_calls": [{"function": {"name": "x", "arguments": "{"}}]}, "player"),
         (lambda _: {"role": "assistant", "tool_calls": [{"function": {"name": "x", "arguments": "{}"}}]}, "declared"),
+        (lambda _: {"role": "assistant", "tool_calls": [{"function": {"name": "", "arguments": "{}"}}]}, "player"),
         (lambda turn: {"role": "assistant", "content": ""}, "ends"),
         (lambda turn: {"role": "assistant", "tool_calls": [
             {"function": {"name": "x", "arguments": '{"a": "\\ud800"}'}}]}, "player"),
