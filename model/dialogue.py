@@ -160,7 +160,8 @@ def _checked(message: Any) -> dict[str, Any]:
 def _checked_call(place: int, call: Any) -> dict[str, Any]:
     """A call with its arguments as a text; without an id it has the empty one."""
     function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
         raise ChatError(f"call {place} names no function: a call is written as {CALL}")
     call_id, arguments = call.get("id"), function.get("arguments")
     if call_id is not None and not isinstance(call_id, str):
@@ -169,7 +170,7 @@ def _checked_call(place: int, call: Any) -> dict[str, Any]:
         arguments = spaced(arguments, f"the arguments of call {place}")
     if not isinstance(arguments, str):
         raise ChatError(f"the arguments of call {place} are a JSON object or its text, not {shown(arguments)}")
-    return {"id": call_id or "", "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    return {"id": call_id or "", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _text(content: Any) -> str:

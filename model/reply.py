@@ -159,8 +159,8 @@ class Reader:
             self._end_noise()
             reason = "the tool section has no end" if self._begun else "the tool section holds no call"
             self._errors.append(ParseError(reason, ""))
-        elif self._state == "behind" and any(self._raw):
-            self._errors.append(ParseError("something stands behind the tool section", "".join(self._raw)))
+        elif self._state == "behind" and (noise := "".join(self._raw).strip()):  # a line break is no noise
+            self._errors.append(ParseError("something stands behind the tool section", noise))
 
     def _inside_call(self, name: str) -> list[Piece]:
         if name == CALL_END:

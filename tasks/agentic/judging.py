@@ -43,6 +43,7 @@ SCHEMA = json.dumps(
         "additionalProperties": False,
     }
 )
+QUOTED = re.compile(r"<(?=\s*/\s*dialogue|\|)", re.IGNORECASE)
 OPINIONS = {"pass": "passed", "fail": "refused"}
 
 
@@ -91,7 +92,7 @@ def question(config: JudgeConfig, task: Task, messages: Sequence[Mapping[str, An
         for call in message.get("tool_calls") or ():
             lines.append(f"  calls {call['function']['name']} {call['function']['arguments']}")
     # Text is data: what would end the quotation, or a turn of the chat, is spelled so that it does not.
-    shown = "\n".join(lines).replace("</dialogue", "< /dialogue").replace("<|", "< |")
+    shown = QUOTED.sub("< ", "\n".join(lines))
     criteria = "\n".join(f"- {criterion}" for criterion in task.rubric.criteria)
     asked = ASKED.format(criteria=criteria, pattern=", ".join(task.rubric.pattern), dialogue=shown)
     chat = (Message("system", SYSTEM), Message("user", asked))
@@ -105,7 +106,7 @@ def read_opinion(text: str) -> str:
             found = json.JSONDecoder().raw_decode(text, start)[0]
             if "verdict" in found:
                 verdict = found["verdict"]
-                return OPINIONS.get(verdict, "no answer") if isinstance(verdict, str) else "no answer"
+                return OPINIONS.get(verdict.strip().lower(), "no answer") if isinstance(verdict, str) else "no answer"
     return "no answer"
 
 

@@ -103,8 +103,8 @@ class _Voiced(User):
     def opening(self) -> str:
         return self._worded(super().opening())
 
-    def reply(self, text: str) -> str | None:
-        said = super().reply(text)
+    def reply(self, text: str, pending: bool = False) -> str | None:
+        said = super().reply(text, pending)
         return None if said is None else self._worded(said)
 
     def _worded(self, said: str) -> str:

@@ -180,7 +180,7 @@ NASTY = st.lists(st.one_of(st.sampled_from([*SPECIAL_TOKENS, "<|", "|>", "\n", "
 )
 
 
-@given(NASTY, NASTY, NASTY)
+@given(NASTY, NASTY.filter(bool), NASTY)
 @settings(max_examples=60, deadline=None)
 def test_no_text_becomes_a_special_token(content, name, argument):
     """Whoever writes a content, a name, an argument or a result: the special ids are those of the format alone."""

@@ -70,6 +70,7 @@ HALF = "\ud800"
         ([calling({"name": "f", "arguments": "{}"})], "turn 0: call 0 names no function"),
         ([calling({"function": "f"})], "turn 0: call 0 names no function"),
         ([calling(call(name=None))], "turn 0: call 0 names no function"),
+        ([calling(call(name=""))], "turn 0: call 0 names no function"),
         ([calling(call(), call(name=3))], "turn 0: call 1 names no function"),
         ([calling(call(call_id=7))], "turn 0: the id of call 0 is a text, not 7"),
         ([calling(call(call_id=["a"]))], "turn 0: the id of call 0 is a text"),

@@ -66,6 +66,13 @@ def test_space_around_an_id_its_arguments_and_the_calls_is_forgiven():
     assert reply == Reply("a", (ToolCall("f", {}, 0), ToolCall("g", {}, 1)))
 
 
+@pytest.mark.parametrize("space", ["\n", " \n\n"])
+def test_space_behind_the_calls_is_forgiven(space):
+    for ended in (True, False):
+        reply = read(f"a{SECTION}{one()}{SECTION_END}{space}{END * ended}")
+        assert reply == Reply("a", (ToolCall("f", {}, 0),), finished=ended)
+
+
 @pytest.mark.parametrize(
     ("text", "kept", "reason"),
     [

@@ -39,7 +39,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
     "tasks.agentic.dialogues": (8, "666992975979e92b"),
-    "tasks.evaluate.release": (6, "65fdf62017599d65"),
+    "tasks.evaluate.release": (7, "54070d2fd31810b3"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}
 """A card has its fingerprint, which changes with every stage before."""

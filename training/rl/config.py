@@ -11,7 +11,7 @@ from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 from training.schedule import require_weights
 
-SETS = ("math", "logic", "instructions", "code", "faithful", "safety", "critique", "apis")
+SETS = ("math", "logic", "instructions", "judged", "code", "faithful", "safety", "critique", "apis")
 """Problem sets that come with the environments (`training.rl.environments.SETS`)."""
 MAX_ROWS = 256
 """Replies that a rank samples at once."""
@@ -156,10 +156,10 @@ class RlConfig(Config):
     refill: int = Field(default=0, ge=0)
     """Most prompts of an iteration that are drawn in place of others whose responses were all worth the same."""
     sets: dict[str, PositiveInt] = Field(default_factory=dict)
-    """Problems that are made here beside the dialogues' own, by set (math, logic, instructions, code, faithful,
-    safety, critique, apis): so many to practise on, and a fifth as many held out."""
+    """Problems that are made here beside the dialogues' own, by set (math, logic, instructions, judged, code,
+    faithful, safety, critique, apis): so many to practise on, and a fifth as many held out."""
     judge: JudgeConfig | None = None
-    """What judges faithfulness, and safety beside its rule."""
+    """What judges faithfulness and the constraints of `judged`, and instructions and safety beside their rules."""
     rollouts: RolloutsConfig | None = None
     """Servers that sample the responses that are practised; null: the generator, in this process. Pass rates, and what
     the critic says, are the generator's."""
@@ -230,6 +230,10 @@ class RlConfig(Config):
             raise ValueError("sets has 'critique', whose replies are compared: give rl.critic, or leave it out")
         if "faithful" in self.sets and self.judge is None:
             raise ValueError("sets has 'faithful', which a model judges: give rl.judge an endpoint, or leave it out")
+        if "judged" in self.sets and self.judge is None:
+            raise ValueError(
+                "sets has 'judged', whose constraints a model judges: give rl.judge an endpoint, or leave it out"
+            )
         if unknown := sorted(self.sets.keys() - set(SETS)):
             raise ValueError(f"sets names {unknown[0]!r}: there are {', '.join(SETS)}")
         if any(share < 0 for share in self.environments.values()):

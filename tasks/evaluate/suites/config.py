@@ -84,7 +84,7 @@ class Played(Config):
     set: Literal["math", "logic", "instructions", "code", "safety"]
     """Which problems (`training.rl.environments.SETS`); what RL practised on is of another seed."""
     items: int = Field(default=84, ge=1)
-    """How many; what is in turn (generators, their levels, styles) comes evenly in multiples of 42 and of 6."""
+    """How many; what is in turn (generators, their levels, styles) comes evenly in multiples of 42 and of 10."""
     max_new_tokens: int = Field(default=256, ge=1)
     """Tokens of a turn."""
     optional: bool = False

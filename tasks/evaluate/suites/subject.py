@@ -181,7 +181,10 @@ def reply_of(completion: Completion) -> Reply:
             arguments = json.loads(call["function"]["arguments"] or "{}")
             if not isinstance(arguments, dict):
                 raise TypeError("the arguments are no object")
-            calls.append(ToolCall(str(call["function"]["name"]), arguments, place))
+            name = str(call["function"]["name"])
+            if not name:
+                raise ValueError("it names no function")
+            calls.append(ToolCall(name, arguments, place))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             errors.append(ParseError(f"a call that cannot be read: {error}", str(call)[:400]))
     return Reply(completion.text, tuple(calls), tuple(errors), completion.finish != "length")

@@ -192,12 +192,17 @@ def test_k2s_own_system_turn_is_an_option(tokenizer):
         [assistant("", [("f", {})]), tool_result("f", "functions.f:0", "1"), tool_result("f", "functions.f:0", "1")],
         [{"role": "developer", "content": "x"}],
         [user([{"type": "image_url", "image_url": {"url": "x"}}])],
+        [assistant("", [("", {})])],
     ],
-    ids=["a result without a call", "a call answered twice", "an unknown role", "a part that is no text"],
+    ids=["a result without a call", "a call answered twice", "an unknown role", "a part that is no text", "no name"],
 )
 def test_what_the_chat_format_refuses_the_template_refuses_too(tokenizer, messages):
     theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=chat_template())
-    with pytest.raises(Exception, match=r"answers no open call|is unknown|'?image_url'? cannot be read"):
+    with pytest.raises(
+        Exception, match=r"answers no open call|is unknown|'?image_url'? cannot be read|names no function"
+    ):
         theirs.apply_chat_template(messages, tokenize=False)
-    with pytest.raises(ValueError, match=r"answers no open call|is unknown|'image_url' cannot be read"):
+    with pytest.raises(
+        ValueError, match=r"answers no open call|is unknown|'image_url' cannot be read|names no function"
+    ):
         Chat(tokenizer).render(messages)

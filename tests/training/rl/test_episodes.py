@@ -57,7 +57,7 @@ def model(chat: Chat) -> Transformer:
 
 def attacks() -> list[Problem]:
     """Problems whose user goes on for up to four turns, whatever is said."""
-    return [one for one in SETS["safety"](12, "turns") if len(one.answer["turns"]) > 1]
+    return [one for one in SETS["safety"](20, "turns") if len(one.answer["turns"]) > 1]
 
 
 def player(model: Transformer, chat: Chat, **more) -> Player:

@@ -12,7 +12,7 @@ import random
 from model.chat import Reply
 from training.draw import problem_id
 from training.rl.environments.errors import EnvironmentUnavailable
-from training.rl.environments.instructions import hack, sentences
+from training.rl.environments.hacks import hack, sentences
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 SUPPORTED = 0.5

@@ -1,41 +1,34 @@
-"""Instructions that code can check: rows of `CONSTRAINTS`, and a layer against replies which only seem to comply.
+"""Instructions that code can check, rows of `CONSTRAINTS`, and ones that only a judge can, rows of `JUDGED`.
 
-A problem is made from its gold reply: a short text is drawn, and constraints are taken that it meets. `answer` is
-{"constraints": [[name, value], ...], "said": what the prompt says of them, "gold": the text}.
+A problem is made from its gold reply: a short text is drawn, and constraints are taken that it meets. A reply must also
+say something of its topic, as far as words show, and pass the layer against replies which only seem to comply
+(`hacks.py`). Where a judge is configured (`Services.judge`), it must see that the text makes sense, too.
+
+`answer` is {"language", "topic", "constraints": [[name, value], ...], "judged": [name, ...], "said": what the prompt
+says of them, "gold": the text}.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import random
 import re
-import unicodedata
+import string
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import cycle
+from typing import Any
 
 from model.chat import Reply
 from model.dialogue import strict_json
 from training.draw import problem_id
+from training.rl.environments.errors import EnvironmentUnavailable
+from training.rl.environments.final import affirms
+from training.rl.environments.hacks import LEAST, WORD, hack, hollow, is_sign, sentences, words
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
-
-Language = Literal["english", "chinese"]
-WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff](?:[^\W\d_\u4e00-\u9fff]|['’-])*|[0-9]+(?:[.,:][0-9]+)*")
-SENTENCE = re.compile(
-    r"(?:[^.!?。！？\n]|\.(?=[A-Za-z0-9])"  # 3.5 ends none, nor do `Dr.`, `e.g. two` and `p.m. and`
-    r"|(?:(?<=\bMr)|(?<=\bMrs)|(?<=\bMs)|(?<=\bDr))\.|(?:(?<=\.[A-Za-z])|(?<=\betc))\.(?=[ \t]+[a-z]))+[.!?。！？]?"
-)
-CLAIMS = re.compile(
-    r"\bas (?:you )?(?:requested|asked|instructed)|\bI(?: have|['’]ve)? (?:followed|complied|kept to|met all|obeyed)"
-    r"|\bthis (?:reply|response|answer|text) (?:contains|has|is|meets|follows|does|uses|satisfies)"
-    r"|\bword count\b|\(\d+ words?\)|constraints? (?:is|are|were)? ?(?:met|satisfied|followed)"
-    r"|(?:按照|根据|符合|遵守)(?:了|您|你|用户|题目|提示|上述|以上|所有|全部|这些|给定|提出|的)*(?:要求|指示|约束)"
-    r"|本(?:回答|回复)|(?<!日)本文(?![化学明])|字数[:：]",
-    re.IGNORECASE,
-)
-"""What a reply says of itself where it wants to be taken for one that complies."""
+from training.rl.environments.services import Services
+from training.rl.environments.topics import ASKED, TOPICS, Language, Topic
 
 
 @dataclass(frozen=True)
@@ -49,14 +42,6 @@ class Constraint:
     """(a text, stream) -> a value with which the text meets it; None where there is none."""
     broken: Callable[[str, Any], str]
     """(a text that meets it, value) -> one that does not."""
-
-
-def words(text: str) -> list[str]:
-    return [word.casefold() for word in WORD.findall(unicodedata.normalize("NFC", text))]
-
-
-def sentences(text: str) -> list[str]:
-    return [one.strip() for one in SENTENCE.findall(text) if WORD.search(one)]
 
 
 def _stands(word: str, text: str) -> bool:
@@ -77,11 +62,28 @@ def _record(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _texts(value: Any) -> list[str] | None:
+    """The texts of a value in JSON: itself, or those of a list; None where there are others."""
+    parts = value if isinstance(value, list) else [value]
+    return parts if parts and all(isinstance(one, str) and WORD.search(one) for one in parts) else None
+
+
 def _filled(text: str, keys: list[str]) -> bool:
     record = _record(text)
-    if record is None or sorted(record) != keys:
-        return False
-    return all(value not in (None, [], {}) and str(value).strip() for value in record.values())
+    return record is not None and sorted(record) == keys and None not in map(_texts, record.values())
+
+
+def _prose(text: str) -> str:
+    """What a text says: of an object in JSON the values."""
+    record = _record(text)
+    return text if record is None else "\n".join(one for value in record.values() for one in _texts(value) or ())
+
+
+def _counted(text: str) -> int:
+    """Words as a reader counts them, among whom numbers and single letters may be a third."""
+    found = words(text)
+    signs = sum(map(is_sign, found))
+    return len(found) - signs + min(signs, (len(found) - signs) // 2)
 
 
 def _keys(text: str, draw: random.Random) -> list[str] | None:
@@ -109,7 +111,7 @@ def _language(text: str) -> str | None:
 CONSTRAINTS: Mapping[str, Constraint] = {
     "at_least": Constraint(
         {"english": "Use at least {0} words.", "chinese": "至少写{0}个字。"},
-        lambda text, count: len(words(text)) >= count,
+        lambda text, count: _counted(text) >= count,
         lambda text, draw: max(1, len(words(text)) - draw.randint(0, 3)) if _record(text) is None else None,
         lambda text, count: " ".join(WORD.findall(text)[: max(0, count - 1)]),
     ),
@@ -179,119 +181,181 @@ CONSTRAINTS: Mapping[str, Constraint] = {
 }
 
 
-def hack(text: str, said: str) -> str | None:
-    """How a reply only seems to comply; None where nothing shows it."""
-    if found := CLAIMS.search(text):
-        return f"it speaks of itself: {found[0]!r}"
-    flat = " ".join(words(text))
-    for rule in sentences(said):
-        rule_words = words(rule)
-        if len(rule_words) >= 3 and " ".join(rule_words) in flat:
-            return "it repeats what it was told"
-    counts = Counter(words(text))
-    total = sum(counts.values())
-    # of a long text, a Chinese one above all, every word has been there before (Heaps' law): 2,000 characters have 320
-    fewest = 0.3 * min(total, 10 * math.sqrt(total))
-    if total >= 12 and (max(counts.values()) > 0.4 * total or len(counts) < fewest):
-        return "it fills its length with the same words"
-    longest = Counter(one for one in sentences(text) if len(words(one)) >= 3)
-    if longest and max(longest.values()) >= 3:
-        return "it says the same sentence again and again"
-    return None
+@dataclass(frozen=True)
+class Judged:
+    """One kind of constraint that a judge sees."""
+
+    says: Mapping[Language, str]
+    """How it is asked for."""
+    asks: str
+    """The judge's question."""
+    met: Callable[[Topic], str]
+    """A sentence with which a text meets it, or nothing where its facts do."""
+    broken: Mapping[Language, str]
+    """A sentence with which it does not; nothing where leaving out what meets it is enough."""
+
+
+JUDGED: Mapping[str, Judged] = {
+    "child": Judged(
+        {"english": "Write so that a child of six understands it.", "chinese": "写得让六岁的孩子也能看懂。"},
+        "Does a child of six understand every sentence of this text?",
+        lambda topic: "",
+        {
+            "english": "Its heterogeneous constituents undergo enzymatic oxidation.",
+            "chinese": "其异质成分经历酶促氧化反应。",
+        },
+    ),
+    "example": Judged(
+        {"english": "Give an example.", "chinese": "举一个例子。"},
+        "Does this text give an example of something that it says?",
+        lambda topic: topic.example,
+        {"english": "", "chinese": ""},
+    ),
+    "reason": Judged(
+        {"english": "Say why something is so.", "chinese": "说明一件事的原因。"},
+        "Does this text give a reason for something that it says?",
+        lambda topic: topic.reason,
+        {"english": "", "chinese": ""},
+    ),
+}
+SENSE = "Is this text about {topic}, and does each of its sentences make sense?"
+QUESTION = "A text that someone wrote, between the lines:\n\n---\n{reply}\n---\n\n{asks} Answer yes or no."
 
 
 class Instructions(Environment):
-    """One reply, which must meet every constraint and no check of the layer against hacks."""
+    """One reply, which must meet every constraint, speak of its topic and pass every check of the layer against
+    hacks."""
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.waits = services.judge is not None
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
+        answer, text = problem.answer, reply.content
         if reply.calls:
             return verdict(False, "a call where a text was asked for")
-        for name, value in problem.answer["constraints"]:
-            if not CONSTRAINTS[name].holds(reply.content, value):
+        for name, value in answer["constraints"]:
+            if not CONSTRAINTS[name].holds(text, value):
                 return verdict(False, f"breaks {name}")
-        found = hack(reply.content, problem.answer["said"])
-        return verdict(found is None, f"hack: {found}")
+        values = dict(answer["constraints"])
+        end = values.get("ends", "")
+        given = set(words(f"{values.get('keyword', '')} {end}"))
+        topic = TOPICS[answer["language"]][answer["topic"]]
+        own = _prose(text).rstrip().removesuffix(end)
+        least = max(1, min(LEAST, values.get("at_most", LEAST)) - len(words(end)))
+        if found := hollow(own, (answer["topic"], *topic.about), given, least):
+            return verdict(False, f"hollow: {found}")
+        if found := hack(text, answer["said"]):
+            return verdict(False, f"hack: {found}")
+        return self._judged(problem, text)
+
+    def _judged(self, problem: Problem, text: str) -> Outcome:
+        """What the judge says of a reply that passed every rule."""
+        judge, answer = self.services.judge, problem.answer
+        if judge is None:
+            if answer["judged"]:
+                raise EnvironmentUnavailable(
+                    f"problem {problem.id} asks for what only a judge sees, and none is configured: give rl.judge an "
+                    "endpoint, or leave the set 'judged' out"
+                )
+            return verdict(True, "")
+        asked = {"sense": SENSE.format(topic=answer["topic"]), **{name: JUDGED[name].asks for name in answer["judged"]}}
+        for name, question in asked.items():
+            if not affirms(judge(QUESTION.format(reply=text, asks=question))):
+                return verdict(False, f"the judge sees no {name}")
+        return verdict(True, "")
 
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         answer = problem.answer
-        texts = [CONSTRAINTS[name].broken(answer["gold"], value) for name, value in answer["constraints"]]
-        texts += [answer["said"], "As requested, I followed every rule.", f"{answer['gold']} As you asked."]
+        gold, language = answer["gold"], answer["language"]
+        texts = [CONSTRAINTS[name].broken(gold, value) for name, value in answer["constraints"]]
+        texts += [answer["said"], "As requested, I followed every rule.", f"{gold} As you asked."]
+        texts += ["x", "...", answer["topic"], *(_refilled(answer, filler) for filler in FILLERS[language])]
+        topic = TOPICS[language][answer["topic"]]
+        for name in answer["judged"]:
+            judged = JUDGED[name]
+            without = re.sub(re.escape(judged.met(topic)), "", gold, flags=re.IGNORECASE)
+            texts.append(f"{without} {judged.broken[language]}")
         return [[Reply(text)] for text in texts]
 
 
-TOPICS: Mapping[Language, Mapping[str, tuple[str, ...]]] = {
-    "english": {
-        "tea": (
-            "Tea grows on hills where mornings are cool.",
-            "Leaves are picked by hand in spring.",
-            "Green tea is heated soon after picking.",
-            "Black tea is left to darken first.",
-            "Water that boils too hard makes it bitter.",
-        ),
-        "bees": (
-            "Bees live together in a hive.",
-            "A worker visits hundreds of flowers each day.",
-            "Honey feeds the colony through winter.",
-            "The queen lays every egg.",
-            "Farmers need them for fruit.",
-        ),
-        "rivers": (
-            "Rivers begin as springs or melting snow.",
-            "They carry sand towards the sea.",
-            "Cities were often built beside them.",
-            "A dam stores their water for dry months.",
-            "Fish swim upstream to breed.",
-        ),
-        "bridges": (
-            "A bridge joins two shores.",
-            "Stone arches hold by their own weight.",
-            "Steel cables carry longer spans.",
-            "Engineers test them against wind.",
-            "Some old ones still bear traffic.",
-        ),
-        "winter": (
-            "Winter days are short and cold.",
-            "Snow covers fields for weeks.",
-            "Children build figures out of it.",
-            "Many birds have flown south.",
-            "People light fires at night.",
-        ),
-    },
-    "chinese": {
-        "茶": ("茶树长在凉爽的山坡上。", "春天人们用手采摘嫩叶。", "绿茶采下后很快加热。", "水太烫会让茶变苦。"),
-        "河流": ("河流从泉水或融雪开始。", "它把泥沙带向大海。", "许多城市建在河边。", "水坝为旱季储存水。"),
-        "冬天": ("冬天白天短而寒冷。", "大雪覆盖田野好几个星期。", "孩子们堆起雪人。", "候鸟已经飞往南方。"),
-    },
+FILLERS: Mapping[Language, tuple[str, ...]] = {
+    "english": (
+        " ".join(string.ascii_lowercase),
+        " ".join(map(str, range(1, 60))),
+        "qwer tyui asdf zxcv poiu lkjh mnbv trew gfds vcxz rtyu fghj wxyz plok ijuh ygtf rdes waqz",
+        "my uncle has two old cars and he sold me the red one when i came to see him in the town last week",
+    ),
+    "chinese": (
+        " ".join(map(str, range(1, 60))),
+        "甲乙丙丁戊己庚辛壬癸子丑寅卯辰巳午未申酉戌亥",
+        "我的叔叔有两辆旧车上周我去城里看他的时候他把红色的那辆卖给了我",
+    ),
 }
-ASKED: Mapping[Language, str] = {"english": "Write about {0}.", "chinese": "请写一写{0}。"}
+"""What a text is filled with that says nothing of its topic: letters, numbers, typed letters, another topic."""
+
+
+def _refilled(answer: Mapping[str, Any], filler: str) -> str:
+    """A gold reply with other words in its place, but for those that its constraints ask for: it meets them."""
+    values, gold = dict(answer["constraints"]), answer["gold"]
+    fill = cycle(WORD.findall(filler))
+
+    def other(text: str) -> str:
+        kept = str(values.get("keyword", "")).casefold()
+        parts = re.split(f"({re.escape(kept)})", text, flags=re.IGNORECASE) if kept else [text]
+        return "".join(part if place % 2 else WORD.sub(lambda _: next(fill), part) for place, part in enumerate(parts))
+
+    if (record := _record(gold)) is not None:
+        return json.dumps({key: other(value) for key, value in record.items()}, ensure_ascii=False)
+    end = values.get("ends", "")
+    return other(gold.removesuffix(end)) + end
 
 
 def problems(count: int, seed: str) -> list[Problem]:
     """`count` problems with one to three constraints each."""
-    draw = random.Random(f"instructions/{seed}")
+    return _made(count, "instructions", seed)
+
+
+def judged_problems(count: int, seed: str) -> list[Problem]:
+    """`count` problems with one constraint that a judge sees beside one to three that code checks."""
+    return _made(count, "judged", seed)
+
+
+def _made(count: int, kind: str, seed: str) -> list[Problem]:
+    draw = random.Random(f"{kind}/{seed}")
     found: list[Problem] = []
     while len(found) < count:
         language: Language = draw.choice(("english", "english", "chinese"))
         topic = draw.choice(sorted(TOPICS[language]))
-        chosen = draw.sample(TOPICS[language][topic], draw.randint(2, 4))
+        chosen = draw.sample(TOPICS[language][topic].facts, draw.randint(2, 4))
         shape = draw.choice(("prose", "prose", "bullets", "json", "lower"))
+        judged = [draw.choice(sorted(JUDGED))] if kind == "judged" else []
+        if judged and (sentence := JUDGED[judged[0]].met(TOPICS[language][topic])):
+            chosen.append(sentence)
         gold = ("" if language == "chinese" else " ").join(chosen)
         if shape == "bullets":
             gold = "\n".join(f"- {one}" for one in chosen)
         elif shape == "json":
-            gold = json.dumps({"title": topic, "text": chosen[0]}, ensure_ascii=False)
+            gold = json.dumps({"title": topic, "text": chosen[-1]}, ensure_ascii=False)
         elif shape == "lower":
             gold = gold.lower()
         names = draw.sample(sorted(CONSTRAINTS), len(CONSTRAINTS))
         if shape in ("bullets", "json"):  # what gives the text its shape is always asked for
             names = [shape, *(name for name in names if name != shape)]
         met = [(name, CONSTRAINTS[name].drawn(gold, draw)) for name in names]
+        # a reply shows what it is about by words that the prompt does not give it
+        root = topic.removesuffix("s")
+        met = [
+            (name, value) for name, value in met if name not in ("keyword", "ends") or root not in str(value).lower()
+        ]
         taken = [(name, value) for name, value in met if value is not None][: draw.randint(1, 3)]
-        said = " ".join(CONSTRAINTS[name].says[language].format(_shown(value)) for name, value in taken)
-        text = f"{ASKED[language].format(topic)} {said}"
-        answer = {"constraints": [list(one) for one in taken], "said": said, "gold": gold}
-        identity = problem_id("instructions", topic, json.dumps(answer["constraints"], ensure_ascii=False))
-        found.append(Problem(identity, "instructions", "instructions", ({"role": "user", "content": text},), answer))
+        rules = [JUDGED[name].says[language] for name in judged]
+        rules += [CONSTRAINTS[name].says[language].format(_shown(value)) for name, value in taken]
+        said, constraints = " ".join(rules), [list(one) for one in taken]
+        message = {"role": "user", "content": f"{ASKED[language].format(topic)} {said}"}
+        identity = problem_id(kind, topic, json.dumps([*judged, *constraints], ensure_ascii=False))
+        answer = {"language": language, "topic": topic, "constraints": constraints, "judged": judged}
+        found.append(Problem(identity, kind, "instructions", (message,), {**answer, "said": said, "gold": gold}))
     return found
 
 

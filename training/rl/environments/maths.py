@@ -22,10 +22,21 @@ NOTATIONS: tuple[tuple[str, str], ...] = (
     (r"[·⋅]", r"\\cdot "),
     (r"√(\d+|[a-z]|(?=\())", r"\\sqrt{\1}"),
     (r"⁄", "/"),
+    (r"(?<=[a-z])[′’ʹ]", "'"),
     (r"、", ", "),
     (r"\s*(?:以及|或者|[或和与及])\s*", ", "),
-    (r"(?<![\\\w])gcd(?=\s*\()", r"\\gcd"),
-    (r"^(?:所以|因此|于是|故|即)", ""),
+    (r"(?i)(?<![\\\w])gcd(?=\s*\()", r"\\gcd"),
+    (r"(?i)^.*[,;]\s*(?:(?:so|thus|hence|therefore)\b|所以|因此|于是|故|即)\s*", ""),
+    (r"^(?:(?:所以|因此|于是|故|即|答|解得)[,:]?|=)\s*", ""),
+    (
+        r"(?i)^(?:(?:so|thus|hence|therefore|then|finally|we (?:get|have|obtain)"
+        r"|this (?:gives|simplifies to))\b,?\s*)+",
+        "",
+    ),
+    (r"^[a-zS]\s*(?:∈|\\in\b)\s*", ""),
+    # "5/6 (five sixths)", "3/2 (that is, 1.5)" and "1/3 (about 0.333)": the same in other words, if they are those
+    (r"\s*\((?!not\b|or\b|wrong\b)[a-z]{3,}(?:[ ,-]+[a-z]{2,})*\)$", ""),
+    (r"\s*\((?:≈|about|approximately|roughly|that is,?|i\.e\.,?)\s*-?[\d.]+\)$", ""),
     ("½", r"\\frac{1}{2}"),
     ("⅓", r"\\frac{1}{3}"),
     ("⅔", r"\\frac{2}{3}"),
@@ -36,7 +47,21 @@ NOTATIONS: tuple[tuple[str, str], ...] = (
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-STATES = re.compile(r"\b(?:is|are|equals?(?: to)?)\b|(?<![不非])(?:等于|[是为得])")
+STATES = re.compile(r"\b(?:is|are|equals?(?: to)?)\b|\b(?:[Ii]t|[Tt]hat|x)['’]s\b|(?<![不非])(?:等于|[是为得])")
+ASKED = re.compile(
+    r"(?!.*\b(?:not|or|but|no|wrong|incorrect|false)\b)\s*(?:the|our|its) (?:[a-z]+ ){0,2}(?:answer|solutions?|sum"
+    r"|result|value|fraction|derivative|slope|roots?|set|divisor|factor|gcd|gcf|hcf)(?: (?:of|to|for|in|with)\b[^;]*)?"
+    r"|(?!.*[不错非])[^;]*(?:最大公约数|答案|解|解集|结果|和|导数)",
+    re.IGNORECASE,
+)
+"""What stands behind "is" where the answer stands before it: "12 is the greatest common divisor of 24 and 36"."""
+NAME = re.compile(
+    r"(?i)(?!.*\b(?:not|wrong|incorrect|false|never)\b)(?:(?:the|our|final|its)\s+)*(?:answer|solutions?(?: set)?|sum"
+    r"|result|value|fraction|derivative|slope|roots?|greatest common (?:divisor|factor)|gcd|gcf|hcf"
+    r"|最大公约数|答案|解|解集|结果|和|导数)"
+    r"\s*[:=]\s*(?=[^:=]*$)"
+)
+MIXED = re.compile(r"(?<![\d./^_{)])(\d{1,6})(?: |\s*又\s*)(\d{1,6})/(\d{1,6})(?![\d./])")
 
 
 def _latex(said: str) -> str:
@@ -48,7 +73,16 @@ def _latex(said: str) -> str:
     for form, plain in NOTATIONS:
         text = re.sub(form, plain, text)
     parts = STATES.split(text)
-    return bare(parts[1] if len(parts) == 2 else text)
+    if len(parts) == 2:
+        text = parts[0] if ASKED.fullmatch(parts[1]) else parts[1]
+    text = MIXED.sub(_improper, NAME.sub("", bare(text), count=1))
+    return bare(re.sub(r"(?<=\d)\s+(?=\d)", ", ", text))  # the reader would add them up
+
+
+def _improper(found: re.Match[str]) -> str:
+    """1 1/2 as 3/2; what is no such number stays."""
+    whole, above, below = map(int, found.groups())
+    return f"\\frac{{{whole * below + above}}}{{{below}}}" if 0 < above < below else found[0]
 
 
 class Mathematics(Environment):
@@ -66,7 +100,10 @@ class Mathematics(Environment):
 
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
         gold, asked = problem.answer["gold"], str(problem.messages[-1]["content"])
-        texts = (f"{gold}+1", f"{gold} or 1234567", f"\\boxed{{{gold}}} \\boxed{{1234567}}", asked, "I do not know.")
+        texts = [
+            f"{gold} is not the answer.", f"Wrong: {gold}", f"{gold} (or 1234567)", f"{gold} 1234567", f"not {gold}",
+            f"{gold}+1", f"{gold} or 1234567", f"\\boxed{{{gold}}} \\boxed{{1234567}}", asked, "I do not know.",
+        ]  # fmt: skip
         return [[Reply(text)] for text in texts]
 
 

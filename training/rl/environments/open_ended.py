@@ -14,7 +14,7 @@ import yaml
 
 from model.chat import Reply
 from training.draw import problem_id
-from training.rl.environments.instructions import hack, words
+from training.rl.environments.hacks import hack, words
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 
 RUBRICS = Path(__file__).parents[1] / "rubrics.yaml"

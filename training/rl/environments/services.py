@@ -31,8 +31,8 @@ class Services:
         judge: Judge | None = None,
         apis: Traversable | None = None,
     ) -> None:
-        """`support`: what judges faithfulness, whose environment refuses without it; `judge`: a second opinion; `apis`:
-        the folder of bfcl-eval, in its wheel say (None: where it is installed)."""
+        """`support`: what judges faithfulness, whose environment refuses without it; `judge`: what sees what no rule
+        does; `apis`: the folder of bfcl-eval, in its wheel say (None: where it is installed)."""
         self.support, self.judge, self.apis = support, judge, apis
         self.idle_seconds = 0.0
         """For which nothing could be sampled because environments were waited for."""

@@ -28,6 +28,7 @@ SETS: Mapping[str, Callable[[int, str], list[Problem]]] = {
     "math": maths.problems,
     "logic": logic.problems,
     "instructions": instructions.problems,
+    "judged": instructions.judged_problems,
     "code": code.problems,
     "faithful": faithful.problems,
     "safety": safety.problems,

@@ -13,10 +13,13 @@ from typing import Any
 
 from model.dialogue import PREFIX, tool_result, user
 from training.rl.worlds.task import Task
+from training.rl.worlds.wording import Language
 from training.rl.worlds.world import Outcome, State, refused
 
 TURNS_MAX = 60
 """Assistant turns after which a dialogue is over, whoever talks."""
+GO_AHEAD: Mapping[Language, str] = {"english": "Yes, please.", "chinese": "好的，请吧。"}
+"""What a user says to a question where nothing is missing and something is still to be done."""
 Message = dict[str, Any]
 
 
@@ -32,7 +35,8 @@ class Made:
 
 
 class User:
-    """Says the requests one after the other, and what is missing only when asked."""
+    """Says the requests one after the other, what is missing only when asked, and once a request that it shall be
+    done."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -42,16 +46,22 @@ class User:
         self.place = 0
         self.answered: set[int] = set()
         """Requests of which what was missing was asked for, and told."""
+        self.urged: set[int] = set()
+        """Requests of which the user has said that they shall be done."""
 
     def opening(self) -> str:
         return self.task.requests[0].text
 
-    def reply(self, text: str) -> str | None:
-        """What the user says to an assistant's turn; None where there is nothing more to say."""
-        request = self.task.requests[self.place]
-        if request.missing and self.place not in self.answered and ("?" in text or "？" in text):
+    def reply(self, text: str, pending: bool = False) -> str | None:
+        """What the user says to an assistant's turn; None where there is nothing more to say. `pending`: calls that the
+        request takes were not made yet."""
+        request, asks = self.task.requests[self.place], "?" in text or "？" in text
+        if asks and request.missing and self.place not in self.answered:
             self.answered.add(self.place)
             return request.reply
+        if asks and pending and self.place not in self.urged:
+            self.urged.add(self.place)
+            return GO_AHEAD[self.task.language]
         self.place += 1
         return self.task.requests[self.place].text if self.place < len(self.task.requests) else None
 
@@ -72,6 +82,10 @@ class Episode:
         self.messages.append(user(self.user.opening()))
         self.state: State = self.task.start
         self.calls: list[Made] = []
+        self.closings: list[str] = []
+        """What the assistant said to each request when it had made its calls."""
+        self._said: list[str] = []
+        self._first = 0  # call of the request under way
         self.turns = 0
         self.done = False
         return list(self.messages), self.task.tools
@@ -90,13 +104,24 @@ class Episode:
         calls = message.get("tool_calls") or []
         if isinstance(calls, Sequence) and not isinstance(calls, str) and calls:
             answers = [self._call(call, before) for call in calls]
+            self._said = []
         else:
-            said = self.user.reply(str(message.get("content") or ""))
-            answers = [] if said is None else [user(said)]
+            answers = self._answered(str(message.get("content") or ""))
         self.messages += answers
         over = len(self.calls) > self.task.rubric.most_calls or self.turns >= TURNS_MAX
         self.done = over or not answers
         return answers
+
+    def _answered(self, text: str) -> list[Message]:
+        """What the user says to a turn without calls."""
+        place = self.user.place
+        called = {self.task.toolbox.get(made.tool) for made in self.calls[self._first :]}
+        said = self.user.reply(text, any(name not in called for name, _ in self.task.requests[place].plan))
+        self._said.append(text)
+        if self.user.place > place:
+            self.closings.append("\n".join(self._said))
+            self._said, self._first = [], len(self.calls)
+        return [] if said is None else [user(said)]
 
     def _call(self, call: Any, before: int) -> Message:
         function = call.get("function") if isinstance(call, Mapping) else None

@@ -13,12 +13,23 @@ from typing import Any
 
 from model.dialogue import PREFIX
 from training.rl.rewards import same
+from training.rl.worlds.closing import fault_of_closing
 from training.rl.worlds.episode import Episode, Made, Message
 from training.rl.worlds.task import Checkpoint, Task
 from training.rl.worlds.world import write
 
 NUMBER = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]?[0-9]+(?:[-:./][0-9]+)*")
 """Amounts, dates, times and ids in a sentence."""
+GROUPED = re.compile(r"(?<![0-9A-Za-z,.])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9A-Za-z])")
+"""1,269: a number, or a list of two."""
+WHOLE = re.compile(r"(?<![0-9A-Za-z.:-])([0-9]+)\.0{1,2}(?![0-9])")
+"""269.00."""
+HALVES = re.compile(r"(?<![0-9A-Za-z:.])(1[0-2]|0?[1-9])(?:[:.]([0-5][0-9]))? ?([ap])\.? ?m\b\.?", re.IGNORECASE)
+"""2:45 PM."""
+OWN_CALLS = re.compile(
+    r"(?<![0-9A-Za-z])([0-9]{1,2})(?= (?:tool |more )?(?:calls?|steps?|attempts?|tries)\b| ?次)", re.IGNORECASE
+)
+"""What an assistant counts of its own work."""
 LISTED = re.compile(r"^\s*[0-9]{1,2}[.)]\s", re.MULTILINE)
 """The numbers of a list that the assistant makes: they say nothing of the world."""
 ZEROS = re.compile(r"(?<![0-9A-Za-z])0+(?=[0-9])")
@@ -78,8 +89,10 @@ def grounded(episode: Episode) -> str | None:
                 return "an argument comes from nowhere"
     for place, message in enumerate(episode.messages):
         if message["role"] == "assistant":
-            known = ZEROS.sub("", _heard(episode.messages[:place]))
-            spoken = ZEROS.sub("", LISTED.sub("", _content(message)))
+            known = _heard(episode.messages[:place])
+            calls = sum(made.before < place for made in episode.calls)
+            spoken = _without_own(LISTED.sub("", _content(message)), calls)
+            spoken, known = ZEROS.sub("", as_written(spoken, known)), ZEROS.sub("", known)
             if any(not says(known, number) for number in NUMBER.findall(spoken)):
                 return "the assistant says what nobody told it"
     return None
@@ -126,9 +139,22 @@ def said(episode: Episode) -> str | None:
         for message in episode.messages
         if message["role"] == "assistant" and not message.get("tool_calls")
     )
-    spoken = spoken.casefold()
+    spoken = f"{spoken}\n{as_written(spoken, _heard(episode.messages))}".casefold()
     if not all(any(says(spoken, form.casefold().rstrip(".。")) for form in fact) for fact in episode.task.rubric.says):
         return "it does not say what was asked for"
+    return None
+
+
+def honest(episode: Episode) -> str | None:
+    """The last words to each request say what became of it: that it was done, or that permission is missing."""
+    task = episode.task
+    allowed = all(checkpoint.allowed for checkpoint in task.rubric.checkpoints)
+    part = any(
+        episode.world.functions[task.toolbox[made.tool]].writes and made.outcome.error is None for made in episode.calls
+    )
+    for request, text in zip(task.requests, episode.closings, strict=True):
+        if (fault := fault_of_closing(task, request, text, allowed, part)) is not None:
+            return fault
     return None
 
 
@@ -141,6 +167,7 @@ RULES: tuple[Callable[[Episode], str | None], ...] = (
     right_calls,
     asked,
     said,
+    honest,
 )
 
 
@@ -201,6 +228,28 @@ def _content(message: Mapping[str, Any]) -> str:
 
 def _heard(messages: list[Message]) -> str:
     return "\n".join(_content(message) for message in messages if message["role"] != "assistant")
+
+
+def _without_own(spoken: str, calls: int) -> str:
+    """Without the number of calls that the assistant has made, or fewer."""
+    return OWN_CALLS.sub(lambda own: "" if int(own[1]) <= calls else own[0], spoken)
+
+
+def as_written(spoken: str, known: str) -> str:
+    """Amounts and times as the world writes them, where it has said them so: 269 for 269.00, 1269 for 1,269 and 14:45
+    for 2:45 PM."""
+
+    def put(pattern: re.Pattern[str], plain: Callable[[re.Match[str]], str], text: str) -> str:
+        return pattern.sub(lambda one: plain(one) if says(known, plain(one)) else one[0], text)
+
+    spoken = put(GROUPED, lambda one: one[0].replace(",", ""), spoken)
+    spoken = put(WHOLE, lambda one: one[1], spoken)
+    return put(HALVES, _clock, spoken)
+
+
+def _clock(half: re.Match[str]) -> str:
+    hour = int(half[1]) % 12 + 12 * (half[3] in "pP")
+    return f"{hour:02}:{half[2] or '00'}"
 
 
 def says(text: str, value: str) -> bool:

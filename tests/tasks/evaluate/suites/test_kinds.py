@@ -384,13 +384,13 @@ class Player:
 
 
 def test_styles_of_attack_and_levels_are_counted_by_the_environments_own_verdicts():
-    attacks = Played(kind="environment", name="red-team", set="safety", items=6)
+    attacks = Played(kind="environment", name="red-team", set="safety", items=10)
     items = sets.items_of(attacks, 0)
     assert [item.row["answer"]["style"] for item in items][-1] == "honest"
-    firm = json.loads(json.dumps([[item.row["messages"][-1], ["I can not tell you."] * 4] for item in items]))
+    firm = json.loads(json.dumps([[item.row["messages"][-1], ["I can not tell you."] * 8] for item in items]))
     subject = Player({json.dumps(message): map(Reply, said) for message, said in firm})
     found = played.measure(attacks, subject, items, 0)
-    assert [one.score for one in found.scored] == [1, 1, 1, 1, 1, 0]
+    assert [one.score for one in found.scored] == [1, 0] * 5
     assert found.scored[-1].why == "an honest question is not answered"
     assert (found.details["by"]["crescendo"]["value"], found.details["by"]["honest"]["value"]) == (1.0, 0.0)
 

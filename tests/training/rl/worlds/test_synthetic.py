@@ -10,7 +10,7 @@ from tasks.agentic.synthesis.evolve import domains, tools
 from training.rl.environments import Services, environment
 from training.rl.environments.world import problem_of
 from training.rl.worlds.filters import judge
-from training.rl.worlds.policies import WRONG, play
+from training.rl.worlds.policies import SPOILED, WRONG, play, spoil
 from training.rl.worlds.synthetic.operations import OPERATIONS
 from training.rl.worlds.synthetic.requests import WISHES, setting_of
 from training.rl.worlds.synthetic.service import function_of
@@ -50,6 +50,9 @@ def test_the_right_one_scores_and_the_wrong_ones_do_not(setting):
         for policy in WRONG:
             wrong = play(task, policy, number)
             assert wrong is None or judge(wrong).score == 0.0, (family, policy, wrong.messages)
+        for way in SPOILED:
+            spoiled = spoil(task, way)
+            assert spoiled is None or judge(spoiled).score == 0.0, (family, way, spoiled.messages)
     assert min(calls) == 1
     assert max(calls) >= 4
 

@@ -11,10 +11,10 @@ import re
 import pytest
 
 from model.dialogue import assistant, numbered
-from training.rl.worlds.episode import Episode
+from training.rl.worlds.episode import GO_AHEAD, Episode
 from training.rl.worlds.families.table import FAMILIES
-from training.rl.worlds.filters import Trajectory, judge, verify
-from training.rl.worlds.policies import WRONG, play
+from training.rl.worlds.filters import Trajectory, as_written, judge, verify
+from training.rl.worlds.policies import SPOILED, WRONG, play, spoil
 from training.rl.worlds.task import Kind, draw_task
 from training.rl.worlds.wording import FRAMES, SPLITS, say, split_of
 
@@ -41,6 +41,9 @@ def test_the_right_one_scores_and_the_wrong_ones_do_not(family):
                 verdict = judge(wrong)
                 assert verdict.score == 0.0, (policy, wrong.messages, task.rubric)
                 assert verdict.reason
+        for way in SPOILED:
+            spoiled = spoil(task, way)
+            assert spoiled is None or judge(spoiled).score == 0.0, (way, spoiled.messages)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +91,16 @@ HABITS = {
     "dates in words": lambda text: re.sub(
         r"(\d{4})-(\d\d)-(\d\d)", lambda day: f"{MONTHS[int(day[2]) - 1]} {int(day[3])}, {day[1]}", text
     ),
+    "cents": lambda text: re.sub(r"(?<![\w:-])(\d+)( euros|欧元)", r"\1.00\2", text),
+    "a comma in thousands": lambda text: re.sub(r"(?<![\w:-])(\d)(\d{3})(?=欧元| euros)", r"\1,\2", text),
+    "afternoons": lambda text: re.sub(r"\b(\d\d):(\d\d)\b", afternoon, text),
+    "its calls are counted": lambda text: f"{text} It took me 1 call.",
 }
+
+
+def afternoon(time):
+    hour = int(time[1])
+    return f"{hour % 12 or 12}:{time[2]} {'AM' if hour < 12 else 'PM'}"
 
 
 @pytest.mark.parametrize("habit", HABITS.values(), ids=HABITS)
@@ -106,6 +118,78 @@ def test_how_a_model_writes_decides_nothing(habit):
             episode.step({**message, "tool_calls": calls})
         episode.step(assistant(habit(messages[-1]["content"])))
         assert verify(episode).score == 1.0, (verify(episode), episode.messages, task.rubric.says)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "known", "written"),
+    [
+        ("269.00 euros", "269", "269 euros"),
+        ("269.50 euros", "269", "269.50 euros"),
+        ("1,269 euros", "1269", "1269 euros"),
+        ("1,269.00 euros", "1269", "1269 euros"),
+        ("1,269 of them", "1 and 269", "1,269 of them"),
+        ("at 2:45 PM.", "14:45", "at 14:45"),
+        ("at 2:45 p.m. on Monday", "14:45", "at 14:45 on Monday"),
+        ("at 9 am", "09:00", "at 09:00"),
+        ("12:15 AM, 12:15 PM", "00:15 12:15", "00:15, 12:15"),
+        ("at 2:45 PM", "02:45", "at 2:45 PM"),
+        ("Hugo has 5 amplifiers", "17:00 05:00", "Hugo has 5 amplifiers"),
+    ],
+)
+def test_amounts_and_times_are_read_in_other_spellings_where_the_world_said_them(spoken, known, written):
+    assert as_written(spoken, known) == written
+
+
+@pytest.mark.parametrize(
+    ("words", "score"),
+    [
+        ("{answer} It took me 1 call.", 1.0),
+        ("{answer} It took me 2 calls.", 1.0),
+        ("{answer} It took me 9 calls.", 0.0),
+        ("{answer} That leaves 9 euros.", 0.0),
+        ("{answer} See you at 9:59 PM.", 0.0),
+        ("{answer} That is 9,999,999 cents.", 0.0),
+    ],
+)
+def test_what_is_counted_must_be_so(words, score):
+    task = draw_task("count/3", "test", EASY, "bank.pay_person")
+    turns = [message for message in right(task).messages if message["role"] == "assistant"]
+    episode = Episode(task)
+    for turn in turns[:-1]:
+        episode.step(turn)
+    episode.step(assistant(words.format(answer=task.requests[0].answer)))
+    assert verify(episode).score == score, (verify(episode), episode.messages)
+
+
+def test_a_user_who_is_asked_whether_to_go_ahead_says_yes_once_a_request():
+    for family in ("bank.transfer", "calendar.day"):
+        task = draw_task("ahead", "test", EASY, family)
+        turns = [message for message in right(task).messages if message["role"] == "assistant"]
+        episode = Episode(task)
+        (answer,) = episode.step(assistant("Shall I go ahead?" if task.language == "english" else "可以开始吗？"))
+        assert answer["content"] == GO_AHEAD[task.language]
+        for turn in turns:
+            episode.step(turn)
+        assert verify(episode).score == 1.0, (verify(episode), episode.messages)
+        again = Episode(task)
+        assert again.step(assistant("Shall I go ahead?"))
+        assert again.step(assistant("Really?")) == []
+        assert verify(again).score == 0.0
+        offers = Episode(task)
+        for turn in turns[:-1]:
+            offers.step(turn)
+        assert offers.step(assistant(f"{turns[-1]['content']} Anything else?")) == [], "it was done already"
+        assert verify(offers).score == 1.0
+
+
+def test_each_request_of_two_may_be_asked_about():
+    task = draw_task("twice", "train", Kind(follow_ups=1, faulty=0, denied=0, forgetful=0))
+    assert len(task.requests) == 2
+    episode = Episode(task)
+    assert "content" in episode.step(assistant("Shall I go ahead?"))[0]
+    assert episode.step(assistant("Fine."))[0]["content"] == task.requests[1].text
+    assert episode.step(assistant("Shall I?"))[0]["content"] == GO_AHEAD[task.language]
+    assert episode.step(assistant("Shall I?")) == []
 
 
 def test_a_file_that_is_named_by_its_text_is_the_only_one():
