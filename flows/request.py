@@ -12,7 +12,7 @@ from tasks.address import Address, Keyless
 
 class PresetName(StrEnum):
     """The presets that come with openk2 (`flows/presets/*.yaml`): `test` is the smallest whole recipe, `laptop` the one
-    for two cores, `evening` is laptop's for about two hours, `library` laptop's with a corpus of over 150 MB, `gpu`
+    for two cores, `evening` is laptop's for about two hours, `library` laptop's with a corpus of 275 MB, `gpu`
     and `node` are drafts for one GPU and for eight, `k2` is the report's own."""
 
     test = "test"

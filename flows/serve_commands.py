@@ -56,8 +56,8 @@ def generate(
     """Answer one prompt with the released model. A terminal displays control characters without interpreting them; a
     file or a pipe gets the text unchanged.
 
-    Examples: `openk2 generate "What is 27 + 45?"`, `openk2 generate --raw "The derivative of" --temperature 0.8`,
-    `openk2 generate --folder FOLDER "What is 27 + 45?"`.
+    Examples: `openk2 generate "Reverse 472."`, `openk2 generate --raw "The derivative of" --temperature 0.8`,
+    `openk2 generate --folder FOLDER "Reverse 472."`.
     """
     from tasks.evaluate.generation import Released
 

@@ -170,8 +170,15 @@ def _read(licence: str) -> _Tree | None:
     text = " ".join(licence.split())
     if len(text) > EXPRESSION_CHARS or text.lower() in _UNKNOWN:
         return None
-    tokens = _tokens(_alias(text) or text)
+    tokens = _tokens(_alias(text) or _choice(text) or text)
     return _Parser(tokens).whole() if tokens else None
+
+
+def _choice(text: str) -> str | None:
+    """A choice as crates.io and CRAN write it, `MIT/Apache-2.0` and `GPL-2 | MIT + file LICENSE`; None where a side is no
+    known spelling."""
+    sides = [_alias(side) for side in re.split(r" ?[|/] ?", text)]
+    return " OR ".join(f"({side})" for side in sides if side) if all(sides) else None
 
 
 def _tokens(text: str) -> list[str]:
@@ -312,13 +319,15 @@ def _alias(text: str) -> str | None:
         if address := page.fullmatch(text):
             return name or address[1]
     text = text.rpartition(" :: ")[2]  # PyPI's classifiers: `License :: OSI Approved :: MIT License`
+    text = re.sub(r" ?\+ ?file LICEN[CS]E$", "", text)  # CRAN's `MIT + file LICENSE`, and `GPL (>= 2)`
+    text = re.sub(r" ?\(>= ?([\d.]+)\)$", r" \1+", text)
     short = re.sub(r" ?\([^()]*\)$", "", text) or text  # `GNU General Public License v3 (GPLv3)`
-    bare = re.sub(r"\b(?:the|licen[cs]ed?|version|clause|under)\b|,", " ", short.lower())
+    bare = re.sub(r"\b(?:the|licen[cs]ed?|version|clause|under)\b|,", " ", short.lower().replace("_", "-"))
     bare = " ".join(re.sub(r"\bv(?=\d)", "", bare).split()).strip(" .-")
     for words in (bare, bare.replace("-", " ")):
         if words in _ALIASES:
             return _ALIASES[words]
-    if re.fullmatch(r"apache(?: software)?(?: foundation)?[ -]*2(?:\.0)?", bare):
+    if re.fullmatch(r"apache(?: software)?(?: foundation)?[ -]*2(?:\.0)?\+?", bare):
         return "Apache-2.0"
     clauses = re.fullmatch(r"(?:bsd[ -]*([234])|([234])[ -]+bsd)", bare)
     if clauses:
