@@ -175,8 +175,8 @@ def _read(licence: str) -> _Tree | None:
 
 
 def _choice(text: str) -> str | None:
-    """A choice as crates.io and CRAN write it, `MIT/Apache-2.0` and `GPL-2 | MIT + file LICENSE`; None where a side is no
-    known spelling."""
+    """A choice as crates.io and CRAN write it, `MIT/Apache-2.0` and `GPL-2 | MIT + file LICENSE`; None where a side is
+    no known spelling."""
     sides = [_alias(side) for side in re.split(r" ?[|/] ?", text)]
     return " OR ".join(f"({side})" for side in sides if side) if all(sides) else None
 
