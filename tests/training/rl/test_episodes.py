@@ -179,7 +179,7 @@ def test_the_baseline_knows_responses_that_ended_earlier():
 def test_lengths_are_compared_with_those_of_responses_that_ended_earlier(model, chat):
     """K1.5's length reward over all that have ended, through a checkpoint; a straggler alone has nothing to beat."""
     problems, rewards = attacks()[:3], RewardConfig(budget=24, repeats=0, length_weight=0.2)
-    work, ended, version, seen = opened(problems, 4, "seed"), {}, 0, 0
+    work, ended, version, seen = opened(problems, 12, "lengths of twelve"), {}, 0, 0
     while work:
         found, left = player(model, chat, segment=5, version=version, rewards=rewards).roll_out(work)
         for group in found:
@@ -196,8 +196,8 @@ def test_lengths_are_compared_with_those_of_responses_that_ended_earlier(model, 
         assert not any(each["turn"] for record in records for each in record["before"]), "no critic reads these"
         work, version = [Open.of(record, problems) for record in records], version + 1
     assert seen > 1
-    whole, _ = player(model, chat, rewards=rewards, segment=None).roll_out(opened(problems, 4, "seed"))
-    assert {problem: len(known) for problem, known in ended.items()} == {one.problem.id: 4 for one in whole}
+    whole, _ = player(model, chat, rewards=rewards, segment=None).roll_out(opened(problems, 12, "lengths of twelve"))
+    assert {problem: len(known) for problem, known in ended.items()} == {one.problem.id: 12 for one in whole}
 
 
 def test_pass_rates_and_comparisons_are_of_whole_responses(model, chat):
