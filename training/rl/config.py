@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, SerializationInfo, field_serializer, field_validator, model_validator
 
-from model.config import Config
+from model.config import Config, for_identity
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 from training.schedule import require_weights
 
 SETS = ("math", "logic", "instructions", "judged", "code", "faithful", "safety", "critique", "apis")
 """Problem sets that come with the environments (`training.rl.environments.SETS`)."""
+DEVELOPMENT, TEST = 10, 5
+"""Problems of a set to practise on, for one of development and for one of test."""
 MAX_ROWS = 256
 """Replies that a rank samples at once."""
 
@@ -57,10 +59,15 @@ class RewardConfig(Config):
 class JudgeConfig(Config):
     """A model behind an OpenAI-compatible endpoint that judges what no rule can; its key comes from the environment."""
 
-    url: str
-    """Base URL, such as http://host:8000/v1; several replicas separated by commas."""
+    url: str | None = None
+    """Base URL, such as http://host:8000/v1; several replicas separated by commas. null: `execution.judge_url`.
+    It is no part of what a run is."""
     model: str
     """The model's name there."""
+
+    @field_serializer("url")
+    def _where(self, url: str | None, info: SerializationInfo) -> str | None:
+        return None if for_identity(info) else url
 
 
 class RolloutsConfig(Config):
@@ -211,6 +218,10 @@ class RlConfig(Config):
     """Rollouts that are kept to be looked at."""
     run: RlRunConfig = Field(default_factory=RlRunConfig)
     """How it runs."""
+
+    def held_out(self, share: int) -> int:
+        """Problems of `sets` in a split that has one for `share` to practise on, at most."""
+        return sum(max(1, count // share) for count in self.sets.values())
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
