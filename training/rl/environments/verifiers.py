@@ -11,7 +11,6 @@ import json
 import logging
 import random
 from collections import Counter
-from itertools import count as counting
 from typing import Any
 
 from model.chat import Reply
@@ -26,6 +25,8 @@ log = logging.getLogger(__name__)
 
 HOPELESS = 50
 """Tasks in a row, from the first, of which none can be taken: the set is refused."""
+LOOKED = 10
+"""Times as many tasks of a set without an end are looked at as are asked for."""
 
 
 class OfLibrary(Environment):
@@ -66,8 +67,8 @@ def problems(count: int, seed: str, config: LibraryConfig) -> list[Problem]:
     first: dict[str, int] = {}
     with Services(library=config) as services:
         size = services.library.count()
-        places = counting() if size is None else iter(random.Random(f"verifiers/{seed}").sample(range(size), size))
-        for place in places:
+        endless = range(LOOKED * count)
+        for place in endless if size is None else random.Random(f"verifiers/{seed}").sample(range(size), size):
             if len(found) == count:
                 break
             row = services.library.row(place)
@@ -83,6 +84,8 @@ def problems(count: int, seed: str, config: LibraryConfig) -> list[Problem]:
             first.setdefault(reason, place)
             if not found and refused.total() == HOPELESS:
                 break
+    if not found and not refused:
+        raise EnvironmentUnavailable(f"rl.library: {config.module} has no tasks with these arguments")
     if refused:
         ((reason, times),) = refused.most_common(1)
         told = (

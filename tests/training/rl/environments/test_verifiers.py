@@ -88,6 +88,17 @@ def test_a_field_and_a_reply_are_the_sets_own(tmp_path):
         verifiers.problems(9, "a", config)
 
 
+def test_a_set_that_is_empty_or_never_ends_is_no_endless_search(tmp_path):
+    config = pretended(tmp_path, "if row: say({'refused': 'it is not the first'}); continue")
+    script = Path(config.python)
+    whole = script.read_text()
+    script.write_text(whole.replace('"count": 40', '"count": None'))
+    assert [problem.answer["row"] for problem in verifiers.problems(9, "a", config)] == [0]
+    script.write_text(whole.replace('"count": 40', '"count": 0'))
+    with pytest.raises(EnvironmentUnavailable, match="doubles has no tasks with these arguments"):
+        verifiers.problems(9, "a", config)
+
+
 @pytest.mark.parametrize(
     ("hostile", "said"),
     [
