@@ -133,6 +133,18 @@ class Preset(Config):
         return self
 
     @model_validator(mode="after")
+    def _mix_has_sources(self) -> Preset:
+        """What PTX draws from, before a base is trained that RL then cannot begin with."""
+        known = {source.domain for source in self.sources.sources}
+        for name, weight in (self.rl.ptx_mix or {}).items():
+            if weight and (domain := name.partition("/")[0]) not in known | {"*"}:
+                raise ValueError(
+                    f"rl.ptx_mix gives {name!r} a weight, and no source is of the domain {domain}: make it 0, or set "
+                    "rl.ptx_mix to null, which takes the corpus as it is"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _servers_named(self) -> Preset:
         if self.dialogues.servers.train and not self.tools.servers:
             raise ValueError(

@@ -86,8 +86,8 @@ class Execution(Config):
     engine_url: Endpoint | None = None
     """An OpenAI-compatible endpoint for rewriting (such as vLLM's); None starts the embedded llama.cpp server."""
     judge_url: Endpoint | None = None
-    """The same for the judge of a sample's quality (`scores.judge`) and that of rewritten segments
-    (`rephrase.alignment.judge`), which may be other models."""
+    """The same for the judges of a sample's quality (`scores.judge`), of rewritten segments
+    (`rephrase.alignment.judge`) and of replies (`rl.judge`), which may be other models."""
     engine_slots: int | None = Field(default=None, ge=1)
     """Requests in flight of a stage that asks an engine; None: `workers` for the embedded one, 64 for an endpoint."""
     engine_requests: RequestLimits = RequestLimits()
@@ -154,6 +154,7 @@ def run_job(step: Step, execution: Execution) -> Artifact:
                     "threads": execution.threads,
                     "device": execution.device,
                     "code": step.code,
+                    "judge_url": execution.judge_url,
                 },
                 indent=1,
             )

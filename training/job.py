@@ -24,7 +24,7 @@ class JobError(ValueError):
 @dataclass(frozen=True)
 class Job:
     """`{"config": {...}, "inputs": {name: uri}, "work": folder, "threads": n or null, "device": "auto",
-    "code": hash}`."""
+    "code": hash, "judge_url": url or null}`."""
 
     config: Mapping[str, Any]
     """The stage's own configuration."""
@@ -38,6 +38,8 @@ class Job:
     """Where the model lives; `auto` takes CUDA where there is one."""
     code: str = ""
     """The hash of the code that trains, for the record."""
+    judge_url: str | None = None
+    """Where a model is that judges replies (`rl.judge`)."""
 
     @classmethod
     def read(cls, path: Path) -> Job:
@@ -51,6 +53,7 @@ class Job:
                 threads=record.get("threads"),
                 device=record.get("device", "auto"),
                 code=record.get("code", ""),
+                judge_url=record.get("judge_url"),
             )
         except KeyError as error:
             raise JobError(f"{path} lacks {error}: a job has config, inputs, work, threads and device") from None

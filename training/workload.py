@@ -13,7 +13,7 @@ from model.config import ModelConfig, cache_values_per_token, flops_per_token, p
 from model.footprint import MemoryConfig
 from training.config import MuonClipConfig, PretrainConfig, RunConfig
 from training.layout import Layout, LayoutError
-from training.rl.config import MAX_ROWS, RlConfig
+from training.rl.config import DEVELOPMENT, MAX_ROWS, TEST, RlConfig
 from training.sft_config import SftConfig
 
 if TYPE_CHECKING:
@@ -219,8 +219,11 @@ def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environmen
         phases.append(_rows(DIALOGUES, "rl.dialogue_rows", *rows))
     practice = Sampling(config.iterations, config.prompts * config.responses, dialogue_tokens, budget)
     curve = 2 + (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0
-    measured = _evaluation(config, environments, 2, dialogue_tokens, budget)
-    shown = Sampling(curve, config.evaluate_prompts * environments, dialogue_tokens, budget)
+    watched, reported = (
+        config.evaluate_prompts * environments + config.held_out(share) for share in (DEVELOPMENT, TEST)
+    )
+    measured = Sampling(2, reported * (config.evaluate_samples + 1), dialogue_tokens, budget)
+    shown = Sampling(curve, watched, dialogue_tokens, budget)
     return _tuning("rl", model, config, tuple(phases), (practice, measured, shown))
 
 
@@ -247,7 +250,7 @@ def _text(field: str, length: int, samples: int, updates: int, run: RunConfig) -
     return Phase("pretraining tokens", length, samples, run.micro_batch, run.memory, tokens, field)
 
 
-def _evaluation(config: SftConfig | RlConfig, environments: int, rounds: int, prompt: int, budget: int) -> Sampling:
+def _evaluation(config: SftConfig, environments: int, rounds: int, prompt: int, budget: int) -> Sampling:
     """Sampled replies and a greedy one to each held-out problem."""
     replies = config.evaluate_prompts * environments * (config.evaluate_samples + 1)
     return Sampling(rounds, replies, prompt, budget)

@@ -14,6 +14,7 @@ from flows.request import PresetName, Request
 from flows.steps import graph
 from model.config import parameter_count
 from tasks.artifact import NotReady
+from training.rl.config import SETS
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -122,13 +123,48 @@ def test_large_presets_have_post_training_of_their_own(name):
     assert preset.rl.learning_rate == pytest.approx(preset.sft.learning_rate / 10)
     assert preset.sft.int4
     assert preset.rl.int4
-    assert {*preset.rl.rewards.budgets.values(), preset.rl.rewards.budget, preset.sft.budget} == {2048}
+    assert (preset.rl.rewards.budget, preset.sft.budget, preset.rl.rewards.budget_of("world_synthetic")) == (2048,) * 3
     assert (preset.rl.ptx_weight, preset.sft.band) == (0.1, (0.2, 0.5))
     assert min(task.size for task in preset.dialogues.tasks) > max(task.size for task in laptop.dialogues.tasks)
-    assert preset.rl.environments == dict.fromkeys(preset.dialogues.environments, 1), (
-        "SFT's selection alone weighs them"
-    )
+    shares = preset.rl.environments
+    assert {name: shares[name] for name in shares if name not in preset.rl.sets} == dict.fromkeys(
+        preset.dialogues.environments, 1
+    ), "SFT's selection alone weighs them"
     assert preset.dialogues.worlds.train >= 10_000
+
+
+@pytest.mark.parametrize("name", [PresetName.gpu, PresetName.node, PresetName.k2])
+def test_large_presets_have_the_whole_of_the_recipes_rl(name):
+    """RECIPE 5, "RL": each of its parts is on, and what is made to be practised has a share and a budget."""
+    rl = load_preset(Request(preset=name)).rl
+    assert set(rl.sets) == {*SETS} - {"apis", "verifiers"}, (
+        "one is what the suites measure with, one a package of others"
+    )
+    assert all(rl.environments[each] > 0 and each in rl.rewards.budgets for each in rl.sets)
+    assert all(rl.rewards.budgets[each] <= rl.rewards.budget for each in rl.rewards.budgets)
+    assert rl.critic
+    assert rl.critic.judge == "policy"
+    assert rl.critic.comparisons * 8 == rl.prompts == rl.refill * 4
+    assert rl.rewards.length_weight > 0 < rl.rewards.length_from
+    assert -rl.rewards.over_budget > rl.rewards.length_weight / 2, "what is cut is worth less than anything else"
+    assert rl.replay_routing
+    assert rl.rollouts is None, "a server does not report its experts"
+    assert rl.temperature[0] > rl.temperature[1]
+    assert rl.segment
+    assert rl.ptx_mix
+    assert rl.ptx_mix["web"] < min(weight for domain, weight in rl.ptx_mix.items() if domain != "web")
+    assert rl.judge
+    assert rl.literals()["judge"] == {"url": None, "model": "your-judge"}
+
+
+def test_ptx_draws_from_domains_that_the_sources_have(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    only = "sources: {sources: [{name: a, kind: folder, path: x, domain: code, language: en, licence: MIT}]}\n"
+    mine.write_text(f"extends: gpu\n{only}")
+    with pytest.raises(PresetError, match=r"rl\.ptx_mix gives 'web' a weight, and no source is of the domain web"):
+        load_preset(Request(preset_file=str(mine)))
+    mine.write_text(f"extends: gpu\n{only}rl: {{ptx_mix: {{web: 0, math: 0, knowledge: 0, code/a: 3}}}}\n")
+    assert load_preset(Request(preset_file=str(mine))).rl.ptx_mix["code/a"] == 3
 
 
 def test_an_unknown_file_is_refused_and_the_known_ones_are_named():

@@ -21,6 +21,7 @@ from tasks.artifact import Step
 from tasks.launch import ERROR, Execution, JobFailed, JobPreempted, command, run_job
 from tasks.progress import listen
 from training import shards, trainer
+from training.job import Job
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -213,9 +214,10 @@ def test_inputs_reach_the_job_as_uris(tmp_path):
     tokens = Step("tokens", Literals(), str(tmp_path / "root"))
     uri = tokens.publish({}).uri
     step = replace(step_for(tmp_path), inputs=(tokens,), code="hash")
-    run_job(step, EXECUTION)
+    run_job(step, EXECUTION.model_copy(update={"judge_url": "http://judge:8000/v1"}))
     job = json.loads((step.workspace() / "job.json").read_text())
     assert job["inputs"] == {"tokens": uri}
+    assert Job.read(step.workspace() / "job.json").judge_url == "http://judge:8000/v1"
     assert job["code"] == "hash"
     assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0, "killed_at": 0}
     assert (step.workspace() / "rank-0-of-1").exists()

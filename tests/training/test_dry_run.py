@@ -27,7 +27,7 @@ from training.parallel import World
 from training.plan import Hardware, plan
 from training.rl.config import RlConfig
 from training.sft_config import SftConfig
-from training.workload import Workload, chain, of_pretraining, of_sft
+from training.workload import Workload, chain, of_pretraining, of_rl, of_sft
 
 
 def first(ranks: World) -> World:
@@ -211,6 +211,15 @@ def test_every_stage_is_weighed_by_its_own_shape() -> None:
     # micro_tokens 4,096 hold 8 rows of an update's share, 16 / 2
     assert rl.positions[0].loads[0].activations > activations.device
     assert [load.phase for load in rl.positions[0].loads] == ["replies", "pretraining tokens"]
+
+
+def test_problems_that_rl_makes_are_sampled_too() -> None:
+    """Of 50 to practise on 10 are held out for test, with 4 samples and the likeliest reply, and 5 for development."""
+    plain = RlConfig.model_validate({"dtype": "bfloat16"})
+    model = post_training({})[2].model
+    made = plain.model_copy(update={"sets": {"math": 50}})
+    (_, measured, shown), (_, before, seen) = (of_rl(each, model, 20, 2).sampling for each in (made, plain))
+    assert (measured.replies - before.replies, shown.replies - seen.replies) == (10 * 5, 5)
 
 
 def test_every_stage_of_sft_is_weighed_by_its_own_rows() -> None:

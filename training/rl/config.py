@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from pathlib import PurePath
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, SerializationInfo, field_serializer, field_validator, model_validator
 
-from model.config import Config
+from model.config import Config, for_identity
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 from training.schedule import require_weights
 
-SETS = ("math", "logic", "instructions", "judged", "code", "faithful", "safety", "critique", "apis")
-"""Problem sets that come with the environments (`training.rl.environments.SETS`)."""
+SETS = ("math", "logic", "instructions", "judged", "code", "faithful", "safety", "critique", "apis", "verifiers")
+"""Problem sets that come with the environments (`training.rl.environments.SETS`), and that of `rl.library`."""
+DEVELOPMENT, TEST = 10, 5
+"""Problems of a set to practise on, for one of development and for one of test."""
 MAX_ROWS = 256
 """Replies that a rank samples at once."""
 
@@ -57,10 +60,15 @@ class RewardConfig(Config):
 class JudgeConfig(Config):
     """A model behind an OpenAI-compatible endpoint that judges what no rule can; its key comes from the environment."""
 
-    url: str
-    """Base URL, such as http://host:8000/v1; several replicas separated by commas."""
+    url: str | None = None
+    """Base URL, such as http://host:8000/v1; several replicas separated by commas. null: `execution.judge_url`.
+    It is no part of what a run is."""
     model: str
     """The model's name there."""
+
+    @field_serializer("url")
+    def _where(self, url: str | None, info: SerializationInfo) -> str | None:
+        return None if for_identity(info) else url
 
 
 class RolloutsConfig(Config):
@@ -83,6 +91,40 @@ class RolloutsConfig(Config):
     """In which one answer, or a reading of the weights, has to be there."""
     attempts: int = Field(default=5, ge=1)
     """Times that a request is sent before the run ends; the same seed gives the same answer."""
+
+
+class LibraryConfig(Config):
+    """A task set of the library `verifiers` (0.4), which has an interpreter of its own: the set `verifiers`. Its
+    code runs as the user who trains, so take sets that you trust."""
+
+    python: str
+    """The interpreter, such as /opt/verifiers/bin/python. It is no part of what a run is."""
+    module: str = Field(min_length=1)
+    """The task set: a package that is installed there, or the path (with a /) of a package's folder or file. Of a path
+    its last name alone is part of what a run is."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the task set's own configuration."""
+    answer: str = "answer"
+    """The field of a task that holds what is right."""
+    gold: str = "{answer}"
+    """A right reply, {answer} standing for that field: it has to score 1.0, and another answer in its place less."""
+    seconds: float = Field(default=20.0, gt=0)
+    """In which a task's rewards are there; a reply that takes longer is wrong."""
+
+    @field_validator("gold")
+    @classmethod
+    def _answers(cls, gold: str) -> str:
+        if "{answer}" not in gold:
+            raise ValueError("a right reply has the answer in it: write {answer} where it stands")
+        return gold
+
+    @field_serializer("python")
+    def _interpreter(self, python: str, info: SerializationInfo) -> str:
+        return "" if for_identity(info) else python
+
+    @field_serializer("module")
+    def _name(self, module: str, info: SerializationInfo) -> str:
+        return PurePath(module).stem if for_identity(info) and "/" in module else module
 
 
 class CriticConfig(Config):
@@ -157,7 +199,9 @@ class RlConfig(Config):
     """Most prompts of an iteration that are drawn in place of others whose responses were all worth the same."""
     sets: dict[str, PositiveInt] = Field(default_factory=dict)
     """Problems that are made here beside the dialogues' own, by set (math, logic, instructions, judged, code,
-    faithful, safety, critique, apis): so many to practise on, and a fifth as many held out."""
+    faithful, safety, critique, apis, verifiers): so many to practise on, and a fifth as many held out."""
+    library: LibraryConfig | None = None
+    """Tasks of the library `verifiers`, for the set of that name."""
     judge: JudgeConfig | None = None
     """What judges faithfulness and the constraints of `judged`, and instructions and safety beside their rules."""
     rollouts: RolloutsConfig | None = None
@@ -212,6 +256,10 @@ class RlConfig(Config):
     run: RlRunConfig = Field(default_factory=RlRunConfig)
     """How it runs."""
 
+    def held_out(self, share: int) -> int:
+        """Problems of `sets` in a split that has one for `share` to practise on, at most."""
+        return sum(max(1, count // share) for count in self.sets.values())
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         try:
@@ -234,6 +282,8 @@ class RlConfig(Config):
             raise ValueError(
                 "sets has 'judged', whose constraints a model judges: give rl.judge an endpoint, or leave it out"
             )
+        if ("verifiers" in self.sets) != (self.library is not None):
+            raise ValueError("sets.verifiers says how many tasks of rl.library are practised: give both, or neither")
         if unknown := sorted(self.sets.keys() - set(SETS)):
             raise ValueError(f"sets names {unknown[0]!r}: there are {', '.join(SETS)}")
         if any(share < 0 for share in self.environments.values()):

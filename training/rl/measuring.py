@@ -10,16 +10,13 @@ from model.transformer import Transformer
 from training.inputs import Dialogues
 from training.intervals import paired_difference
 from training.posttraining import PostTraining
-from training.rl.config import RlConfig
+from training.rl.config import DEVELOPMENT, TEST, RlConfig
 from training.rl.endpoint import Endpoint
-from training.rl.environments import SETS, Problem, Services
+from training.rl.environments import SETS, Problem, Services, verifiers
 from training.rl.judge import Judge
 from training.rl.records import Records
 from training.rl.rollout import Evaluation, Player, evaluate, first_of_each
 from training.trainer import Trainer
-
-DEVELOPMENT, TEST = 10, 5
-"""Problems that are made to practise on, for one of development and for one of test."""
 
 
 def made(config: RlConfig) -> tuple[list[Problem], list[Problem], list[Problem]]:
@@ -30,7 +27,11 @@ def made(config: RlConfig) -> tuple[list[Problem], list[Problem], list[Problem]]
     for name, count in config.sets.items():
         watched, reported = max(1, count // DEVELOPMENT), max(1, count // TEST)
         asked = count + watched + reported
-        found = list({problem.id: problem for problem in SETS[name](asked, str(config.seed))}.values())
+        if name == "verifiers" and config.library is not None:
+            drawn = verifiers.problems(asked, str(config.seed), config.library)
+        else:
+            drawn = SETS[name](asked, str(config.seed))
+        found = list({problem.id: problem for problem in drawn}.values())
         # a set that has fewer gives each its share
         ends = len(found) - max(1, round(len(found) * reported / asked))
         begins = ends - max(1, round(len(found) * watched / asked))
@@ -57,11 +58,11 @@ class Measuring(PostTraining):
         self.reported = first_of_each([*self.test.problems, *test], config.evaluate_prompts)
         """Of test: looked at before and after, and never in between."""
         self.open = ExitStack()
-        self.judge = self.open.enter_context(Judge(config.judge)) if config.judge else None
+        self.judge = self.open.enter_context(Judge(config.judge, trainer.job.judge_url)) if config.judge else None
         support = self.judge.support if self.judge else None
         self.records = Records(trainer.job.work, self.chat, config.record, config.iterations, trainer.world.rank == 0)
         self.endpoint = self.open.enter_context(Endpoint(config.rollouts)) if config.rollouts else None
-        self.services = self.open.enter_context(Services(support=support, judge=self.judge))
+        self.services = self.open.enter_context(Services(support=support, judge=self.judge, library=config.library))
 
     def fill(self, model: Transformer) -> None:
         super().fill(model)

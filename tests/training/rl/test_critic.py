@@ -13,7 +13,7 @@ import torch
 from model.chat import Chat, Reply, user
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
-from training.rl.config import JudgeConfig
+from training.rl.config import JudgeConfig, RlConfig
 from training.rl.critic import comparisons, critiqued, judge_asks, letter_of, policy_asks, preferences, question
 from training.rl.environments import SETS, EnvironmentUnavailable, Problem, play
 from training.rl.environments.open_ended import rubrics
@@ -163,3 +163,14 @@ def test_a_judge_behind_an_endpoint(endpoint):
         assert judge.support("Bees live here. They fly.", ["They fly.", "They swim."]) == [1.0, 0.0]
     with pytest.raises(EnvironmentUnavailable, match=r"rl\.judge"):
         judge("closed?")
+
+
+def test_a_judges_address_is_the_configurations_or_that_of_the_run():
+    """It is no part of what a run is: a judge that moves to another host does not begin RL anew."""
+    named, unnamed = JudgeConfig(url="http://one/v1", model="m"), JudgeConfig(model="m")
+    assert Judge(named, "http://two/v1").engine.urls == Judge(unnamed, "http://one/v1").engine.urls
+    with pytest.raises(EnvironmentUnavailable, match=r"set execution\.judge_url"):
+        Judge(unnamed)
+    literals = [RlConfig.model_validate({"judge": judge.model_dump()}).literals() for judge in (named, unnamed)]
+    assert literals[0] == literals[1]
+    assert RlConfig.model_validate({"judge": named.model_dump()}).model_dump()["judge"]["url"] == "http://one/v1"

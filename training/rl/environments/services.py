@@ -8,7 +8,10 @@ from contextlib import ExitStack
 from importlib.resources.abc import Traversable
 from typing import Any, Self, TypeVar
 
+from training.rl.config import LibraryConfig
+from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.maths_process import MathProcess
+from training.rl.environments.verifiers_process import VerifiersProcess
 from training.rl.sandbox.config import SandboxConfig
 from training.rl.sandbox.sandbox import Sandbox
 
@@ -30,9 +33,11 @@ class Services:
         support: Support | None = None,
         judge: Judge | None = None,
         apis: Traversable | None = None,
+        library: LibraryConfig | None = None,
     ) -> None:
         """`support`: what judges faithfulness, whose environment refuses without it; `judge`: what sees what no rule
-        does; `apis`: the folder of bfcl-eval, in its wheel say (None: where it is installed)."""
+        does; `apis`: the folder of bfcl-eval, in its wheel say (None: where it is installed); `library`: a task set
+        of `verifiers`."""
         self.support, self.judge, self.apis = support, judge, apis
         self.idle_seconds = 0.0
         """For which nothing could be sampled because environments were waited for."""
@@ -41,6 +46,7 @@ class Services:
         self._open = ExitStack()
         self._sandbox: Sandbox | None = None
         self._maths: MathProcess | None = None
+        self._library = None if library is None else self._open.enter_context(VerifiersProcess(library))
         self._kept: dict[Any, Any] = {}
 
     def __enter__(self) -> Self:
@@ -67,6 +73,13 @@ class Services:
             if self._maths is None:
                 self._maths = self._open.enter_context(MathProcess())
             return self._maths
+
+    @property
+    def library(self) -> VerifiersProcess:
+        """What has the tasks of `rl.library`."""
+        if self._library is None:
+            raise EnvironmentUnavailable("problems of the library `verifiers` need rl.library, which is not given")
+        return self._library
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
         """What `make` gave when `key` first came."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from model.chat import Reply
-from training.rl.environments import apis, code, faithful, instructions, logic, maths, open_ended, safety
+from training.rl.environments import apis, code, faithful, instructions, logic, maths, open_ended, safety, verifiers
 from training.rl.environments.exact import ExactAnswer, RightCall
 from training.rl.environments.protocol import Environment, Outcome, Problem
 from training.rl.environments.services import Services
@@ -23,6 +23,7 @@ ENVIRONMENTS: Mapping[str, type[Environment]] = {
     "safety": safety.Safety,
     "critique": open_ended.OpenEnded,
     "apis": apis.Apis,
+    "verifiers": verifiers.OfLibrary,
 }
 SETS: Mapping[str, Callable[[int, str], list[Problem]]] = {
     "math": maths.problems,
@@ -35,7 +36,8 @@ SETS: Mapping[str, Callable[[int, str], list[Problem]]] = {
     "critique": open_ended.problems,
     "apis": apis.problems,
 }
-"""(how many, seed) -> problems: the same for the same seed. Those of `exact`, `call` and `world` are dialogues'."""
+"""(how many, seed) -> problems: the same for the same seed. Those of `exact`, `call` and `world` are dialogues', and
+those of `verifiers` a library's (`verifiers.problems`)."""
 
 
 def environment(problem: Problem, services: Services | None = None) -> Environment:

@@ -115,7 +115,7 @@ def problems(kind: str) -> list[Problem]:
     return found
 
 
-@pytest.mark.parametrize("kind", ENVIRONMENTS)
+@pytest.mark.parametrize("kind", [kind for kind in ENVIRONMENTS if kind != "verifiers"])  # test_verifiers.py
 def test_the_law(kind: str, services: Services) -> None:
     services.apis = bfcl() if kind == "apis" else None
     for place, problem in enumerate(problems(kind)):
@@ -560,11 +560,11 @@ def test_a_comparison_that_takes_too_long_is_killed_and_the_next_one_goes_on(ser
     services.maths.equal("1", "1")
     before = services.maths._process
     assert before is not None
-    before.send_signal(signal.SIGSTOP)  # it will not answer, however quick the machine
+    os.kill(before.pid, signal.SIGSTOP)  # it will not answer, however quick the machine
     services.maths.seconds = 0.2
     assert services.maths.equal("1", "1") == (False, "comparing the answer took too long or too much memory")
     services.maths.seconds = 5.0
-    assert before.poll() is not None
+    assert not before.alive
     assert services.maths.equal("1", "1") == (True, "")
 
 

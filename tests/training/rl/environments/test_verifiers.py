@@ -1,0 +1,299 @@
+"""Tasks of the library `verifiers`: the law, what its process may say, and a run of RL on them.
+
+The library is no dependency (331 MB, other pins than ours). With OPENK2_VERIFIERS_PYTHON, an interpreter that has
+verifiers 0.4, the tests of the library itself run; a process that answers as ours stands in for it in the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import stat
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from model.chat import Reply, ToolCall
+from tests.posttraining import World, go, summary
+from training.rl.config import LibraryConfig, RlConfig
+from training.rl.environments import EnvironmentUnavailable, Problem, Services, environment, verifiers
+from training.rl.environments import verifiers_process as process
+from training.rl.measuring import made
+from training.rl.train import Reinforcement
+from training.trainer import DONE, FAILED
+
+SUMS = Path(__file__).with_name("sums.py")
+PYTHON = os.environ.get("OPENK2_VERIFIERS_PYTHON", "")
+needs_library = pytest.mark.skipif(not PYTHON, reason="OPENK2_VERIFIERS_PYTHON names no interpreter with verifiers 0.4")
+PRETENDED = """#!{python}
+import json, sys, time
+first = json.loads(sys.stdin.readline())
+say = lambda answer: print(json.dumps(answer), flush=True)
+say({{"count": 40}})
+for line in sys.stdin:
+    asked = json.loads(line)
+    row, reply = asked["row"], asked.get("reply")
+    {hostile}
+    if reply is None:
+        say({{"messages": [{{"role": "user", "content": f"{{row}}+{{row}}="}}], "key": f"key-{{row}}",
+             "answer": None if row == 3 else str(2 * row)}})
+    else:
+        say({{"reward": float(reply == f"={{2 * row}}")}})
+"""
+"""Doubles numbers; the third is not said."""
+HANGS = "time.sleep(600)"
+
+
+def pretended(folder: Path, hostile: str = "pass", **changes: Any) -> LibraryConfig:
+    """A configuration whose interpreter answers for the library; `hostile` runs before each of its answers."""
+    script = folder / "python"
+    script.write_text(PRETENDED.format(python=sys.executable, hostile=hostile))
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return LibraryConfig(**{"python": str(script), "module": "doubles", "gold": "={answer}"} | changes)
+
+
+def real(**changes: Any) -> LibraryConfig:
+    return LibraryConfig(**{"python": PYTHON, "module": str(SUMS), "gold": "It is \\boxed{{answer}}."} | changes)
+
+
+def test_tasks_become_problems_and_what_has_no_answer_is_left_out(tmp_path, caplog):
+    config = pretended(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        problems = verifiers.problems(100, "a", config)
+    assert len(problems) == 39
+    assert "1 of 40 tasks of doubles are left out, 1 of them (task 3 is the first) because its 'answer'" in caplog.text
+    assert verifiers.problems(100, "a", config) == problems != verifiers.problems(100, "b", config)
+    assert verifiers.problems(5, "a", config) == problems[:5]
+    with Services(library=config) as services:
+        for problem in problems[:3]:
+            judge = environment(problem, services)
+            judge.validate(problem)
+            assert [judge.play(problem, replies).reward for replies in judge.corrupted(problem)] == [0.0] * 3
+            assert judge.play(problem, [Reply("=1")]).reason == "its reward is 0"
+            call = Reply("", (ToolCall("add", {}, 0),))
+            assert judge.play(problem, [call]).reason == "a call where an answer is asked for"
+            assert judge.play(problem, [Reply("\n" * 30_000)]).reason == "no answer but a long text"
+
+
+def test_a_field_and_a_reply_are_the_sets_own(tmp_path):
+    with pytest.raises(EnvironmentUnavailable, match=r"40 of 40.*, 39 of .* the gold reply scores 0: its reward is 0"):
+        verifiers.problems(9, "a", pretended(tmp_path, gold="Answer: {answer}"))
+    config = pretended(tmp_path, "if reply is not None: say({'reward': 1.0}); continue")
+    with pytest.raises(EnvironmentUnavailable, match=r"40 of 40.* because a wrong reply scores 1: it is paid"):
+        verifiers.problems(9, "a", config)
+
+
+def test_a_set_that_is_empty_or_never_ends_is_no_endless_search(tmp_path):
+    config = pretended(tmp_path, "if row: say({'refused': 'it is not the first'}); continue")
+    script = Path(config.python)
+    whole = script.read_text()
+    script.write_text(whole.replace('"count": 40', '"count": None'))
+    assert [problem.answer["row"] for problem in verifiers.problems(9, "a", config)] == [0]
+    script.write_text(whole.replace('"count": 40', '"count": 0'))
+    with pytest.raises(EnvironmentUnavailable, match="doubles has no tasks with these arguments"):
+        verifiers.problems(9, "a", config)
+
+
+@pytest.mark.parametrize(
+    ("hostile", "said"),
+    [
+        ("print('x' * 3_000_000, flush=True)", "more than 1,048,576 bytes"),
+        (HANGS, r"task \d+: it did not answer within 0.5 s"),
+        ("sys.exit(1)", "it ended without an answer"),
+        ("print('hello', flush=True); continue", "no line with a JSON object: 'hello"),
+        ("print('[' * 100_000, flush=True); continue", r"no line with a JSON object: '\[\["),
+        ("say([1]); continue", "no line with a JSON object"),
+        ("say({'messages': 'x', 'key': 'k'}); continue", "what it says of task .* is no task"),
+        (
+            "if reply is not None: say({'reward': float('nan')}); continue",
+            "the reward of task .* is nan, which is no number",
+        ),
+        ("if reply is not None: say({'reward': float('inf')}); continue", "the reward of task .* is inf"),
+        ("if reply is not None: say({'reward': True}); continue", "the reward of task .* is True"),
+        ("if reply is not None: say({'reward': '1'}); continue", "the reward of task .* is 1,"),
+        ("if reply is not None: say({}); continue", "the reward of task .* is None"),
+        ("reply is not None and print('x' * 2_000_000, flush=True)", "the reward of task .*more than 1,048,576 bytes"),
+        (f"reply is not None and {HANGS}", "the reward of task .* for the gold reply took more than 0.5 s"),
+        ("reply is not None and sys.exit(1)", "the reward of task .* or ended its process"),
+        ("if reply is not None: say({'changed': True}); continue", "is another than when the set was read first"),
+    ],
+)
+def test_what_is_no_answer_ends_in_one_sentence(tmp_path, hostile, said):
+    with pytest.raises(EnvironmentUnavailable, match=said):
+        verifiers.problems(9, "a", pretended(tmp_path, hostile, seconds=0.5 if hostile.endswith(HANGS) else 20))
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("sys.exit(1)", "does not run it: it ended without an answer"),
+        ("time.sleep(600)", "does not run it: it did not answer within 1 s"),
+        ("print('Welcome!', flush=True)", "no line with a JSON object: 'Welcome!"),
+        ("say({'error': 'ModuleNotFoundError: no sums'})", "ModuleNotFoundError: no sums"),
+        ("say({'count': 'many'})", "'many'"),
+    ],
+)
+def test_a_set_that_cannot_be_loaded_is_told_with_what_to_do(tmp_path, monkeypatch, script, said):
+    monkeypatch.setattr(process, "LOAD_SECONDS", 1.0)
+    config = pretended(tmp_path)
+    written = Path(config.python).read_text().replace('say({"count": 40})', script)
+    Path(config.python).write_text(written)
+    with pytest.raises(EnvironmentUnavailable, match=rf"{said}.*rl\.library\.python is an interpreter with verifiers"):
+        verifiers.problems(9, "a", config)
+
+
+def test_an_interpreter_that_is_not_there_is_told():
+    with pytest.raises(EnvironmentUnavailable, match="nowhere/python does not run it"):
+        verifiers.problems(9, "a", LibraryConfig(python="/nowhere/python", module="doubles"))
+
+
+def test_a_reward_that_hangs_is_a_wrong_reply_and_ten_in_a_row_end_the_job(tmp_path):
+    config = pretended(tmp_path, "reply == 'hang' and time.sleep(600)", seconds=0.5)
+    (problem,) = verifiers.problems(1, "a", config)
+    with Services(library=config) as services:
+        judge = environment(problem, services)
+        for _ in range(2 * process.MOST_FAILED):
+            assert judge.play(problem, [Reply("hang")]).reason == process.FAILED
+            judge.validate(problem)
+        for _ in range(process.MOST_FAILED - 1):
+            assert judge.play(problem, [Reply("hang")]).reason == process.FAILED
+        with pytest.raises(EnvironmentUnavailable, match=r"did not answer within 0\.5 s"):
+            judge.play(problem, [Reply("hang")])
+
+
+def test_a_process_gets_no_credentials_and_takes_its_children_with_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENK2_ENGINE_KEY", "secret")
+    child = "import os, subprocess; seen = subprocess.Popen(['sleep', '600']).pid"
+    say = "say({'refused': f\"{seen} {'OPENK2_ENGINE_KEY' in os.environ}\"}); continue"
+    with Services(library=pretended(tmp_path, f"{child}; {say}")) as services:
+        told = services.library.row(0)["refused"].split()
+        assert told[1] == "False"
+        os.kill(int(told[0]), 0)
+    left = Path(f"/proc/{told[0]}/stat")
+    assert not left.exists() or left.read_text().split()[2] == "Z"
+
+
+def test_the_configuration_is_refused_where_it_cannot_be_and_paths_are_no_identity():
+    library = {"python": "/a/python", "module": "/a/sums.py", "arguments": {"tasks": 9}}
+    for given in ({"sets": {"verifiers": 9}}, {"library": library}):
+        with pytest.raises(ValidationError, match="give both, or neither"):
+            RlConfig.model_validate(given)
+    with pytest.raises(ValidationError, match=r"write \{answer\} where it stands"):
+        LibraryConfig(python="python", module="sums", gold="yes")
+    whole = RlConfig.model_validate({"sets": {"verifiers": 9}, "library": library})
+    moved = {"python": "/b/python", "module": "/b/sums.py"}
+    there = whole.model_copy(update={"library": LibraryConfig(**library | moved)})
+    assert whole.literals() == there.literals() != whole.model_copy(update={"library": None}).literals()
+    assert RlConfig.model_validate(whole.model_dump(mode="json")) == whole, "the job gets the paths"
+
+
+def test_rl_practises_and_measures_the_set(tmp_path, capsys):
+    world, config = World(tmp_path), pretended(tmp_path)
+    given = {"sets": {"verifiers": 20}, "library": config.model_dump(mode="json"), "environments": {"verifiers": 1}}
+    short = {"iterations": 2, "prompts": 4, "responses": 2, "evaluate_prompts": 9, "evaluate_samples": 1}
+    job = world.rl("rl", world.base, **given, **short)
+    assert go(Reinforcement, job) == DONE
+    found = summary(job.parent)
+    assert found["after"]["by_environment"]["verifiers"]["problems"] == 4, "a fifth of those to practise on"
+    assert 2 <= found["prompts_seen"] <= 8
+    Path(config.python).unlink()
+    assert go(Reinforcement, world.rl("gone", world.base, **given, **short)) == FAILED
+    assert "does not run it" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------------- the library
+
+
+@needs_library
+def test_tasks_of_the_library_obey_the_law_and_the_others_are_left_out(caplog):
+    config = real()
+    with caplog.at_level(logging.WARNING):
+        problems = verifiers.problems(100, "a", config)
+    assert len(problems) == 36, "one has no answer, three are no turn of words"
+    assert "4 of 40" in caplog.text
+    assert problems == verifiers.problems(100, "a", config)
+    assert {problem.messages[0]["content"] for problem in problems} == {"You add."}
+    train, development, test = made(
+        RlConfig.model_validate({"sets": {"verifiers": 20}, "library": config.model_dump()})
+    )
+    assert [len(train), len(development), len(test)] == [20, 2, 4]
+    with Services(library=config) as services:
+
+        def right(problem: Problem) -> list[float]:
+            judge = environment(problem, services)
+            replies = (judge.gold(problem), *judge.corrupted(problem), [Reply("")])
+            return [judge.play(problem, one).reward for one in replies]
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(right, problems)) == [[1.0, 0.0, 0.0, 0.0, 0.0]] * 36
+
+
+@needs_library
+def test_why_a_task_of_the_library_is_left_out():
+    with Services(library=real()) as services:
+        reasons = {row: services.library.row(row).get("refused") for row in (4, 5, 6, 7)}
+    assert reasons == {
+        4: None,
+        5: "it needs a container",
+        6: "its reward ran needs a runtime",
+        7: "it prepares a runtime",
+    }
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("paid", "a wrong reply scores 1: it is paid"),
+        ("listed", "a wrong reply scores 1: it is paid"),
+        ("partial", "36 of them .* the gold reply scores 0: its reward is 0.75"),
+        ("raises", "the gold reply scores 0: its reward raised TaskError: .*a reward that cannot be"),
+        ("nan", "the reward of task .* is nan"),
+        ("late", "took more than 1 s"),
+        ("ends", "or ended its process"),
+    ],
+)
+def test_rewards_of_the_library_that_break_the_law_are_refused(kind, said):
+    with pytest.raises(EnvironmentUnavailable, match=said):
+        verifiers.problems(9, "a", real(arguments={"kind": kind}, seconds=1.0))
+
+
+@needs_library
+def test_what_a_reward_prints_is_no_answer_and_a_set_may_have_no_end():
+    endless = real(arguments={"kind": "noisy", "endless": True})
+    assert [problem.answer["row"] for problem in verifiers.problems(6, "a", endless)] == [0, 1, 2, 3, 8, 9]
+
+
+@needs_library
+def test_a_worker_that_is_stopped_is_replaced_and_a_set_that_changes_is_refused(tmp_path):
+    moved = tmp_path / "sums.py"
+    moved.write_text(SUMS.read_text())
+    config = real(module=str(moved), seconds=1.0)
+    (problem,) = verifiers.problems(1, "a", config)
+    with Services(library=config) as services:
+        judge = environment(problem, services)
+        judge.validate(problem)
+        worker = services.library._process
+        assert worker is not None
+        os.kill(worker.pid, signal.SIGSTOP)
+        assert judge.play(problem, judge.gold(problem)).reason == process.FAILED
+        assert not worker.alive
+        judge.validate(problem)
+        os.kill(services.library._process.pid, signal.SIGKILL)
+        moved.write_text(SUMS.read_text().replace("Give it", "Write it"))
+        services.library._process.kill()
+        with pytest.raises(EnvironmentUnavailable, match="another than when the set was read first"):
+            judge.play(problem, judge.gold(problem))
+
+
+@needs_library
+def test_a_set_that_is_not_there_or_is_none_is_told():
+    with pytest.raises(EnvironmentUnavailable, match="'nowhere' not found"):
+        verifiers.problems(9, "a", real(module="nowhere"))
+    with pytest.raises(EnvironmentUnavailable, match=r"extra_forbidden|Extra inputs"):
+        verifiers.problems(9, "a", real(arguments={"unknown": 1}))

@@ -1,0 +1,113 @@
+"""A process that answers one JSON object a line, and that can be killed.
+
+For libraries that bound their time by signals, or not at all, or that want an interpreter of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+LONGEST_QUESTION = 60_000
+"""Bytes of a question: what the pipe to a process that reads nothing takes without blocking."""
+
+
+class LineProcessError(RuntimeError):
+    """No answer, or none that can be read; the process is dead then. `what` says which."""
+
+    def __init__(self, what: Literal["late", "ended", "unreadable"], text: str) -> None:
+        super().__init__(text)
+        self.what = what
+
+
+class LineProcess:
+    """One process, one question at a time."""
+
+    def __init__(self, command: Sequence[str], keep: Sequence[str] = (), longest: int = 1 << 20) -> None:
+        """Starts it; raises OSError where it cannot be.
+
+        Args:
+            keep: variables of the environment that it gets beside the path and the language. No credentials of ours go
+                into a process that reads what a model wrote.
+            longest: bytes of an answer.
+        """
+        kept = ("PATH", "LANG", "LD_LIBRARY_PATH", *keep)
+        self.longest = longest
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**{name: value for name, value in os.environ.items() if name in kept}, "PYTHONHASHSEED": "0"},
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Its answer.
+
+        Raises:
+            LineProcessError: none came in time, the process ended, or what came is no JSON object of at most `longest`
+                bytes. ValueError where the question is too long.
+        """
+        asked = json.dumps(question).encode() + b"\n"
+        if len(asked) > LONGEST_QUESTION:
+            raise ValueError(f"a question of {len(asked):,} bytes: at most {LONGEST_QUESTION:,}")
+        try:
+            return self._answer(asked, time.monotonic() + seconds, seconds)
+        except LineProcessError:
+            self.kill()
+            raise
+
+    def _answer(self, asked: bytes, deadline: float, seconds: float) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        line = bytearray()
+        try:
+            self._process.stdin.write(asked)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise LineProcessError("ended", "it has ended") from None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise LineProcessError("late", f"it did not answer within {seconds:g} s")
+                piece = os.read(self._process.stdout.fileno(), 65536)
+                if not piece:
+                    raise LineProcessError("ended", "it ended without an answer")
+                line += piece
+                if len(line) > self.longest:
+                    raise LineProcessError("unreadable", f"its answer has more than {self.longest:,} bytes")
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            shown = line[:60].decode(errors="replace")
+            raise LineProcessError("unreadable", f"its answer is no line with a JSON object: {shown!r}")
+        return found
+
+    def kill(self) -> None:
+        """End it, and what it has started: a child could hold the pipes open."""
+        if self.alive:
+            os.killpg(self.pid, signal.SIGKILL)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        self._process.wait()

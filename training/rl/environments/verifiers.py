@@ -1,0 +1,128 @@
+"""Tasks of the library `verifiers`, of one turn: a reply is right if the library's rewards give it 1.
+
+`answer` is {"row": the task's place in its set, "key": what the library knows it by, "gold", "wrong"}: replies that
+`rl.library.gold` writes from the field of the task that `rl.library.answer` names, and from another answer. The library
+has no rule that there is a right reply; we have, and a task that breaks it is left out when the set is read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections import Counter
+from typing import Any
+
+from model.chat import Reply
+from training.draw import problem_id
+from training.rl.config import LibraryConfig
+from training.rl.environments.errors import EnvironmentUnavailable
+from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
+from training.rl.environments.services import Services
+from training.rl.environments.verifiers_process import FAILED, LONGEST
+
+log = logging.getLogger(__name__)
+
+HOPELESS = 50
+"""Tasks in a row, from the first, of which none can be taken: the set is refused."""
+LOOKED = 10
+"""Times as many tasks of a set without an end are looked at as are asked for."""
+
+
+class OfLibrary(Environment):
+    """One reply."""
+
+    waits = True
+
+    def answer(self, problem: Problem, reply: Reply) -> Outcome:
+        if reply.calls:
+            return verdict(False, "a call where an answer is asked for")
+        if len(json.dumps(reply.content)) > LONGEST:
+            return verdict(False, "no answer but a long text")
+        reward, fault = self.services.library.reward(problem.answer["row"], problem.answer["key"], reply.content)
+        return verdict(reward == 1.0, fault or f"its reward is {reward:g}")
+
+    def corrupted(self, problem: Problem) -> list[list[Reply]]:
+        texts = (problem.answer["wrong"], "I do not know.", str(problem.messages[-1]["content"]))
+        return [[Reply(text)] for text in texts]
+
+
+def other(answer: str) -> str:
+    """Another answer of the same kind."""
+    try:
+        return str(int(answer) + 1)
+    except ValueError:
+        return f"{answer[::-1]}x"
+
+
+def problems(count: int, seed: str, config: LibraryConfig) -> list[Problem]:
+    """At most `count` tasks of the set in an order of the seed, or in its own where it has no end. What breaks the law
+    is left out, and the log says how many and why.
+
+    Raises:
+        EnvironmentUnavailable: the library or the set cannot be loaded, its rewards hang, or nothing can be taken.
+    """
+    found: list[Problem] = []
+    refused: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    with Services(library=config) as services:
+        size = services.library.count()
+        endless = range(LOOKED * count)
+        for place in endless if size is None else random.Random(f"verifiers/{seed}").sample(range(size), size):
+            if len(found) == count:
+                break
+            row = services.library.row(place)
+            if "end" in row:
+                break
+            problem, reason = _problem(place, row, config)
+            if problem is not None:
+                reason = unlawful(OfLibrary(services), problem)
+            if problem is not None and not reason:
+                found.append(problem)
+                continue
+            refused[reason] += 1
+            first.setdefault(reason, place)
+            if not found and refused.total() == HOPELESS:
+                break
+    if not found and not refused:
+        raise EnvironmentUnavailable(f"rl.library: {config.module} has no tasks with these arguments")
+    if refused:
+        ((reason, times),) = refused.most_common(1)
+        told = (
+            f"{refused.total():,} of {refused.total() + len(found):,} tasks of {config.module} are left out, "
+            f"{times:,} of them (task {first[reason]} is the first) because {reason}"
+        )
+        if not found:
+            raise EnvironmentUnavailable(f"rl.library: {told}")
+        log.warning("rl.library: %s", told)
+    return found
+
+
+def _problem(place: int, row: dict[str, Any], config: LibraryConfig) -> tuple[Problem | None, str]:
+    """The task as a problem, or why it is none."""
+    if reason := row.get("refused") or row.get("raised"):
+        return None, str(reason)
+    right = row.get("answer")
+    if right is None or right == "":
+        return None, f"its {config.answer!r} (rl.library.answer) is empty or not there: it has no gold answer"
+    text = right if isinstance(right, str) else json.dumps(right)
+    gold, wrong = (config.gold.replace("{answer}", one) for one in (text, other(text)))
+    answer = {"row": place, "key": row["key"], "gold": gold, "wrong": wrong}
+    return Problem(problem_id("verifiers", row["key"]), "verifiers", "verifiers", tuple(row["messages"]), answer), ""
+
+
+def unlawful(judge: OfLibrary, problem: Problem) -> str:
+    """How a problem breaks the law; empty where it does not. Raises EnvironmentUnavailable where rewards hang."""
+    wrong = [("a wrong reply", one, 0.0) for one in ([Reply("")], *judge.corrupted(problem))]
+    for what, replies, due in [("the gold reply", judge.gold(problem), 1.0), *wrong]:
+        outcome = judge.play(problem, replies)
+        if outcome.reason == FAILED:
+            row, seconds = problem.answer["row"], judge.services.library.config.seconds
+            raise EnvironmentUnavailable(
+                f"rl.library: the reward of task {row} for {what} took more than {seconds:g} s (rl.library.seconds), "
+                "or ended its process"
+            )
+        if outcome.reward != due:
+            because = outcome.reason or "it is paid"
+            return f"{what} scores {outcome.reward:g}: {because}"
+    return ""

@@ -1,0 +1,117 @@
+"""A task set of the library `verifiers`, asked of a process that can be killed (`verifiers_worker.py`).
+
+The library is large and pins other releases than ours, so it lives under an interpreter of its own
+(`rl.library.python`). Its rewards are a package's code, which is trusted as much as the package is: the process is not
+a sandbox.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from typing import Any, Self
+
+from training.rl.config import LibraryConfig
+from training.rl.environments.errors import EnvironmentUnavailable
+from training.rl.environments.line_process import LineProcess, LineProcessError
+
+WORKER = Path(__file__).with_name("verifiers_worker.py")
+LOAD_SECONDS = 600.0
+"""To import the library and read a data set."""
+KEEP = ("HOME", "HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+"""Where data sets lie that have been fetched before."""
+LONGEST = 40_000
+"""Bytes of a reply, written as JSON; what is longer is wrong."""
+FAILED = "its reward took too long, or ended its process"
+MOST_FAILED = 10
+"""Rewards in a row that fail so."""
+
+
+class VerifiersProcess:
+    """One worker, one question at a time; questions from several threads wait for each other."""
+
+    def __init__(self, config: LibraryConfig) -> None:
+        self.config = config
+        self._lock = threading.Lock()
+        self._process: LineProcess | None = None
+        self._count: int | None = None
+        self._failed = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._kill()
+
+    def count(self) -> int | None:
+        """Tasks of the set; None where it has no end. Raises EnvironmentUnavailable, as the other methods do: the
+        library or the set cannot be loaded, or what the process says cannot be read."""
+        with self._lock:
+            self._started()
+            return self._count
+
+    def row(self, row: int) -> dict[str, Any]:
+        """{"messages", "answer", "key"} of a task; {"refused"} or {"raised"} says why it cannot be one of ours;
+        {"end"} behind the last."""
+        with self._lock:
+            try:
+                found = self._started().ask({"row": row}, self.config.seconds)
+            except LineProcessError as error:
+                raise self._unavailable(f"task {row}: {error}") from None
+        whole = isinstance(found.get("key"), str) and isinstance(found.get("messages"), list)
+        if not whole and not found.keys() & {"end", "refused", "raised"}:
+            raise self._unavailable(f"what it says of task {row} is no task: {str(found)[:60]}")
+        return found
+
+    def reward(self, row: int, key: str, reply: str) -> tuple[float, str]:
+        """What the library gives for a reply to a task, and what went wrong: nothing, mostly."""
+        with self._lock:
+            process = self._started()
+            try:
+                found = process.ask({"row": row, "key": key, "reply": reply}, self.config.seconds)
+            except LineProcessError as error:
+                # one reply may do that, but no ten
+                self._failed += 1
+                if error.what != "unreadable" and self._failed < MOST_FAILED:
+                    return 0.0, FAILED
+                raise self._unavailable(f"the reward of task {row}: {error}") from None
+            self._failed = 0
+        if "raised" in found:
+            return 0.0, f"its reward raised {found['raised']}"
+        if "changed" in found:
+            raise self._unavailable(f"task {row} is another than when the set was read first; it has to stay the same")
+        reward = found.get("reward")
+        if not isinstance(reward, int | float) or isinstance(reward, bool) or not math.isfinite(reward):
+            raise self._unavailable(f"the reward of task {row} is {str(reward)[:40]}, which is no number to learn from")
+        return float(reward), ""
+
+    def _started(self) -> LineProcess:
+        if self._process is not None and self._process.alive:
+            return self._process
+        self._kill()
+        config = self.config
+        try:
+            self._process = process = LineProcess([config.python, "-I", str(WORKER)], KEEP)
+            asked = {"module": config.module, "arguments": config.arguments, "answer": config.answer}
+            found = process.ask(asked, LOAD_SECONDS)
+        except (OSError, LineProcessError) as error:
+            raise self._unavailable(f"{config.python} does not run it: {error}") from None
+        count = found.get("count")
+        if "error" in found or not (count is None or isinstance(count, int)):
+            self._kill()
+            raise self._unavailable(str(found.get("error", found))[:2000])
+        self._count = count
+        return process
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def _unavailable(self, text: str) -> EnvironmentUnavailable:
+        return EnvironmentUnavailable(
+            f"rl.library, {self.config.module} of the library `verifiers`: {text} (rl.library.python is an interpreter "
+            "with verifiers 0.4 and that task set; docs/rl.md)"
+        )
