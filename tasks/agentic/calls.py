@@ -17,7 +17,7 @@ from tasks.agentic.config import CallsConfig
 from tasks.agentic.dialogue import Dialogue
 from tasks.agentic.mcp.recorded import RecordedTool
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
-from tasks.agentic.rubric import Rubric, broken_criterion
+from tasks.agentic.rubric import Rubric, broken_criterion, shown
 from tasks.agentic.tools import Tool, ToolError
 from training.draw import problem_id
 from training.rl.environments import Problem
@@ -51,6 +51,9 @@ class _Writing:
     messages: list[dict[str, Any]] = field(default_factory=list)
     work: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
+    criteria: list[str] = field(default_factory=list)
+    made: list[tuple[str, Mapping[str, Any], bool]] = field(default_factory=list)
+    """The calls, for the rubric."""
     final: str = ""
     """What the last turn must say."""
     broken: str | None = None
@@ -59,12 +62,15 @@ class _Writing:
         """A request that is answered in words."""
         self.messages += [user(text), {"role": "assistant", "content": reply}]
         self.work.append(work)
+        self.criteria.append(f"answers without a call: {text}")
         self.final = reply
 
     def call(self, text: str, name: str, arguments: dict[str, Any]) -> None:
         """A request that is answered by a call, its real result, and a sentence."""
         tool, call_id = self.toolbox[name], f"{PREFIX}{name}:{len(self.called)}"
         self.called.append(name)
+        self.criteria.append(f"does what was asked: {text}")
+        self.made.append((name, arguments, True))
         self.work.append(work_of(tool, arguments))
         try:
             result = tool.call(arguments)
@@ -124,7 +130,16 @@ def call_dialogue(
     new = ("arguments",) if recorded else ("arguments", *(environment.split("_")[2:]))
     unseen = () if split == "train" else new
     licence = ", ".join(sorted({tool.licence for tool in toolbox.values() if isinstance(tool, RecordedTool)}))
-    return Dialogue(problem, writing.messages, broken, tuple(writing.work), unseen, topic=topic, licence=licence)
+    return Dialogue(
+        problem,
+        writing.messages,
+        broken,
+        tuple(writing.work),
+        unseen,
+        topic=topic,
+        licence=licence,
+        rubric=shown(writing.criteria, writing.made, [[writing.final]] if writing.final else []),
+    )
 
 
 def work_of(tool: Tool, arguments: Mapping[str, Any]) -> str:

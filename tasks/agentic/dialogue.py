@@ -31,5 +31,7 @@ class Dialogue:
     """What results are told apart by within an environment: the function of the first call, the family of a world."""
     licence: str = ""
     """Of what in it others wrote: the declarations and results of real tools."""
+    rubric: Mapping[str, Any] = field(default_factory=dict)
+    """What a right dialogue meets, as `tasks.agentic.rubric.shown` gives it."""
     verdicts: Mapping[str, str] = field(default_factory=lambda: {"rules": "passed"})
     """What each filter said of one that is kept."""

@@ -41,7 +41,7 @@ from tasks.agentic.judging import known_dialogues
 from tasks.agentic.mcp.recorded import RecordedTool, recorded_tools
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
 from tasks.agentic.roles import Roles, open_roles
-from tasks.agentic.rubric import Rubric, broken_criterion
+from tasks.agentic.rubric import Rubric, broken_criterion, shown
 from tasks.agentic.trajectories import Domain, domains_of, draw_from, world_dialogue
 from tasks.artifact import Artifact, Part, Step
 from tasks.launch import Execution
@@ -53,7 +53,7 @@ from training.rl.worlds.filters import Trajectory
 from training.rl.worlds.task import Task
 from training.rl.worlds.wording import SPLITS, Split
 
-VERSION = 8  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 9  # raise it where the same inputs give other bytes (tasks/code.py)
 
 SCHEMA = pa.schema(
     [
@@ -64,6 +64,7 @@ SCHEMA = pa.schema(
         ("unseen", pa.list_(pa.string())),  # what in it no training dialogue has
         ("licence", pa.string()),  # of what in it others wrote (SPDX); empty where that is nothing
         ("player", pa.string()),  # who played the assistant: a script, or a model
+        ("rubric", pa.string()),  # JSON: what a right dialogue meets (tasks/agentic/rubric.py)
         ("verdicts", pa.string()),  # JSON: what each filter said
         ("verifier", pa.string()),  # key of training.rl.environments.ENVIRONMENTS
         ("messages", pa.string()),  # JSON, OpenAI's layout, the whole dialogue
@@ -75,7 +76,10 @@ SCHEMA = pa.schema(
     ]
 )
 REJECTED = pa.schema(
-    [(name, pa.string()) for name in ("environment", "split", "topic", "player", "reason", "messages", "tools")]
+    [
+        (name, pa.string())
+        for name in ("environment", "split", "topic", "player", "rubric", "reason", "messages", "tools")
+    ]
 )
 log = logging.getLogger(__name__)
 
@@ -246,7 +250,8 @@ def _task_dialogue(task: TaskConfig, draw: random.Random) -> Dialogue:
     problem = Problem(same_work(task.family, key), task.family, "exact", (prompt,), answer)
     messages = [prompt, {"role": "assistant", "content": answer}]
     broken = broken_criterion(Rubric(tools=(), final=answer), messages, ())
-    return Dialogue(problem, messages, broken, work=(problem.id,))
+    rubric = shown([f"answers without a call: {prompt['content']}"], [], [[answer]])
+    return Dialogue(problem, messages, broken, work=(problem.id,), rubric=rubric)
 
 
 def write_part(step: Step, key: str, table: pa.Table, statistics: dict[str, Any] | None = None) -> None:
@@ -339,6 +344,7 @@ def _refused(dialogue: Dialogue, split: Split, reason: str) -> dict[str, str]:
         "split": split,
         "topic": dialogue.topic,
         "player": dialogue.player,
+        "rubric": compact(dict(dialogue.rubric)),
         "reason": reason,
         "messages": compact(dialogue.messages),
         "tools": compact(list(dialogue.problem.tools)),
@@ -355,6 +361,7 @@ def _row(dialogue: Dialogue, ids: list[int], mask: list[bool]) -> dict[str, Any]
         "unseen": list(dialogue.unseen),
         "licence": dialogue.licence,
         "player": dialogue.player,
+        "rubric": compact(dict(dialogue.rubric)),
         "verdicts": compact(dict(dialogue.verdicts)),
         "verifier": problem.verifier,
         "messages": compact(dialogue.messages),

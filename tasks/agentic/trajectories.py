@@ -18,6 +18,7 @@ from tasks.agentic.config import WorldsConfig
 from tasks.agentic.dialogue import Dialogue
 from tasks.agentic.judging import Judge
 from tasks.agentic.roles import Player, Roles
+from tasks.agentic.rubric import shown
 from tasks.artifact import Artifact
 from training.rl.environments.world import problem_of
 from training.rl.worlds import filters
@@ -140,6 +141,7 @@ def _dialogue(
 ) -> Dialogue:
     task, record = drawn.task, drawn.domain.record if drawn.domain else None
     problem = problem_of(task, drawn.seed, drawn.kind, name, record)
+    calls = [(one.tool, one.arguments, one.allowed) for one in task.rubric.checkpoints]
     return Dialogue(
         problem,
         [dict(message) for message in messages],
@@ -147,5 +149,6 @@ def _dialogue(
         unseen=task.unseen,
         player=player,
         topic=task.requests[0].family,
+        rubric=shown(task.rubric.criteria, calls, task.rubric.says),
         verdicts=verdicts or {"rules": "passed"},
     )
