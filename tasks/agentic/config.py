@@ -109,6 +109,9 @@ class PlayerConfig(EngineConfig):
     """Its name there."""
     share: float = Field(default=1.0, gt=0, le=1)
     """Of the dialogues in worlds, so many have it as their assistant; scripts play the others."""
+    candidates: int = Field(default=1, ge=1, le=64)
+    """Plays of each task, each with a seed of its own. The best is kept of those that the rules and the judge pass: by
+    the judge's score, where the judge refuses at all, then the shortest."""
     user: bool = True
     """Whether it words what the user says, too. What that is, scripts decide."""
     max_tokens: int = Field(default=2048, ge=16)

@@ -35,3 +35,5 @@ class Dialogue:
     """What a right dialogue meets, as `tasks.agentic.rubric.shown` gives it."""
     verdicts: Mapping[str, str] = field(default_factory=lambda: {"rules": "passed"})
     """What each filter said of one that is kept."""
+    others: tuple[Dialogue, ...] = ()
+    """Other plays of its task, the better first: the first of all that every filter passes is kept."""

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
+from expectations.config import NOT_CHOSEN
 from model.chat import Chat, compact, flat
 from tasks.accounts import Balance, rows_of
 from tasks.agentic.calls import call_dialogue
@@ -164,8 +165,9 @@ def collect(
     makers: Iterator[Maker],
     slots: int = 1,
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]], dict[str, int]]:
-    """`count` rows of `SCHEMA` that pass their filters, rows of `REJECTED`, and how many were `drawn` for it and
-    `passed_over`: those that are of another split, or that were there already. `slots` makers are at work at once.
+    """`count` rows of `SCHEMA` that pass their filters, one of each task that was played several times, rows of
+    `REJECTED`, and how many were `drawn` for it and `passed_over`: those that are of another split, or that were there
+    already. `slots` makers are at work at once.
 
     Raises:
         ValueError: there are not so many different dialogues.
@@ -175,21 +177,26 @@ def collect(
     drawn = passed_over = 0
     with closing(ahead(islice(makers, count * TRIES), slots, lambda: count - len(kept))) as dialogues:
         for dialogue in dialogues:
-            drawn += 1
             if dialogue is None or any(side(work, config.heldout_share) != split for work in dialogue.work):
-                passed_over += 1
+                drawn, passed_over = drawn + 1, passed_over + 1
                 continue
-            ids, mask = flat(chat.render(dialogue.messages, dialogue.problem.tools))
-            row = _row(dialogue, ids, mask)
-            reason = dialogue.broken or ("too many tokens" if len(ids) > config.max_tokens else None)
-            if reason is None and row["id"] in config.refused:
-                reason = "people refused it"
-            if reason is not None:
-                rejected.append(_refused(dialogue, split, reason))
-                continue
-            environment(dialogue.problem).validate(dialogue.problem)
-            passed_over += row["id"] in kept
-            kept.setdefault(row["id"], row)
+            chosen = False
+            for play in (dialogue, *dialogue.others):
+                drawn += 1
+                ids, mask = flat(chat.render(play.messages, play.problem.tools))
+                row = _row(play, ids, mask)
+                reason = play.broken or ("too many tokens" if len(ids) > config.max_tokens else None)
+                if reason is None and row["id"] in config.refused:
+                    reason = "people refused it"
+                if reason is None and chosen:
+                    reason = NOT_CHOSEN
+                if reason is not None:
+                    rejected.append(_refused(play, split, reason))
+                    continue
+                environment(play.problem).validate(play.problem)
+                chosen = True
+                passed_over += row["id"] in kept
+                kept.setdefault(row["id"], row)
             if len(kept) == count:
                 return list(kept.values()), rejected, {"drawn": drawn, "passed_over": passed_over}
     raise ValueError(

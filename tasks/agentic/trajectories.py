@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -118,13 +118,39 @@ def _scripted(drawn: Drawn, name: str, policy: str) -> Dialogue | None:
 
 
 def _modelled(drawn: Drawn, name: str, player: Player, judge: Judge | None) -> Dialogue:
-    played = player.play(drawn.task, drawn.seed)
-    broken, verdicts = _reason(played.verdict), {"rules": "passed"}
+    """The best play of the task, with the others behind it."""
+    plays = [_played(drawn, name, player, judge, candidate) for candidate in range(player.config.candidates)]
+    if len(plays) == 1:
+        return plays[0][0]
+    passed = sum(dialogue.broken is None for dialogue, _ in plays)
+    told = {"candidates": f"the best of {passed} that passed, of {len(plays)}"}
+    first, *others = (
+        replace(dialogue, verdicts={**dialogue.verdicts, **told}) for dialogue, _ in sorted(plays, key=_rank)
+    )
+    return replace(first, others=tuple(others))
+
+
+def _played(
+    drawn: Drawn, name: str, player: Player, judge: Judge | None, candidate: int
+) -> tuple[Dialogue, float | None]:
+    """A play, and the judge's score of it where the judge is believed."""
+    played = player.play(drawn.task, drawn.seed, candidate)
+    broken, verdicts, score = _reason(played.verdict), {"rules": "passed"}, None
     if broken is None and judge:
-        verdicts["judge"] = judge.opinion(drawn.task, played.messages)
-        if verdicts["judge"] == "refused" and judge.counts:
+        opinion = judge.opinion(drawn.task, played.messages)
+        verdicts["judge"] = opinion.verdict
+        if opinion.score is not None:
+            verdicts["judge's score"] = f"{opinion.score:g} of 10"
+        score = opinion.score if judge.counts else None
+        if opinion.verdict == "refused" and judge.counts:
             broken = "the judge: it does not meet its rubric"
-    return _dialogue(drawn, name, played.messages, broken, played.player, verdicts)
+    return _dialogue(drawn, name, played.messages, broken, played.player, verdicts), score
+
+
+def _rank(play: tuple[Dialogue, float | None]) -> tuple[bool, float, int]:
+    """What passes the filters first, then the judge's score, then the shorter: it took less to do the same."""
+    dialogue, score = play
+    return dialogue.broken is not None, 0.0 if score is None else -score - 1, len(dialogue.messages)
 
 
 def _reason(verdict: Verdict) -> str | None:
