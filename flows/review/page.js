@@ -118,7 +118,7 @@ async function show(next) {
   at("tools").replaceChildren(...one.tools.map(tool));
   if (!one.tools.length) at("tools").textContent = "none";
   const people = [["people", {accept: "accepted", reject: "rejected"}[listed[place].verdict] || "not yet"]];
-  const filters = (one.player ? [["played by", one.player]] : []).concat(one.filters, one.id ? people : []);
+  const filters = [["assistant", one.player], ["user", one.persona]].filter(([, who]) => who).concat(one.filters, one.id ? people : []);
   at("filters").replaceChildren(...filters.map(([name, said]) => made("li", `${name}: ${said}`)));
   header();
   scrollTo(0, 0);

@@ -18,7 +18,7 @@ from training.draw import draw
 
 SPLIT = "train"
 """People see what is trained on. The other sides measure, and stay unread."""
-COLUMNS = ("id", "environment", "player", "messages", "tools", "rubric", "reason", "verdicts")
+COLUMNS = ("id", "environment", "player", "persona", "messages", "tools", "rubric", "reason", "verdicts")
 """Columns that the page shows, where a dataset has them."""
 SHOWN = 40_000
 """Characters of a text that the page gets; a dialogue of megabytes would only hang it."""
@@ -38,6 +38,8 @@ class Item:
     rubric: dict[str, Any] = field(default_factory=dict)
     """What a right dialogue meets, and where this one does (flows/review/rubric.py)."""
     player: str = ""
+    persona: str = ""
+    """Who plays the assistant, and who the user is."""
 
     def record(self) -> dict[str, Any]:
         """As JSON for the page."""
@@ -90,6 +92,7 @@ def _item(row: Mapping[str, Any], verdicts: str) -> Item:
         [(name, str(said)) for name, said in filters.items()],
         marked(json.loads(row.get("rubric") or "{}"), messages),
         row.get("player", ""),
+        row.get("persona", ""),
     )
 
 

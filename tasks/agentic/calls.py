@@ -21,6 +21,7 @@ from tasks.agentic.rubric import Rubric, broken_criterion, shown
 from tasks.agentic.tools import Tool, ToolError
 from training.draw import problem_id
 from training.rl.environments import Problem
+from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.wording import FRAMES, Language, Split, expand, say, split_of
 
 TRIES = 400
@@ -102,6 +103,7 @@ def call_dialogue(
     """A dialogue of one to `config.requests` requests; the first is its environment's, and RL's problem. `recorded` are
     the tools of real servers, which are asked for in English."""
     language: Language = "chinese" if draw.random() < config.chinese and not recorded else "english"
+    persona = draw.choice([one for one in PERSONAS if one.style in config.styles])
     toolbox = _toolbox(config, split, environment, language, draw, recorded)
     writing = _Writing(toolbox, language)
     declarations = tuple(tool.declaration(name, config.descriptions) for name, tool in toolbox.items())
@@ -113,11 +115,11 @@ def call_dialogue(
         if due:
             name = focus if number == 0 else draw.choice(list(toolbox))
             novelty = environment if number == 0 else "tool_call"
-            text, arguments = _request(toolbox[name], language, split, share, novelty, config, draw)
+            text, arguments = _request(toolbox[name], language, split, share, novelty, persona.style, draw)
             writing.call(text, name, arguments)
             answer = answer or {"name": name, "arguments": arguments, "index": 0}
         else:
-            text, reply, work = _idle(config, toolbox, language, split, share, draw)
+            text, reply, work = _idle(persona.style, toolbox, language, split, share, draw)
             writing.ask(text, reply, work)
             answer = answer or reply
         if writing.broken:
@@ -136,6 +138,7 @@ def call_dialogue(
         broken,
         tuple(writing.work),
         unseen,
+        persona=persona.name,
         topic=topic,
         licence=licence,
         rubric=shown(writing.criteria, writing.made, [[writing.final]] if writing.final else []),
@@ -195,7 +198,7 @@ def _wordings(tool: Tool, language: Language, split: Split) -> list[str]:
 
 
 def _request(
-    tool: Tool, language: Language, split: Split, share: float, novelty: str, config: CallsConfig, draw: random.Random
+    tool: Tool, language: Language, split: Split, share: float, novelty: str, style: str, draw: random.Random
 ) -> tuple[str, dict[str, Any]]:
     """Words that ask for the tool, and the arguments they name, which are on the split's side."""
     wordings: Split = split if novelty == "tool_call_wording" else "train"
@@ -203,7 +206,7 @@ def _request(
         drawn = tool.draw(draw)
         arguments = {name: drawn[name] for name in tool.properties if name in drawn}  # the schema's order
         if side(work_of(tool, arguments), share) == split:
-            frame = draw.choice(FRAMES[draw.choice(config.styles)][language])
+            frame = draw.choice(FRAMES[style][language])
             clause = draw.choice(tool.clauses(language, wordings, arguments))
             return clause if clause.endswith("?") else say(frame, clause), arguments
     raise ValueError(
@@ -212,7 +215,7 @@ def _request(
 
 
 def _idle(
-    config: CallsConfig,
+    style: str,
     toolbox: Mapping[str, Tool],
     language: Language,
     split: Split,
@@ -236,5 +239,5 @@ def _idle(
                 return ask(FAMILIES[name], key, draw), FAMILIES[name].answer(key), same_work(name, key)
     absent = [tool for tool in CATALOGUE if tool.split == "train" and tool not in toolbox.values()]
     tool = draw.choice(absent)
-    text, arguments = _request(tool, language, split, share, "tool_call", config, draw)
+    text, arguments = _request(tool, language, split, share, "tool_call", style, draw)
     return text, ABSENT[language], work_of(tool, arguments)

@@ -67,8 +67,8 @@ class CallsConfig(SplitsConfig):
     """Share of the later requests that need no call."""
     chinese: float = Field(default=0.3, ge=0, le=1)
     """Share of dialogues in Chinese; the others are in English."""
-    styles: tuple[Style, ...] = ("terse", "polite", "chatty", "formal")
-    """How people speak."""
+    styles: tuple[Style, ...] = Field(default=("terse", "polite", "chatty", "formal"), min_length=1)
+    """How people speak: users are personas of these styles (training/rl/worlds/personas.py)."""
     descriptions: bool = True
     """Declare tools with their descriptions; a small model reads names alone, in half the tokens."""
 

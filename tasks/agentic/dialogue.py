@@ -27,6 +27,8 @@ class Dialogue:
     """What in it no training dialogue has."""
     player: str = SCRIPT
     """Who played the assistant, and how: `script`, `script: recovering`, `model: NAME`."""
+    persona: str = ""
+    """Who the user is (training/rl/worlds/personas.py); empty where nobody in particular asks."""
     topic: str = ""
     """What results are told apart by within an environment: the function of the first call, the family of a world."""
     licence: str = ""

@@ -51,6 +51,7 @@ from tasks.progress import Progress
 from training.draw import problem_id
 from training.rl.environments import Problem, environment
 from training.rl.worlds.filters import Trajectory
+from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.task import Task
 from training.rl.worlds.wording import SPLITS, Split
 
@@ -65,6 +66,7 @@ SCHEMA = pa.schema(
         ("unseen", pa.list_(pa.string())),  # what in it no training dialogue has
         ("licence", pa.string()),  # of what in it others wrote (SPDX); empty where that is nothing
         ("player", pa.string()),  # who played the assistant: a script, or a model
+        ("persona", pa.string()),  # who the user is (training/rl/worlds/personas.py); empty: nobody in particular
         ("rubric", pa.string()),  # JSON: what a right dialogue meets (tasks/agentic/rubric.py)
         ("verdicts", pa.string()),  # JSON: what each filter said
         ("verifier", pa.string()),  # key of training.rl.environments.ENVIRONMENTS
@@ -79,7 +81,7 @@ SCHEMA = pa.schema(
 REJECTED = pa.schema(
     [
         (name, pa.string())
-        for name in ("environment", "split", "topic", "player", "rubric", "reason", "messages", "tools")
+        for name in ("environment", "split", "topic", "player", "persona", "rubric", "reason", "messages", "tools")
     ]
 )
 log = logging.getLogger(__name__)
@@ -279,13 +281,15 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
     problems: dict[str, set[str]] = {split: set() for split in SPLITS}
     by_environment: dict[str, dict[str, Any]] = {}
     players: Counter[str] = Counter()
+    personas: Counter[str] = Counter()
     unseen: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     for part in made:
         _, split, name = part.key.split("/")
-        table = pq.read_table(step.path(part), columns=["problem", "player", "unseen"])
+        table = pq.read_table(step.path(part), columns=["problem", "player", "persona", "unseen"])
         problems[split] |= set(table.column("problem").to_pylist())
         players.update(table.column("player").to_pylist())
+        personas.update(filter(None, table.column("persona").to_pylist()))
         if split != "train":
             unseen.setdefault(f"{name}, {split}", Counter()).update(chain(*table.column("unseen").to_pylist()))
         figures = {name: part.statistics[name] for name in ("tokens", "trained_tokens", "longest")}
@@ -304,6 +308,7 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
         "filters": {name: dict(sorted(found.items())) for name, found in sorted(reasons.items()) if found},
         "by_environment": dict(sorted(by_environment.items())),
         "players": dict(sorted(players.items())),
+        "personas": dict(sorted(personas.items())),
         "unseen": {name: dict(sorted(found.items())) for name, found in sorted(unseen.items()) if found},
         "problems": {split: len(found) for split, found in problems.items()},
         "tools": len(CATALOGUE),
@@ -326,6 +331,10 @@ def card(step: Step, s: Mapping[str, Any]) -> str:
     tables = {
         "Dialogues by environment": [("environment", *SPLITS), *made],
         "What no training dialogue has": [("dialogues", "new in so many of them"), *unseen],
+        "Personas of the users": [
+            ("persona", "style", "who it is", "dialogues"),
+            *((one.name, one.style, one.who, str(s["personas"].get(one.name, 0))) for one in PERSONAS),
+        ],
         "Filters": [("environment", "reason", "dialogues"), *refused],
     }
     if judge := s.get("judge"):
@@ -351,6 +360,7 @@ def _refused(dialogue: Dialogue, split: Split, reason: str) -> dict[str, str]:
         "split": split,
         "topic": dialogue.topic,
         "player": dialogue.player,
+        "persona": dialogue.persona,
         "rubric": compact(dict(dialogue.rubric)),
         "reason": reason,
         "messages": compact(dialogue.messages),
@@ -368,6 +378,7 @@ def _row(dialogue: Dialogue, ids: list[int], mask: list[bool]) -> dict[str, Any]
         "unseen": list(dialogue.unseen),
         "licence": dialogue.licence,
         "player": dialogue.player,
+        "persona": dialogue.persona,
         "rubric": compact(dict(dialogue.rubric)),
         "verdicts": compact(dict(dialogue.verdicts)),
         "verifier": problem.verifier,

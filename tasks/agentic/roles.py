@@ -30,9 +30,9 @@ from training.rl.worlds.task import Task
 log = logging.getLogger(__name__)
 
 PERSONA = (
-    "You are a person who talks to the assistant of an application. Your style is {style}. Say what you are given in "
-    "your own words and in its language. Keep every name, number, date, id and quotation letter by letter, and add "
-    "nothing. Answer with your message alone."
+    "You are {who}. You talk to the assistant of an application. Say what you are given as you would say it, in your "
+    "own words and in its language. Keep every name, number, date, id and quotation letter by letter, and add nothing. "
+    "Answer with your message alone."
 )
 
 
@@ -110,7 +110,7 @@ class _Voiced(User):
         return None if said is None else self._worded(said)
 
     def _worded(self, said: str) -> str:
-        chat = (Message("system", PERSONA.format(style=self.task.style)), Message("user", said))
+        chat = (Message("system", PERSONA.format(who=self.task.persona.who)), Message("user", said))
         worded = self.player.ask(chat, self.seed).text.strip()
         kept = {*NUMBER.findall(said), *(value for value in self.values if says(said, value))}
         fits = len(worded) <= 4 * len(said) + 200 and all(says(worded, value) for value in kept)

@@ -174,6 +174,7 @@ def _dialogue(
         broken,
         unseen=task.unseen,
         player=player,
+        persona=task.persona.name,
         topic=task.requests[0].family,
         rubric=shown(task.rubric.criteria, calls, task.rubric.says),
         verdicts=verdicts or {"rules": "passed"},
