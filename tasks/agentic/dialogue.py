@@ -6,10 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from expectations.config import NOT_CHOSEN
 from training.rl.environments import Problem
 
 SCRIPT = "script"
 """A program played the assistant."""
+BY_JUDGE = "the judge: it does not meet its rubric"
+TOO_LONG = "too many tokens"
+BY_PEOPLE = "people refused it"
+FILTERS: Mapping[str, str] = {
+    "rules": "rules",
+    "judge": "the judge",
+    "length": "length",
+    "people": "people",
+    "choice": "another play was better",
+}
+"""The filters, in their order, as they are called in tables."""
+_REASONS = {BY_JUDGE: "judge", TOO_LONG: "length", BY_PEOPLE: "people", NOT_CHOSEN: "choice"}
+
+
+def filter_of(reason: str) -> str:
+    """The filter that refuses for this reason."""
+    return _REASONS.get(reason, "rules")
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from tasks.agentic.calls import call_dialogue
 from tasks.agentic.card import Origin, data_card
 from tasks.agentic.catalogue import CATALOGUE
 from tasks.agentic.config import OF_SERVERS, DialoguesConfig, JudgeConfig, TaskConfig
-from tasks.agentic.dialogue import Dialogue
+from tasks.agentic.dialogue import BY_PEOPLE, FILTERS, TOO_LONG, Dialogue, filter_of
 from tasks.agentic.judging import known_dialogues
 from tasks.agentic.mcp.recorded import RecordedTool, recorded_tools
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
@@ -84,6 +84,9 @@ REJECTED = pa.schema(
         for name in ("environment", "split", "topic", "player", "persona", "rubric", "reason", "messages", "tools")
     ]
 )
+WAY = ("drawn", "passed_over", *FILTERS, "kept")
+"""What becomes of the dialogues of an environment: drawn for it, of another split or there already, refused by each
+filter, kept."""
 log = logging.getLogger(__name__)
 
 Maker = Callable[[], Dialogue | None]
@@ -187,9 +190,9 @@ def collect(
                 drawn += 1
                 ids, mask = flat(chat.render(play.messages, play.problem.tools))
                 row = _row(play, ids, mask)
-                reason = play.broken or ("too many tokens" if len(ids) > config.max_tokens else None)
+                reason = play.broken or (TOO_LONG if len(ids) > config.max_tokens else None)
                 if reason is None and row["id"] in config.refused:
-                    reason = "people refused it"
+                    reason = BY_PEOPLE
                 if reason is None and chosen:
                     reason = NOT_CHOSEN
                 if reason is not None:
@@ -284,8 +287,11 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
     personas: Counter[str] = Counter()
     unseen: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
+    funnel: dict[str, Counter[str]] = {}
     for part in made:
         _, split, name = part.key.split("/")
+        way = {one: part.statistics[one] for one in ("drawn", "passed_over")}
+        funnel.setdefault(name, Counter()).update(way | {"kept": part.rows or 0})
         table = pq.read_table(step.path(part), columns=["problem", "player", "persona", "unseen"])
         problems[split] |= set(table.column("problem").to_pylist())
         players.update(table.column("player").to_pylist())
@@ -296,7 +302,9 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
         by_environment.setdefault(name, {})[split] = {"dialogues": part.rows, **figures}
     for part in refused:
         found = pq.read_table(step.path(part), columns=["reason"]).column("reason").to_pylist()
-        reasons.setdefault(part.key.split("/")[2], Counter()).update(found)
+        name = part.key.split("/")[2]
+        reasons.setdefault(name, Counter()).update(found)
+        funnel[name].update(map(filter_of, found))
     together: Counter[str] = sum(reasons.values(), Counter())
     for one, other in (("train", "development"), ("train", "test"), ("development", "test")):
         shared = problems[one] & problems[other]
@@ -306,6 +314,7 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
         "rejected": together.total(),
         "rejected_by_reason": dict(sorted(together.items())),
         "filters": {name: dict(sorted(found.items())) for name, found in sorted(reasons.items()) if found},
+        "funnel": {name: {one: way[one] for one in WAY} for name, way in sorted(funnel.items())},
         "by_environment": dict(sorted(by_environment.items())),
         "players": dict(sorted(players.items())),
         "personas": dict(sorted(personas.items())),
@@ -328,7 +337,10 @@ def card(step: Step, s: Mapping[str, Any]) -> str:
         (name, ", ".join(f"{part}: {count}" for part, count in found.items())) for name, found in s["unseen"].items()
     ]
     refused = [(name, reason, str(count)) for name, found in s["filters"].items() for reason, count in found.items()]
+    ways = [(name, *(f"{way[one]:,}" for one in WAY)) for name, way in s["funnel"].items()]
+    heads = ("drawn", "other splits, twice", *FILTERS.values(), "kept")
     tables = {
+        "From drawn to kept": [("environment", *heads), *ways],
         "Dialogues by environment": [("environment", *SPLITS), *made],
         "What no training dialogue has": [("dialogues", "new in so many of them"), *unseen],
         "Personas of the users": [

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tasks.agentic.config import WorldsConfig
-from tasks.agentic.dialogue import Dialogue
+from tasks.agentic.dialogue import BY_JUDGE, Dialogue
 from tasks.agentic.judging import Judge
 from tasks.agentic.roles import Player, Roles
 from tasks.agentic.rubric import shown
@@ -143,7 +143,7 @@ def _played(
             verdicts["judge's score"] = f"{opinion.score:g} of 10"
         score = opinion.score if judge.counts else None
         if opinion.verdict == "refused" and judge.counts:
-            broken = "the judge: it does not meet its rubric"
+            broken = BY_JUDGE
     return _dialogue(drawn, name, played.messages, broken, played.player, verdicts), score
 
 
