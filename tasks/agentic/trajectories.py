@@ -135,7 +135,8 @@ def _played(
 ) -> tuple[Dialogue, float | None]:
     """A play, and the judge's score of it where the judge is believed."""
     played = player.play(drawn.task, drawn.seed, candidate)
-    broken, verdicts, score = _reason(played.verdict), {"rules": "passed"}, None
+    broken, verdicts = _reason(played.verdict), {"rules": "passed"}
+    score: float | None = None
     if broken is None and judge:
         opinion = judge.opinion(drawn.task, played.messages)
         verdicts["judge"] = opinion.verdict

@@ -66,7 +66,7 @@ def _reasons(book: Book) -> Iterable[Block]:
     rows: list[list[str]] = []
     for name, reasons in by_filter.items():
         if reasons:
-            rows.append([f"{FILTERS[name]}: {words.count(sum(map(Counter.total, reasons.values())))}"])
+            rows.append([f"{FILTERS[name]}: {words.count(sum(where.total() for where in reasons.values()))}"])
         for reason, where in sorted(reasons.items(), key=lambda item: (-item[1].total(), item[0])):
             told = ", ".join(f"{one} {words.count(count)}" for one, count in where.most_common())
             rows.append([Verbatim(reason), Verbatim(told), words.count(where.total())])
@@ -138,7 +138,7 @@ def _judge(book: Book) -> Iterable[Block]:
 def _examples(book: Book) -> Iterable[Block]:
     """One dialogue of each kind"""
     yield Prose("One dialogue of each environment and assistant, and one that a filter refused there, with its rubric.")
-    shown = []
+    shown: list[tuple[str, bool, str, dict[str, Any]]] = []
     for group, good in (("dialogues/train", True), ("rejected/train", False)):
         if book.stage("dialogues").files(group):
             rows = book.rows("dialogues", group)
