@@ -14,6 +14,8 @@ from model.config import Config
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Band = tuple[float, float]
+NOT_CHOSEN = "another play of its task was better"
+"""Why a dialogue is not there that no filter refused (`dialogues.player.candidates`)."""
 
 
 def _kept(value: Any) -> Any:
@@ -190,7 +192,7 @@ class TrajectoriesGate(Gate):
     wordings: Share = 0.0
     """Least share of the dialogues whose request is worded as no other's."""
     rejected: Band = (0.0, 0.9)
-    """Share of the dialogues that the filters refused."""
+    """Share of the dialogues that the filters refused; those that another play outdid do not count."""
 
 
 class SuitesGate(Gate):

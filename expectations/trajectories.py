@@ -15,7 +15,7 @@ import polars as pl
 from jsonschema import Draft202012Validator, SchemaError
 from referencing.exceptions import Unresolvable
 
-from expectations.config import TrajectoriesGate
+from expectations.config import NOT_CHOSEN, TrajectoriesGate
 from expectations.rules import Rule, Table, batches, never
 
 if TYPE_CHECKING:
@@ -78,12 +78,13 @@ def _trajectories(gate: TrajectoriesGate, dialogues: Artifact, frame: pl.DataFra
     stated = dialogues.statistics
     faults = frame.filter(pl.col("fault") != "").select("id", "fault")
     twice = frame.group_by("id").len().filter(pl.col("len") > 1).sort("id")
+    by_filters = refused.filter(pl.col("reason").ne_missing(NOT_CHOSEN)).height
     row = {
         "dialogues_artifact": dialogues.fingerprint,
         "trajectories": frame.height,
         "twice": twice.height,
         "faulty": faults.height,
-        "rejected_share": refused.height / max(frame.height + refused.height, 1),
+        "rejected_share": by_filters / max(frame.height + by_filters, 1),
         "unexplained": refused.filter(pl.col("reason").fill_null("") == "").height,
         "misstated": abs(int(stated.get("dialogues", 0)) - frame.height)
         + abs(int(stated.get("rejected", 0)) - refused.height),

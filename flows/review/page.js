@@ -20,21 +20,74 @@ async function ask(path, body) {
 }
 
 function pretty(text) {
-  try { return JSON.stringify(JSON.parse(text), null, 1); } catch { return text; }
+  try {
+    const lines = JSON.stringify(JSON.parse(text), null, 1), line = lines.replace(/\n */g, " ");
+    return line.length <= 80 ? line : lines;
+  } catch { return text; }
 }
 
-function turn(message) {
+function call(made_call) {
+  const node = made("div", "", "call"), {name, arguments: given} = made_call.function;
+  node.append(made("code", name), made("pre", pretty(given)));
+  return node;
+}
+
+function failed(text) {
+  try { return Boolean(JSON.parse(text).error); } catch { return false; }
+}
+
+function turn(message, number) {
   const role = ["system", "user", "assistant", "tool"].includes(message.role) ? message.role : "other";
-  const node = made("section", "", `turn ${role}`);
-  node.append(made("b", message.role === "tool" ? `${message.name || "tool"} answers` : String(message.role)));
+  const node = made("section", "", `turn ${role}`), head = made("b");
+  node.id = `turn-${number}`;
+  head.append(made("i", String(number + 1)), role === "tool" ? `${message.name || "tool"} answers` : String(message.role));
+  node.append(head);
   if (message.content) {
     const text = typeof message.content === "string" ? message.content : JSON.stringify(message.content);
+    if (role === "tool" && failed(text)) node.classList.add("failed");
     node.append(made(role === "tool" ? "pre" : "p", role === "tool" ? pretty(text) : text));
   }
-  for (const call of message.tool_calls || []) {
-    node.append(made("pre", `${call.function.name}(${pretty(call.function.arguments)})`));
+  node.append(...(message.tool_calls || []).map(call));
+  return node;
+}
+
+// A line of the rubric: whether a program found it, what it is, and a button to the turn where.
+function checked(met, what, where, remark) {
+  const node = made("li", "", met ? "met" : "unmet");
+  node.append(made("span", met ? "✓" : "–", "mark"), what);
+  if (remark) node.append(made("small", remark));
+  if (where !== null) {
+    const button = made("button", `turn ${where + 1}`);
+    button.addEventListener("click", () => look(where));
+    node.append(button);
   }
   return node;
+}
+
+function look(where) {
+  const node = at(`turn-${where}`);
+  for (const other of document.querySelectorAll(".looked")) other.classList.remove("looked");
+  node.classList.add("looked");
+  node.scrollIntoView({block: "center"});
+}
+
+function checkpoint(one) {
+  const what = made("div", "", "what"), given = Object.entries(one.arguments);
+  what.append(made("code", one.tool));
+  for (const [name, value] of given) what.append(made("span", `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`));
+  const wanted = one.allowed === false ? "permission is missing: it must be tried" : "";
+  return checked(one.met, what, one.turn, [wanted, one.error].filter(Boolean).join("; "));
+}
+
+function rubric(one) {
+  at("criteria").replaceChildren(...one.criteria.map(text => made("li", text)));
+  const tools = one.checkpoints.map(each => each.tool);
+  at("pattern").replaceChildren(...tools.map(name => made("code", name)));
+  at("checkpoints").replaceChildren(...one.checkpoints.map(checkpoint));
+  at("says").replaceChildren(...one.says.map(each => checked(each.turn !== null, made("div", each.forms[0], "what"), each.turn)));
+  if (!one.criteria.length) at("criteria").textContent = "none was recorded";
+  if (!tools.length) at("pattern").textContent = "none";
+  if (!one.says.length) at("says").textContent = "no fact in particular";
 }
 
 function tool(declared) {
@@ -53,16 +106,19 @@ function header() {
   at("counts").textContent = `${count("accept")} accepted, ${count("reject")} rejected`;
   at("accept").disabled = at("reject").disabled = !one.id;
   at("undo").disabled = !judged.length;
+  at("done").max = listed.filter(each => each.id).length || 1;
+  at("done").value = count("accept") + count("reject");
 }
 
 async function show(next) {
   place = Math.max(0, Math.min(listed.length - 1, next));
   const one = await ask(`api/dialogues/${place}`);
   at("turns").replaceChildren(...one.messages.map(turn));
+  rubric(one.rubric);
   at("tools").replaceChildren(...one.tools.map(tool));
   if (!one.tools.length) at("tools").textContent = "none";
   const people = [["people", {accept: "accepted", reject: "rejected"}[listed[place].verdict] || "not yet"]];
-  const filters = one.id ? one.filters.concat(people) : one.filters;
+  const filters = [["assistant", one.player], ["user", one.persona]].filter(([, who]) => who).concat(one.filters, one.id ? people : []);
   at("filters").replaceChildren(...filters.map(([name, said]) => made("li", `${name}: ${said}`)));
   header();
   scrollTo(0, 0);

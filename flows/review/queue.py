@@ -1,22 +1,24 @@
-"""What a person reviews: a sample of the dialogues with what the filters said of each, and some that they refused."""
+"""What a person reviews: a sample of the dialogues, each with its rubric and what the filters said of it, and some that
+they refused."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from flows.review.rubric import marked
 from model import storage
 from tasks.artifact import MANIFEST, Artifact, Step
 from training.draw import draw
 
 SPLIT = "train"
 """People see what is trained on. The other sides measure, and stay unread."""
-COLUMNS = ("id", "environment", "messages", "tools", "reason", "verdicts")
+COLUMNS = ("id", "environment", "player", "persona", "messages", "tools", "rubric", "reason", "verdicts")
 """Columns that the page shows, where a dataset has them."""
 SHOWN = 40_000
 """Characters of a text that the page gets; a dialogue of megabytes would only hang it."""
@@ -33,6 +35,11 @@ class Item:
     tools: list[dict[str, Any]]
     filters: list[tuple[str, str]]
     """(filter, what it said), in their order."""
+    rubric: dict[str, Any] = field(default_factory=dict)
+    """What a right dialogue meets, and where this one does (flows/review/rubric.py)."""
+    player: str = ""
+    persona: str = ""
+    """Who plays the assistant, and who the user is."""
 
     def record(self) -> dict[str, Any]:
         """As JSON for the page."""
@@ -78,7 +85,14 @@ def _item(row: Mapping[str, Any], verdicts: str) -> Item:
     tools, filters = json.loads(row.get("tools") or "[]"), json.loads(verdicts)
     messages = json.loads(row["messages"])
     return Item(
-        row.get("id", ""), row["environment"], messages, tools, [(name, str(said)) for name, said in filters.items()]
+        row.get("id", ""),
+        row["environment"],
+        messages,
+        tools,
+        [(name, str(said)) for name, said in filters.items()],
+        marked(json.loads(row.get("rubric") or "{}"), messages),
+        row.get("player", ""),
+        row.get("persona", ""),
     )
 
 

@@ -17,10 +17,11 @@ from tasks.agentic.config import CallsConfig
 from tasks.agentic.dialogue import Dialogue
 from tasks.agentic.mcp.recorded import RecordedTool
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
-from tasks.agentic.rubric import Rubric, broken_criterion
+from tasks.agentic.rubric import Rubric, broken_criterion, shown
 from tasks.agentic.tools import Tool, ToolError
 from training.draw import problem_id
 from training.rl.environments import Problem
+from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.wording import FRAMES, Language, Split, expand, say, split_of
 
 TRIES = 400
@@ -51,6 +52,9 @@ class _Writing:
     messages: list[dict[str, Any]] = field(default_factory=list)
     work: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
+    criteria: list[str] = field(default_factory=list)
+    made: list[tuple[str, Mapping[str, Any], bool]] = field(default_factory=list)
+    """The calls, for the rubric."""
     final: str = ""
     """What the last turn must say."""
     broken: str | None = None
@@ -59,12 +63,15 @@ class _Writing:
         """A request that is answered in words."""
         self.messages += [user(text), {"role": "assistant", "content": reply}]
         self.work.append(work)
+        self.criteria.append(f"answers without a call: {text}")
         self.final = reply
 
     def call(self, text: str, name: str, arguments: dict[str, Any]) -> None:
         """A request that is answered by a call, its real result, and a sentence."""
         tool, call_id = self.toolbox[name], f"{PREFIX}{name}:{len(self.called)}"
         self.called.append(name)
+        self.criteria.append(f"does what was asked: {text}")
+        self.made.append((name, arguments, True))
         self.work.append(work_of(tool, arguments))
         try:
             result = tool.call(arguments)
@@ -96,6 +103,7 @@ def call_dialogue(
     """A dialogue of one to `config.requests` requests; the first is its environment's, and RL's problem. `recorded` are
     the tools of real servers, which are asked for in English."""
     language: Language = "chinese" if draw.random() < config.chinese and not recorded else "english"
+    persona = draw.choice([one for one in PERSONAS if one.style in config.styles])
     toolbox = _toolbox(config, split, environment, language, draw, recorded)
     writing = _Writing(toolbox, language)
     declarations = tuple(tool.declaration(name, config.descriptions) for name, tool in toolbox.items())
@@ -107,11 +115,11 @@ def call_dialogue(
         if due:
             name = focus if number == 0 else draw.choice(list(toolbox))
             novelty = environment if number == 0 else "tool_call"
-            text, arguments = _request(toolbox[name], language, split, share, novelty, config, draw)
+            text, arguments = _request(toolbox[name], language, split, share, novelty, persona.style, draw)
             writing.call(text, name, arguments)
             answer = answer or {"name": name, "arguments": arguments, "index": 0}
         else:
-            text, reply, work = _idle(config, toolbox, language, split, share, draw)
+            text, reply, work = _idle(persona.style, toolbox, language, split, share, draw)
             writing.ask(text, reply, work)
             answer = answer or reply
         if writing.broken:
@@ -124,7 +132,17 @@ def call_dialogue(
     new = ("arguments",) if recorded else ("arguments", *(environment.split("_")[2:]))
     unseen = () if split == "train" else new
     licence = ", ".join(sorted({tool.licence for tool in toolbox.values() if isinstance(tool, RecordedTool)}))
-    return Dialogue(problem, writing.messages, broken, tuple(writing.work), unseen, topic=topic, licence=licence)
+    return Dialogue(
+        problem,
+        writing.messages,
+        broken,
+        tuple(writing.work),
+        unseen,
+        persona=persona.name,
+        topic=topic,
+        licence=licence,
+        rubric=shown(writing.criteria, writing.made, [[writing.final]] if writing.final else []),
+    )
 
 
 def work_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
@@ -180,7 +198,7 @@ def _wordings(tool: Tool, language: Language, split: Split) -> list[str]:
 
 
 def _request(
-    tool: Tool, language: Language, split: Split, share: float, novelty: str, config: CallsConfig, draw: random.Random
+    tool: Tool, language: Language, split: Split, share: float, novelty: str, style: str, draw: random.Random
 ) -> tuple[str, dict[str, Any]]:
     """Words that ask for the tool, and the arguments they name, which are on the split's side."""
     wordings: Split = split if novelty == "tool_call_wording" else "train"
@@ -188,7 +206,7 @@ def _request(
         drawn = tool.draw(draw)
         arguments = {name: drawn[name] for name in tool.properties if name in drawn}  # the schema's order
         if side(work_of(tool, arguments), share) == split:
-            frame = draw.choice(FRAMES[draw.choice(config.styles)][language])
+            frame = draw.choice(FRAMES[style][language])
             clause = draw.choice(tool.clauses(language, wordings, arguments))
             return clause if clause.endswith("?") else say(frame, clause), arguments
     raise ValueError(
@@ -197,7 +215,7 @@ def _request(
 
 
 def _idle(
-    config: CallsConfig,
+    style: str,
     toolbox: Mapping[str, Tool],
     language: Language,
     split: Split,
@@ -221,5 +239,5 @@ def _idle(
                 return ask(FAMILIES[name], key, draw), FAMILIES[name].answer(key), same_work(name, key)
     absent = [tool for tool in CATALOGUE if tool.split == "train" and tool not in toolbox.values()]
     tool = draw.choice(absent)
-    text, arguments = _request(tool, language, split, share, "tool_call", config, draw)
+    text, arguments = _request(tool, language, split, share, "tool_call", style, draw)
     return text, ABSENT[language], work_of(tool, arguments)

@@ -67,8 +67,8 @@ class CallsConfig(SplitsConfig):
     """Share of the later requests that need no call."""
     chinese: float = Field(default=0.3, ge=0, le=1)
     """Share of dialogues in Chinese; the others are in English."""
-    styles: tuple[Style, ...] = ("terse", "polite", "chatty", "formal")
-    """How people speak."""
+    styles: tuple[Style, ...] = Field(default=("terse", "polite", "chatty", "formal"), min_length=1)
+    """How people speak: users are personas of these styles (training/rl/worlds/personas.py)."""
     descriptions: bool = True
     """Declare tools with their descriptions; a small model reads names alone, in half the tokens."""
 
@@ -109,6 +109,9 @@ class PlayerConfig(EngineConfig):
     """Its name there."""
     share: float = Field(default=1.0, gt=0, le=1)
     """Of the dialogues in worlds, so many have it as their assistant; scripts play the others."""
+    candidates: int = Field(default=1, ge=1, le=64)
+    """Plays of each task, each with a seed of its own. The best is kept of those that the rules and the judge pass: by
+    the judge's score, where the judge refuses at all, then the shortest."""
     user: bool = True
     """Whether it words what the user says, too. What that is, scripts decide."""
     max_tokens: int = Field(default=2048, ge=16)

@@ -30,18 +30,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
+from expectations.config import NOT_CHOSEN
 from model.chat import Chat, compact, flat
 from tasks.accounts import Balance, rows_of
 from tasks.agentic.calls import call_dialogue
 from tasks.agentic.card import Origin, data_card
 from tasks.agentic.catalogue import CATALOGUE
 from tasks.agentic.config import OF_SERVERS, DialoguesConfig, JudgeConfig, TaskConfig
-from tasks.agentic.dialogue import Dialogue
+from tasks.agentic.dialogue import BY_PEOPLE, FILTERS, TOO_LONG, Dialogue, filter_of
 from tasks.agentic.judging import known_dialogues
 from tasks.agentic.mcp.recorded import RecordedTool, recorded_tools
 from tasks.agentic.problems import FAMILIES, ask, same_work, side
 from tasks.agentic.roles import Roles, open_roles
-from tasks.agentic.rubric import Rubric, broken_criterion
+from tasks.agentic.rubric import Rubric, broken_criterion, shown
 from tasks.agentic.trajectories import Domain, domains_of, draw_from, world_dialogue
 from tasks.artifact import Artifact, Part, Step
 from tasks.launch import Execution
@@ -50,10 +51,11 @@ from tasks.progress import Progress
 from training.draw import problem_id
 from training.rl.environments import Problem, environment
 from training.rl.worlds.filters import Trajectory
+from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.task import Task
 from training.rl.worlds.wording import SPLITS, Split
 
-VERSION = 8  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 9  # raise it where the same inputs give other bytes (tasks/code.py)
 
 SCHEMA = pa.schema(
     [
@@ -64,6 +66,8 @@ SCHEMA = pa.schema(
         ("unseen", pa.list_(pa.string())),  # what in it no training dialogue has
         ("licence", pa.string()),  # of what in it others wrote (SPDX); empty where that is nothing
         ("player", pa.string()),  # who played the assistant: a script, or a model
+        ("persona", pa.string()),  # who the user is (training/rl/worlds/personas.py); empty: nobody in particular
+        ("rubric", pa.string()),  # JSON: what a right dialogue meets (tasks/agentic/rubric.py)
         ("verdicts", pa.string()),  # JSON: what each filter said
         ("verifier", pa.string()),  # key of training.rl.environments.ENVIRONMENTS
         ("messages", pa.string()),  # JSON, OpenAI's layout, the whole dialogue
@@ -75,8 +79,14 @@ SCHEMA = pa.schema(
     ]
 )
 REJECTED = pa.schema(
-    [(name, pa.string()) for name in ("environment", "split", "topic", "player", "reason", "messages", "tools")]
+    [
+        (name, pa.string())
+        for name in ("environment", "split", "topic", "player", "persona", "rubric", "reason", "messages", "tools")
+    ]
 )
+WAY = ("drawn", "passed_over", *FILTERS, "kept")
+"""What becomes of the dialogues of an environment: drawn for it, of another split or there already, refused by each
+filter, kept."""
 log = logging.getLogger(__name__)
 
 Maker = Callable[[], Dialogue | None]
@@ -160,8 +170,9 @@ def collect(
     makers: Iterator[Maker],
     slots: int = 1,
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]], dict[str, int]]:
-    """`count` rows of `SCHEMA` that pass their filters, rows of `REJECTED`, and how many were `drawn` for it and
-    `passed_over`: those that are of another split, or that were there already. `slots` makers are at work at once.
+    """`count` rows of `SCHEMA` that pass their filters, one of each task that was played several times, rows of
+    `REJECTED`, and how many were `drawn` for it and `passed_over`: those that are of another split, or that were there
+    already. `slots` makers are at work at once.
 
     Raises:
         ValueError: there are not so many different dialogues.
@@ -171,21 +182,26 @@ def collect(
     drawn = passed_over = 0
     with closing(ahead(islice(makers, count * TRIES), slots, lambda: count - len(kept))) as dialogues:
         for dialogue in dialogues:
-            drawn += 1
             if dialogue is None or any(side(work, config.heldout_share) != split for work in dialogue.work):
-                passed_over += 1
+                drawn, passed_over = drawn + 1, passed_over + 1
                 continue
-            ids, mask = flat(chat.render(dialogue.messages, dialogue.problem.tools))
-            row = _row(dialogue, ids, mask)
-            reason = dialogue.broken or ("too many tokens" if len(ids) > config.max_tokens else None)
-            if reason is None and row["id"] in config.refused:
-                reason = "people refused it"
-            if reason is not None:
-                rejected.append(_refused(dialogue, split, reason))
-                continue
-            environment(dialogue.problem).validate(dialogue.problem)
-            passed_over += row["id"] in kept
-            kept.setdefault(row["id"], row)
+            chosen = False
+            for play in (dialogue, *dialogue.others):
+                drawn += 1
+                ids, mask = flat(chat.render(play.messages, play.problem.tools))
+                row = _row(play, ids, mask)
+                reason = play.broken or (TOO_LONG if len(ids) > config.max_tokens else None)
+                if reason is None and row["id"] in config.refused:
+                    reason = BY_PEOPLE
+                if reason is None and chosen:
+                    reason = NOT_CHOSEN
+                if reason is not None:
+                    rejected.append(_refused(play, split, reason))
+                    continue
+                environment(play.problem).validate(play.problem)
+                chosen = True
+                passed_over += row["id"] in kept
+                kept.setdefault(row["id"], row)
             if len(kept) == count:
                 return list(kept.values()), rejected, {"drawn": drawn, "passed_over": passed_over}
     raise ValueError(
@@ -246,7 +262,8 @@ def _task_dialogue(task: TaskConfig, draw: random.Random) -> Dialogue:
     problem = Problem(same_work(task.family, key), task.family, "exact", (prompt,), answer)
     messages = [prompt, {"role": "assistant", "content": answer}]
     broken = broken_criterion(Rubric(tools=(), final=answer), messages, ())
-    return Dialogue(problem, messages, broken, work=(problem.id,))
+    rubric = shown([f"answers without a call: {prompt['content']}"], [], [[answer]])
+    return Dialogue(problem, messages, broken, work=(problem.id,), rubric=rubric)
 
 
 def write_part(step: Step, key: str, table: pa.Table, statistics: dict[str, Any] | None = None) -> None:
@@ -267,20 +284,27 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
     problems: dict[str, set[str]] = {split: set() for split in SPLITS}
     by_environment: dict[str, dict[str, Any]] = {}
     players: Counter[str] = Counter()
+    personas: Counter[str] = Counter()
     unseen: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
+    funnel: dict[str, Counter[str]] = {}
     for part in made:
         _, split, name = part.key.split("/")
-        table = pq.read_table(step.path(part), columns=["problem", "player", "unseen"])
+        way = {one: part.statistics[one] for one in ("drawn", "passed_over")}
+        funnel.setdefault(name, Counter()).update(way | {"kept": part.rows or 0})
+        table = pq.read_table(step.path(part), columns=["problem", "player", "persona", "unseen"])
         problems[split] |= set(table.column("problem").to_pylist())
         players.update(table.column("player").to_pylist())
+        personas.update(filter(None, table.column("persona").to_pylist()))
         if split != "train":
             unseen.setdefault(f"{name}, {split}", Counter()).update(chain(*table.column("unseen").to_pylist()))
         figures = {name: part.statistics[name] for name in ("tokens", "trained_tokens", "longest")}
         by_environment.setdefault(name, {})[split] = {"dialogues": part.rows, **figures}
     for part in refused:
         found = pq.read_table(step.path(part), columns=["reason"]).column("reason").to_pylist()
-        reasons.setdefault(part.key.split("/")[2], Counter()).update(found)
+        name = part.key.split("/")[2]
+        reasons.setdefault(name, Counter()).update(found)
+        funnel[name].update(map(filter_of, found))
     together: Counter[str] = sum(reasons.values(), Counter())
     for one, other in (("train", "development"), ("train", "test"), ("development", "test")):
         shared = problems[one] & problems[other]
@@ -290,8 +314,10 @@ def summary(step: Step, made: Sequence[Part], refused: Sequence[Part]) -> dict[s
         "rejected": together.total(),
         "rejected_by_reason": dict(sorted(together.items())),
         "filters": {name: dict(sorted(found.items())) for name, found in sorted(reasons.items()) if found},
+        "funnel": {name: {one: way[one] for one in WAY} for name, way in sorted(funnel.items())},
         "by_environment": dict(sorted(by_environment.items())),
         "players": dict(sorted(players.items())),
+        "personas": dict(sorted(personas.items())),
         "unseen": {name: dict(sorted(found.items())) for name, found in sorted(unseen.items()) if found},
         "problems": {split: len(found) for split, found in problems.items()},
         "tools": len(CATALOGUE),
@@ -311,9 +337,16 @@ def card(step: Step, s: Mapping[str, Any]) -> str:
         (name, ", ".join(f"{part}: {count}" for part, count in found.items())) for name, found in s["unseen"].items()
     ]
     refused = [(name, reason, str(count)) for name, found in s["filters"].items() for reason, count in found.items()]
+    ways = [(name, *(f"{way[one]:,}" for one in WAY)) for name, way in s["funnel"].items()]
+    heads = ("drawn", "other splits, twice", *FILTERS.values(), "kept")
     tables = {
+        "From drawn to kept": [("environment", *heads), *ways],
         "Dialogues by environment": [("environment", *SPLITS), *made],
         "What no training dialogue has": [("dialogues", "new in so many of them"), *unseen],
+        "Personas of the users": [
+            ("persona", "style", "who it is", "dialogues"),
+            *((one.name, one.style, one.who, str(s["personas"].get(one.name, 0))) for one in PERSONAS),
+        ],
         "Filters": [("environment", "reason", "dialogues"), *refused],
     }
     if judge := s.get("judge"):
@@ -339,6 +372,8 @@ def _refused(dialogue: Dialogue, split: Split, reason: str) -> dict[str, str]:
         "split": split,
         "topic": dialogue.topic,
         "player": dialogue.player,
+        "persona": dialogue.persona,
+        "rubric": compact(dict(dialogue.rubric)),
         "reason": reason,
         "messages": compact(dialogue.messages),
         "tools": compact(list(dialogue.problem.tools)),
@@ -355,6 +390,8 @@ def _row(dialogue: Dialogue, ids: list[int], mask: list[bool]) -> dict[str, Any]
         "unseen": list(dialogue.unseen),
         "licence": dialogue.licence,
         "player": dialogue.player,
+        "persona": dialogue.persona,
+        "rubric": compact(dict(dialogue.rubric)),
         "verdicts": compact(dict(dialogue.verdicts)),
         "verifier": problem.verifier,
         "messages": compact(dialogue.messages),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from model.engines.answers import Answers
@@ -34,24 +35,33 @@ ASKED = """Rubric:
 {dialogue}
 </dialogue>
 
-Does the dialogue meet every point of the rubric? {{"reason": "one sentence", "verdict": "pass" or "fail"}}"""
-SCHEMA = json.dumps(
-    {
-        "type": "object",
-        "properties": {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": ["pass", "fail"]}},
-        "required": ["reason", "verdict"],
-        "additionalProperties": False,
-    }
-)
+Does the dialogue meet every point of the rubric? {{"reason": "one sentence", "verdict": "pass" or "fail"{score}}}"""
+SCORE = ', "score": 0 (useless) to 10 (nothing could be better)'
+FIELDS: Mapping[str, Any] = {
+    "reason": {"type": "string"},
+    "verdict": {"type": "string", "enum": ["pass", "fail"]},
+    "score": {"type": "integer", "minimum": 0, "maximum": 10},
+}
 QUOTED = re.compile(r"<(?=\s*/\s*dialogue|\|)", re.IGNORECASE)
 OPINIONS = {"pass": "passed", "fail": "refused"}
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What the judge says of a dialogue."""
+
+    verdict: str
+    """`passed`, `refused` or `no answer`."""
+    score: float | None = None
+    """From 0 to 10; None where it gave none."""
 
 
 class Judge:
     """A model that is asked about one dialogue at a time. Answers are kept, so that nothing is asked twice."""
 
-    def __init__(self, config: JudgeConfig, engine: Engine, answers: Answers) -> None:
-        self.config, self.engine, self.answers = config, engine, answers
+    def __init__(self, config: JudgeConfig, engine: Engine, answers: Answers, scores: bool = False) -> None:
+        """`scores`: whether it is asked for a score, too, to choose by."""
+        self.config, self.engine, self.answers, self.scores = config, engine, answers, scores
         self.agreement: dict[str, Any] = {}
         """How far it agrees with verdicts that are known."""
 
@@ -60,18 +70,18 @@ class Judge:
         """Whether what it refuses is refused."""
         return bool(self.agreement) and self.agreement["kappa"]["value"] >= self.config.kappa
 
-    def opinion(self, task: Task, messages: Sequence[Mapping[str, Any]]) -> str:
-        """`passed`, `refused` or `no answer`."""
+    def opinion(self, task: Task, messages: Sequence[Mapping[str, Any]]) -> Opinion:
+        """What it says of a dialogue of the task."""
         try:
-            answer, _ = self.answers.complete(self.engine, question(self.config, task, messages))
+            answer, _ = self.answers.complete(self.engine, question(self.config, task, messages, self.scores))
         except PromptRefused:
-            return "no answer"
+            return Opinion("no answer")
         return read_opinion(answer.text)
 
     def calibrate(self, dialogues: Sequence[Trajectory]) -> None:
         """Hold it against dialogues whose verdict is known, and say in the log how far it is right."""
         with ThreadPoolExecutor(self.engine.slots) as pool:
-            said = list(pool.map(lambda one: self.opinion(one.task, one.messages), dialogues))
+            said = list(pool.map(lambda one: self.opinion(one.task, one.messages).verdict, dialogues))
         self.agreement = found = agreement([one.policy for one in dialogues], said)
         shown = [
             f"{name} {found[name]['value']:.2f} ({found[name]['low']:.2f} to {found[name]['high']:.2f})"
@@ -84,7 +94,7 @@ class Judge:
         )
 
 
-def question(config: JudgeConfig, task: Task, messages: Sequence[Mapping[str, Any]]) -> Prompt:
+def question(config: JudgeConfig, task: Task, messages: Sequence[Mapping[str, Any]], scores: bool = False) -> Prompt:
     """What the judge is asked about a dialogue."""
     lines = []
     for message in messages:
@@ -94,20 +104,25 @@ def question(config: JudgeConfig, task: Task, messages: Sequence[Mapping[str, An
     # Text is data: what would end the quotation, or a turn of the chat, is spelled so that it does not.
     shown = QUOTED.sub("< ", "\n".join(lines))
     criteria = "\n".join(f"- {criterion}" for criterion in task.rubric.criteria)
-    asked = ASKED.format(criteria=criteria, pattern=", ".join(task.rubric.pattern), dialogue=shown)
+    pattern, score = ", ".join(task.rubric.pattern), SCORE if scores else ""
+    asked = ASKED.format(criteria=criteria, pattern=pattern, dialogue=shown, score=score)
     chat = (Message("system", SYSTEM), Message("user", asked))
-    return Prompt(chat, config.sampling, config.max_tokens, 0, schema=SCHEMA)
+    fields = {name: field for name, field in FIELDS.items() if scores or name != "score"}
+    schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    return Prompt(chat, config.sampling, config.max_tokens, 0, schema=json.dumps(schema))
 
 
-def read_opinion(text: str) -> str:
-    """`passed`, `refused`, or `no answer`: the last verdict in JSON, for some models think aloud before it."""
+def read_opinion(text: str) -> Opinion:
+    """The last verdict in JSON, for some models think aloud before it."""
     for start in reversed([brace.start() for brace in re.finditer("{", text)]):
         with suppress(ValueError, RecursionError):
             found = json.JSONDecoder().raw_decode(text, start)[0]
             if "verdict" in found:
-                verdict = found["verdict"]
-                return OPINIONS.get(verdict.strip().lower(), "no answer") if isinstance(verdict, str) else "no answer"
-    return "no answer"
+                verdict, score = found["verdict"], found.get("score")
+                said = OPINIONS.get(verdict.strip().lower(), "no answer") if isinstance(verdict, str) else "no answer"
+                scored = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 10
+                return Opinion(said, float(score) if scored else None)
+    return Opinion("no answer")
 
 
 def agreement(assistants: Sequence[str], opinions: Sequence[str]) -> dict[str, Any]:

@@ -30,9 +30,9 @@ from training.rl.worlds.task import Task
 log = logging.getLogger(__name__)
 
 PERSONA = (
-    "You are a person who talks to the assistant of an application. Your style is {style}. Say what you are given in "
-    "your own words and in its language. Keep every name, number, date, id and quotation letter by letter, and add "
-    "nothing. Answer with your message alone."
+    "You are {who}. You talk to the assistant of an application. Say what you are given as you would say it, in your "
+    "own words and in its language. Keep every name, number, date, id and quotation letter by letter, and add nothing. "
+    "Answer with your message alone."
 )
 
 
@@ -55,13 +55,15 @@ class Player:
         """Whether the task of that seed is for it."""
         return draw("agentic-player", self.seed, seed) < self.config.share
 
-    def play(self, task: Task, seed: str) -> Played:
-        """A dialogue of the task, with what the rules say of it."""
+    def play(self, task: Task, seed: str, candidate: int = 0) -> Played:
+        """A dialogue of the task, with what the rules say of it. Each candidate draws other turns of the assistant; all
+        of them hear the same user."""
         who = f"model: {self.config.model}" + ("; user: model" if self.config.user else "")
         number = int(draw("agentic-play", self.seed, seed) * 2**31)
+        own = int(draw("agentic-play", self.seed, f"{seed}/{candidate}") * 2**31) if candidate else number
         try:
             episode = Episode(task, _Voiced(task, self, number) if self.config.user else None)
-            broken = self._converse(episode, number)
+            broken = self._converse(episode, own)
         except PromptRefused as error:
             log.info("%s: %s", task.id, error)
             begun = tuple(Episode(task).messages)
@@ -108,7 +110,7 @@ class _Voiced(User):
         return None if said is None else self._worded(said)
 
     def _worded(self, said: str) -> str:
-        chat = (Message("system", PERSONA.format(style=self.task.style)), Message("user", said))
+        chat = (Message("system", PERSONA.format(who=self.task.persona.who)), Message("user", said))
         worded = self.player.ask(chat, self.seed).text.strip()
         kept = {*NUMBER.findall(said), *(value for value in self.values if says(said, value))}
         fits = len(worded) <= 4 * len(said) + 200 and all(says(worded, value) for value in kept)
@@ -150,5 +152,6 @@ def open_roles(config: DialoguesConfig, execution: Execution, root: str) -> Iter
             player = Player(config.player, config.seed, asked, answers)
         if config.judge:
             asked = engine(config.judge, execution.judge_url, "judge", "judge_url")
-            judge = Judge(config.judge, asked, answers)
+            several = config.player is not None and config.player.candidates > 1
+            judge = Judge(config.judge, asked, answers, scores=several)
         yield Roles(player, judge)

@@ -14,12 +14,25 @@ from training.rl.rewards import schema_error
 
 @dataclass(frozen=True)
 class Rubric:
-    """What a good solution looks like."""
+    """What a good solution of a dialogue with small tools looks like."""
 
     tools: tuple[str, ...]
     """The expected tool-use pattern: exactly these calls, in this order."""
     final: str
     """What the last turn must say."""
+
+
+def shown(
+    criteria: Sequence[str], calls: Sequence[tuple[str, Mapping[str, Any], bool]], says: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    """The rubric of a dialogue as it stands in the data, for people: success criteria in words, checkpoints, facts that
+    the assistant must say. `calls`: (tool, arguments, whether it may be called), in the order of the expected pattern.
+    `says`: each fact in all its forms."""
+    checkpoints = [
+        {"tool": tool, "arguments": dict(arguments), **({} if allowed else {"allowed": False})}
+        for tool, arguments, allowed in calls
+    ]
+    return {"criteria": list(criteria), "checkpoints": checkpoints, "says": [list(forms) for forms in says]}
 
 
 def broken_criterion(

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from tasks.agentic.config import WorldsConfig
-from tasks.agentic.dialogue import Dialogue
+from tasks.agentic.dialogue import BY_JUDGE, Dialogue
 from tasks.agentic.judging import Judge
 from tasks.agentic.roles import Player, Roles
+from tasks.agentic.rubric import shown
 from tasks.artifact import Artifact
 from training.rl.environments.world import problem_of
 from training.rl.worlds import filters
@@ -117,13 +118,40 @@ def _scripted(drawn: Drawn, name: str, policy: str) -> Dialogue | None:
 
 
 def _modelled(drawn: Drawn, name: str, player: Player, judge: Judge | None) -> Dialogue:
-    played = player.play(drawn.task, drawn.seed)
+    """The best play of the task, with the others behind it."""
+    plays = [_played(drawn, name, player, judge, candidate) for candidate in range(player.config.candidates)]
+    if len(plays) == 1:
+        return plays[0][0]
+    passed = sum(dialogue.broken is None for dialogue, _ in plays)
+    told = {"candidates": f"the best of {passed} that passed, of {len(plays)}"}
+    first, *others = (
+        replace(dialogue, verdicts={**dialogue.verdicts, **told}) for dialogue, _ in sorted(plays, key=_rank)
+    )
+    return replace(first, others=tuple(others))
+
+
+def _played(
+    drawn: Drawn, name: str, player: Player, judge: Judge | None, candidate: int
+) -> tuple[Dialogue, float | None]:
+    """A play, and the judge's score of it where the judge is believed."""
+    played = player.play(drawn.task, drawn.seed, candidate)
     broken, verdicts = _reason(played.verdict), {"rules": "passed"}
+    score: float | None = None
     if broken is None and judge:
-        verdicts["judge"] = judge.opinion(drawn.task, played.messages)
-        if verdicts["judge"] == "refused" and judge.counts:
-            broken = "the judge: it does not meet its rubric"
-    return _dialogue(drawn, name, played.messages, broken, played.player, verdicts)
+        opinion = judge.opinion(drawn.task, played.messages)
+        verdicts["judge"] = opinion.verdict
+        if opinion.score is not None:
+            verdicts["judge's score"] = f"{opinion.score:g} of 10"
+        score = opinion.score if judge.counts else None
+        if opinion.verdict == "refused" and judge.counts:
+            broken = BY_JUDGE
+    return _dialogue(drawn, name, played.messages, broken, played.player, verdicts), score
+
+
+def _rank(play: tuple[Dialogue, float | None]) -> tuple[bool, float, int]:
+    """What passes the filters first, then the judge's score, then the shorter: it took less to do the same."""
+    dialogue, score = play
+    return dialogue.broken is not None, 0.0 if score is None else -score - 1, len(dialogue.messages)
 
 
 def _reason(verdict: Verdict) -> str | None:
@@ -140,12 +168,15 @@ def _dialogue(
 ) -> Dialogue:
     task, record = drawn.task, drawn.domain.record if drawn.domain else None
     problem = problem_of(task, drawn.seed, drawn.kind, name, record)
+    calls = [(one.tool, one.arguments, one.allowed) for one in task.rubric.checkpoints]
     return Dialogue(
         problem,
         [dict(message) for message in messages],
         broken,
         unseen=task.unseen,
         player=player,
+        persona=task.persona.name,
         topic=task.requests[0].family,
+        rubric=shown(task.rubric.criteria, calls, task.rubric.says),
         verdicts=verdicts or {"rules": "passed"},
     )

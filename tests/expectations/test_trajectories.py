@@ -5,8 +5,8 @@ import json
 import polars as pl
 import pytest
 
-from expectations.config import TrajectoriesGate
-from expectations.trajectories import turns_fault
+from expectations.config import NOT_CHOSEN, TrajectoriesGate
+from expectations.trajectories import tables, turns_fault
 from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
 from tasks.artifact import Artifact, Step
 from tests.expectations.data import Plain
@@ -38,6 +38,22 @@ def copy(root, good: Artifact, change=lambda key, frame: frame) -> Step:
 def test_good_dialogues_pass(tmp_path, good, passed):
     gate = TrajectoriesGate(tasks=20, trajectories=30, environment=4, wordings=0.5)
     assert passed(gate, copy(tmp_path, good)).statistics["success"]
+
+
+def test_plays_that_another_outdid_are_not_refused_by_a_filter(tmp_path, good):
+    def share(root, reason: str) -> float:
+        def change(key: str, frame: pl.DataFrame) -> pl.DataFrame:
+            if key != "rejected/train/tool_call":
+                return frame
+            row = dict.fromkeys(frame.columns, "") | {"reason": reason}
+            return pl.concat([frame, pl.DataFrame([row] * 900, schema=frame.schema)])
+
+        artifact = copy(root, good, change).require()
+        (row,) = tables(TrajectoriesGate(), artifact, {})[1].frame.to_dicts()
+        return row["rejected_share"]
+
+    assert share(tmp_path / "one", NOT_CHOSEN) < 0.5
+    assert share(tmp_path / "other", "the tool failed") > 0.8
 
 
 def test_every_defect_is_named(tmp_path, good, blocked):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +15,18 @@ import pytest
 from flows.preset import load_preset
 from flows.request import PresetName, Request
 from flows.review.queue import Item, queue, reviewable
+from flows.review.rubric import marked
 from flows.review.server import HERE, Review
 from flows.steps import graph, reviewed
 from model.serve.server import ServeError, in_background, listen
-from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig
+from tasks.agentic.config import CallsConfig, DialoguesConfig, TaskConfig, WorldsConfig
+from tasks.agentic.rubric import shown
 from tasks.agentic.verdicts import VerdictsError, append_verdict, read_verdicts, verdicts_file
 from tasks.artifact import NotReady, Step
+from tests.model.serve.browser import browser
 from tests.posttraining import dialogues_artifact, tokenizer_artifact
+from training.rl.worlds.policies import WRONG, play
+from training.rl.worlds.task import Kind, draw_task
 
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
 CALL = {"id": "functions.f:0", "type": "function", "function": {"name": HOSTILE, "arguments": HOSTILE}}
@@ -173,3 +179,93 @@ def test_every_filter_and_only_the_side_that_is_trained_on_is_shown(tmp_path):
     one, other = queue(step.publish({}), 5)
     assert (one.id, one.filters, one.tools) == ("train", [("rules", "passed"), ("judge", "0.8")], TOOLS)
     assert (other.id, other.filters) == ("", [("rules", "refused: too long")])
+    assert one.rubric == {"criteria": [], "checkpoints": [], "says": []}, "what an older stage made has none"
+
+
+def rubric_of(task):
+    calls = [(one.tool, one.arguments, one.allowed) for one in task.rubric.checkpoints]
+    return shown(task.rubric.criteria, calls, task.rubric.says)
+
+
+@pytest.mark.parametrize("kind", [Kind(follow_ups=1), Kind(denied=1), Kind(faulty=1)], ids=["two", "denied", "faulty"])
+def test_a_right_dialogue_meets_its_whole_rubric_and_a_wrong_one_shows_where_it_does_not(kind):
+    missed = 0
+    for seed in range(12):
+        task = draw_task(f"review/{seed}", "train", kind)
+        messages = play(task).messages
+        right = marked(rubric_of(task), messages)
+        assert right["criteria"]
+        assert all(one["met"] for one in right["checkpoints"])
+        for one in right["checkpoints"]:
+            made = [call["function"] for call in messages[one["turn"]]["tool_calls"]]
+            assert (one["tool"], one["arguments"]) in [(call["name"], json.loads(call["arguments"])) for call in made]
+        assert all(one["turn"] is not None for one in right["says"])
+        for policy in ("missing step", "wrong argument", "giving up"):
+            assert policy in WRONG
+            if played := play(task, policy, seed):
+                wrong = marked(rubric_of(task), played.messages)
+                missed += not all(one["met"] for one in wrong["checkpoints"])
+    assert missed > 12
+
+
+def test_of_two_checkpoints_of_one_call_each_has_its_own():
+    def turn(number: int, result: str) -> list[dict]:
+        call = {"id": f"f:{number}", "type": "function", "function": {"name": "f", "arguments": '{"a": 1.0}'}}
+        answer = {"role": "tool", "name": "f", "content": result, "tool_call_id": f"f:{number}"}
+        return [{"role": "assistant", "content": "", "tool_calls": [call]}, answer]
+
+    rubric = shown([], [("f", {"a": 1}, True)] * 2, [["x"]])
+    lost, odd, done = turn(0, '{"error": "timeout"}'), turn(1, "[" * 9999), turn(2, "{}")
+    found = marked(rubric, [*lost, *odd, *done])
+    assert [(one["met"], one["turn"]) for one in found["checkpoints"]] == [(True, 2), (True, 4)]
+    assert found["says"] == [{"forms": ["x"], "turn": None}]
+    (one, _) = marked(rubric, lost)["checkpoints"]
+    assert (one["met"], one["turn"], one["error"]) == (False, 0, "timeout")
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_the_rubric_stands_beside_the_dialogue_in_a_browser(tmp_path):
+    """Every dialogue of the stage with its rubric; a button leads to the turn; text stays text; a verdict by keys."""
+    task = TaskConfig(family="copy", size=3, train=4, development=2, test=2)
+    config = DialoguesConfig(
+        tasks=(task,),
+        calls=CallsConfig(train=2, development=1, test=1),
+        worlds=WorldsConfig(train=4, development=1, test=1, wrong=0.5),
+        max_tokens=20_000,
+    )
+    items = queue(dialogues_artifact(tmp_path, tokenizer_artifact(tmp_path), config), 100)
+    assert all(item.rubric["criteria"] for item in items)
+    for item in items:
+        if item.id:
+            assert all(one["met"] for one in item.rubric["checkpoints"]), item
+            assert all(one["turn"] is not None for one in item.rubric["says"]), item
+    place = next(place for place, item in enumerate(items) if item.id and item.environment == "world")
+    hostile = Item(
+        "bad",
+        "world",
+        TURNS,
+        TOOLS,
+        [],
+        marked(shown([HOSTILE], [(HOSTILE, {HOSTILE: HOSTILE}, True)], [[HOSTILE]]), TURNS),
+    )
+    found = Review([items[place], hostile], verdicts_file(str(tmp_path)))
+    with (
+        in_background(found.app()) as address,
+        browser(shutil.which("chromium"), f"{address}/#{found.key}", tmp_path / "profile") as page,
+    ):
+        page.wait("document.querySelectorAll('.turn').length > 0")
+        lines = "[...document.querySelectorAll('#checkpoints code, #criteria li')].map(one => one.textContent)"
+        wanted = [*items[place].rubric["criteria"], *(one["tool"] for one in items[place].rubric["checkpoints"])]
+        assert page.value(lines) == wanted
+        page.value("document.querySelector('#checkpoints button').click()")
+        assert (
+            page.value("document.querySelector('.looked').id")
+            == f"turn-{items[place].rubric['checkpoints'][0]['turn']}"
+        )
+        page.press("a", 65)
+        page.wait("document.getElementById('place').textContent === '2 of 2'")
+        assert page.value("document.querySelectorAll('img').length") == 0
+        assert page.value("document.querySelector('#criteria li').textContent") == HOSTILE
+        assert page.value("document.querySelectorAll('.unmet').length") == 2
+        assert not page.said
+    assert read_verdicts(found.file) == {items[place].id: "accept"}

@@ -38,7 +38,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.mix.mixing": (1, "bc79980bbfd87462"),
     "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
-    "tasks.agentic.dialogues": (8, "666992975979e92b"),
+    "tasks.agentic.dialogues": (9, "f0b21997ba675671"),
     "tasks.evaluate.release": (7, "54070d2fd31810b3"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}

@@ -1,93 +1,16 @@
-"""Post-training: dialogues, supervised fine-tuning, reinforcement learning, INT4 quantisation-aware training."""
+"""Post-training: supervised fine-tuning, reinforcement learning, INT4 quantisation-aware training."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tasks.report import figures, words
-from tasks.report.blocks import Block, Charts, Fold, Table, Verbatim
+from tasks.report.blocks import Block, Charts, Table
 from tasks.report.book import Absent, Book, column
 from tasks.report.chapter import Chapter, everything
 from tasks.report.charts import Line
-
-
-def _dialogues_summary(book: Book) -> str:
-    s = book.stage("dialogues").statistics
-    text = f"{words.count(s['dialogues'])} verifiable tasks, call dialogues and worlds passed their filters"
-    if book.optional("dialogues", "tools"):
-        text += f" ({words.count(s['tools'])} small tools, whose results come from really running them)"
-    text += f"; {words.count(s['rejected'])} were rejected. The three splits go by problem, not by phrasing"
-    return text + ": development stops and selects, test is looked at once."
-
-
-def _environments(book: Book) -> Iterable[Block]:
-    """Dialogues by environment"""
-    rows = []
-    for name, entry in book.statistic("dialogues", "by_environment").items():
-        train = entry.get("train", {})
-        rows.append(
-            [
-                words.name(name),
-                words.count(train.get("dialogues", 0)),
-                words.count(train.get("tokens", 0)),
-                words.count(train.get("trained_tokens", 0)),
-                *(words.count(entry.get(split, {}).get("dialogues", 0)) for split in ("development", "test")),
-            ]
-        )
-    columns = ("environment", "#training dialogues", "#tokens", "#of them trained", "#development", "#test")
-    yield Table(columns, rows)
-
-
-def _judge(book: Book) -> Iterable[Block]:
-    """The judge against known verdicts"""
-    found = book.optional("dialogues", "judge")
-    if found:
-        rows = [
-            [name, words.count(one["dialogues"]), words.count(one["judged_rightly"])]
-            for name, one in found["by_assistant"].items()
-        ]
-        shown = (
-            f"{name} {found[name]['value']:.2f} ({found[name]['low']:.2f} to {found[name]['high']:.2f})"
-            for name in ("accuracy", "kappa")
-        )
-        title = f"The judge on {words.count(found['answered'])} scripted dialogues: {', '.join(shown)}"
-        yield Fold(title, [Table(("scripted assistant", "#dialogues", "#judged rightly"), rows)])
-
-
-def _example(book: Book) -> Iterable[Block]:
-    """One dialogue of each kind"""
-    rows = book.rows("dialogues", "dialogues/train")
-    sample = rows.group_by("environment").head(1).sort("environment").collect().to_dicts()
-    filters = book.optional("dialogues", "filters", default={})
-    shown = []
-    for row in sample:
-        refused = filters.get(row["environment"], {})
-        told = "; ".join(f"{reason}: {words.count(count)}" for reason, count in refused.items()) or "nothing"
-        shown.append([words.name(row["environment"]), row.get("player", ""), _turns(row["messages"]), told])
-    columns = ("environment", "player", "the dialogue", "what the filters refused there")
-    yield Fold("One dialogue of each environment", [Table(columns, shown)])
-
-
-def _turns(messages: str) -> Verbatim:
-    texts = []
-    for message in json.loads(messages):
-        calls = message.get("tool_calls") or []
-        said = message.get("content") or " ".join(
-            f"{call['function']['name']}({call['function']['arguments']})" for call in calls
-        )
-        texts.append(f"{message['role']}: {said}")
-    return Verbatim(" → ".join(texts)[:700])
-
-
-def _rejected(book: Book) -> Iterable[Block]:
-    """Rejected dialogues"""
-    reasons = book.optional("dialogues", "rejected_by_reason")
-    if reasons:
-        caption = "Dialogues that the filters refused, by the criterion."
-        yield figures.counted(reasons, caption, "Rejected, by criterion", "warm")
 
 
 def _curves(book: Book, stage: str, panels: Iterable[tuple[str, str, str, str]], x: str) -> Iterable[Block]:
@@ -308,13 +231,6 @@ def _rl_heldout(book: Book) -> Iterable[Block]:
     yield figures.lines(series, "iterations", caption, "Held-out pass rate", **options)
 
 
-DIALOGUES = Chapter(
-    "dialogues",
-    "Dialogues",
-    ("dialogues",),
-    _dialogues_summary,
-    (_environments, _judge, _rejected, _example, everything("dialogues")),
-)
 SFT = Chapter(
     "sft",
     "Supervised fine-tuning",

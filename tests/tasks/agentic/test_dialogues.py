@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,8 +24,9 @@ from tasks.artifact import Step
 from tests.posttraining import byte_tokenizer, dialogues_artifact, tokenizer_artifact
 from training.inputs import JobError, Splits, load_splits
 from training.rl.worlds.filters import Trajectory, judge
+from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.task import Kind, draw_task
-from training.rl.worlds.wording import SPLITS, expand, split_of
+from training.rl.worlds.wording import FRAMES, SPLITS, expand, split_of
 
 CONFIG = DialoguesConfig(
     tasks=(
@@ -66,6 +68,42 @@ def test_counts_are_those_asked_for(made):
     reasons = made.statistics["rejected_by_reason"]
     assert made.statistics["rejected"] == len(rows(made, "rejected")) == sum(reasons.values()) > 0
     assert "the tool failed: math.divide" in reasons, "users ask for impossible things now and then"
+
+
+def test_who_the_user_is_stands_in_the_data_and_is_counted(made):
+    known = {persona.name for persona in PERSONAS}
+    kept = rows(made, "dialogues")
+    for row in [*kept, *rows(made, "rejected")]:
+        assert (row["persona"] in known) == (row["environment"] not in FAMILIES)
+        assert json.loads(row["rubric"])["criteria"]
+    assert made.statistics["personas"] == Counter(row["persona"] for row in kept if row["persona"])
+    assert set(made.statistics["personas"]) == known
+    for persona in PERSONAS:
+        said = f"| {persona.name} | {persona.style} | {persona.who} | {made.statistics['personas'][persona.name]} |"
+        assert said in made.file("card").read_text()
+
+
+def test_a_user_of_a_call_dialogue_speaks_in_one_style():
+    """Whatever is asked for, it is asked in the frames of the persona's style."""
+    config, draw = CallsConfig(requests=6, silent=0, styles=("formal", "polite"), chinese=0), random.Random(3)
+    for _ in range(60):
+        dialogue = call_dialogue(config, 0.1, "train", "tool_call", draw)
+        style = next(one.style for one in PERSONAS if one.name == dialogue.persona)
+        assert style in config.styles
+        asked = [one["content"] for one in dialogue.messages if one["role"] == "user"]
+        ends = {style: FRAMES[style]["english"] for style in config.styles}
+        for text in asked:
+            fits = [
+                name
+                for name, frames in ends.items()
+                if any(text.startswith(before) and text.endswith(after) for before, after in map(_around, frames))
+            ]
+            assert style in fits or text.endswith("?"), (style, text)
+
+
+def _around(frame):
+    before, _, after = frame.partition("{clause}")
+    return before, after
 
 
 def test_no_problem_is_in_two_splits(made):

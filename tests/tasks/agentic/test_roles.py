@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler
 import polars as pl
 import pytest
 
+from expectations.config import NOT_CHOSEN
 from model.engines.engine import Message, Prompt, RequestLimits, Sampling
 from tasks.agentic.config import CallsConfig, DialoguesConfig, JudgeConfig, PlayerConfig, TaskConfig, WorldsConfig
 from tasks.agentic.dialogues import make_dialogues
@@ -40,17 +41,19 @@ class Acting:
         self.spoiled = lambda turn: {**turn, "content": "I do not know.", "tool_calls": []}
 
     def __call__(self, handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
-        messages = request["messages"]
-        if request.get("tools"):
-            message = self.turn(messages)
-        elif "rubric" in messages[0]["content"].lower():
-            message = self.verdict(messages[1]["content"])
-        else:
-            message = {"role": "assistant", "content": f"Hello. {messages[-1]['content']}"}
+        message = self.message(request)
         body = {
             "choices": [{"message": message, "finish_reason": "tool_calls" if message.get("tool_calls") else "stop"}]
         }
         reply(handler, 200, json.dumps(body).encode(), Content_Type="application/json")
+
+    def message(self, request: dict) -> dict:
+        messages = request["messages"]
+        if request.get("tools"):
+            return self.turn(messages)
+        if "rubric" in messages[0]["content"].lower():
+            return self.verdict(messages[1]["content"])
+        return {"role": "assistant", "content": f"Hello. {messages[-1]['content']}"}
 
     def turn(self, messages: list[dict]) -> dict:
         first = next(message["content"] for message in messages if message["role"] == "user")
@@ -68,17 +71,25 @@ class Acting:
 
 
 @pytest.fixture
-def acting(monkeypatch):
-    actor = Acting()
+def tasks_of(monkeypatch):
+    """Tells an actor of every task that is drawn from now on."""
     import tasks.agentic.trajectories as trajectories
 
-    def noted(*given, **named):
-        task = draw_task(*given, **named)
-        actor.tasks[task.requests[0].text] = task
-        return task
+    def told(actor: Acting) -> Acting:
+        def noted(*given, **named):
+            task = draw_task(*given, **named)
+            actor.tasks[task.requests[0].text] = task
+            return task
 
-    monkeypatch.setattr(trajectories, "draw_task", noted)
-    return actor
+        monkeypatch.setattr(trajectories, "draw_task", noted)
+        return actor
+
+    return told
+
+
+@pytest.fixture
+def acting(tasks_of):
+    return tasks_of(Acting())
 
 
 def made_with(actor: Acting, root, config: DialoguesConfig = CONFIG, **execution):
@@ -172,7 +183,92 @@ def test_agreement_counts_what_is_known_and_leaves_out_what_was_not_answered():
     ],
 )
 def test_opinions_are_read_or_are_none(text, opinion):
-    assert read_opinion(text) == opinion
+    assert read_opinion(text).verdict == opinion
+
+
+@pytest.mark.parametrize(
+    ("score", "read"), [("7", 7.0), ("0", 0.0), ("8.5", 8.5), ("11", None), ("-1", None), ("true", None), ("NaN", None),
+                        ('"9"', None), ("null", None), ("1e999", None)]
+)  # fmt: skip
+def test_a_score_is_a_number_from_0_to_10_or_none(score, read):
+    assert read_opinion(f'{{"verdict": "pass", "score": {score}}}').score == read
+
+
+class Choosing(Acting):
+    """Of every four plays of a task (told apart by their seeds) the first gives up, the second is refused by the
+    server, the third asks before it acts, and the fourth is the script's. As a judge it scores 9 what asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds: dict[str, list[int]] = {}
+
+    def __call__(self, handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
+        if request.get("tools") and self.place(request) == 1:
+            reply(handler, 400, b'{"error": {"message": "the prompt is too long"}}')
+        else:
+            super().__call__(handler, request, number)
+
+    def place(self, request: dict) -> int:
+        said = next(message["content"] for message in request["messages"] if message["role"] == "user")
+        seeds = self.seeds.setdefault(said, [])
+        seeds += [request["seed"]] if request["seed"] not in seeds else []
+        return seeds.index(request["seed"])
+
+    def message(self, request: dict) -> dict:
+        if not request.get("tools"):
+            return super().message(request)
+        messages, asks = request["messages"], {"role": "assistant", "content": "Shall I go ahead?"}
+        if self.place(request) == 0:
+            return {"role": "assistant", "content": "I do not know."}
+        turns = [one["content"] for one in messages if one["role"] == "assistant"]
+        if self.place(request) == 3:
+            return self.turn(messages)
+        return self.turn([one for one in messages if one["content"] != asks["content"]]) if turns else asks
+
+    def verdict(self, asked: str) -> dict:
+        told = {"reason": "", "verdict": "pass", "score": 9 if "Shall I go ahead?" in asked else 4}
+        return {"role": "assistant", "content": json.dumps(told)}
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_of_several_plays_the_best_is_kept_and_the_others_say_why_they_are_not(tasks_of, monkeypatch, tmp_path, judged):
+    acting = tasks_of(Choosing())
+    acting.spoiled = lambda turn: turn
+    judge = JudgeConfig(engine="endpoint", model="wise", calibration=10, kappa=0.0) if judged else None
+    config = CONFIG.model_copy(update={"judge": judge, "player": PlayerConfig(model="tiny", candidates=4)})
+    made = made_with(acting, tmp_path, config)
+    kept = [row for split in ("train", "development", "test") for row in rows(made, f"dialogues/{split}/world")]
+    assert len(kept) == COUNT + 2
+    for row in kept:
+        verdicts = json.loads(row["verdicts"])
+        assert verdicts.pop("candidates") == "the best of 2 that passed, of 4"
+        assert verdicts == {"rules": "passed", **({"judge": "passed", "judge's score": "9 of 10"} if judged else {})}
+        assert ("Shall I go ahead?" in row["messages"]) == judged, "the judge's score, else the shorter one"
+    assert {len(seeds) for seeds in acting.seeds.values()} == {4}, "all plays of a task hear the same user"
+    reasons = made.statistics["rejected_by_reason"]
+    assert reasons[NOT_CHOSEN] == reasons["player: the model gave no answer"] == len(kept)
+    assert made.statistics["rejected"] == sum(reasons.values()) == 3 * len(kept)
+    drawn = sum(part.statistics["drawn"] - part.statistics["passed_over"] for part in made.parts("dialogues"))
+    assert drawn == made.statistics["dialogues"] + made.statistics["rejected"], "every play is counted"
+    first = {seeds[0] for seeds in acting.seeds.values()}
+    alone = tasks_of(Choosing())
+    alone.spoiled = lambda turn: turn
+    monkeypatch.setattr(alone, "place", lambda request: 3 + Choosing.place(alone, request))  # it plays rightly at once
+    once = made_with(alone, tmp_path / "once", CONFIG)
+    assert {seeds[0] for seeds in alone.seeds.values()} == first, "one play draws as the first of several does"
+    assert {row["verdicts"] for row in rows(once, "dialogues/train/world")} == {'{"rules":"passed"}'}
+
+
+def test_where_people_refuse_the_best_play_the_next_one_takes_its_place(tasks_of, tmp_path):
+    config = CONFIG.model_copy(update={"player": PlayerConfig(model="tiny", candidates=4)})
+    acting = tasks_of(Choosing())
+    acting.spoiled = lambda turn: turn
+    best = rows(made_with(acting, tmp_path, config), "dialogues/train/world")
+    changed = config.model_copy(update={"refused": (best[0]["id"],)})
+    again = rows(made_with(acting, tmp_path, changed), "dialogues/train/world")
+    assert [row["problem"] for row in again] == [row["problem"] for row in best]
+    assert [row["id"] for row in again[1:]] == [row["id"] for row in best[1:]]
+    assert "Shall I go ahead?" in again[0]["messages"]
 
 
 @pytest.mark.parametrize("end", ["</dialogue>", "</DIALOGUE>", "</ Dialogue >", "<\n/dialogue>", "<|im_end|>"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tasks.agentic.verdicts import append_verdict, verdicts_file
 from tasks.artifact import Step
 from tasks.report.chapters import run
 from tasks.report.page import CHAPTERS, build_report, publish_report
@@ -68,6 +69,50 @@ def test_the_numbers_that_matter_are_said(whole):
     page, _ = whole
     assert "QK-Clip scaled" in page
     assert "It ended on 4 ranks (expert 2, pipeline 2). Spikes that it went round: 1." in page
+
+
+def test_the_way_of_dialogues_through_the_filters_is_shown_with_one_of_each_kind(whole):
+    page, text = whole
+    section = plain(text.split("\n## Dialogues\n")[1].split("\n## ")[0])
+    for said in (
+        "| drawn | 7,500 dialogues |",
+        "| other splits, twice | −1,007 (13.4 %), 6,493 left",
+        "| rules | −60 (0.8 %), 6,433 left",
+        "| length | −31",
+        "| people | −2",
+        "| kept | 6,400",
+        "| the tool failed: math.divide | tool call 60 | 60 |",
+        "| nurse | 2,100 |",
+        "tool call: kept",
+        "tool call: refused",
+        "the assistant is a script; the user is the nurse",
+        "✓ rules passed, ✓ judge passed",
+        "✗ rules the tool failed: math.divide",
+        'expected calls: convert({"km": 3}). must be said: 3000',
+    ):
+        assert plain(said) in section, said
+    assert "another play" not in section.split("Every statistic")[0], "no filter that refused nothing"
+    assert "&lt;b&gt;3000&lt;/b&gt;" in page
+
+
+def plain(text: str) -> str:
+    """Without what markdown needs."""
+    return re.sub(r"[*\\`]", "", text)
+
+
+def test_what_people_said_of_dialogues_is_counted(tmp_path):
+    steps = data.publish(tmp_path)
+    assert "People have looked" not in build_report(steps)[1]
+    file = verdicts_file(str(tmp_path))
+    for name, verdict in (("addition", "accept"), ("tool_call", "reject"), ("gone", "reject"), ("unsure", "accept")):
+        append_verdict(file, name, verdict, "x")
+    told = (
+        "People have looked at 4 dialogues (`openk2 review`): 1 of those that are trained on are accepted, 1 were "
+        "rejected and replaced; 1 more are rejected and leave with the next run."
+    )
+    assert told in build_report(steps)[1]
+    file.write_text("no verdict\n")
+    assert "is no verdict" in build_report(steps)[1]
 
 
 def _reinforcement(text: str) -> str:

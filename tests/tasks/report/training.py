@@ -179,11 +179,18 @@ def dialogues() -> dict[str, Any]:
     }
     return {
         "dialogues": 6400,
-        "rejected": 91,
-        "rejected_by_reason": {"impossible request": 60, "too many tokens": 31},
+        "rejected": 93,
+        "rejected_by_reason": {"the tool failed: math.divide": 60, "too many tokens": 31, "people refused it": 2},
+        "funnel": {
+            "addition": {"drawn": 4100, "passed_over": 690, "length": 0, "people": 0, "kept": 3410},
+            "tool_call": {"drawn": 3400, "passed_over": 317, "rules": 60, "length": 31, "people": 2, "kept": 2990},
+        },
         "by_environment": {"addition": entry, "tool_call": entry},
-        "filters": {"tool_call": {"the tool failed: math.divide": 60}},
+        "filters": {
+            "tool_call": {"the tool failed: math.divide": 60, "too many tokens": 31, "people refused it": 2},
+        },
         "players": {"script": 6200, "script: recovering": 200},
+        "personas": {"nurse": 2100, "official": 890},
         "problems": {"train": 5000, "development": 380, "test": 381},
         "tools": 12,
     }
@@ -195,11 +202,29 @@ def dialogues_parts() -> dict[str, Any]:
         {"role": "user", "content": "What is 3 km in m?"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
     ]
+    answer = {"role": "tool", "name": "convert", "content": "<b>3000</b>"}
+    rubric = {
+        "criteria": ["does what was asked: What is 3 km in m?"],
+        "checkpoints": [{"tool": "convert", "arguments": {"km": 3}}],
+        "says": [["3000"]],
+    }
     rows = [
-        {"environment": name, "player": "script", "messages": json.dumps(messages)}
+        {
+            "id": name,
+            "environment": name,
+            "player": "script",
+            "persona": "nurse",
+            "rubric": json.dumps(rubric),
+            "verdicts": '{"rules": "passed", "judge": "passed"}',
+            "messages": json.dumps([*messages, answer]),
+        }
         for name in ("addition", "tool_call")
     ]
-    return {"dialogues/train/addition": (".parquet", pl.DataFrame(rows))}
+    lost = {"environment": "tool_call", "reason": "the tool failed: math.divide", "messages": json.dumps(messages)}
+    return {
+        "dialogues/train/addition": (".parquet", pl.DataFrame(rows)),
+        "rejected/train/tool_call": (".parquet", pl.DataFrame([lost])),
+    }
 
 
 def measured(value: float) -> dict[str, Any]:

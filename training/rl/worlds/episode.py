@@ -13,13 +13,10 @@ from typing import Any
 
 from model.dialogue import PREFIX, tool_result, user
 from training.rl.worlds.task import Task
-from training.rl.worlds.wording import Language
 from training.rl.worlds.world import Outcome, State, refused
 
 TURNS_MAX = 60
 """Assistant turns after which a dialogue is over, whoever talks."""
-GO_AHEAD: Mapping[Language, str] = {"english": "Yes, please.", "chinese": "好的，请吧。"}
-"""What a user says to a question where nothing is missing and something is still to be done."""
 Message = dict[str, Any]
 
 
@@ -61,7 +58,7 @@ class User:
             return request.reply
         if asks and pending and self.place not in self.urged:
             self.urged.add(self.place)
-            return GO_AHEAD[self.task.language]
+            return self.task.persona.go_ahead[self.task.language]
         self.place += 1
         return self.task.requests[self.place].text if self.place < len(self.task.requests) else None
 

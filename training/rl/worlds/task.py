@@ -20,9 +20,9 @@ from training.draw import problem_id
 from training.rl.worlds.families.family import Call, Family
 from training.rl.worlds.families.table import HAND_WRITTEN, Setting
 from training.rl.worlds.faults import Faults
+from training.rl.worlds.personas import PERSONAS, Persona
 from training.rl.worlds.wording import (
     FRAMES,
-    REPLIES,
     SPLITS,
     Language,
     Split,
@@ -111,7 +111,8 @@ class Task:
     unseen: tuple[str, ...]
     """What in it is held out: wording, arguments, tool (a new name of a known function), function."""
     language: Language
-    style: str
+    persona: Persona
+    """Who the user is."""
     world: World
     start: State
     toolbox: Mapping[str, str]
@@ -157,16 +158,18 @@ def _try(draw: random.Random, seed: str, split: Split, kind: Kind, name: str | N
     family = setting.families[name or draw.choice(list(setting.families))]
     world = setting.worlds[family.world]
     language = draw.choice(setting.languages)
-    style = draw.choice(list(FRAMES))
+    persona = draw.choice(PERSONAS)
     start = state = world.start(seed)
     requests: list[Request] = []
     sides: dict[str, list[Split]] = {"wording": [], "arguments": [], "tool": [], "function": []}
     families = [family] + ([_another(world, draw, setting)] if draw.random() < kind.follow_ups else [])
     for one in families:
-        made = _request(one, world, state, language, style, split, kind.forgetful, draw)
+        made = _request(one, world, state, language, persona, split, kind.forgetful, draw)
         if made is None:
             return None
         request, state, wording = made
+        if requests:
+            request = replace(request, text=persona.next[language] + request.text)
         requests.append(request)
         sides["wording"].append(split_of("wording", wording))
         sides["arguments"].append(split_of("arguments", problem_id(one.name, write(dict(request.arguments)))))
@@ -190,7 +193,7 @@ def _try(draw: random.Random, seed: str, split: Split, kind: Kind, name: str | N
         split=hardest([hardest(found) for found in sides.values()]),
         unseen=unseen,
         language=language,
-        style=style,
+        persona=persona,
         world=world,
         start=start,
         toolbox=toolbox,
@@ -212,7 +215,7 @@ def _request(
     world: World,
     state: State,
     language: Language,
-    style: str,
+    persona: Persona,
     split: Split,
     forgetful: float,
     draw: random.Random,
@@ -244,9 +247,9 @@ def _request(
     request = Request(
         family.name,
         arguments,
-        say(draw.choice(FRAMES[style][language]), wording.format(**arguments)),
+        say(draw.choice(FRAMES[persona.style][language]), wording.format(**arguments)),
         missing,
-        draw.choice(REPLIES[language]).format(value=arguments[missing]) if missing else "",
+        draw.choice(persona.replies[language]).format(value=arguments[missing]) if missing else "",
         plan,
         family.answer[language].format(**spoken),
     )

@@ -52,11 +52,6 @@ FRAMES: Mapping[str, Mapping[Language, tuple[str, ...]]] = {
         "chinese": ("烦请{clause}。", "我希望你{clause}。", "现需要你{clause}。"),
     },
 }
-REPLIES: Mapping[Language, tuple[str, ...]] = {
-    "english": ("{value}", "{value}, please.", "It is {value}.", "Oh, right: {value}."),
-    "chinese": ("{value}", "{value}，谢谢。", "是{value}。", "哦，对了，{value}。"),
-}
-"""How a user gives what was left out."""
 QUESTIONS: Mapping[str, Mapping[Language, str]] = {
     "amount": {"english": "How many euros shall I transfer?", "chinese": "要转多少欧元？"},
     "reference": {"english": "Which reference shall I use?", "chinese": "用什么备注？"},

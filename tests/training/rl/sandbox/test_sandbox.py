@@ -11,6 +11,7 @@ import sysconfig
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import pytest
@@ -25,6 +26,7 @@ from training.rl.sandbox.config import (
     SandboxUnavailable,
     Status,
 )
+from training.rl.sandbox.inside import plain
 from training.rl.sandbox.languages import Language
 from training.rl.sandbox.sandbox import Sandbox
 
@@ -98,12 +100,55 @@ def test_hidden_tests_see_helpers_of_the_prompt(sandbox: Sandbox) -> None:
         ("float('inf'), -0.0, '\\ud800 漢', ''", None),
         ("__import__('collections').Counter('aab')", "{'a': 2, 'b': 1}"),
         ("__import__('collections').namedtuple('P', 'x')(1)", "(1,)"),
+        ("[__import__('decimal').Decimal(x) for x in ('1.50', '-0', 'NaN', 'Infinity', '1E+99')]", None),
+        ("{__import__('fractions').Fraction(-6, 4): 10 ** 40}", None),
+        ("[d := __import__('datetime'), d.date(2026, 3, 5), d.datetime(2026, 3, 5, 14, 45, 0, 7, d.UTC)][1:]", None),
+        ("[d := __import__('datetime'), d.time(14, 45), d.timedelta(-1, 3, 9)][1:]", None),
+        ("__import__('enum').Enum('Colour', 'RED GREEN').GREEN", "2"),
+        ("__import__('enum').IntFlag('F', 'A B')(3), __import__('enum').StrEnum('S', 'A').A", "(3, 'a')"),
+        ("{'b': 1, 'a': 2}.keys(), {'b': 1}.values(), {'b': [1]}.items()", None),
+        ("__import__('collections').deque([1, 2])", None),
     ],
 )
 def test_plain_values_arrive_as_they_are(sandbox: Sandbox, value: str, seen: str | None) -> None:
     check = f"def check(candidate):\n    wanted = {seen or value}\n    assert repr(candidate()) == repr(wanted)\n"
     (outcome,) = sandbox.run([function(f"def f():\n    return {value}", check)])
     assert outcome.passed, outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("returned", "holds"),
+    [
+        ("(y * y for y in range(4))", "list(x) == [0, 1, 4, 9]"),
+        ("map(str, range(3))", "next(x) == '0' and sorted(x) == ['1', '2']"),
+        ("zip('ab', reversed([1, 2]))", "dict(x) == {'a': 2, 'b': 1}"),
+        ("itertools.count(5)", "list(itertools.islice(x, 3)) == [5, 6, 7]"),
+        ("[iter([1]), enumerate('a')]", "[list(one) for one in x] == [[1], [(0, 'a')]]"),
+        ("Decimal('0.1') + Decimal('0.2')", "x == Decimal('0.3') and x + 1 > 1"),
+        ("Fraction(1, 3) * 2", "x == Fraction(2, 3)"),
+        ("date(2026, 3, 5) + timedelta(30)", "(x - date(2026, 3, 5)).days == 30"),
+        ("{1: 2}.keys()", "x == {1} and len(x) == 1"),
+    ],
+)
+def test_tests_work_with_what_they_get(sandbox: Sandbox, returned: str, holds: str) -> None:
+    libraries = "import itertools\nfrom datetime import *\nfrom decimal import *\nfrom fractions import *\n"
+    check = f"{libraries}def check(candidate):\n    x = candidate()\n    assert {holds}\n"
+    (outcome,) = sandbox.run([function(f"{libraries}def f():\n    return {returned}", check)])
+    assert outcome.passed, outcome.reason
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"decimal": ["x"]}, {"decimal": [1, 2, 3, 4]}, {"decimal": ["9" * 20_000]},
+        {"fraction": [1, 0]}, {"fraction": [{"int": "0x" + "f" * 20_000}, 1]},
+        {"date": ["2026-13-01"]}, {"datetime": [5]}, {"timedelta": [10 ** 12, 0, 0]}, {"iterator": [1, 2, 3]},
+        {"keys": [[]]}, {"items": [1]}, {"set": [[1]]}, {"Decimal": ["1"]}, {"iterator": 5}, {"enum": [1]},
+    ],
+)  # fmt: skip
+def test_what_no_value_was_packed_to_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"plain value|digits|isoformat|month"):
+        plain.unpack(data)
 
 
 def test_errors_that_tests_expect_arrive(sandbox: Sandbox) -> None:
@@ -123,7 +168,17 @@ def test_what_a_function_does_to_its_arguments_is_seen_where_asked_for(sandbox: 
     ("source", "check", "reason"),
     [
         ("def f(x): return x", "def check(c): pass", "never called"),
-        ("def f(x): return (y for y in x)", "def check(c): c([1])", "no plain data"),
+        ("def f(x): return type(x)", "def check(c): c([1])", "no plain data"),
+        ("def f(x): return (1 // y for y in x)", "def check(c): list(c([0]))", "ZeroDivisionError"),
+        ("import itertools\nf = itertools.repeat", "def check(c): list(c(1))", "goes on after 10,000 values"),
+        ("def f(x): return iter(['x' * 10 ** 6] * x)", "def check(c): list(c(9))", "goes on after 4 values"),
+        (
+            "from decimal import *\ngetcontext().prec = 10 ** 5\ndef f(x): return 1 / Decimal(x)",
+            "def check(c): c(3)",
+            "100,002 digits",
+        ),
+        ("from fractions import *\ndef f(x): return Fraction(1, 3 ** x)", "def check(c): c(10 ** 5)", "digits"),
+        ("def f(x):\n  for _ in range(10 ** 6): x = [x]\n  return x", "def check(c): c(1)", "RecursionError"),
         ("def g(x): return x", "def check(c): c(1)", "ended"),
         ("def f(x) return x", "def check(c): c(1)", "ended"),
         ("def f(x): return x", "def check(c) c(1)", "SyntaxError"),

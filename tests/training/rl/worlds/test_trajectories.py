@@ -11,12 +11,13 @@ import re
 import pytest
 
 from model.dialogue import assistant, numbered
-from training.rl.worlds.episode import GO_AHEAD, Episode
+from training.rl.worlds.episode import Episode
 from training.rl.worlds.families.table import FAMILIES
 from training.rl.worlds.filters import Trajectory, as_written, judge, verify
+from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.policies import SPOILED, WRONG, play, spoil
 from training.rl.worlds.task import Kind, draw_task
-from training.rl.worlds.wording import FRAMES, SPLITS, say, split_of
+from training.rl.worlds.wording import FRAMES, SPLITS, fields, say, split_of
 
 HARD = Kind(faulty=0.6, denied=0.15, forgetful=0.5, follow_ups=0.3)
 EASY = Kind(faulty=0, denied=0, forgetful=0, follow_ups=0)
@@ -167,7 +168,7 @@ def test_a_user_who_is_asked_whether_to_go_ahead_says_yes_once_a_request():
         turns = [message for message in right(task).messages if message["role"] == "assistant"]
         episode = Episode(task)
         (answer,) = episode.step(assistant("Shall I go ahead?" if task.language == "english" else "可以开始吗？"))
-        assert answer["content"] == GO_AHEAD[task.language]
+        assert answer["content"] == task.persona.go_ahead[task.language]
         for turn in turns:
             episode.step(turn)
         assert verify(episode).score == 1.0, (verify(episode), episode.messages)
@@ -188,7 +189,7 @@ def test_each_request_of_two_may_be_asked_about():
     episode = Episode(task)
     assert "content" in episode.step(assistant("Shall I go ahead?"))[0]
     assert episode.step(assistant("Fine."))[0]["content"] == task.requests[1].text
-    assert episode.step(assistant("Shall I?"))[0]["content"] == GO_AHEAD[task.language]
+    assert episode.step(assistant("Shall I?"))[0]["content"] == task.persona.go_ahead[task.language]
     assert episode.step(assistant("Shall I?")) == []
 
 
@@ -289,6 +290,31 @@ def test_the_user_gives_what_is_missing_only_when_asked():
     assert verify(silent).score == 0.0
     with pytest.raises(ValueError, match="over"):
         silent.step(assistant("More."))
+
+
+def test_users_speak_as_their_persona_does_over_all_turns():
+    """The opening by the frames of its style, what was missing, the word to go ahead and the second request by its own
+    phrases; and all personas occur."""
+    seen = set()
+    kind = Kind(forgetful=1, follow_ups=1, faulty=0, denied=0)
+    for seed in range(60):
+        task = draw_task(f"persona/{seed}", "train", kind)
+        persona, language, second = task.persona, task.language, task.requests[1]
+        seen.add(persona.name)
+        assert second.text.startswith(persona.next[language])
+        for request in task.requests:
+            if request.missing:
+                value = request.arguments[request.missing]
+                assert request.reply in [reply.format(value=value) for reply in persona.replies[language]]
+        users = [message["content"] for message in right(task).messages if message["role"] == "user"]
+        assert users[0] == task.requests[0].text
+        assert second.text in users
+        starts = [frame.partition("{")[0] for frame in FRAMES[persona.style][language]]
+        assert any(users[0].startswith(start) for start in starts)
+    assert seen == {persona.name for persona in PERSONAS}
+    assert {persona.style for persona in PERSONAS} == set(FRAMES), "every style is spoken"
+    phrases = [phrase for one in PERSONAS for phrase in one.replies["english"]]
+    assert all(fields(phrase) == {"value"} for phrase in phrases)
 
 
 def test_a_follow_up_sees_what_the_first_request_did():

@@ -84,11 +84,11 @@ def answer(calls: socket.socket, function: Any, in_place: bool) -> None:
     with calls.makefile("rb") as requests:
         while line := requests.readline(LAST_LINE):
             arguments, named = plain.unpack(json.loads(line))
-            reply: dict[str, Any]
             try:
-                reply = {"value": plain.pack(function(*arguments, **named))}
+                reply: dict[str, Any] = {"value": plain.pack(function(*arguments, **named))}
                 if in_place:
                     reply["arguments"] = [plain.pack(one) if type(one) in plain.MUTABLE else None for one in arguments]
+                answered = json.dumps(reply)
             except Exception as error:
-                reply = {"error": type(error).__name__, "text": str(error)[:1000]}
-            calls.sendall(json.dumps(reply).encode() + b"\n")
+                answered = json.dumps({"error": type(error).__name__, "text": str(error)[:1000]})
+            calls.sendall(answered.encode() + b"\n")
