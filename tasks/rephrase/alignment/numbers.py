@@ -438,7 +438,9 @@ def _same(one: Size, other: Size) -> bool:
         if one.unit.above and other.unit.above:
             return False
         mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
-        return mine.dimension == theirs.dimension and _near(one.written * mine.factor, other.written * theirs.factor)
+        return mine.dimension == theirs.dimension and _near(
+            one.written * _factor(mine), other.written * _factor(theirs)
+        )
     share = "ratio" in (one.dimension, other.dimension) and 1 not in (one.written, other.written)
     if share and abs(one.number - other.number) <= APART and _near(one.number, other.number, CONVERTED):
         return True
