@@ -58,7 +58,7 @@ def formulas(pair: Pair, config: AlignmentConfig) -> Verdict:
     # `2x = 8` is lost where only `x = 4` is left, and `9x = 36` is not invented where that stood.
     lost = [formula for formula in before if not new.holds(formula, scaled=False)]
     rarer = [formula for formula in before if form(formula) in fewer and len(tokens(formula)) > 1]
-    invented = [formula for formula in after if not old.holds(formula)]
+    invented = [formula for formula in after if not old.holds(formula) and not old.equates(formula)]
     became = [(one, other) for other in invented for one in lost if _took_place(one, other)]
     values = [end for formula in lost for end in _ends(formula) if not new.holds(end, scaled=False)]
     became += [(one, other) for other in invented for one in values if _slip(one, other)]
@@ -113,6 +113,12 @@ class TextFormulas:
             return True
         parts = [part for part in SEPARATOR.split(formula) if part.strip()]
         return len(parts) > 1 and all(form(part) in self.forms or self._has(tokens(part)) for part in parts)
+
+    def equates(self, formula: str) -> bool:
+        """Whether it sets equal two terms of the text: `256³, or 16,777,216`."""
+        sides = [tuple(side.split("\x1f")) for side in "\x1f".join(tokens(formula)).split("\x1f=\x1f")]
+        telling = all(len(signs) > 1 or len(signs[0]) > 2 for signs in sides)  # not there by chance
+        return len(sides) > 1 and telling and all(self._has(signs, signed=True) for signs in sides)
 
     def _has(self, signs: tuple[str, ...], signed: bool = False) -> bool:
         """Whether the signs stand side by side in a formula or in the text at large; `signed`, not behind a minus."""

@@ -115,8 +115,8 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
     # 31 March that became 31 May, though another day of March is there
     dates, new_dates = days(source), days(rewrite)
     for (day, month), one in new_dates.items():
-        moved = [other for date, other in dates.items() if date[0] == day and date not in new_dates]
-        if moved and (day, month) not in dates and not old.states(one) and not old.gives(one, moved):
+        moved = any(date[0] == day and date not in new_dates for date in dates)
+        if moved and (day, month) not in dates and not old.states(one):
             invented.append(one)
     invented += _replaced(source, rewrite)
     # What became of `3 to 5` if it is `2 to 5`, though 2 is 5 less 3

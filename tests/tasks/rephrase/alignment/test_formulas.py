@@ -101,6 +101,7 @@ def test_another_formula(one: str, other: str) -> None:
         ("It is largest for $u = 5/2$.", "It is largest for $u = 2/5$.", False),
         ("So $k(A) = |A| |B| \\ge 1$ holds.", "So $k(A) \\ge 1$, where $k(A) = |A| |B|$.", True),
         ("So $k(A) = |A| |B| \\ge 1$ holds.", "So $k(A) \\le 1$, where $k(A) = |A| |B|$.", False),
+        ("There are 256³, or 16,777,216, colours.", "The colours are 256³ = 16,777,216 in number.", True),
         ("Blocks of 8 × 8 pixels.", "Blocks of eight pixels by eight.", True),
         ("Then i^2 = k^2 = ijk holds.", "So i^2 = k^2 < ijk.", False),
         ("Is P = NP?", "Is P < NP?", False),
