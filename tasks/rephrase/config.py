@@ -82,8 +82,9 @@ class AlignmentConfig(Config):
     after a term that the part defines. Of SmolLM2's other questions the six below 0.8 that were read had no answer
     there."""
     cosine: float = Field(default=0.55, ge=-1, le=1)
-    """Smallest cosine of the two texts' embeddings: below it they speak of different things. 0.75 refused 22 % of 160
-    faithful rewrites in free wording; 0.55 refuses none, and accepts 3 of 10,000 rewrites of another text."""
+    """Smallest cosine of the embeddings of two texts that share few words: below it they speak of different things.
+    0.75 refused 22 % of 160 faithful rewrites in free wording; 0.55 refuses none, and accepts 3 of 10,000 rewrites of
+    another text."""
     fidelity: Share = 0.5
     """Smallest chance, of a small language model that judges every sentence by the other text, that nothing is lost,
     added or changed. The curve in docs/calibration.md says what a greater one costs in segments and gains in

@@ -20,7 +20,7 @@ from tasks.rephrase.alignment import joints
 from tasks.rephrase.alignment.answer import clean
 from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.alignment.pair import Pair
-from tasks.rephrase.alignment.question import SCHEMA, answered, reply
+from tasks.rephrase.alignment.question import SCHEMA, answered, corrected, reply
 from tasks.rephrase.alignment.reading import CachedReaders, Readers
 from tasks.rephrase.alignment.solution import essential
 from tasks.rephrase.alignment.stack import RECORDED, align, consult
@@ -279,7 +279,7 @@ class _Writer:
             }
         endless = len(answer.text) > TOKEN * longest
         said = clean(answer.text[: TOKEN * longest])
-        question = said if style.asks else ""
+        question = corrected(said, part.text) if style.asks else ""
         if question:
             said = answered(question, part.text)
         before = self.pieces[-1] if self.pieces else None

@@ -13,6 +13,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -113,7 +114,8 @@ def sentences(text: str) -> list[str]:
     return [text[begin:end] for begin, end in sentence_spans(text)]
 
 
-def sentence_spans(text: str) -> list[Span]:
+@lru_cache(maxsize=256)  # several checks ask for those of one text
+def sentence_spans(text: str) -> tuple[Span, ...]:
     """Begin and end of every sentence of `text`, blanks around it left out."""
     cuts = _cuts(text, structure(text))
     places = sorted(place for place, strength in cuts.items() if strength >= 2 and strength != STRENGTH["line"])
@@ -122,7 +124,7 @@ def sentence_spans(text: str) -> list[Span]:
         piece = text[begin:end]
         if piece.strip():
             found.append((begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())))
-    return found
+    return tuple(found)
 
 
 def sentence_at(text: str, place: int) -> str:

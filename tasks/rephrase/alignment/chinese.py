@@ -21,7 +21,6 @@ ABOUT = re.compile(
 )
 BEHIND = re.compile(r"(?<=[米元块度岁])(?P<digit>[一二三四五六七八九])(?![个十百千万年月日天分米元名位])")
 HALF_BEHIND = re.compile("多?半(?![载数以是])")
-KILO = re.compile("(?<=[十百千万亿])千$")
 HALF_MORE = re.compile(r"个?半(?=年|天|小时|钟头|个?月|公里|斤|公斤|米|吨)")
 NO_NUMBER = re.compile(r"万一|千万|一[一三四五六七八九]|(.)\1+|[两俩][零一二三四五六七八九]|.+[俩两]")
 NO_COUNT = re.compile(r"十分|百姓|百般|千米|四周|四处|三角|万分|百科|五金|八卦|.*[十百]来|.*[几月]|零[^度]?")
@@ -136,8 +135,6 @@ def _of_unit(text: str, match: re.Match[str]) -> Quantity | None:
 def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
     """A Chinese numeral, where it counts or numbers something: 三个, 第三, 十六周岁, but not the one in 一般."""
     start, end, written = *match.span(), match.group()
-    if KILO.search(written) and re.match("[瓦赫米克帕焦卡伏]", text[end:]):
-        written, end = written[:-1], end - 1  # 三百五十千米
     before, after = text[start - 1 : start] if start else "", text[end : end + 1]
     about = _about(written)
     number = about[-1][0] if about else value(written)

@@ -42,7 +42,6 @@ SPOKEN = re.compile(
     re.I,
 )
 """Half past eight, a quarter to seven, twenty past three; not `five to ten`, which is a range."""
-MILITARY = re.compile(r"(?<![\d.,])(?P<hour>[01]\d|2[0-3])(?P<minute>[0-5]\d) (?:hours|hrs)\b")
 HALVES_ZH = r"(?P<am>上午|早上|早晨|清晨|凌晨)|(?P<pm>下午|傍晚|晚上|今晚|当晚)"
 CLOCK_ZH = re.compile(
     rf"(?:{HALVES_ZH})?(?P<hour>2[0-4]|1?\d|二十[一二三四]?|十[一二三四五六七八九]?|[零一二两三四五六七八九])[点时]"
@@ -66,8 +65,6 @@ def in_dates(text: str) -> Iterator[Quantity]:
     for match in SPOKEN.finditer(text):
         if found := _spoken(text, match):
             yield found
-    for match in MILITARY.finditer(text):
-        yield time_of_day(int(match["hour"]), int(match["minute"]), *match.span(), told=True)
     for match in CLOCK_ZH.finditer(text):
         if found := _chinese_clock(match):
             yield found

@@ -15,12 +15,6 @@ PARTS = {"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarter
 DECADE = re.compile(r"\b(?:the|in|and|or|to|early|late|mid|his|her)[ -]$", re.I)
 OF_A = re.compile(r"(?: of)? an?(?= [A-Za-zµ])")
 A_SIZE = re.compile(r" (?:million|billion|dozen|degree)")
-ROMAN = re.compile(
-    r"\b(?:[A-Z][a-z]+|chapter|part|volume|book|act|type|phase|stage|class|grade|section) "
-    r"(?P<number>(?=[IVX]{2})(?P<tens>X{0,3})(?P<ones>IX|IV|V?I{0,3}))(?![\w'’-])"
-)
-"""Louis XIV, World War II, chapter IX; one letter alone may be anything."""
-ONES = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII": 8, "IX": 9}
 SHARE = re.compile(r" (?:of|as|more|less|the|that|to|smaller|larger)\b|[,.;:)]")
 """Behind a fourth that is a share, and no ordinal."""
 
@@ -52,9 +46,6 @@ def _any(words: Iterable[str]) -> str:
 
 def in_english(text: str) -> Iterator[Quantity]:
     """The numbers in words, fractions, ordinals and words such as `both`; they may overlap."""
-    for match in ROMAN.finditer(text):
-        value = sum((ONES.get(match["ones"]) or 0, 10 * len(match["tens"])))
-        yield Quantity(Fraction(value), None, "ordinal", False, *match.span("number"))
     for match in _words().finditer(text):
         if match["run"]:
             yield from _run(text, match)

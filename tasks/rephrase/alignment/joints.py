@@ -62,7 +62,7 @@ def seam(pair: Pair, config: AlignmentConfig) -> Verdict:
     share = sum(one and not other for one, other in zip(taken, own, strict=True)) / max(len(taken), 1)
     if share > config.seam:
         return Verdict("seam", share, False, f"{share:.0%} of its words repeat the segment before")
-    told = sentences(pair.rewrite)
+    told = sentences(pair.rewrite) if pair.before or pair.context else []
     for known, near in (
         (sentences(pair.before)[-REACH:], told[:REACH]),
         (sentences(pair.before_source)[-REACH:], told[:REACH]),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from model.engines.engine import PromptRefused
-from tasks.rephrase.alignment.pair import HAN, Pair, Verdict, verdict, words
+from tasks.rephrase.alignment.pair import HAN, Pair, Verdict, lists, verdict, words
 from tasks.rephrase.alignment.reading import Readers, near
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_spans, sentences
@@ -24,15 +25,41 @@ REACH = 2
 """Sentences before the source that may say what its `it` and `that year` are."""
 CHINESE = 0.3
 """Share of a text's words and characters that are Chinese, from which on it is a Chinese text."""
+STEM, SHARED_STEMS, FEWEST_STEMS = 4, 0.25, 3
+"""Letters of a word that are compared, and the share of the shorter text's words (and how many at least) from which on
+two texts speak of the same. Of `train` 98.5 % of the faithful English rewrites share as many with their source, and 0.1
+% of those of another text: the network costs ten times what all other checks do together."""
+SHARED_NEIGHBOURS, FEWEST_NEIGHBOURS = 0.03, 10
+"""The share of the shorter text's pairs of Chinese characters below which it speaks of something else; of `train` none
+of 4,344 rewrites, faithful or not, shares less with its source, and 95 % of those of another text do."""
 
 
 def cosine(pair: Pair, networks: Readers, config: AlignmentConfig) -> Verdict | None:
-    """The two texts speak of the same. None where one of them is Chinese: the network reads English only."""
+    """The two texts speak of the same. No score where their words say so: the network is not asked. It reads English
+    only; of a Chinese text its pairs of characters alone tell."""
     if chinese(pair.source) or chinese(pair.rewrite):
+        one, other = _neighbours(pair.source), _neighbours(pair.rewrite)
+        fewest = min(len(one), len(other))
+        if fewest < FEWEST_NEIGHBOURS or len(one & other) >= SHARED_NEIGHBOURS * fewest:
+            return None
+        return Verdict("cosine", 0.0, False, "hardly two characters of its source stand side by side in it")
+    one, other = _stems(pair.source), _stems(pair.rewrite)
+    if len(one & other) >= max(FEWEST_STEMS, SHARED_STEMS * min(len(one), len(other))):
         return None
     whole = near(networks, pair.source, pair.rewrite)
     why = f"cosine {whole:.2f} to its source; {config.cosine:g} is wanted"
     return verdict("cosine", whole, whole >= config.cosine, why)
+
+
+def _stems(text: str) -> set[str]:
+    """The beginnings of its words, but of the commonest ones."""
+    found = (word.lower() for word in words(text) if word[0].isalpha() and len(word) > 2)
+    return {word[:STEM] for word in found if word not in lists()["capitals"]}
+
+
+def _neighbours(text: str) -> set[str]:
+    """Every two Chinese characters that stand side by side."""
+    return {"".join(both) for both in pairwise(text) if HAN.match(both[0]) and HAN.match(both[1])}
 
 
 def chinese(text: str) -> bool:

@@ -17,7 +17,7 @@ from tasks.rephrase.alignment.bounds import OPPOSITE, bounds, courses
 from tasks.rephrase.alignment.dates import mentioned, opposite, sides
 from tasks.rephrase.alignment.pair import Pair, Verdict, difference, words
 from tasks.rephrase.alignment.quantities import MARKER, days, quantities, ranges
-from tasks.rephrase.alignment.quantity import CLOCK, Kind, Quantity, Value
+from tasks.rephrase.alignment.quantity import Kind, Quantity, Value
 from tasks.rephrase.alignment.units import Unit, mentions, named
 from tasks.rephrase.config import AlignmentConfig
 from tasks.rephrase.segments import sentence_at
@@ -32,12 +32,6 @@ CONVERTED = 0.07
 APART = 0.035
 """And how far a share that is written another way: nine out of ten are not 95 percent."""
 EXACT = 1e-12
-CALENDAR: dict[str, tuple[str, tuple[int, ...]]] = {
-    "month": ("month", (12,)),
-    "weekday": ("day", (7,)),
-    "day": ("day", (28, 29, 30, 31)),
-}
-"""In what a place in the calendar is counted, and after how many it begins again."""
 FOLLOWING = re.compile(
     r"\b(?:next|following|previous|preceding|(?:year|month|day)s? (?:before|after|later|earlier))\b"
     r"|[次翌隔前后]一?[年月日天]|第二[年天]|[上下]个?月",
@@ -121,8 +115,8 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
     # 31 March that became 31 May, though another day of March is there
     dates, new_dates = days(source), days(rewrite)
     for (day, month), one in new_dates.items():
-        moved = [other for date, other in dates.items() if date[0] == day and date not in new_dates]
-        if moved and (day, month) not in dates and not old.states(one) and not old.gives(one, moved):
+        moved = any(date[0] == day and date not in new_dates for date in dates)
+        if moved and (day, month) not in dates and not old.states(one):
             invented.append(one)
     invented += _replaced(source, rewrite)
     # What became of `3 to 5` if it is `2 to 5`, though 2 is 5 less 3
@@ -198,8 +192,6 @@ def _measured(one: Quantity) -> str:
         return one.unit.dimension
     if one.kind == "said":
         return ""
-    if one.kind in CALENDAR:
-        return one.kind
     year = one.kind == "year" or (one.digits and not isinstance(one.value, str) and 1000 <= one.value <= 2100)
     return "year" if year else one.kind
 
@@ -258,7 +250,6 @@ class Known:
         self.sizes |= {Size(year + 9, year + 9) for year in decades}  # the 1990s end with 1999
         self.ordinals = {size for size, _, kind in placed if kind == "ordinal"}
         self.following = bool(FOLLOWING.search(text))
-        self.dates = {(one.kind, _place(one)) for one in found if one.kind in CALENDAR}
 
     def states(self, quantity: Quantity, measured: bool = False) -> bool:
         """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
@@ -278,10 +269,6 @@ class Known:
         wanted = list(sizes(quantity))
         lost = {size for one in instead for size in sizes(one)}
         measured = _measured(quantity)
-        if measured in CALENDAR:
-            return self._dates(quantity)
-        if CLOCK.fullmatch(str(quantity.value)):
-            return self._clocks(quantity)
         if measured == "ordinal" and instead and not self.following:
             return False  # no sum of places makes a place
         if measured == "year" and not self._years(quantity):
@@ -293,27 +280,9 @@ class Known:
             for result, operands in self._steps(within=bool(lost))
             if not lost
             or (not lost.isdisjoint(operands) and not (beside and _kept_sum(result, operands, lost, beside)))
+            if measured != "day" or any(one.dimension == "time" for one in operands)  # 14 May, and three days later
             for size in wanted
         )
-
-    def _dates(self, quantity: Quantity) -> bool:
-        """Whether a month, a weekday or a day of a month is as far from one of the text as it says."""
-        name, rounds = CALENDAR[quantity.kind]
-        unit = named(name)
-        spans = [size.number / float(unit.factor) for size, _, _ in self.counted if _spans(size, unit)]
-        spans += [1.0] if self.following else []
-        apart = [
-            (_place(quantity) - place) * sign for kind, place in self.dates if kind == quantity.kind for sign in (1, -1)
-        ]
-        return any(_near(days + turn, span, CONVERTED) for days in apart for turn in (0, *rounds) for span in spans)
-
-    def _clocks(self, quantity: Quantity) -> bool:
-        """Whether a time of day is as far from one of the text as it says."""
-        minutes = {size.written * 60 for size, _, _ in self.counted if not size.unit and size.written <= 24}
-        minutes |= {_minutes(name) for name in self.names if CLOCK.fullmatch(name)}
-        spans = {size.number / 60 for size, _, _ in self.counted if size.dimension == "time"}
-        wanted = [_minutes(name) for name in _names(quantity) if CLOCK.fullmatch(name)]
-        return any(minutes & {one - span, one + span} for one in wanted for span in spans)
 
     def _years(self, quantity: Quantity) -> bool:
         """Whether a year is exactly what a step leads to (2019 is not about 2020), the next of one that the text has,
@@ -378,21 +347,6 @@ def _products(one: Size, other: Size) -> Iterator[Size]:
         yield Size(number / _factor(unit), number, unit.dimension if unit else "", unit, neither)
 
 
-def _spans(size: Size, unit: Unit) -> bool:
-    """Whether it is a time that is counted in the unit or a longer one."""
-    return bool(size.unit and size.dimension == "time" and size.unit.factor >= unit.factor)
-
-
-def _minutes(clock: str) -> float:
-    hour, minute = clock.split(":")
-    return int(hour) * 60.0 + int(minute)
-
-
-def _place(quantity: Quantity) -> int:
-    """The number of a month, a weekday or a day of a month."""
-    return int(quantity.value.split()[1] if isinstance(quantity.value, str) else quantity.value)
-
-
 def _factor(unit: Unit | None) -> float:
     return float(unit.factor) if unit else 1.0
 
@@ -438,7 +392,9 @@ def _same(one: Size, other: Size) -> bool:
         if one.unit.above and other.unit.above:
             return False
         mine, theirs = one.unit.above or one.unit, other.unit.above or other.unit  # `5 percent` of `5 percent a year`
-        return mine.dimension == theirs.dimension and _near(one.written * mine.factor, other.written * theirs.factor)
+        return mine.dimension == theirs.dimension and _near(
+            one.written * _factor(mine), other.written * _factor(theirs)
+        )
     share = "ratio" in (one.dimension, other.dimension) and 1 not in (one.written, other.written)
     if share and abs(one.number - other.number) <= APART and _near(one.number, other.number, CONVERTED):
         return True

@@ -39,8 +39,6 @@ OVER = re.compile(r"[/⁄](\d{1,3})(?![\d/])")
 NEGATIVE = re.compile(r"(?:(?<![A-Za-z0-9_)\]])[-−–]|\b(?:minus|negative) |零下|负)$")
 BELOW_ZERO = re.compile(r"(?: degrees?)? below (?:zero|freezing)\b")
 CLOCK = re.compile(r"(?P<hour>[01]?\d|2[0-4])(?:[:：]|\.(?=\d\d ?[ap]\.?m\b))(?P<minute>[0-5]\d)(?![\d:])")
-LASTING = re.compile(r"\d{1,3}:[0-5]\d(?::[0-5]\d(?:\.\d+)?|\.\d+)(?![\d:])(?! ?[ap]\.?m)")
-"""How long something took: 2:00:35, 3:26.00."""
 HALF_DAY = re.compile(
     r"[ \u00a0\u2009\u202f]?(?:a\.?m\b\.?|(?:o['’]clock )?in the morning\b"
     r"|(?P<pm>p\.?m\b\.?|(?:o['’]clock )?in the (?:afternoon|evening)\b))",
@@ -165,8 +163,7 @@ def in_digits(text: str) -> Iterator[Quantity]:
         if match.start() < end or NAME.search(text[max(0, match.start() - 12) : match.start()]):
             continue
         clock = CLOCK.match(text, match.start())
-        lasting = LASTING.match(text, match.start())
-        quantity = _lasting(lasting) if lasting else _clock(text, clock) if clock else _digits(text, match)
+        quantity = _clock(text, clock) if clock else _digits(text, match)
         if quantity is not None:
             end = quantity.end
             yield quantity
@@ -194,12 +191,6 @@ def time_of_day(hour: int, minute: int, start: int, end: int, told: bool) -> Qua
     if not minute:
         other += [(Fraction(hour), None), (Fraction(hour % 12 or 12), None)]
     return Quantity(f"{hour % 24}:{minute:02}", None, "cardinal", True, start, end, tuple(other))
-
-
-def _lasting(match: re.Match[str]) -> Quantity:
-    """2:00:35, 3:26.00"""
-    seconds = sum(60**place * Fraction(part) for place, part in enumerate(reversed(match.group().split(":"))))
-    return Quantity(seconds, named("second"), "cardinal", True, *match.span())
 
 
 def _number(written: str) -> Value:

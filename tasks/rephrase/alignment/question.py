@@ -35,6 +35,9 @@ DEFINED = (
 """A sentence that says what a term is: it begins with the term, and does not only say something of it."""
 ELSEWHERE = re.compile(r"\s*(?:<[^>]*>\s*)?(?:\([^)]*\)\s*)?(?:see\b|\Z)", re.I)
 """An entry that only names another."""
+ARTICLE = re.compile(r"\b([Aa])n? (?=[\W_]*(?P<next>[^\W\d_]+))")
+CONSONANT = re.compile(r"uni(?!n|mp|m[^o])|us[aeiu]|ut[aeio]|u[bku]|eu|ewe|one\b|once\b|u-", re.I)
+"""What begins with a vowel's letter and another sound: a unit, a user, a one-way street."""
 PLAIN = frozenset(
     "what who whom whose which how when where why is are was were be been do does did has have had can could may might"
     " must should will would a an the of in on at to for with by from and or as it its this that these those they their"
@@ -43,6 +46,25 @@ PLAIN = frozenset(
 """Words that a question may have of its own: they ask, and say nothing."""
 STEM, ENDING = 4, 3
 """Letters that two forms of a word share at least, and that each may have besides."""
+
+
+def corrected(question: str, part: str) -> str:
+    """A small model's question with the spelling of the heading that it puts into words, and with the article that the
+    next word wants: `What is a onc?` of the entry ONC is `What is an ONC?`."""
+    if heading := _entry(question, part):
+        bare = re.sub(r"\(.*?\)", "", heading["text"]).strip()
+        spelled = r"\W+".join(map(re.escape, words(bare)))
+        question = (
+            re.sub(rf"(?<!\w){spelled}(?!\w)", lambda _: bare, question, count=1, flags=re.I) if spelled else question
+        )
+    return ARTICLE.sub(lambda match: f"{match[1]}{'n' * _vowel(match['next'])} ", question)
+
+
+def _vowel(word: str) -> bool:
+    """Whether a word begins with a vowel's sound. Capitals without a vowel are spelled out: an RFC, but a LAN."""
+    if re.fullmatch("[A-Z]+", word) and (word[0] in "AEIOU" or not re.search("[AEIOU]", word)):
+        return word[0] in "AEFHILMNORSX"
+    return re.match(r"[aeiou]|hour|honest|heir|honou?r", word, re.I) is not None and not CONSONANT.match(word)
 
 
 def answered(question: str, part: str) -> str:
@@ -59,8 +81,7 @@ def reply(question: str) -> str:
 
 
 def question(pair: Pair, config: AlignmentConfig) -> Verdict:
-    """One question, not asked before, in words of the part and of the one before; what it wants defined is defined.
-    The score is the share of its words that stand there."""
+    """One question, not asked before, in words of the part and of the one before; what it wants defined is defined."""
     said = pair.question
     if not said:
         return Verdict("question", 1.0, True)
@@ -81,8 +102,7 @@ def question(pair: Pair, config: AlignmentConfig) -> Verdict:
         why = "its part has several entries, and it asks about none of them"
     elif term and not _defined(pair):
         why = f"the part does not say what {term['term'][:60]} is"
-    score = 1 - len(strange) / max(len(own), 1)
-    return Verdict("question", score, not why, why, rewrite_sentence=said if why else "")
+    return Verdict("question", float(not why), not why, why, rewrite_sentence=said if why else "")
 
 
 def answerable(pair: Pair, networks: Readers, config: AlignmentConfig) -> Verdict:

@@ -108,7 +108,8 @@ def consult(judge: Judge, pair: Pair, alignment: Alignment) -> Alignment:
 
 def _located(verdict: Verdict, pair: Pair) -> Verdict:
     """A refusal with the two sentences that it is about. Where the check knows none of them, it is the one that is
-    told least in the other text; where it knows one, the other is the one that has most of its words."""
+    told least in the other text; where it knows one, the other is the one that has most of its words. Of a source that
+    has none of them, its first: a heading, if it begins with one."""
     source, rewrite = verdict.source_sentence, verdict.rewrite_sentence
     if verdict.passed:
         return verdict
@@ -118,6 +119,7 @@ def _located(verdict: Verdict, pair: Pair) -> Verdict:
         else:
             rewrite = min(sentences(pair.rewrite), key=lambda one: _told(one, pair.source), default="")
     source, rewrite = source or _nearest(rewrite, pair.source), rewrite or _nearest(source, pair.rewrite)
+    source = source or next(iter(sentences(pair.source)), "")
     return replace(verdict, source_sentence=source, rewrite_sentence=rewrite)
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tasks.artifact import Artifact
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Fold, Prose, Table
 from tasks.report.book import Absent, Book
 from tasks.report.chapter import Chapter, everything
 from tasks.report.inspect.rewrites import blocks
 from tasks.report.inspect.rewrites.attempts import Cell, Selection, Survey, survey
-from tasks.report.inspect.rewrites.diversity import diversity
 from tasks.report.inspect.rewrites.limits import SENTENCES, Limits
 
 SHOWN = 2
@@ -57,7 +55,7 @@ def _attempts(book: Book) -> Iterable[Block]:
         return
     yield from _outcomes(found)
     yield from _checks(found)
-    yield from _diversity(artifact)
+    yield from blocks.diversity(artifact)
     yield from _samples(book, found, Limits.of(artifact))
 
 
@@ -89,23 +87,6 @@ def _checks(found: Survey) -> Iterable[Block]:
         return
     caption = "Refused attempts by the first check that refused them."
     yield figures.counted(refused, caption, "Refused, by check", "warm", sum(refused.values()))
-
-
-def _diversity(artifact: Artifact) -> Iterable[Block]:
-    """How different the accepted rewrites are."""
-    found = diversity(artifact)
-    rows = [
-        ("runs of four words that the source does not have", found.new, words.share),
-        ("cosine of rewrite and source, on the mean", found.cosine, "{:.2f}".format),
-        (
-            f"runs of four words that no other of its source's rewrites has ({found.documents} sources)",
-            found.own,
-            words.share,
-        ),
-    ]
-    known = [[name, shown(value)] for name, value, shown in rows if value is not None]
-    if known:
-        yield Table(("how different the accepted rewrites are", "#mean"), known)
 
 
 def _samples(book: Book, found: Survey, limits: Limits) -> Iterable[Block]:

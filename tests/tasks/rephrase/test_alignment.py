@@ -33,7 +33,7 @@ def test_true_paraphrases_pass_the_whole_stack(pair: tuple[str, str], embedder: 
     assert alignment.accepted, alignment.why
     assert alignment.reason == ""
     assert list(alignment.scores()) == list(RECORDED)
-    assert {name for name, score in alignment.scores().items() if score is None} == {"fidelity", "judge"}
+    assert {name for name, score in alignment.scores().items() if score is None} == {"cosine", "fidelity", "judge"}
 
 
 @pytest.mark.parametrize(("kind", "number", "old", "new", "check"), CORRUPTIONS)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from model.visible import flat, visible
+from tasks.artifact import Artifact
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Chart, Compared, Heat, Score, Spark, Table, Verbatim
 from tasks.report.inspect.rewrites.attempts import Attempt, Cell, Scores, Survey, known
 from tasks.report.inspect.rewrites.difference import Piece, difference
+from tasks.report.inspect.rewrites.diversity import diversity as measured
 from tasks.report.inspect.rewrites.limits import Limit, Limits
 
 LEGEND = (
@@ -83,6 +85,27 @@ def checks(found: Survey, limits: Limits) -> Table:
         "or levels of detail have a threshold of their own, which stands beside each of their scores."
     )
     return Table(("check", "#reached", "#refused", "#share", "#typical", "#threshold", "scores"), rows, caption)
+
+
+def diversity(artifact: Artifact) -> Iterator[Block]:
+    """How different the accepted rewrites are from their sources, and those of one source from one another."""
+    found = measured(artifact)
+    several = f"{words.count(found.documents)} sources with several rewrites"
+    rows = [
+        ("runs of four words that the source does not have", found.new, words.share),
+        (f"runs of four words shared with another rewrite ({several})", found.overlap, words.share),
+        ("distance of the embeddings of two rewrites of a source", found.spread, "{:.2f}".format),
+    ]
+    known = [[name, shown(value)] for name, value, shown in rows if value is not None]
+    caption = (
+        "Rewrites of one source that share few runs and lie near each other say the same in other words; many shared "
+        "runs (of which self-BLEU is made) are copies of one another, a great distance means that they say different "
+        "things."
+        if found.documents
+        else ""
+    )
+    if known:
+        yield Table(("how different the accepted rewrites are", "#mean"), known, caption)
 
 
 def _share(cell: Cell | None) -> tuple[float, str] | None:

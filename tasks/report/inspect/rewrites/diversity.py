@@ -3,58 +3,84 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 
+import numpy as np
 import polars as pl
 
 from tasks.artifact import Artifact
+from tasks.rephrase.alignment.meaning import chinese
 from tasks.rephrase.alignment.pair import words
 
 GRAM = 4
-"""Words in a row that are compared, as the fourth order of self-BLEU does."""
+"""Words in a row that are compared: the longest that self-BLEU counts."""
 MOST = 2000
 """Segments and documents that are read, the first ones."""
+EMBEDDED = 50
+"""Sources whose rewrites are embedded, the first ones: a document takes up to half a second."""
 
 Grams = frozenset[tuple[str, ...]]
+Embed = Callable[[str], np.ndarray]
+"""A text's vector, of length 1."""
 
 
 @dataclass(frozen=True)
 class Diversity:
-    """Shares of runs of four words; None where nothing was there to compare."""
+    """Means; None where nothing was there to compare."""
 
     new: float | None
-    """Of those of accepted segments what the source does not have."""
-    cosine: float | None
-    """Mean cosine of the embeddings of accepted segments and their sources, as the alignment check recorded it."""
+    """Of the runs of four words of accepted segments the share that the source does not have."""
     documents: int
     """Sources with several rewrites."""
-    own: float | None
-    """Of those of a rewrite what no other rewrite of its source has: 1 less self-BLEU's precision of this order."""
+    overlap: float | None
+    """Of the runs of four words of a rewrite the share that another rewrite of its source has too. Self-BLEU is the
+    geometric mean of this and the same for runs of one to three words."""
+    spread: float | None
+    """1 less the cosine of the embeddings, of every two English rewrites of a source."""
 
 
-def diversity(artifact: Artifact) -> Diversity:
-    """Of the first `MOST` accepted segments and documents."""
+def diversity(artifact: Artifact, embed: Embed | None = None) -> Diversity:
+    """Of the first `MOST` accepted segments and documents; `embed` is MiniLM unless given."""
     fresh: list[float] = []
-    cosines: list[float] = []
     for path in artifact.files("segments"):
-        accepted = pl.scan_parquet(path).filter("accepted").select("source_text", "rewrite_text", "scores")
-        for source, rewrite, scores in accepted.head(MOST - len(fresh)).collect().iter_rows():
+        accepted = pl.scan_parquet(path).filter("accepted").select("source_text", "rewrite_text")
+        for source, rewrite in accepted.head(MOST - len(fresh)).collect().iter_rows():
             if grams := _grams(rewrite or ""):
                 fresh.append(len(grams - _grams(source or "")) / len(grams))
-            if (scores or {}).get("cosine") is not None:
-                cosines.append(scores["cosine"])
-    by_source: dict[str, list[Grams]] = defaultdict(list)
+    by_source: dict[str, list[str]] = defaultdict(list)
     for path in artifact.files("rewrites"):
         for source, text in pl.scan_parquet(path).select("source_id", "text").head(MOST).collect().iter_rows():
-            by_source[source].append(_grams(text or ""))
+            by_source[source].append(text or "")
     several = [texts for texts in by_source.values() if len(texts) > 1]
-    own = [
-        len(one - frozenset().union(*(texts[:place] + texts[place + 1 :]))) / len(one)
-        for texts in several
+    overlaps = [share for texts in several for share in _overlaps([_grams(text) for text in texts])]
+    english = [texts for texts in several if not any(map(chinese, texts))][:EMBEDDED]
+    return Diversity(_mean(fresh), len(several), _mean(overlaps), _mean(_spreads(english, embed)))
+
+
+def _overlaps(texts: list[Grams]) -> list[float]:
+    return [
+        len(one & frozenset().union(*texts[:place], *texts[place + 1 :])) / len(one)
         for place, one in enumerate(texts)
         if one
     ]
-    return Diversity(_mean(fresh), _mean(cosines), len(several), _mean(own))
+
+
+def _spreads(several: list[list[str]], embed: Embed | None) -> list[float]:
+    """Of every source the mean over its pairs of rewrites."""
+    if not several:
+        return []
+    embed = embed or _network()
+    vectors = [[embed(text) for text in texts] for texts in several]
+    return [float(np.mean([1 - one @ other for one, other in combinations(some, 2)])) for some in vectors]
+
+
+def _network() -> Embed:
+    from model.engines.embedding import MiniLM  # torch takes seconds, which a report without such rewrites is spared
+
+    network = MiniLM()
+    return lambda text: network.vector(text).vector_D
 
 
 def _grams(text: str) -> Grams:

@@ -29,7 +29,7 @@ SENTENCES = {
     "code": "A code span, URL or identifier lost or invented; 1 is all kept.",
     "answer": "The final answer of a worked solution is not the source's.",
     "sentencewise": "A sentence of a translation that is far from the usual length of one: left out, or added.",
-    "cosine": "The two texts' embeddings lie too far apart.",
+    "cosine": "Texts that share few words and whose embeddings lie too far apart; no score where words agree.",
     "fidelity": "Something lost, added or changed; the score is the chance of none, by the network that reads both.",
     "echoes": "Taken back: the whole document says a thing again that it has said.",
     "best_of": "Passed every check, but another candidate of its attempt passed by a better margin.",

@@ -19,7 +19,7 @@ from tasks.report.blocks import (
     Verbatim,
 )
 from tasks.report.inspect.rewrites.attempts import Cell, Scores, Selection, Survey, known, survey
-from tasks.report.inspect.rewrites.blocks import LEGEND, checks, compared, histogram, rates
+from tasks.report.inspect.rewrites.blocks import LEGEND, checks, compared, diversity, histogram, rates
 from tasks.report.inspect.rewrites.limits import SENTENCES, Limits
 from tasks.report.inspect.rewrites.whole import Whole
 
@@ -41,14 +41,14 @@ def page(artifact: Artifact, selection: Selection, count: int, accepted: bool = 
     found = survey(artifact, selection, 0 if accepted else count, 0 if selection.check else count, styles=True)
     checked = [name for name in known(found) if not selection.check or name == selection.check]
     rest = [_accepted(found, limits)] if found.nearest.get("") else []
-    sections = [_rates(found, limits), *rest, *(_check(found, limits, name) for name in checked)]
+    sections = [_rates(artifact, found, limits), *rest, *(_check(found, limits, name) for name in checked)]
     return _document(artifact, found, selection, sections, _choices(found, checked))
 
 
 def overview(artifact: Artifact, selection: Selection) -> Document:
     """The rates and the checks alone."""
     found = survey(artifact, selection)
-    return _document(artifact, found, selection, [_rates(found, Limits.of(artifact))])
+    return _document(artifact, found, selection, [_rates(artifact, found, Limits.of(artifact))])
 
 
 def check_section(artifact: Artifact, selection: Selection, count: int) -> Section:
@@ -118,14 +118,14 @@ def _document(
     )
 
 
-def _rates(found: Survey, limits: Limits) -> Section:
+def _rates(artifact: Artifact, found: Survey, limits: Limits) -> Section:
     if not found.whole().segments:
         return Section("rates", "Rates", "No attempt was made that fits: there is nothing to look at.")
     more = Prose(
         "`openk2 inspect rewrites CHECK` shows what a check refused, nearest to its threshold first; `--accepted` what "
         "passed, lowest margin first."
     )
-    return Section("rates", "Rates", "", [*rates(found), checks(found, limits), more])
+    return Section("rates", "Rates", "", [*rates(found), checks(found, limits), *diversity(artifact), more])
 
 
 def _headline(whole: Cell) -> list[tuple[str, str, str]]:

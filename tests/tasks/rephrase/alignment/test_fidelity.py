@@ -109,7 +109,7 @@ def test_it_is_asked_last_of_one_language_and_only_where_a_model_is_named(embedd
     assert (refused.reason, refused.verdicts[-1].check) == ("fidelity", "fidelity")
     assert refused.margin is not None
     assert refused.margin < 0
-    assert readers.seconds > 0.25
+    assert readers.seconds == 0.25  # cosine is not asked of texts that share their words
     assert align(pair, AlignmentConfig(), readers).accepted
     unread = align(Pair(*PARAPHRASES[0], translated="zh"), ASKED, readers, every=True)
     assert unread.scores()["fidelity"] is None

@@ -11,7 +11,7 @@ from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, Prompt
 from tasks.rephrase.alignment.answer import copied
 from tasks.rephrase.alignment.pair import Pair
-from tasks.rephrase.alignment.question import SCHEMA, answered, question
+from tasks.rephrase.alignment.question import SCHEMA, answered, corrected, question
 from tasks.rephrase.alignment.stack import align
 from tasks.rephrase.config import AlignmentConfig, RephraseConfig, SegmentsConfig
 from tasks.rephrase.document import Job, rewrite_document
@@ -30,6 +30,24 @@ def pair(said: str, part: str = ENTRY, **more: object) -> Pair:
 def test_a_question_takes_the_place_of_the_heading_that_it_says_and_nothing_else_changes() -> None:
     assert answered("What is a wind rose?", SEVERAL) == SEVERAL.replace("# wind rose", "# What is a wind rose?")
     assert answered("What replaced most pumps?", ENTRY) == f"What replaced most pumps?\n\n{ENTRY}"
+
+
+@pytest.mark.parametrize(
+    ("said", "heading", "corrected_"),
+    [
+        ("What is a installer?", "installer", "What is an installer?"),
+        ("What is a onc?", "ONC", "What is an ONC?"),
+        ("What is a LML?", "LML (language)", "What is an LML?"),
+        ("What is an LAN?", "LAN", "What is a LAN?"),
+        ("What is the eccles-jordan circuit?", "Eccles-Jordan circuit", "What is the Eccles-Jordan circuit?"),
+        ("What is a UUCP?", "uucp", "What is a uucp?"),
+        ("Who needs a hour of a user?", "something else", "Who needs an hour of a user?"),
+    ],
+)
+def test_a_question_has_the_headings_spelling_and_the_article_that_its_word_wants(
+    said: str, heading: str, corrected_: str
+) -> None:
+    assert corrected(said, f"# {heading}\n\nWhat it is.") == corrected_
 
 
 @pytest.mark.parametrize(
@@ -68,7 +86,14 @@ def test_what_the_part_does_not_answer_is_refused(said: str, part: str, why: str
     verdict = question(pair(said, part), CONFIG)
     assert not verdict.passed
     assert why in verdict.why
+    assert verdict.score == 0
     assert verdict.rewrite_sentence == said
+
+
+def test_a_refusal_without_a_word_in_common_stands_beside_the_sources_first_sentence() -> None:
+    alignment = align(pair("Who invented it?", ENTRY), CONFIG, None)  # type: ignore[arg-type]
+    assert alignment.failed is not None
+    assert alignment.failed.source_sentence == "# wind pump"
 
 
 def test_a_question_is_asked_once_and_may_name_what_the_part_before_was_about() -> None:
