@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Regex, Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
+from model.vocabulary import SPECIAL_TOKENS
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint
 from tasks.evaluate.gguf import export
 from tasks.tokens.tokenizer import words
-from tests.tasks.evaluate.conftest import small_model, small_tokenizer
+from tests.tasks.evaluate.conftest import VOCABULARY, small_model
 
 TEXTS = ["What is 12 + 30?", "'self' it's a 'dog', 你好world，世界 42 weather ##", '{"city":"Paris"}\n\n  The answer']
 # a process of its own: llama.cpp may hang when it is closed
@@ -37,10 +38,15 @@ os._exit(0)
 
 
 def released(folder: Path, digits: int, int4: bool) -> Path:
-    tokenizer = small_tokenizer()
+    tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(words(digits)), "isolated")
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level])
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    size = VOCABULARY - len(SPECIAL_TOKENS)
+    # `'dog` becomes one token, which an expression with English contractions would begin with `'d`
+    tokenizer.train_from_iterator(TEXTS * 4, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     write_checkpoint(small_model(initializer_range=0.2), folder, int4, 1 << 30)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
