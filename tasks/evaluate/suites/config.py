@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from model.config import Config
+from tasks.address import keyless
 from tasks.corpus.sources import EvaluationSource
+
+HARNESS_VARIABLES = ("OPENK2_MODEL", "OPENK2_SCORES", "OPENK2_SEED")
+"""What a harness of the user's is told in environment variables, besides OPENAI_BASE_URL and OPENAI_API_KEY."""
 
 
 class Data(EvaluationSource):
@@ -163,6 +167,30 @@ class Positions(Config):
     """Longest window."""
 
 
+class External(Config):
+    """A harness of yours (SWE-bench, tau2): a command that asks the model at an address and writes its scores."""
+
+    kind: Literal["external"]
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    command: tuple[Annotated[str, AfterValidator(keyless)], ...] = Field(min_length=1)
+    """A program and its arguments, run without a shell in an empty folder of its own: write paths in full. It stands in
+    records: no keys."""
+    environment: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
+    """Names of environment variables that it needs besides PATH, HOME, LANG and USER, such as those of keys; their
+    values are recorded nowhere."""
+    seconds: float = Field(default=3600.0, gt=0)
+    """Wall-clock time after which it is ended, with everything that it started."""
+    optional: bool = False
+    """Where it fails, say so and go on; otherwise that is an error."""
+
+    @field_validator("environment")
+    @classmethod
+    def _not_ours(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if ours := [name for name in names if name.startswith("OPENAI_") or name in HARNESS_VARIABLES]:
+            raise ValueError(f"{ours[0]} is set for the harness: give it another key under another name")
+        return names
+
+
 class Refusals(Config):
     """Attack prompts by style, and harmless ones that look alike: whether the reply refuses, by rule. The prompts that
     come with it are stand-ins; give your own for a judgement of safety."""
@@ -175,7 +203,8 @@ class Refusals(Config):
 
 
 Suite = Annotated[
-    Code | Calls | MultiTurn | Choice | Answer | Needle | Positions | Refusals | Played, Field(discriminator="kind")
+    Code | Calls | MultiTurn | Choice | Answer | Needle | Positions | Refusals | Played | External,
+    Field(discriminator="kind"),
 ]
 
 

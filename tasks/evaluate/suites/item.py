@@ -43,6 +43,12 @@ class Measured:
     score: Interval | None = None
     """None where the suite has no single figure."""
     details: Mapping[str, Any] = field(default_factory=dict)
+    counted: int | None = None
+    """How many items there were, where nothing is known of each."""
+
+
+class SuiteError(ValueError):
+    """A suite whose data or harness are not what its row says; the sentence names the suite and what to change."""
 
 
 class Unmeasurable(RuntimeError):

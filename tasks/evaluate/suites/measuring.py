@@ -59,7 +59,9 @@ def run(step: Step, execution: Execution) -> Artifact:
             step.put(f"suites/{name}", ".json", partial(_write_records, records))
     keys = [f"{group}/{name}" for name in models for group in ("suites", "answers")]
     told = {name: json.loads(step.path(step.parts([f"suites/{name}"])[0]).read_text("utf-8")) for name in models}
-    asked = sum(one.get("items", 0) for records in told.values() for one in records.values())
+    asked = sum(
+        one.get("items", 0) for records in told.values() for one in records.values() if not one.get("counted_only")
+    )
     return step.publish({"models": told, "seed": config.seed}, keys, Balance("answers", taken=asked, out="answers"))
 
 

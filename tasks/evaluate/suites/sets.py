@@ -25,7 +25,7 @@ from tasks.corpus.safety.decontamination import Item as Looked
 from tasks.corpus.unavailable import UnavailableError
 from tasks.evaluate.suites import played
 from tasks.evaluate.suites.config import Calls, Data, MultiTurn, Played, Refusals, SuitesConfig
-from tasks.evaluate.suites.item import Item, drawn
+from tasks.evaluate.suites.item import Item, SuiteError, drawn
 from tasks.evaluate.suites.table import Chosen
 from tasks.launch import Execution
 from training.rl.environments.apis import practised
@@ -34,10 +34,6 @@ VERSION = 4  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 STAND_INS = Path(__file__).with_name("refusals.yaml")
-
-
-class SuiteError(ValueError):
-    """A suite whose data are not what its row says; the sentence names the suite and what to change."""
 
 
 def run(step: Step, execution: Execution) -> Artifact:

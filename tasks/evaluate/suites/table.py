@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.artifact import Artifact
-from tasks.evaluate.suites import answer, calls, choice, code, needle, played, positions, refusal
+from tasks.evaluate.suites import answer, calls, choice, code, external, needle, played, positions, refusal
 from tasks.evaluate.suites.config import SuitesConfig
 from tasks.evaluate.suites.item import Item, Measured, Unmeasurable
 from tasks.evaluate.suites.subject import Subject
@@ -27,6 +27,7 @@ KINDS: Mapping[str, Callable[..., Measured]] = {
     "environment": played.measure,
     "needle": needle.measure,
     "positions": positions.measure,
+    "external": external.measure,
 }
 """By a row's `kind`: (row, subject, items, seed) -> what was measured; `positions` takes the held-out tokens for
 items."""
@@ -51,7 +52,8 @@ def measure(
     records: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     with Progress(f"suites {name}", len(config.rows), "suites") as progress:
-        for suite in config.rows:
+        # harnesses first: where one fails, nothing else has been measured in vain
+        for suite in sorted(config.rows, key=lambda suite: suite.kind != "external"):
             of = chosen[suite.name]
             try:
                 if of.missing:
@@ -82,10 +84,12 @@ def record(found: Measured, of: Chosen) -> dict[str, Any]:
     """What is kept of a suite on one model: the score with its interval, and contamination beside it."""
     told: dict[str, Any] = {
         "measure": found.measure,
-        "items": len(found.scored),
+        "items": len(found.scored) if found.counted is None else found.counted,
         "score": found.score and found.score.rounded(),
         "details": dict(found.details),
     }
+    if found.counted is not None:
+        told["counted_only"] = True  # no rows: nothing is known of each item
     if any(one.text for one in of.items):
         told["contaminated"] = None if of.contaminated is None else len(of.contaminated)
         if of.contaminated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +33,14 @@ from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, smal
 QUESTION = "How many of the nine grey geese that crossed the wide river came back home before winter?"
 OTHER = QUESTION.replace("geese", "cranes").replace("river", "moor")
 SHORT = "What is 12 + 30?"
+COUNTS = """import os; open(os.environ["OPENK2_SCORES"], "w").write('{"correct": 1, "count": 4}')"""
 ROWS = [
     {"kind": "answer", "name": "sums", "text_fields": ["question"], "max_new_tokens": 4, "template": "{question}"},
     {"kind": "choice", "name": "letters", "max_new_tokens": 1},
     {"kind": "needle", "lengths": [64, 4096], "depths": [0.5], "repeats": 1, "max_new_tokens": 2, "form": "raw"},
     {"kind": "positions", "windows": 2, "longest": 64},
     {"kind": "answer", "name": "absent", "path": "nowhere/*.jsonl", "optional": True},
+    {"kind": "external", "name": "counts", "command": [sys.executable, "-c", COUNTS]},
 ]
 
 
@@ -96,6 +99,7 @@ def test_scores_have_intervals_and_contamination_and_what_cannot_be_measured_say
         assert "clean" in records[name]
     assert records["letters"]["details"]["chance"] == 0.5
     assert "nothing lies at" in records["absent"]["unmeasured"]
+    assert (records["counts"]["items"], records["counts"]["score"]["value"]) == (4, 0.25)
     rows = pq.read_table(made[1].require().file("answers/base")).to_pylist()
     assert [row["why"] for row in rows if row["item"] == "4096@0.5#0"] == ["the window has no room for it"]
     assert {row["item"] for row in rows if row["contaminated"]} == {"geese"}
