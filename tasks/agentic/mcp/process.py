@@ -125,7 +125,7 @@ class ProcessTransport:
         begun: list[bytes] = []
         try:
             while chunk := await process.stdout.read(CHUNK):
-                self.allowance.take(len(chunk))
+                self.allowance.take(len(chunk), messages=chunk.count(b"\n"))
                 begun.append(chunk)
                 if b"\n" in chunk:
                     *lines, rest = b"".join(begun).split(b"\n")
