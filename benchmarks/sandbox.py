@@ -22,6 +22,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -115,7 +116,11 @@ class Account:
     def close(self) -> None:
         """Back to where this process was."""
         (self.home / "cgroup.procs").write_text(str(os.getpid()))
-        self.folders[0].rmdir()
+        for _ in range(100):  # its processes may be about to go
+            with suppress(OSError):
+                self.folders[0].rmdir()
+                break
+            time.sleep(0.02)
 
 
 def measure(account: Account, side: Callable[[], None], count: int) -> tuple[float, float, float]:

@@ -15,6 +15,7 @@ from flows.request import Request
 from model.config import INT4_GROUP, Config
 from model.vocabulary import BOS, EOS, PADDING, special_ids
 from tasks.agentic.config import DialoguesConfig
+from tasks.agentic.mcp.config import RecordingConfig
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.mix.config import MixConfig
@@ -65,6 +66,8 @@ class Preset(Config):
     """The model, MuonClip and the stages."""
     tools: ToolsConfig = ToolsConfig()
     """Synthetic tools."""
+    real_tools: RecordingConfig = RecordingConfig()
+    """Real tools that are called for the report; whether their servers are there changes nothing that is trained."""
     dialogues: DialoguesConfig
     """Verifiable tasks and tool-call dialogues for post-training."""
     sft: SftConfig

@@ -50,6 +50,8 @@ def recipe(p: Preset, stage: Stages) -> None:
     stage.flow("posttrain")
     tools = stage("tools", "tasks.agentic.synthesis.tools", p.tools, leaf=bool(p.tools.servers))
     tools = stage.gate(p.gates.tools, tools)
+    if p.real_tools.servers:  # a leaf that nothing reads: what runs on a machine, and what time it is there
+        stage("real-tools", "tasks.agentic.mcp.recording", p.real_tools, leaf=True)
     dialogues = stage("dialogues", "tasks.agentic.dialogues", p.dialogues, tokenizer, tools)
     dialogues = stage.gate(p.gates.dialogues, dialogues)
     sft = stage("sft", "training.sft", p.sft, base, dialogues, tokens, tokenizer)

@@ -41,6 +41,12 @@ def test_a_step_reads_none_that_comes_after_it(drawn: Graph) -> None:
         before.add(step.name)
 
 
+def test_nothing_reads_what_tool_servers_answered_on_one_machine(tmp_path: Path) -> None:
+    found = graph(Request(preset=PresetName.laptop, root=str(tmp_path), overrides=["execution.precision=float32"]))
+    assert [step.leaf for step in found.steps if step.name == "real-tools"] == [True]
+    assert not [step.name for step in found.steps if "real-tools" in {given.name for given in step.inputs}]
+
+
 def test_what_is_gated_is_read_through_its_gate_alone(drawn: Graph) -> None:
     gates = {step.inputs[0].name: step for step in drawn.steps if step.name.endswith("-gate")}
     assert set(gates) == {"corpus", "rewrites", "tokens", "tools", "dialogues", "release-suites"}

@@ -10,9 +10,9 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SerializationInfo, ValidationError, field_serializer, field_validator, model_validator
 
-from model.config import Config
+from model.config import Config, for_identity
 from tasks.address import keyless
 
 Kind = Literal[
@@ -151,6 +151,27 @@ class ServerFile(Config):
     def _names_differ(self) -> Self:
         different(self.servers)
         return self
+
+
+class RecordingConfig(Config):
+    """Servers that a stage calls, and what it asks of them."""
+
+    seed: int = 0
+    """Decides every draw."""
+    servers: tuple[ServerConfig, ...] = ()
+    """Servers of the Model Context Protocol, rows as in a file of servers (docs/agentic/mcp.md)."""
+    recorded: int = Field(default=400, ge=1)
+    """Different calls that are made of each of their tools, where there are so many."""
+
+    @model_validator(mode="after")
+    def _servers_differ(self) -> Self:
+        different(self.servers)
+        return self
+
+    @field_serializer("servers")
+    def _which(self, servers: tuple[ServerConfig, ...], info: SerializationInfo) -> list[dict[str, Any]]:
+        left = set(HOW_IT_RUNS) if for_identity(info) else None
+        return [server.model_dump(mode="json", exclude=left) for server in servers]
 
 
 def different(servers: Iterable[ServerConfig]) -> None:

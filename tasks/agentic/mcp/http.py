@@ -61,7 +61,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
         if request.method == "GET":
             # The stream on which a server speaks unasked, for as long as it likes: MCP lets either side do without.
             return httpx2.Response(405, request=request)
-        self.failure = ""
+        if self.allowance.left >= 0:  # else this is about a question of the answer that was too long
+            self.failure = ""
         try:
             response = await self.inner.handle_async_request(request)
         except httpx2.TransportError as error:
@@ -84,7 +85,7 @@ class _Counted(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self.inner:
-                self.bounded.allowance.take(len(chunk))
+                self.bounded.allowance.take(len(chunk), messages=1 + chunk.count(b"\ndata:"))
                 yield chunk
         except (ServerError, httpx2.TransportError) as error:
             self.bounded.failure = str(error) if isinstance(error, ServerError) else _lost(error)

@@ -82,8 +82,8 @@ class ProcessTransport:
     async def _start(self, mark: str, stack: ExitStack) -> asyncio.subprocess.Process:
         """Start it; what it needs for as long as it runs is left on `stack`."""
         server = self.server
-        # programs of our own environment are found although nobody has activated it
-        program = shutil.which(server.command) or shutil.which(server.command, path=str(Path(sys.executable).parent))
+        ours = Path(sys.executable).parent  # programs of our own environment are found although nobody has activated it
+        program = shutil.which(server.command) or shutil.which(server.command, path=str(ours))
         if program is None:
             raise ServerError(f"there is no program '{server.command}': install it, or correct `command`")
         for name, folder in (("folder", server.folder), *(("writes", one) for one in server.writes)):
@@ -92,7 +92,8 @@ class ProcessTransport:
         temporary = tempfile.TemporaryDirectory(prefix="openk2-tools-", ignore_cleanup_errors=True)
         outside = stack.enter_context(temporary)
         home = HOME if server.walls else outside
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+        path = os.environ.get("PATH", os.defpath) + os.pathsep + str(ours)
+        environment = {"PATH": path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
         environment |= server.variables(server.environment) | {MARK: mark}
         groups = stack.enter_context(control_groups(server.limits))
         with ExitStack() as starting:
@@ -124,7 +125,7 @@ class ProcessTransport:
         begun: list[bytes] = []
         try:
             while chunk := await process.stdout.read(CHUNK):
-                self.allowance.take(len(chunk))
+                self.allowance.take(len(chunk), messages=chunk.count(b"\n"))
                 begun.append(chunk)
                 if b"\n" in chunk:
                     *lines, rest = b"".join(begun).split(b"\n")

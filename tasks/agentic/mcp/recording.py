@@ -1,7 +1,7 @@
 """Real tools for dialogues: the servers of `tools.servers` run once, and what they list and answer is kept.
 
 Once, because an answer may depend on the moment and on the machine: the dialogues are made from this record, and bear
-the hash of what is in it. Parts of the tools stage:
+the hash of what is in it. Parts of the tools stage, and of the stage `real-tools`, which nothing reads:
 
     server_tools/all    the columns of `TOOLS`
     server_calls/all    the columns of `CALLS`
@@ -22,14 +22,17 @@ import pyarrow as pa
 from model.dialogue import compact
 from tasks.agentic.mcp.arguments import draw_arguments
 from tasks.agentic.mcp.backend import opened
-from tasks.agentic.mcp.config import ServerConfig, ServerError
+from tasks.agentic.mcp.config import RecordingConfig, ServerConfig, ServerError
 from tasks.agentic.mcp.rows import ToolRow
-from tasks.artifact import Step
+from tasks.artifact import Artifact, Step
+from tasks.launch import Execution
 from tasks.part import write_table
 from training.rl.worlds.wording import fields
 
 if TYPE_CHECKING:
     from tasks.agentic.mcp.client import Toolbox
+
+VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +44,14 @@ TOOLS = pa.schema(
 CALLS = pa.schema([(name, pa.string()) for name in ("function", "arguments", "result", "error")])  # arguments: JSON
 PARTS = ("server_tools/all", "server_calls/all")
 Row = dict[str, Any]
+
+
+def run(step: Step, execution: Execution) -> Artifact:
+    """The stage `real-tools`: list and call servers, so that a report can say what they answer here. No stage reads it:
+    whether they are there, and what a clock says, changes nothing that is trained."""
+    config = step.config
+    assert isinstance(config, RecordingConfig)
+    return step.publish({"servers": record(step, config.servers, config.recorded, config.seed)}, PARTS)
 
 
 def record(step: Step, servers: Sequence[ServerConfig], calls: int, seed: int) -> Row:

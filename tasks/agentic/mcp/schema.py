@@ -64,13 +64,15 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _may_be_slow(pattern: str) -> bool:
     """Whether backtracking could go on and on: a repeated group, a back reference, or three open repetitions."""
+    if len(pattern) > 500:  # first: to look for repetitions in a long one takes long itself
+        return True
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
         return True
     plain = re.sub(r"\[\^?\]?(?:\\.|[^\]\\])*\]", "C", re.sub(r"\\[^1-9]", "E", pattern))
     open_ends = re.findall(r"[*+]|\{\d*,\d*\}", plain)
-    return len(pattern) > 500 or len(open_ends) > 2 or re.search(r"\)[*+{]|\\[1-9]|\(\?P=", plain) is not None
+    return len(open_ends) > 2 or re.search(r"\)[*+{]|\\[1-9]|\(\?P=", plain) is not None
 
 
 class _TooLarge(Exception):

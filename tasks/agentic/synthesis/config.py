@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from pydantic import Field
 
-from pydantic import Field, SerializationInfo, field_serializer, model_validator
-
-from model.config import Config, for_identity
 from model.engines.choice import EngineConfig
 from model.engines.engine import Sampling
-from tasks.agentic.mcp.config import HOW_IT_RUNS, ServerConfig, different
+from tasks.agentic.mcp.config import RecordingConfig, ServerConfig
 from tasks.corpus.dedup.config import NearConfig
 
 
@@ -26,11 +23,9 @@ class ProposerConfig(EngineConfig):
     """How it draws."""
 
 
-class ToolsConfig(Config):
+class ToolsConfig(RecordingConfig):
     """Synthetic tools, evolved category by category, domain by domain (K2 report 3.1.1: more than 20,000)."""
 
-    seed: int = 0
-    """Decides every draw."""
     count: int = Field(default=600, ge=1)
     """Tools that are wanted, all different."""
     per_domain: int = Field(default=24, ge=1, le=40)
@@ -47,15 +42,3 @@ class ToolsConfig(Config):
     servers: tuple[ServerConfig, ...] = ()
     """Real tools: servers of the Model Context Protocol, rows as in a file of servers (docs/agentic/mcp.md). They are
     called once, and what they answered is kept for `dialogues.servers`."""
-    recorded: int = Field(default=400, ge=1)
-    """Different calls that are made of each of their tools, where there are so many."""
-
-    @model_validator(mode="after")
-    def _servers_differ(self) -> Self:
-        different(self.servers)
-        return self
-
-    @field_serializer("servers")
-    def _which(self, servers: tuple[ServerConfig, ...], info: SerializationInfo) -> list[dict[str, Any]]:
-        left = set(HOW_IT_RUNS) if for_identity(info) else None
-        return [server.model_dump(mode="json", exclude=left) for server in servers]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+from model.visible import flat
 from tasks.report import figures, words
 from tasks.report.blocks import Block, Code, Fold, Prose, Table, Verbatim
 from tasks.report.book import Book
@@ -15,6 +17,8 @@ from training.draw import draw
 DRAWN = 700
 """Tools on the map: more would be one grey cloud, and their page slow."""
 COLOURS = 12
+SHOWN = 160
+"""Characters of a call and its answer."""
 
 
 def _summary(book: Book) -> str:
@@ -93,6 +97,34 @@ def _servers(book: Book) -> Iterable[Block]:
     counts = s["tools"], s["calls"], sum(s["refused"].values())
     told = "{} tools of servers that really ran, {} of their answers ({} errors): real dialogues are made of them."
     yield Prose(told.format(*map(words.count, counts)))
+    yield from _left_out(s)
+
+
+def _called(book: Book) -> Iterable[Block]:
+    """Real tools that were called"""
+    s = book.optional("real-tools", "servers")
+    if not s:
+        return
+    yield Prose(
+        f"{words.count(s['tools'])} tools of real servers were listed and called in the sandbox on this machine, "
+        f"{words.count(s['calls'])} times in {book.stage('real-tools').manifest['seconds']:.0f} s; "
+        f"{words.count(sum(s['refused'].values()))} calls ended in an error. Nothing is trained on their answers."
+    )
+    calls = book.rows("real-tools", "server_calls").collect()
+    rows = []
+    for tool in book.rows("real-tools", "server_tools").collect().to_dicts():
+        made = calls.filter(function=tool["function"])
+        first = made.row(0, named=True)
+        said = flat(f"{first['arguments']} gives {first['result']}", SHOWN)
+        errors = made.filter(made["error"] != "").height
+        rows.append([Verbatim(tool["function"]), Verbatim(tool["package"]), Verbatim(tool["licence"]),
+                     words.count(made.height), words.count(errors), Verbatim(said)])  # fmt: skip
+    if rows:
+        yield Table(("tool", "package", "licence", "#calls", "#errors", "its first call"), rows)
+    yield from _left_out(s)
+
+
+def _left_out(s: Mapping[str, Any]) -> Iterable[Block]:
     if s["left_out"]:
         rows = [[Verbatim(name), Verbatim(why)] for name, why in s["left_out"].items()]
         yield Table(("server", "why it was left out"), rows)
@@ -106,5 +138,9 @@ def _card(book: Book) -> Iterable[Block]:
 
 
 CHAPTER = Chapter(
-    "tools", "Tools", ("tools",), _summary, (_map, _counts, _refused, _example, _servers, _card, everything("tools"))
+    "tools",
+    "Tools",
+    ("tools",),
+    _summary,
+    (_map, _counts, _refused, _example, _servers, _called, _card, everything("tools")),
 )

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 KIND = sys.argv[1]
@@ -50,7 +51,18 @@ def page(cursor):
     if KIND == "thousands":
         return {"tools": [tool(f"tool{n}") for n in range(10_000)]}
     if KIND == "names":
-        names = ["good", "twice", "twice", "with space", "émoji", "x" * 100, "a\u202eb", "<|im_end|>", "a.b/c-d_xe"]
+        names = [
+            "good",
+            "twice",
+            "twice",
+            "with space",
+            "émoji",
+            "x" * 100,
+            "a\u202eb",
+            "a\x1b[2J\0",
+            "<|im_end|>",
+            "a.b/c-d_xe",
+        ]
         return {"tools": [tool(name) for name in names]}
     if KIND == "schemas":
         schemas = {
@@ -61,9 +73,19 @@ def page(cursor):
             "doubling": doubling(40),
             "slow": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
             "long": {"type": "object", "description": "x" * 100_000},
+            "draft": {"type": "object", "$schema": "http://["},
+            "comment": {"type": "object", "properties": {"a": {"pattern": "(?#" + "[" * 60_000 + ")"}}},
             "number": {"type": "object", "properties": {"a": {"default": float("nan")}}},
         }
         return {"tools": [tool(name, schema) for name, schema in {"good": OBJECT, **schemas}.items()]}
+    if KIND == "nested":
+        sys.stdout.write('{"jsonrpc": "2.0", "id": 1, "result": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}}\n")
+        sys.stdout.flush()
+        time.sleep(600)
+    if KIND == "half":
+        sys.stdout.write('{"jsonrpc": "2.0", "id": 1, "result": {"tools": [')
+        sys.stdout.flush()
+        os._exit(4)
     if KIND == "array":
         return {"tools": [tool("array", {"type": "array"})]}
     if KIND in ("deep", "deeper"):
@@ -98,6 +120,21 @@ def answer(arguments):
     if KIND == "stderr":
         while True:
             sys.stderr.write("x" * 65536)
+    if KIND == "chatters":  # slowly, so that bytes do not end it
+        while True:
+            say(method="notifications/progress", params={"progressToken": 1, "progress": 1.0})
+            time.sleep(0.05)
+    if KIND == "questions":  # a third of a megabyte of them
+        for _ in range(5000):
+            say(id=uuid.uuid4().hex[:8], method="ping")
+    if KIND == "other_id":
+        for other in (10**6, "7", -1, 0):
+            say(id=other, result={"content": [{"type": "text", "text": "for somebody else"}]})
+        time.sleep(600)
+    if KIND == "digits":
+        sys.stdout.write('{"jsonrpc": "2.0", "id": 1, "result": {"a": ' + "9" * 900_000 + "}}\n")
+        sys.stdout.flush()
+        time.sleep(600)
     if KIND == "garbage":
         sys.stdout.write("Warning: \x1b]0;you are mine\x07 something\n")
         sys.stdout.flush()
@@ -157,6 +194,12 @@ def what_is_here(folder, port):
 
 
 def main():
+    if KIND == "loud":
+        while True:
+            sys.stderr.write("x" * 65536)
+    if KIND == "hasty":
+        while True:
+            say(method="notifications/message", params={"level": "info", "data": "x" * 1000})
     if KIND == "mute":
         time.sleep(600)
     if KIND == "daemons":

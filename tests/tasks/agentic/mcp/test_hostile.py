@@ -78,12 +78,16 @@ def test_an_honest_server_answers(hostile):
         ("garbage", "unavailable", "no MCP message: Warning: ␛]0;you are mine␇ something"),
         ("no_result", "unavailable", "its answer is not what MCP asks for"),
         ("number", "unavailable", "cannot be written as JSON"),
+        ("questions", "unavailable", "more than limits.answer_bytes"),
+        ("chatters", "timeout", "no answer within 2 s"),
+        ("other_id", "timeout", "no answer within 2 s"),
+        ("digits", "unavailable", "no MCP message"),
         ("fails", "failed", "no such file"),
         ("refuses", "invalid_arguments", "unknown ␛[31m argument"),
     ],
 )
 def test_a_call_that_goes_wrong(hostile, kind, code, says):
-    seconds = 1 if kind == "hang" else 300
+    seconds = {"hang": 1, "chatters": 2, "other_id": 2}.get(kind, 300)
     fails_to_call(hostile(kind, limits={"call_seconds": seconds, "answer_bytes": 1 << 20}), code, says)
 
 
@@ -112,6 +116,10 @@ def test_what_goes_wrong_beside_the_servers_comes_out_as_it_is(hostile):
         ("circle", "a nextCursor came twice"),
         ("endless", "more than limits.pages (100) pages"),
         ("thousands", "more than limits.tools (1,000) tools"),
+        ("loud", "more than limits.answer_bytes"),
+        ("hasty", "more than limits.answer_bytes"),
+        ("nested", "no MCP message"),
+        ("half", "ended with exit code 4"),
         ("array", "its answer is not what MCP asks for"),
         ("no_list", "its answer is not what MCP asks for"),
     ],
@@ -170,7 +178,7 @@ def test_names_that_cannot_be_taken(hostile):
     with toolbox([hostile("names")]) as tools:
         assert [row.name for row in tools.rows] == ["good", "a.b/c-d_xe"]
         reasons = {one.name: one.reason for one in tools.refused}
-        assert len(tools.refused) == 7
+        assert len(tools.refused) == 8
         assert "several tools of this name" in reasons["twice"]
         assert "too long" in reasons["x" * 64]
         assert tools.call(tools.rows[1].function, {"text": "hello"}).text == "hello"
@@ -189,6 +197,8 @@ def test_schemas_that_cannot_be_taken(hostile):
         "slow": "may take for ever",
         "long": "longer than",
         "number": "a number that JSON lacks",
+        "draft": "something that is not in it",
+        "comment": "may take for ever",
     }
     assert reasons.keys() == said.keys()
     assert all(words in reasons[name] for name, words in said.items()), reasons

@@ -18,6 +18,13 @@ from tasks.agentic.mcp.client import toolbox
 from tasks.agentic.mcp.config import ServerConfig, ServerError
 
 TOOL = {"name": "echo", "description": "Says it again", "inputSchema": {"type": "object"}}
+SSE = "text/event-stream"
+STREAMS = {
+    "drips": (SSE, b": still here\n\n", 0.05),
+    "tells": (SSE, b'data: {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}\n\n', 0.0),
+    "asks": (SSE, b'data: {"jsonrpc": "2.0", "id": "q", "method": "ping"}\n\n', 0.0),
+}
+"""Answers of 5,000 pieces: content type, what is written again and again, seconds between."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -35,15 +42,25 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        method, params = message["method"], message.get("params", {})
+        method, params = message.get("method"), message.get("params", {})
         self.seen.append(("POST", method, self.headers.get("authorization")))
-        if "id" not in message:
+        if "id" not in message or "method" not in message:
             return self.reply(202, "text/plain", b"")
         calls = method == "tools/call"
         if self.kind == "html" or (self.kind == "html_later" and calls):
             return self.reply(200, "text/html", b"<h1>Log in</h1>")
         if self.kind.startswith("http://"):
             return self.reply(307, "text/plain", b"", location=self.kind)
+        if self.kind == "round":
+            return self.reply(307, "text/plain", b"", location=f"{self.path}x")
+        if self.kind == "headers":
+            return self.reply(200, "application/json", b"{}", **{f"x-{number}": "y" * 1000 for number in range(1000)})
+        if self.kind == "pages" and method == "tools/list":
+            following = str(int(params.get("cursor") or 0) + 1)
+            found = {"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [TOOL], "nextCursor": following}}
+            return self.reply(200, "application/json", json.dumps(found).encode())
+        if self.kind in STREAMS and calls:
+            return self.stream(*STREAMS[self.kind])
         if self.kind == "broken":
             return self.reply(500, "text/plain", b"no")
         if self.kind == "drops" and calls:
@@ -89,12 +106,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def endless(self) -> None:
+        self.stream("application/json", b" " * 65536, 0.0)
+
+    def stream(self, kind: str, piece: bytes, pause: float) -> None:
         self.send_response(200)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", kind)
         self.end_headers()
         try:
-            while True:
-                self.wfile.write(b" " * 65536)
+            for _ in range(5000):
+                self.wfile.write(piece)
+                time.sleep(pause)
         except OSError:
             return
 
@@ -138,6 +159,9 @@ def test_an_honest_server_answers(kind):
         ("html", "Unexpected content type: text/html"),
         ("broken", "error response"),
         ("no_json", "Failed to parse JSON response"),
+        ("round", "Redirect to http://127.0.0.1:.* not followed"),
+        ("headers", "no answer from its address: RemoteProtocolError"),
+        ("pages", r"more than limits.pages \(100\) pages"),
     ],
 )
 def test_what_is_no_server_of_tools(kind, says):
@@ -168,6 +192,24 @@ def test_a_call_that_goes_wrong_takes_nothing_with_it(kind, says):
             assert result.error == "unavailable"
             assert re.search(says, result.text)
             assert tools.call("other_echo", {"text": "hello"}).text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "says"),
+    [
+        ("drips", "timeout", "no answer within 3 s"),
+        ("tells", "unavailable", "more than limits.answer_bytes"),
+        ("asks", "unavailable", "more than limits.answer_bytes"),
+    ],
+)
+def test_an_answer_of_many_pieces_ends_early(kind, error, says):
+    with web(kind) as (server, _):
+        seconds = 3.0 if kind == "drips" else 300.0
+        brief = server.model_copy(update={"limits": server.limits.model_copy(update={"call_seconds": seconds})})
+        with toolbox([brief]) as tools:
+            result = tools.call("web_echo", {"text": "hello"})
+            assert result.error == error
+            assert says in result.text
 
 
 def test_a_call_that_goes_wrong_is_forgotten_by_the_next_one():

@@ -1,4 +1,4 @@
-"""Servers that people use: those of PyPI come with the extra `mcp`, those of npm run where they are installed."""
+"""Servers that people use: those of PyPI, and those of npm where it exists; `make install` has installed them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tasks.agentic.mcp.client import toolbox
@@ -25,12 +26,13 @@ def server(name: str, module: str, *args: str, **fields: Any) -> ServerConfig:
     return ServerConfig.model_validate({**given, "limits": {"start_seconds": 300, "call_seconds": 300}})
 
 
-def of_npm(name: str) -> tuple[str, str]:
-    """The program of an npm package and where it is installed; skips where it is not."""
-    command = shutil.which(f"mcp-server-{name}")
-    if command is None:
-        pytest.skip(f"the npm package is not installed: npm install --global @modelcontextprotocol/server-{name}")
-    return command, str(Path(command).parent.parent)
+def of_npm(package: str, *args: str, **fields: Any) -> ServerConfig:
+    """A server of npm, which `make install` puts into our environment; skips where it could not, or walls hide node."""
+    command = shutil.which(f"mcp-server-{package}", path=str(Path(sys.executable).parent))
+    if command is None or not (shutil.which("node") or "").startswith("/usr/"):
+        pytest.skip("no tool servers of npm: `make install` has them where npm, its registry and a node in /usr are")
+    given = {"name": package, "command": command, "args": args, "licence": "MIT", **fields}
+    return ServerConfig.model_validate({**given, "limits": {"start_seconds": 300, "call_seconds": 300}})
 
 
 def test_time_and_git_really_run(tmp_path):
@@ -62,27 +64,38 @@ def test_time_and_git_really_run(tmp_path):
 
 
 def test_files_really_run(tmp_path):
-    command, installed = of_npm("filesystem")
     folder = tmp_path / "files"
     folder.mkdir()
-    openings = {"reads": (installed,), "writes": (str(folder),)}
-    given = ServerConfig(name="files", command=command, args=(str(folder),), licence="MIT", **openings)
-    with toolbox([given]) as tools:
+    (tmp_path / "secret").write_text("s3cret")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    wide = of_npm("filesystem", str(tmp_path), name="wide", writes=(str(folder),))
+    with toolbox([of_npm("filesystem", str(folder), name="files", writes=(str(folder),)), wide]) as tools:
+        assert len(tools.rows) == 2 * 14
+        assert tools.refused == []
         written = tools.call("files_write_file", {"path": str(folder / "a.txt"), "content": "hello"})
         assert written.error is None, written.text
         assert (folder / "a.txt").read_text() == "hello"
-        outside = tools.call("files_read_text_file", {"path": str(Path(tmp_path) / "secret")})
-        assert outside.error == "failed"
-        assert "outside" in outside.text
+        assert tools.call("wide_read_text_file", {"path": str(folder / "a.txt")}).text == "hello"
+        for outside in (tmp_path / "secret", folder / "link", "/etc/passwd"):
+            assert tools.call("files_read_text_file", {"path": str(outside)}).error == "failed"
+        # this one's own rule would let it out of that folder: it is the walls that hold
+        for outside in (tmp_path / "secret", folder / "link"):
+            assert tools.call("wide_read_text_file", {"path": str(outside)}).error == "failed"
+        tools.call("wide_write_file", {"path": str(tmp_path / "b.txt"), "content": "hello"})
+        assert not (tmp_path / "b.txt").exists()
+        running = [one for one in psutil.Process().children(recursive=True) if one.name() == "node"]
+        networks = {Path(f"/proc/{one.pid}/ns/net").readlink() for one in running}
+        assert len(networks) == 2  # each has one of its own, in which there is nobody
+        assert Path("/proc/self/ns/net").readlink() not in networks
 
 
 def test_memory_really_runs(tmp_path, monkeypatch):
-    command, installed = of_npm("memory")
     monkeypatch.setenv("MEMORY_FILE_PATH", str(tmp_path / "memory.jsonl"))
-    openings = {"reads": (installed,), "writes": (str(tmp_path),), "environment": ("MEMORY_FILE_PATH",)}
-    given = ServerConfig(name="memory", command=command, licence="MIT", **openings)
+    server = of_npm("memory", writes=(str(tmp_path),), environment=("MEMORY_FILE_PATH",))
     entity = {"name": "Ada", "entityType": "person", "observations": ["writes programs"]}
-    with toolbox([given]) as tools:
+    with toolbox([server]) as tools:
+        assert len(tools.rows) == 9
+        assert tools.refused == []
         assert tools.call("memory_create_entities", {"entities": [entity]}).error is None
-    with toolbox([given]) as tools:  # another process: the state is the file
+    with toolbox([server]) as tools:  # another process: the state is the file
         assert "writes programs" in tools.call("memory_read_graph", {}).text

@@ -11,14 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator
 
+from flows.preset import load_preset
+from flows.request import PresetName, Request
 from tasks.agentic.config import OF_SERVERS, CallsConfig, DialoguesConfig, ServersConfig, TaskConfig
 from tasks.agentic.dialogues import make_dialogues
 from tasks.agentic.mcp.arguments import draw_arguments
-from tasks.agentic.mcp.config import ServerConfig, ServerError
+from tasks.agentic.mcp.config import RecordingConfig, ServerConfig, ServerError
 from tasks.agentic.mcp.recorded import _tool, recorded_tools
-from tasks.agentic.mcp.recording import record
+from tasks.agentic.mcp.recording import record, run
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.artifact import Step
+from tasks.launch import Execution
+from tasks.report.book import Book
+from tasks.report.chapters.tools import _called
 from tests.posttraining import tokenizer_artifact
 from training.rl.environments import Problem, play
 from training.rl.environments.exact import RightCall
@@ -213,3 +218,32 @@ def test_a_result_is_told_in_json_and_not_in_python(result: str, said: str) -> N
     declared = {"type": "function", "function": {"name": "s_t", "parameters": {"type": "object"}}}
     row = {"declaration": json.dumps(declared), "function": "s_t", "licence": "MIT", "requests": []}
     assert _tool(row, {"{}": (result, "")}).reply("english", {}, result) == said
+
+
+def test_servers_that_are_called_for_the_report_are_in_it_and_missing_ones_too(tmp_path):
+    gone = row("honest", name="gone", command="no-such-server", args=(), optional=True)
+    step = Step("real-tools", RecordingConfig(servers=(row("honest"), gone), recorded=3), str(tmp_path), leaf=True)
+    run(step, Execution())
+    shown = str(list(_called(Book([step]))))
+    assert "1 tools of real servers were listed and called" in shown
+    assert "bad_echo" in shown
+    assert "{} gives" in shown
+    assert "there is no program 'no-such-server': install it" in shown
+
+
+def test_laptop_s_servers_answer_every_call(walls, tmp_path):
+    preset = load_preset(Request(preset=PresetName.laptop))
+    servers = preset.real_tools.servers
+    assert [(one.name, one.optional) for one in servers] == [
+        (name, True) for name in ("time", "git", "files", "memory")
+    ]
+    slow = {"start_seconds": 300.0, "call_seconds": 300.0}
+    patient = tuple(one.model_copy(update={"limits": one.limits.model_copy(update=slow)}) for one in servers)
+    step = Step("real-tools", preset.real_tools.model_copy(update={"servers": patient}), str(tmp_path))
+    statistics = run(step, Execution()).statistics["servers"]
+    assert set(statistics["left_out"]) <= {"files", "memory"}  # where npm is not
+    called = rows(step.require(), "server_calls")
+    assert {call["error"] for call in called} == {""}
+    assert {"time_get_current_time", "time_convert_time", "git_git_status"} <= {call["function"] for call in called}
+    staged = [call["result"] for call in called if call["function"] == "git_git_diff_staged"]
+    assert all("+hello" in text for text in staged)
