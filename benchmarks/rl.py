@@ -141,9 +141,9 @@ class Timed(Reinforcement):
         self.spent: list[tuple[float, float]] = []
 
     def step(self, number: int) -> str:
-        self.began = time.process_time()
+        began = time.process_time()
         said = super().step(number)
-        self.spent.append((self.drawn - self.began, time.process_time() - self.drawn))
+        self.spent.append((self.drawn - began, time.process_time() - self.drawn))
         file = self.trainer.work / f"spent-{self.trainer.world.rank}.json"
         file.write_text(json.dumps(self.spent))
         return said
