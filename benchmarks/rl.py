@@ -1,12 +1,19 @@
-"""Reinforcement learning, how fast: rollouts against the bare generator, idle time, and TRL's GRPO beside an iteration.
+"""Reinforcement learning, how fast: rollouts against the bare generator, idle time, weights into the generator, two
+ranks, and TRL's GRPO beside an iteration.
 
-    python -m benchmarks.rl [--prompts 16] [--responses 8] [--budget 32] [--rounds 3]
+    python -m benchmarks.rl [--only rollout,idle,sync,ranks] [--prompts 16] [--responses 8] [--budget 32] [--rounds 3]
     python -m benchmarks.rl --peer /path/to/a/python/with/trl
 
 - Rollout: episodes of several turns (the attacks of `safety`) and of one (`instructions`), in tokens drawn per
   CPU-second, beside the very same requests given to `Generator` at once, with no environment between them. Goal: 0.8.
-- Idle: the share of an iteration (rollout and one update) for which nothing could be sampled because a verdict was
-  awaited, with `code` and `math` in it, whose verdicts come from other processes. Goal: below 0.05.
+- Idle: the share of the iterations of a run for which nothing could be sampled because a verdict was awaited, with
+  `code` and `math` in it, whose verdicts come from other processes: `timing.idle_seconds` of its metrics. By the clock,
+  which other work on the machine stretches alike. Goal: below 0.05.
+- Sync: the trainer's weights as the generator reads them, made anew for every rollout, beside `clone()` of the same
+  bytes; with and without INT4. More of them than a cache holds. Goal: 1, which is the memory's bandwidth.
+- Ranks: runs as processes of one thread under gloo: one rank, two that share its prompts, two with twice as many.
+  Each iteration takes the rollouts of the slower rank and the update of the slower rank, in CPU-seconds, so that other
+  work on the machine does not count; nor does waiting for the network. Beside it the clock. Goal: 0.9 of twice one.
 - Peer: samples per CPU-second of whole iterations (rollout, verdict, one update; no PTX) of ours and of TRL's GRPO, the
   same weights (TRL reads them as DeepSeek-V3), prompts, K, budget and verifier. Goal: 3.
 
@@ -17,29 +24,40 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
-from benchmarks.common import PEERS, cpu, ratio, told
+from benchmarks.common import ONE_THREAD, PEERS, cpu, in_turns, module, ratio, told
+from benchmarks.pretrain import timed
 from model.attention import document_mask
 from model.chat import Chat
 from model.config import ModelConfig
 from model.convert import save_hf
+from model.decode import decoder
 from model.generate import Generator, Request
 from model.transformer import Transformer
-from tests.posttraining import VOCABULARY, byte_tokenizer
+from tests.posttraining import VOCABULARY, World, byte_tokenizer, model_artifact
+from tests.training.ranks import launch
 from training.config import PosttrainMuonClipConfig
+from training.job import Job
+from training.mesh import Mesh
 from training.muonclip import MuonClip
 from training.rl.config import MAX_ROWS, RewardConfig, RlConfig
 from training.rl.environments import SETS, Problem, Services
 from training.rl.episodes import Episode
 from training.rl.rollout import Group, Player, opened
+from training.rl.train import Reinforcement
 from training.rl.update import practised, rows_of
+from training.trainer import Trainer
 
 SHAPE = {
     "vocab_size": VOCABULARY,
@@ -60,6 +78,8 @@ SHAPE = {
     "eos_token_id": 257,
     "pad_token_id": VOCABULARY - 1,
 }
+LARGE = SHAPE | {"hidden_size": 384, "num_hidden_layers": 6, "n_routed_experts": 32, "moe_intermediate_size": 192}
+"""Of 150 MB."""
 
 
 def network(chat: Chat) -> Transformer:
@@ -113,17 +133,104 @@ def rollout_rate(model: Transformer, chat: Chat, prompts: int, responses: int, b
         )
 
 
-def idle_share(model: Transformer, chat: Chat, prompts: int, responses: int, budget: int) -> None:
-    kinds = ("instructions", "safety", "code", "math")
-    problems = [one for kind in kinds for one in SETS[kind](max(1, prompts // len(kinds)), "idle")]
-    optimizer = MuonClip.for_model(model, PosttrainMuonClipConfig(newton_schulz_dtype="float32"))
-    with Services() as services:
-        player(model, chat, 2, services).roll_out(opened(problems, 1, "warm"))  # what is started once is started here
-        services.idle_seconds, began = 0.0, time.monotonic()
-        groups, _ = player(model, chat, budget, services).roll_out(opened(problems, responses, "idle"))
-        update(model, optimizer, groups, RlConfig(dtype="float32", prompts=prompts))
-        whole = time.monotonic() - began
-    print(f"idle for verdicts: {services.idle_seconds:.2f} of {whole:.2f} s, {services.idle_seconds / whole:.1%}")
+class Timed(Reinforcement):
+    """A run that also writes its rank's CPU-seconds: of each iteration those of the rollouts and of the update."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.spent: list[tuple[float, float]] = []
+
+    def step(self, number: int) -> str:
+        began = time.process_time()
+        said = super().step(number)
+        self.spent.append((self.drawn - began, time.process_time() - self.drawn))
+        file = self.trainer.work / f"spent-{self.trainer.world.rank}.json"
+        file.write_text(json.dumps(self.spent))
+        return said
+
+    def _update(self, *given: Any) -> dict[str, float]:
+        self.drawn = time.process_time()
+        return super()._update(*given)
+
+
+class Runs:
+    """Jobs of RL on one model."""
+
+    def __init__(self, root: Path, model: Transformer) -> None:
+        self.world, self.start = World(root), model_artifact(root, model, "start")
+
+    def job(self, name: str, **changes: Any) -> Path:
+        """Its file."""
+        shared = {
+            **{"ptx_sequence_length": 128, "evaluate_prompts": 1, "evaluate_samples": 1},
+            **{"learning_rate": 1e-7, "final_learning_rate": 1e-7},  # a policy that learns would soon say less
+            "optimizer": {"newton_schulz_dtype": "float32"},
+        }
+        return self.world.rl(name, self.start, **shared | changes)
+
+    def run(self, name: str, ranks: int, **changes: Any) -> Path:
+        """Its folder, once a run on so many ranks has ended."""
+        job = self.job(name, **changes)
+        codes = [rank.wait(1800) for rank in launch(Timed, job, ranks)]
+        if any(codes):
+            logs = "".join(path.read_text() for path in sorted(job.parent.glob("rank*.log")))
+            raise SystemExit(f"a run failed:\n{logs[-3000:]}")
+        return job.parent
+
+
+def updates(work: Path) -> list[Mapping[str, Any]]:
+    """What a run wrote of its iterations, but for the first, in which modules are loaded and workers begin."""
+    lines = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == "update"][1:]
+
+
+def idle_share(runs: Runs, prompts: int, responses: int, budget: int, rounds: int) -> None:
+    each = max(1, prompts // 4)
+    environments = {"instructions": 1.0, "safety": 1.0, "code": 1.0, "math": 1.0}
+    changes = {"prompts": 4 * each, "responses": responses, "rewards": {"budget": budget}, "iterations": rounds + 1}
+    work = runs.run("idle", 1, environments=environments, sets=dict.fromkeys(environments, 40), **changes)
+    timings = [line["timing"] for line in updates(work)]
+    idle, whole = (sum(timing[name] for timing in timings) for name in ("idle_seconds", "seconds"))
+    print(f"idle for verdicts: {idle:.2f} of {whole:.2f} s of {rounds} iterations, {idle / whole:.1%}")
+
+
+def sync(runs: Runs, rounds: int) -> None:
+    for int4 in (False, True):
+        job = Job.read(runs.job(f"sync {int4}", int4=int4))
+        trainer = Trainer(Reinforcement, job.configured(RlConfig), job, Mesh(), torch.device("cpu"))
+        model, whole = trainer.model, trainer.whole
+        size = sum(tensor.nbytes for tensor in model.state_dict().values())
+        sides = {
+            "clone": timed(lambda model=model: [tensor.clone() for tensor in model.state_dict().values()]),
+            "sync": timed(lambda model=model, whole=whole: decoder(whole(model).eval())),
+        }
+        with torch.inference_mode():
+            found = in_turns(sides, 5 * rounds, warm=2)
+        rates = {name: size / median(took) / 1e9 for name, took in found.items()}
+        print(
+            f"sync{' with INT4' if int4 else ''}: {size / 1e6:.0f} MB at {rates['sync']:.1f} GB per CPU-second, "
+            f"{ratio(found['clone'], found['sync']):.2f} of clone()'s {rates['clone']:.1f}"
+        )
+
+
+def ranks(runs: Runs, prompts: int, responses: int, budget: int, rounds: int) -> None:
+    found: dict[str, tuple[float, float]] = {}
+    for name, size, asked in (("one rank", 1, prompts), ("the same shared", 2, prompts), ("twice", 2, 2 * prompts)):
+        changes = {"prompts": asked, "responses": responses, "rewards": {"budget": budget}, "iterations": rounds + 1}
+        work = runs.run(name, size, **changes)
+        spent = [json.loads((work / f"spent-{rank}.json").read_text())[1:] for rank in range(size)]
+        slower = [[max(parts) for parts in zip(*both, strict=True)] for both in zip(*spent, strict=True)]
+        drawing, updating = (median(parts) for parts in zip(*slower, strict=True))
+        seconds = median(line["timing"]["seconds"] for line in updates(work))
+        samples = asked * responses
+        found[name] = samples / (drawing + updating), samples / seconds
+        print(
+            f"ranks, {name}: {found[name][0]:.1f} samples per CPU-second of a rank ({asked} prompts: rollouts "
+            f"{drawing:.2f}, update {updating:.2f} s), {found[name][1]:.1f} per second"
+        )
+    for name in ("the same shared", "twice"):
+        told = [found[name][clock] / 2 / found["one rank"][clock] for clock in (0, 1)]
+        print(f"ranks, {name}: {told[0]:.2f} of twice one rank, by the clock {told[1]:.2f}")
 
 
 def questions(count: int) -> list[tuple[str, str]]:
@@ -184,21 +291,38 @@ def beside_peer(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="rollout,idle,sync,ranks")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--responses", type=int, default=8)
     parser.add_argument("--budget", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer", help="a Python that has TRL")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if not arguments.here:  # what CPUs need in the environment has to stand before a process starts
+        print(
+            f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, load {os.getloadavg()[0]:.0f}",
+            flush=True,
+        )
+        for part in ["peer"] if arguments.peer else arguments.only.split(","):
+            given = [
+                f"--{name}={value}" for name, value in vars(arguments).items() if name not in ("only", "here") and value
+            ]
+            subprocess.run(module("rl", "--only", part, *given, "--here"), env=os.environ | ONE_THREAD, check=True)
+        return
     torch.set_num_threads(1)
     chat = Chat(byte_tokenizer())
     model = network(chat)
-    sizes = (arguments.prompts, arguments.responses, arguments.budget)
-    if arguments.peer:
-        beside_peer(arguments.peer, model, chat, *sizes, arguments.rounds)
-        return
-    rollout_rate(model, chat, *sizes, arguments.rounds)
-    idle_share(model, chat, *sizes)
+    sizes = (arguments.prompts, arguments.responses, arguments.budget, arguments.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        parts = {
+            "peer": lambda: beside_peer(arguments.peer, model, chat, *sizes),
+            "rollout": lambda: rollout_rate(model, chat, *sizes),
+            "idle": lambda: idle_share(Runs(Path(folder), model), *sizes),
+            "sync": lambda: sync(Runs(Path(folder), Transformer(ModelConfig(**LARGE), seed=1)), arguments.rounds),
+            "ranks": lambda: ranks(Runs(Path(folder), model), *sizes),
+        }
+        parts[arguments.only]()
 
 
 if __name__ == "__main__":

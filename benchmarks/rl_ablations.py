@@ -4,7 +4,7 @@
 
 A network of some ten thousand parameters learns bytes of text (the topics of Python's help) and to name the larger of
 two digits behind a random number of dots, which stand for reasoning that may be long and helps nobody. From that one
-model every row of `ARMS` is practised with three seeds, as the recipe starts it (`training.rl.train`); then each is
+model every row of `ARMS` is practised with sixteen seeds, as the recipe starts it (`training.rl.train`); then each is
 measured alike: replies to held-out prompts at temperature 1 within the same budget, and the loss on held-out text.
 
 Finished runs are skipped, one that was stopped goes on. One thread; the whole study takes minutes.
@@ -56,8 +56,8 @@ from training.rl.rollout import Group, Player, evaluate
 from training.rl.train import Reinforcement
 from training.sft import Tuning
 
-BUDGET, TIGHT, SEGMENT = 64, 16, 12
-SEEDS = (1, 2, 3)
+BUDGET, TIGHT, SEGMENTS = 64, 16, (12, 32)
+SEEDS = range(1, 17)
 DOTS = 32
 """Most dots of the replies that SFT shows."""
 RIGHT = (0.3, 0.9)
@@ -104,7 +104,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     f"budget of {TIGHT}": {"rewards": {"budget": TIGHT}},
     "length reward": {"rewards": {"budget": BUDGET, "length_weight": 0.5, "length_from": 0.0}},
     "temperature 1.0 to 0.8": {"temperature": [1.0, 0.8]},
-    f"pauses at {SEGMENT}": {"segment": SEGMENT},
+    **{f"pauses at {segment}": {"segment": segment} for segment in SEGMENTS},
     "bfloat16": {"dtype": "bfloat16"},
     "bfloat16, corrected": {"dtype": "bfloat16", "correction": 2.0},
 }

@@ -106,11 +106,12 @@ class PostTraining(Objective):
         parts = [each.micro_batch(nll(each.targets_BS, trained), len(each.tokens_BS) / packed.rows) for each in rows]
         return [weighted(part, weight, "dialogue_loss") for part in parts], int(read), int(trained)
 
-    def record(self, number: int, values: Mapping[str, Any], tokens: int, length: int) -> None:
-        """Write the line of one step that went over so many tokens, of rows of `length`."""
+    def record(self, number: int, values: Mapping[str, Any], tokens: int, length: int, **timing: float) -> None:
+        """Write the line of one step that went over so many tokens, of rows of `length`; `timing` is what else the
+        clock says of it."""
         trainer = self.trainer
-        timing = trainer.clock.tick(trainer.model.config, tokens, length)
-        trainer.metrics.write("update", number, **values, timing=timing)
+        ticked = trainer.clock.tick(trainer.model.config, tokens, length)
+        trainer.metrics.write("update", number, **values, timing=ticked | timing)
 
     def summary(self) -> dict[str, Any]:
         return {"seed": self.config.seed, "int4": self.config.int4, "seconds": round(time.monotonic() - self.began, 3)}

@@ -247,13 +247,13 @@ class _Experts:
     def __init__(self, mlp: MixtureOfExperts, kernels: native.Kernels) -> None:
         gate_EFD, up_EFD, down_EDF = (weight.to(kernels.dtype) for weight in mlp.experts.matrices())
         gate_SD, up_SD, down_DS = _matrices(mlp.shared_experts, kernels.dtype)
-        gate, up = (
-            torch.cat([routed, shared.unflatten(0, (-1, routed.shape[1]))])
-            for routed, shared in ((gate_EFD, gate_SD), (up_EFD, up_SD))
-        )
-        down = torch.cat([down_EDF, down_DS.unflatten(1, (-1, down_EDF.shape[2])).transpose(0, 1)])
-        self._weights = [native.packed(weight) for weight in (gate, up, down)]
-        self._router, self._kernels, self._shared = mlp.gate, kernels, len(gate) - len(gate_EFD)
+        routed, inner = len(gate_EFD), gate_EFD.shape[1]
+        self._weights = [
+            native.packed(gate_EFD, gate_SD.unflatten(0, (-1, inner))),
+            native.packed(up_EFD, up_SD.unflatten(0, (-1, inner))),
+            native.packed(down_EDF, down_DS.unflatten(1, (-1, inner)).transpose(0, 1)),
+        ]
+        self._router, self._kernels, self._shared = mlp.gate, kernels, len(self._weights[0]) - routed
         self._router_ED = mlp.gate.weight.float().contiguous()
         self.near = 3 * gate_EFD[0].nbytes <= NEAR
 

@@ -200,11 +200,12 @@ class Kernels:
         self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
 
 
-def packed(weight_EOI: Tensor) -> Tensor:
-    """Weights of experts as `Kernels.mix` reads them, (E, O / lanes, I / pair, lanes, pair); O is a multiple of TILE, I
-    of 2."""
-    lanes, pair = _LANES[weight_EOI.dtype]
-    return weight_EOI.unflatten(1, (-1, lanes)).unflatten(-1, (-1, pair)).transpose(2, 3).contiguous()
+def packed(*parts_EOI: Tensor) -> Tensor:
+    """Weights of experts, some behind others, as `Kernels.mix` reads them, (E, O / lanes, I / pair, lanes, pair); O is
+    a multiple of TILE, I of 2."""
+    lanes, pair = _LANES[parts_EOI[0].dtype]
+    blocks = [part.unflatten(1, (-1, lanes)).unflatten(-1, (-1, pair)).transpose(2, 3) for part in parts_EOI]
+    return torch.cat(blocks).contiguous()
 
 
 def _serves(dtype: torch.dtype) -> bool:

@@ -62,13 +62,14 @@ class Reinforcement(Measuring):
     def step(self, number: int) -> str:
         """One iteration."""
         config, trainer, done = self.config, self.trainer, number - 1
-        progress = done / max(1, config.iterations - 1)
+        progress, waited = done / max(1, config.iterations - 1), self.services.idle_seconds
         temperature = _between(config.temperature, progress)
         rate = _between((config.learning_rate, config.final_learning_rate), progress)
         player = self.player(done, temperature, progress)
         groups, self.counts["paused"] = self.practice.iterate(player, self.counts["paused"])
         verdicts = self.practice.closed_loop(player, groups)
         player.rest()
+        idle = self.services.idle_seconds - waited  # of this rank
         if config.reset_optimizer:
             trainer.new_optimizer()
         learned = [*groups, *verdicts]
@@ -78,7 +79,8 @@ class Reinforcement(Measuring):
         self.counts["responses"] += sum(len(group.responses) for group in learned)
         self.counts["tokens"] += tokens
         values = {"temperature": temperature, "learning_rate": rate, **numbers(groups, verdicts, self.counts["paused"])}
-        self.record(number, values | update, max(1, tokens), max((row.size for row in self._rows(learned)), default=1))
+        longest = max((row.size for row in self._rows(learned)), default=1)
+        self.record(number, values | update, max(1, tokens), longest, idle_seconds=idle)
         return f"reward {values['reward']:.2f}, right {values['right']:.0%}"
 
     def _update(self, groups: Sequence[Group], rate: float, temperature: float, done: int) -> dict[str, float]:

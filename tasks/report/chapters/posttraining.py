@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tasks.report import figures, words
-from tasks.report.blocks import Block, Charts, Table
+from tasks.report.blocks import Block, Charts, Prose, Table
 from tasks.report.book import Absent, Book, column
 from tasks.report.chapter import Chapter, everything
 from tasks.report.charts import Line
@@ -209,6 +209,15 @@ def _rl_curves(book: Book) -> Iterable[Block]:
     yield from _curves(book, "rl", panels, "iterations")
 
 
+def _rl_waits(book: Book) -> Iterable[Block]:
+    """Waiting for verdicts"""
+    timings = [line["timing"] for line in book.events("rl", "update")]
+    idle = [timing["idle_seconds"] for timing in timings if "idle_seconds" in timing]  # older runs do not say
+    if idle:
+        part = sum(idle) / sum(timing["seconds"] for timing in timings)
+        yield Prose(f"For {words.share(part)} of the iterations' time nothing could be sampled for want of a verdict.")
+
+
 def _rl_heldout(book: Book) -> Iterable[Block]:
     """Held-out pass rate during RL"""
     lines = book.events("rl", "evaluation")
@@ -243,5 +252,5 @@ RL = Chapter(
     "Reinforcement learning",
     ("rl",),
     _rl_summary,
-    (_rl_rates, _rl_rises, _rl_curves, _rl_heldout, everything("rl")),
+    (_rl_rates, _rl_rises, _rl_curves, _rl_waits, _rl_heldout, everything("rl")),
 )

@@ -135,6 +135,10 @@ def test_figures_that_some_updates_lack_are_drawn_of_the_others(whole):
         assert f"| {title} |  |" in section, title
 
 
+def test_the_time_without_sampling_is_told(whole):
+    assert "For 12.5 % of the iterations' time nothing could be sampled" in _reinforcement(whole[1])
+
+
 def test_test_is_no_point_of_the_curve_of_development(whole):
     section = _reinforcement(whole[1])
     assert "| development | 40 % to 76 % |" in section

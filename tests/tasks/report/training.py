@@ -163,7 +163,7 @@ def rl_metrics() -> list[dict[str, Any]]:
         }
         if step % 3:
             values["critic_right"] = 0.7
-        lines.append({"event": "update", "step": step, **values, "timing": {"seconds": 2.0}})
+        lines.append({"event": "update", "step": step, **values, "timing": {"seconds": 2.0, "idle_seconds": 0.25}})
         if step % 20 == 0:
             found = evaluation(0.4 + 0.006 * step, 0.61)
             lines.append({"event": "evaluation", "step": step, "split": "development", **found})

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import statistics
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
 from training.checkpoint import load_model, load_state
 from training.rl import rollout
+from training.rl.environments.exact import ExactAnswer
 from training.rl.train import Reinforcement
 from training.sft import Tuning
 from training.trainer import DONE, FAILED, PREEMPTED, Trainer
@@ -136,6 +138,25 @@ def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, cap
 def test_pretraining_text_is_drawn_as_its_mix_says(world, tuned, capsys):
     assert go(Reinforcement, world.rl("rl-mix", tuned, ptx_mix={"math": 1.0})) == FAILED
     assert "the mix asks for 'math'" in capsys.readouterr().err, "there is nothing but web"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_iteration_says_how_long_it_waited_for_verdicts(world, tuned, monkeypatch, waits):
+    """Under `timing`, as all that the clock says. Nothing but the verdicts is left to be done when the last comes."""
+    real = ExactAnswer.answer
+
+    def late(environment, problem, reply):
+        time.sleep(0.05)
+        return real(environment, problem, reply)
+
+    monkeypatch.setattr(ExactAnswer, "waits", waits)
+    monkeypatch.setattr(ExactAnswer, "answer", late)
+    changes = {"iterations": 1, "prompts": 1, "responses": 2, "evaluate_samples": 1, "evaluate_prompts": 1}
+    job = world.rl(f"rl-waits {waits}", tuned, **changes)
+    assert go(Reinforcement, job) == DONE
+    lines = [json.loads(line) for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
+    (timing,) = [line["timing"] for line in lines if line["event"] == "update"]
+    assert 0 < timing["idle_seconds"] < timing["seconds"] if waits else timing["idle_seconds"] == 0
 
 
 def test_a_job_without_an_input_says_which(world, capsys):
