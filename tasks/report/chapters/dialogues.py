@@ -64,10 +64,10 @@ def _reasons(book: Book) -> Iterable[Block]:
         for reason, count in reasons.items():
             by_filter[filter_of(reason)].setdefault(reason, Counter())[words.name(environment)] += count
     rows: list[list[str]] = []
-    for name, reasons in by_filter.items():
-        if reasons:
-            rows.append([f"{FILTERS[name]}: {words.count(sum(where.total() for where in reasons.values()))}"])
-        for reason, where in sorted(reasons.items(), key=lambda item: (-item[1].total(), item[0])):
+    for name, found in by_filter.items():
+        if found:
+            rows.append([f"{FILTERS[name]}: {words.count(sum(where.total() for where in found.values()))}"])
+        for reason, where in sorted(found.items(), key=lambda item: (-item[1].total(), item[0])):
             told = ", ".join(f"{one} {words.count(count)}" for one, count in where.most_common())
             rows.append([Verbatim(reason), Verbatim(told), words.count(where.total())])
     if rows:
