@@ -89,45 +89,49 @@ class Qwen:
         layer = self.layers[number]
         return functional.linear(x_BSD, layer.matrices[name], layer.biases.get(name))
 
-    def states(self, ids_BS: Tensor) -> Tensor:
-        """float32 [B, S, D] of every token; each sees those before it. Texts are filled up at their ends."""
+    def states(self, ids_BS: Tensor, seen_BSS: Tensor | None = None, places_BS: Tensor | None = None) -> Tensor:
+        """float32 [B, S, D] of every token; each sees those before it, or those that `seen_BSS` says, at the places
+        that `places_BS` gives. Texts are filled up at their ends."""
         length = ids_BS.shape[1]
         x_BSD = self.words[ids_BS]
-        cos_SE, sin_SE = self._turns(length)
-        later_SS = torch.full((length, length), float("-inf"), **self._to).triu(1)
+        turns = self._turns(torch.arange(length, device=ids_BS.device) if places_BS is None else places_BS[:, None])
+        if seen_BSS is None:
+            hidden = torch.full((length, length), float("-inf"), **self._to).triu(1)
+        else:
+            hidden = torch.zeros(seen_BSS.shape, **self._to).masked_fill(~seen_BSS, float("-inf"))[:, None, None]
         for number, layer in enumerate(self.layers):
             y_BSD = functional.rms_norm(x_BSD, (self.width,), layer.attention_norm_D, self._epsilon)
-            x_BSD = x_BSD + self._attend(number, y_BSD, cos_SE, sin_SE, later_SS)
+            x_BSD = x_BSD + self._attend(number, y_BSD, turns, hidden)
             y_BSD = functional.rms_norm(x_BSD, (self.width,), layer.inner_norm_D, self._epsilon)
             gate = functional.silu(self.product(number, "ffn_gate", y_BSD))
             x_BSD = x_BSD + self.product(number, "ffn_down", gate * self.product(number, "ffn_up", y_BSD))
         return functional.rms_norm(x_BSD, (self.width,), self._norm_D, self._epsilon).float()
 
-    def _attend(self, number: int, y_BSD: Tensor, cos_SE: Tensor, sin_SE: Tensor, later_SS: Tensor) -> Tensor:
+    def _attend(self, number: int, y_BSD: Tensor, turns: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
         batch, length, _ = y_BSD.shape
         groups = self._heads // self._keys
         q_BSD, k_BSD, v_BSD = (self.product(number, name, y_BSD) for name in BIASES)
-        q_BHSE = _turned(q_BSD.view(batch, length, self._heads, -1).transpose(1, 2), cos_SE, sin_SE)
-        k_BKSE = _turned(k_BSD.view(batch, length, self._keys, -1).transpose(1, 2), cos_SE, sin_SE)
+        q_BHSE = _turned(q_BSD.view(batch, length, self._heads, -1).transpose(1, 2), *turns)
+        k_BKSE = _turned(k_BSD.view(batch, length, self._keys, -1).transpose(1, 2), *turns)
         v_BKSE = v_BSD.view(batch, length, self._keys, -1).transpose(1, 2)
         size = q_BHSE.shape[-1]
         scores = q_BHSE.reshape(batch, self._keys, groups * length, size) @ k_BKSE.transpose(-1, -2) * size**-0.5
-        share = torch.softmax(scores.view(batch, self._keys, groups, length, length) + later_SS, -1)
+        share = torch.softmax(scores.view(batch, self._keys, groups, length, length) + hidden, -1)
         y_BHSE = (share.view(batch, self._keys, groups * length, length) @ v_BKSE).view(
             batch, self._heads, length, size
         )
         return self.product(number, "attn_output", y_BHSE.transpose(1, 2).reshape(batch, length, -1))
 
-    def _turns(self, length: int) -> tuple[Tensor, Tensor]:
+    def _turns(self, places: Tensor) -> tuple[Tensor, Tensor]:
         size = self.width // self._heads
-        angles = torch.arange(length)[:, None] * self._base ** (-torch.arange(0, size, 2) / size)
+        angles = places[..., None] * self._base ** (-torch.arange(0, size, 2, device=places.device) / size)
         both = torch.cat([angles, angles], dim=-1)
         return both.cos().to(**self._to), both.sin().to(**self._to)
 
 
-def _turned(x: Tensor, cos_SE: Tensor, sin_SE: Tensor) -> Tensor:
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     one, other = x.chunk(2, dim=-1)
-    return x * cos_SE + torch.cat([-other, one], dim=-1) * sin_SE
+    return x * cos + torch.cat([-other, one], dim=-1) * sin
 
 
 def _pair(merge: str) -> tuple[str, str]:

@@ -1,8 +1,9 @@
 """Hand-written rewrites of which it is known whether they are faithful, and if not, what is wrong with them: the
 shipped ones and a user's own, read and checked.
 
-A file is JSON Lines, a source with its rewrites on each line, in one of two formats: whole rewrites (`Written`), or
-rewrites and small edits of them (`Edited`). docs/calibration.md describes both.
+A file is JSON Lines, a source with its rewrites on each line, in one of three formats: whole rewrites (`Written`),
+rewrites and small edits of them (`Edited`), or statements in several wordings, right and wrong, from which passages are
+composed (`Stated`). docs/calibration.md describes them.
 """
 
 from __future__ import annotations
@@ -199,6 +200,81 @@ class Edited(Record):
         return self
 
 
+class Wrong(Config):
+    """A wording of a statement with one error."""
+
+    kind: Annotated[str, AfterValidator(_defect)]
+    """One of DEFECTS."""
+    text: Text
+    """The wording."""
+
+
+class Statement(Config):
+    """What a passage says in one place, in several wordings. Any wording may stand beside any of another statement."""
+
+    of: tuple[int, ...] = Field(min_length=1, max_length=2)
+    """Its number, or the numbers of the two statements that it says at once."""
+    says: tuple[Text, ...] = Field(min_length=1)
+    """Wordings that lose, add and change nothing."""
+    defects: tuple[Wrong, ...] = ()
+    """Wordings with one error each."""
+
+
+class Stated(Config):
+    """A passage as its statements: every choice of wordings makes a source or a rewrite."""
+
+    id: Text
+    """Unlike every other's."""
+    language: Text
+    """Language of all its texts, such as `en`."""
+    domain: Text
+    """What it is about, such as `law`."""
+    statements: tuple[Statement, ...]
+    """Single ones, numbered from 0 on, each with two wordings at least; then those that say two of them at once."""
+
+    @property
+    def single(self) -> dict[int, Statement]:
+        """The single statements by number, in order."""
+        return {said.of[0]: said for said in self.statements if len(said.of) == 1}
+
+    @property
+    def source(self) -> str:
+        """The first wordings, one after another."""
+        return self.passage([said.says[0] for said in self.single.values()])
+
+    def passage(self, wordings: Sequence[str]) -> str:
+        """The wordings joined as the language joins sentences."""
+        return ("" if self.language == "zh" else " ").join(wordings)
+
+    def told(self) -> Iterator[tuple[str, str, str]]:
+        """(kind, rewrite, what is wrong): further wordings of all statements, then each error among such wordings."""
+        single = self.single
+        for number in range(1, min(len(said.says) for said in single.values())):
+            yield FAITHFUL, self.passage([said.says[number] for said in single.values()]), ""
+        for said in self.statements:
+            for place, defect in enumerate(said.defects):
+                others = {number: one.says[1 + place % (len(one.says) - 1)] for number, one in single.items()}
+                for number in said.of:
+                    del others[number]
+                yield (
+                    defect.kind,
+                    self.passage([text for _, text in sorted((others | {said.of[0]: defect.text}).items())]),
+                    defect.text,
+                )
+
+    @model_validator(mode="after")
+    def _numbered(self) -> Stated:
+        single = sorted(said.of[0] for said in self.statements if len(said.of) == 1)
+        if single != list(range(len(single))) or not single:
+            raise ValueError(f"`statements` has the single ones {single}: number them from 0 on, each once")
+        for said in self.statements:
+            if any(number not in single for number in said.of):
+                raise ValueError(f"there is no statement for `of` {list(said.of)}")
+            if len(said.of) == 1 and len(said.says) < 2:
+                raise ValueError(f"statement {said.of[0]} needs two wordings in `says`, one for either text")
+        return self
+
+
 def load(locations: Sequence[str]) -> list[Row]:
     """The rows of the sets (SETS) or files (paths, globs or fsspec URLs) named. Raises PairsError, naming file and
     line."""
@@ -209,7 +285,7 @@ def load(locations: Sequence[str]) -> list[Row]:
     ]
 
 
-def records(locations: Sequence[str]) -> Iterator[tuple[Written | Edited, Part]]:
+def records(locations: Sequence[str]) -> Iterator[tuple[Written | Edited | Stated, Part]]:
     """The records of the sets or files named, each with its part, in the order of the files."""
     places: dict[str, str] = {}
     for location in locations:
@@ -262,7 +338,7 @@ def _text(path: str) -> str:
         raise PairsError(f"{path} cannot be read: {error}; `--pairs` takes {', '.join(SETS)} or a file") from None
 
 
-def _parse(line: str, place: str) -> Written | Edited:
+def _parse(line: str, place: str) -> Written | Edited | Stated:
     try:
         found: Any = json.loads(line)
     except json.JSONDecodeError as error:
@@ -272,7 +348,8 @@ def _parse(line: str, place: str) -> Written | Edited:
     if not isinstance(found, dict):
         raise PairsError(f"{place}: a record is an object with id, language, domain, source and rewrites")
     try:
-        return (Edited if {"rewrites", "edits"} & set(found) else Written).model_validate(found)
+        kind = Stated if "statements" in found else Edited if {"rewrites", "edits"} & set(found) else Written
+        return kind.model_validate(found)
     except ValidationError as error:
         told = "; ".join(_problem(problem["loc"], problem["msg"]) for problem in error.errors())
         raise PairsError(f"{place}: {told}") from None

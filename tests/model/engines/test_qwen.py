@@ -44,6 +44,15 @@ def test_a_token_does_not_see_what_follows(qwen: Qwen) -> None:
     assert torch.allclose(qwen.states(ids)[:, :8], qwen.states(other)[:, :8], atol=1e-6)
 
 
+def test_texts_behind_one_premise_are_read_as_if_each_stood_there_alone(qwen: Qwen) -> None:
+    premise, *texts = torch.randint(0, len(WORDS), (3, 6), generator=torch.Generator().manual_seed(4))
+    alone = [qwen.states(torch.cat([premise, text])[None])[0, 6:] for text in texts]
+    of = torch.tensor([0] * 6 + [1] * 6 + [2] * 6)
+    seen = ((of[None] == of[:, None]) | (of[None] == 0)).tril()
+    together = qwen.states(torch.cat([premise, *texts])[None], seen[None], (seen.sum(-1) - 1)[None])[0]
+    assert torch.allclose(together[6:], torch.cat(alone), atol=1e-5)
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_tokens_are_those_of_transformers(qwen: Qwen, text: str) -> None:
     theirs = Qwen2Tokenizer(vocab={word: place for place, word in enumerate(WORDS)}, merges=MERGES)

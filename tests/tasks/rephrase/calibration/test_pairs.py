@@ -1,4 +1,4 @@
-"""Pairs: both formats, what is shipped, and what a file of one's own may hold."""
+"""Pairs: their formats, what is shipped, and what a file of one's own may hold."""
 
 from __future__ import annotations
 
@@ -32,6 +32,24 @@ EDITED = {
         {"of": 0, "kind": "neutral", "find": "what they eat", "put": "their food", "source": "They eat mice."},
     ],
 }
+STATED = {
+    "id": "c",
+    "language": "en",
+    "domain": "nature",
+    "statements": [
+        {
+            "of": [0],
+            "says": ["Owls hunt at night.", "At night owls hunt."],
+            "defects": [{"kind": "time", "text": "Owls hunt at dawn."}],
+        },
+        {"of": [1], "says": ["They eat mice.", "Mice are their food.", "It is mice they eat."]},
+        {
+            "of": [0, 1],
+            "says": ["At night owls hunt mice to eat."],
+            "defects": [{"kind": "role", "text": "Mice eat owls at night."}],
+        },
+    ],
+}
 
 
 def written(path: Path, *rows: object) -> str:
@@ -57,6 +75,23 @@ def test_both_formats_become_rows(tmp_path: Path):
     assert [row.faithful for row in rows] == [True, False, True, True, False, False, True]
     assert {row.part for row in rows} == {"own"}
     assert {(row.domain, row.source) for row in rows[:2]} == {("law", "The fee may rise in May.")}
+
+
+def test_statements_become_passages(tmp_path: Path):
+    rows = load([written(tmp_path / "own.jsonl", STATED)])
+    assert {row.source for row in rows} == {"Owls hunt at night. They eat mice."}
+    assert [(row.id, row.kind, row.rewrite) for row in rows] == [
+        ("c/0", "faithful", "At night owls hunt. Mice are their food."),
+        ("c/1", "time", "Owls hunt at dawn. Mice are their food."),
+        ("c/2", "role", "Mice eat owls at night."),
+    ]
+    assert rows[1].wrong == "Owls hunt at dawn."
+
+
+def statement(place: int, **fields: object) -> dict[str, object]:
+    said = list(STATED["statements"])
+    said[place] = said[place] | fields  # type: ignore[operator]
+    return STATED | {"statements": said}
 
 
 def test_own_pairs_from_a_file_a_glob_and_a_url(tmp_path: Path):
@@ -92,6 +127,12 @@ def test_own_pairs_from_a_file_a_glob_and_a_url(tmp_path: Path):
         (edit(put="night"), "edit 0: `put` is what `find` is"),
         (edit(kind="colour"), "there is no kind 'colour'"),
         (WRITTEN | {"id": "z"}, "give it its own"),
+        (STATED | {"statements": []}, "has the single ones []"),
+        (statement(1, of=[0]), "has the single ones [0, 0]"),
+        (statement(2, of=[0, 3]), "there is no statement for `of` [0, 3]"),
+        (statement(2, of=[0, 1, 1]), "`statements.2.of`"),
+        (statement(0, says=["Owls hunt."]), "statement 0 needs two wordings"),
+        (statement(0, defects=[{"kind": "typo", "text": "x"}]), "there is no kind 'typo'"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_and_line(tmp_path: Path, row: object, told: str):
