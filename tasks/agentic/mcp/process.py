@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -34,6 +35,8 @@ MARK = "OPENK2_TOOL_SERVER"
 PATIENCE = 2.0
 """Seconds that a server has to end by itself after its input has ended."""
 CHUNK = 1 << 16
+CORE = (1, 1)
+"""Bytes of a core dump. At 0 a crash would still start the machine's crash handler; a shell's ulimit counts in blocks."""
 LAST_WORDS = 2000
 """Bytes of its standard error that are kept, to be quoted where it fails."""
 
@@ -112,6 +115,8 @@ class ProcessTransport:
                 pass_fds=descriptors,
             )
         assert process.stdin is not None
+        with suppress(OSError, ValueError):  # it has ended, or we have no such right
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, CORE)
         for group in groups:
             with suppress(OSError):  # it has ended, or may not be moved
                 os.write(group.door, str(process.pid).encode())

@@ -41,7 +41,6 @@ def limited(limits: Limits) -> list[str]:
     inherits, and becomes the rest."""
     rules = (
         "read -r now",  # by then it is in its control groups
-        "ulimit -c 0",
         "ulimit -n 1024",
         f"ulimit -t {limits.processor_seconds}",
         f"ulimit -d {limits.memory_mb * 1024}",

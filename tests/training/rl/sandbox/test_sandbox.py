@@ -190,6 +190,13 @@ def test_the_reason_of_a_failed_test(sandbox: Sandbox, source: str, check: str, 
     assert reason in outcome.reason
 
 
+def test_a_reason_that_quotes_half_a_surrogate_pair_is_text(sandbox: Sandbox) -> None:
+    """Else no file and no table would take the outcome."""
+    tests = FunctionTests(entry_point="f", check="def check(candidate):\n    candidate(1)")
+    (outcome,) = sandbox.run([Program(source="def f(x):\n    raise ValueError('\\ud800')", tests=tests)])
+    assert outcome.reason.encode() == b"the tests failed: ValueError: ?"
+
+
 def test_a_program_in_no_language_is_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     (outcome,) = sandbox.run([Program(source="", language="cobol")])
     assert outcome.status is Status.REFUSED
