@@ -99,21 +99,18 @@ class ProcessTransport:
         environment = {"PATH": path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
         environment |= server.variables(server.environment) | {MARK: mark}
         groups = stack.enter_context(control_groups(server.limits))
-        with ExitStack() as starting:
-            walls, descriptors = starting.enter_context(walled(server, program)) if server.walls else ([], ())
-            process = await asyncio.create_subprocess_exec(
-                *limited(server.limits),
-                *walls,
-                program,
-                *server.args,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                cwd=server.folder or outside,
-                env=environment,
-                start_new_session=True,
-                pass_fds=descriptors,
-            )
+        process = await asyncio.create_subprocess_exec(
+            *limited(server.limits),
+            *(walled(server, program) if server.walls else ()),
+            program,
+            *server.args,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=server.folder or outside,
+            env=environment,
+            start_new_session=True,
+        )
         assert process.stdin is not None
         with suppress(OSError, ValueError):  # it has ended, or we have no such right
             resource.prlimit(process.pid, resource.RLIMIT_CORE, CORE)

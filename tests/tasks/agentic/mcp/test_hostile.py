@@ -266,6 +266,7 @@ def test_walls_keep_it_from_files_network_and_rights(hostile, tmp_path):
         "secret": False,
         "changes": ["given"],
         "connects": False,
+        "devices": False,
         "home": "/tmp",
         "processes": True,
     }

@@ -108,6 +108,8 @@ def test_hidden_tests_see_helpers_of_the_prompt(sandbox: Sandbox) -> None:
         ("__import__('enum').IntFlag('F', 'A B')(3), __import__('enum').StrEnum('S', 'A').A", "(3, 'a')"),
         ("{'b': 1, 'a': 2}.keys(), {'b': 1}.values(), {'b': [1]}.items()", None),
         ("__import__('collections').deque([1, 2])", None),
+        # as numpy's numbers look; whether numpy is there depends on the interpreter
+        ("[type('int64', (), {'dtype': 'i8', 'shape': (), 'item': lambda self: 7})()]", "[7]"),
     ],
 )
 def test_plain_values_arrive_as_they_are(sandbox: Sandbox, value: str, seen: str | None) -> None:
