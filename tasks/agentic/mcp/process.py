@@ -36,7 +36,7 @@ PATIENCE = 2.0
 """Seconds that a server has to end by itself after its input has ended."""
 CHUNK = 1 << 16
 CORE = (1, 1)
-"""Bytes of a core dump. At 0 a crash would still start the machine's crash handler; a shell's ulimit counts in blocks."""
+"""Bytes of a core dump: at 0 a crash would still start the machine's crash handler. A shell counts in blocks."""
 LAST_WORDS = 2000
 """Bytes of its standard error that are kept, to be quoted where it fails."""
 

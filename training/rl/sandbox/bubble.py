@@ -62,8 +62,8 @@ def interpreter() -> tuple[Path, Path]:
 
 
 def system() -> list[str]:
-    """Arguments for what every program needs of the machine, read-only: interpreters, compilers, libraries, devices; and
-    for the code of ours that begins there."""
+    """Arguments for what every program needs of the machine, read-only: interpreters, compilers, libraries, devices;
+    and for the code of ours that begins there."""
     arguments = []
     _, prefix = interpreter()
     for folder in SYSTEM:

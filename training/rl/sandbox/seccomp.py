@@ -118,8 +118,8 @@ ABSENT: Numbers = {
     "io_uring_register": (427, 427),
 }
 
-# They succeed and do nothing: what they do reaches the disks and the page cache of the whole machine, and who calls them
-# does not see whether it was done.
+# They succeed and do nothing: what they do reaches the disks and the page cache of the whole machine, and whoever calls
+# them does not see whether it was done.
 IDLE: Numbers = {"sync": (162, 81), "syncfs": (306, 267), "fadvise64": (221, 223)}
 
 NAMESPACES = 0x7E020000

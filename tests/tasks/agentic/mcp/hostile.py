@@ -188,7 +188,7 @@ def what_is_here(folder, port):
         "secret": can((folder / "secret").read_text),
         "changes": [name for name in sees if can(lambda name=name: (folder / name / "file").write_text("changed"))],
         "connects": can(lambda: socket.create_connection(("127.0.0.1", port), timeout=5)),
-        "devices": can(lambda: os.chmod("/dev/null", 0o666)) or not can(lambda: Path("/dev/null").write_text("x")),
+        "devices": can(lambda: Path("/dev/null").chmod(0o666)) or not can(lambda: Path("/dev/null").write_text("x")),
         "home": str(Path.cwd()),
         "processes": all(int(path.name) < 10 for path in Path("/proc").glob("[0-9]*")),
     }
