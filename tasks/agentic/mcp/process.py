@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -34,6 +35,8 @@ MARK = "OPENK2_TOOL_SERVER"
 PATIENCE = 2.0
 """Seconds that a server has to end by itself after its input has ended."""
 CHUNK = 1 << 16
+CORE = (1, 1)
+"""Bytes of a core dump: at 0 a crash would still start the machine's crash handler. A shell counts in blocks."""
 LAST_WORDS = 2000
 """Bytes of its standard error that are kept, to be quoted where it fails."""
 
@@ -96,22 +99,21 @@ class ProcessTransport:
         environment = {"PATH": path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
         environment |= server.variables(server.environment) | {MARK: mark}
         groups = stack.enter_context(control_groups(server.limits))
-        with ExitStack() as starting:
-            walls, descriptors = starting.enter_context(walled(server, program)) if server.walls else ([], ())
-            process = await asyncio.create_subprocess_exec(
-                *limited(server.limits),
-                *walls,
-                program,
-                *server.args,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                cwd=server.folder or outside,
-                env=environment,
-                start_new_session=True,
-                pass_fds=descriptors,
-            )
+        process = await asyncio.create_subprocess_exec(
+            *limited(server.limits),
+            *(walled(server, program) if server.walls else ()),
+            program,
+            *server.args,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=server.folder or outside,
+            env=environment,
+            start_new_session=True,
+        )
         assert process.stdin is not None
+        with suppress(OSError, ValueError):  # it has ended, or we have no such right
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, CORE)
         for group in groups:
             with suppress(OSError):  # it has ended, or may not be moved
                 os.write(group.door, str(process.pid).encode())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -78,15 +79,16 @@ class RecordedTool(Tool):
 
 def recorded_tools(tools: Artifact) -> list[RecordedTool]:
     """The tools of servers that the tools stage recorded."""
+    return read_record(tools.files("server_tools"), tools.files("server_calls"))
+
+
+def read_record(tools: Iterable[str | Path], calls: Iterable[str | Path]) -> list[RecordedTool]:
+    """Tools and their answers from the parts of a record."""
     answers: dict[str, dict[str, tuple[str, str]]] = {}
-    for path in tools.files("server_calls"):
+    for path in calls:
         for row in pq.read_table(path).to_pylist():
             answers.setdefault(row["function"], {})[row["arguments"]] = row["result"], row["error"]
-    return [
-        _tool(row, answers[row["function"]])
-        for path in tools.files("server_tools")
-        for row in pq.read_table(path).to_pylist()
-    ]
+    return [_tool(row, answers[row["function"]]) for path in tools for row in pq.read_table(path).to_pylist()]
 
 
 def _tool(row: Mapping[str, Any], answers: Mapping[str, tuple[str, str]]) -> RecordedTool:

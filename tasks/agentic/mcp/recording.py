@@ -5,6 +5,10 @@ the hash of what is in it. Parts of the tools stage, and of the stage `real-tool
 
     server_tools/all    the columns of `TOOLS`
     server_calls/all    the columns of `CALLS`
+
+and of the stage `real-tools` alone, dialogues made of these as the dialogues stage makes them:
+
+    server_dialogues/all    the columns of `DIALOGUES`
 """
 
 from __future__ import annotations
@@ -20,9 +24,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from model.dialogue import compact
+from tasks.agentic.calls import call_dialogue
+from tasks.agentic.config import OF_SERVERS, CallsConfig
 from tasks.agentic.mcp.arguments import draw_arguments
 from tasks.agentic.mcp.backend import opened
 from tasks.agentic.mcp.config import RecordingConfig, ServerConfig, ServerError
+from tasks.agentic.mcp.recorded import read_record
 from tasks.agentic.mcp.rows import ToolRow
 from tasks.artifact import Artifact, Step
 from tasks.launch import Execution
@@ -32,7 +39,7 @@ from training.rl.worlds.wording import fields
 if TYPE_CHECKING:
     from tasks.agentic.mcp.client import Toolbox
 
-VERSION = 1  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +50,12 @@ TOOLS = pa.schema(
 )
 CALLS = pa.schema([(name, pa.string()) for name in ("function", "arguments", "result", "error")])  # arguments: JSON
 PARTS = ("server_tools/all", "server_calls/all")
+DIALOGUES = pa.schema(
+    [(name, pa.string()) for name in ("environment", "player", "persona", "rubric", "verdicts", "reason", "messages")]
+)
+"""`reason`: why the rules refuse it; empty where they do not."""
+IN_DIALOGUES = "server_dialogues/all"
+SHORT = CallsConfig(requests=2, offered=2)
 Row = dict[str, Any]
 
 
@@ -51,7 +64,34 @@ def run(step: Step, execution: Execution) -> Artifact:
     whether they are there, and what a clock says, changes nothing that is trained."""
     config = step.config
     assert isinstance(config, RecordingConfig)
-    return step.publish({"servers": record(step, config.servers, config.recorded, config.seed)}, PARTS)
+    servers = record(step, config.servers, config.recorded, config.seed)
+    return step.publish({"servers": servers, "dialogues": _write_dialogues(step, config.seed)}, (*PARTS, IN_DIALOGUES))
+
+
+def _write_dialogues(step: Step, seed: int) -> Row:
+    """Draw as many dialogues as calls were recorded, hold them against their rubrics and write them; the counts."""
+    tools, calls = step.parts(PARTS)
+    recorded = read_record([step.path(tools)], [step.path(calls)])
+    draw = random.Random(f"{seed}/dialogues")
+    rows: dict[str, Row] = {}
+    drawn = (calls.rows or 0) if recorded else 0
+    for _ in range(drawn):
+        dialogue = call_dialogue(SHORT, 0.0, "train", OF_SERVERS, draw, recorded)  # nothing is held out
+        messages = compact(dialogue.messages)
+        rows[messages] = {
+            "environment": OF_SERVERS,
+            "player": dialogue.player,
+            "persona": dialogue.persona,
+            "rubric": compact(dict(dialogue.rubric)),
+            "verdicts": compact(dict(dialogue.verdicts)),
+            "reason": dialogue.broken or "",
+            "messages": messages,
+        }
+    refused = Counter(row["reason"] for row in rows.values() if row["reason"])
+    table = pa.Table.from_pylist(list(rows.values()), DIALOGUES)
+    step.put(IN_DIALOGUES, ".parquet", partial(write_table, table=table), table.num_rows)
+    left = len(rows) - refused.total()
+    return {"drawn": drawn, "twice": drawn - len(rows), "refused": dict(sorted(refused.items())), "kept": left}
 
 
 def record(step: Step, servers: Sequence[ServerConfig], calls: int, seed: int) -> Row:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from tasks.agentic.mcp.config import Limits, ServerConfig, ServerError
 from training.rl.sandbox import bubble, seccomp
 from training.rl.sandbox.cgroups import Group, groups
 from training.rl.sandbox.config import SandboxUnavailable
-from training.rl.sandbox.worker import MIB, memory_file
+from training.rl.sandbox.worker import MIB
 
 HOME = "/tmp"
 """Behind walls: a folder in memory, which is gone with the server."""
@@ -41,7 +40,6 @@ def limited(limits: Limits) -> list[str]:
     inherits, and becomes the rest."""
     rules = (
         "read -r now",  # by then it is in its control groups
-        "ulimit -c 0",
         "ulimit -n 1024",
         f"ulimit -t {limits.processor_seconds}",
         f"ulimit -d {limits.memory_mb * 1024}",
@@ -50,9 +48,8 @@ def limited(limits: Limits) -> list[str]:
     return ["/bin/sh", "-c", " && ".join((*rules, 'exec "$@"')), "sh"]
 
 
-@contextmanager
-def walled(server: ServerConfig, program: str) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-    """Arguments of bubblewrap that come before the program, and the descriptors that it needs beside the usual ones.
+def walled(server: ServerConfig, program: str) -> list[str]:
+    """The command line of bubblewrap that comes before the program's.
 
     Raises:
         ServerError: there is no bubblewrap here, or the program would not be seen.
@@ -81,9 +78,9 @@ def walled(server: ServerConfig, program: str) -> Iterator[tuple[list[str], tupl
     for name in writes:
         arguments += ["--bind", name, name]
     rows = seccomp.ARGUMENTS_WITH_NETWORK if server.network else seccomp.ARGUMENTS
-    filter_descriptor = memory_file(seccomp.program(platform.machine(), rows))
-    try:
-        arguments += ["--seccomp", str(filter_descriptor), "--chdir", server.folder or HOME, "--remount-ro", "/", "--"]
-        yield arguments, (filter_descriptor,)
-    finally:
-        os.close(filter_descriptor)
+    steps = seccomp.program(platform.machine(), rows).hex()
+    python, _ = bubble.interpreter()
+    for capability in bubble.TO_SEAL:
+        arguments += ["--cap-add", capability]
+    arguments += ["--chdir", server.folder or HOME, "--remount-ro", "/", "--"]
+    return [*arguments, str(python), "-I", "-S", "-B", "-c", bubble.BECOME, steps]

@@ -146,10 +146,11 @@ def _examples(book: Book) -> Iterable[Block]:
             kind = ["environment", "player"] if good else ["environment"]
             sample = rows.select(names).group_by(kind, maintain_order=True).agg(pl.all().first()).collect()
             shown += [(row["environment"], not good, row.get("player", ""), row) for row in sample.to_dicts()]
-    yield from (_transcript(row, not refused) for _, refused, _, row in sorted(shown, key=lambda one: one[:3]))
+    yield from (transcript(row, not refused) for _, refused, _, row in sorted(shown, key=lambda one: one[:3]))
 
 
-def _transcript(row: Mapping[str, Any], good: bool) -> Transcript:
+def transcript(row: Mapping[str, Any], good: bool) -> Transcript:
+    """A row of dialogues with its rubric, and what the filters said of it."""
     turns = []
     for message in json.loads(row["messages"]):
         calls = [

@@ -11,6 +11,7 @@ from tasks.report import figures, words
 from tasks.report.blocks import Block, Code, Fold, Prose, Table, Verbatim
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter, everything
+from tasks.report.chapters.dialogues import transcript
 from tasks.report.projection import plane
 from training.draw import draw
 
@@ -124,6 +125,22 @@ def _called(book: Book) -> Iterable[Block]:
     yield from _left_out(s)
 
 
+def _dialogues(book: Book) -> Iterable[Block]:
+    """Dialogues with real tools"""
+    s = book.optional("real-tools", "dialogues")
+    if not s or not s["drawn"]:
+        return
+    refused = "".join(f"; {words.count(count)} because {reason}" for reason, count in s["refused"].items())
+    yield Prose(
+        f"Of {words.count(s['drawn'])} dialogues that were drawn around these calls {words.count(s['twice'])} were "
+        f"there already, {words.count(sum(s['refused'].values()))} broke their rubric{refused}, and "
+        f"{words.count(s['kept'])} were kept. One of each follows. The results are what the servers really answered."
+    )
+    rows = book.rows("real-tools", "server_dialogues").collect().to_dicts()
+    for good in (True, False):
+        yield from [transcript(row, good) for row in rows if (row["reason"] == "") == good][:1]
+
+
 def _left_out(s: Mapping[str, Any]) -> Iterable[Block]:
     if s["left_out"]:
         rows = [[Verbatim(name), Verbatim(why)] for name, why in s["left_out"].items()]
@@ -142,5 +159,5 @@ CHAPTER = Chapter(
     "Tools",
     ("tools",),
     _summary,
-    (_map, _counts, _refused, _example, _servers, _called, _card, everything("tools")),
+    (_map, _counts, _refused, _example, _servers, _called, _dialogues, _card, everything("tools")),
 )

@@ -24,7 +24,10 @@ NOBODY = tuple(
     "--unshare-all --unshare-user --uid 65534 --gid 65534 --cap-drop ALL --new-session --die-with-parent".split()
 )
 """Arguments for namespaces of its own, a user without any right, and an end with whoever started it."""
+TO_SEAL = ("CAP_SYS_ADMIN", "CAP_SETPCAP")
+"""Capabilities, in its own namespace alone, of what begins with `BECOME`: to seal the devices and to give them up."""
 INSIDE = Path(__file__).parent / "inside"
+PACKAGE = "training/rl/sandbox/inside"
 ENVIRONMENT = {
     "PATH": "/usr/bin",
     "HOME": "/tmp/work",
@@ -33,7 +36,9 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",
 }
-START = "import sys; sys.path.append('/sandbox'); from training.rl.sandbox.inside.zygote import main; main()"
+_OURS = "import sys; sys.path.append('/sandbox'); from training.rl.sandbox.inside."
+START = _OURS + "zygote import main; main()"
+BECOME = _OURS + "kernel import become; become()"
 
 
 def requirements() -> str:
@@ -57,7 +62,8 @@ def interpreter() -> tuple[Path, Path]:
 
 
 def system() -> list[str]:
-    """Arguments for what every program needs of the machine, read-only: interpreters, compilers, libraries, devices."""
+    """Arguments for what every program needs of the machine, read-only: interpreters, compilers, libraries, devices;
+    and for the code of ours that begins there."""
     arguments = []
     _, prefix = interpreter()
     for folder in SYSTEM:
@@ -74,7 +80,7 @@ def system() -> list[str]:
         arguments += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         arguments += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
-    return [*arguments, "--dir", "/dev/shm", "--proc", "/proc"]
+    return [*arguments, "--dir", "/dev/shm", "--proc", "/proc", "--ro-bind", str(INSIDE), f"/sandbox/{PACKAGE}"]
 
 
 def command(bwrap: str, filter_descriptor: int, settings: str) -> list[str]:
@@ -83,7 +89,6 @@ def command(bwrap: str, filter_descriptor: int, settings: str) -> list[str]:
     programs none of their own; they are closed to those.)"""
     arguments = [bwrap, *NOBODY, "--hostname", "sandbox", "--clearenv"]
     arguments += ["--seccomp", str(filter_descriptor), *system(), "--dir", "/tmp"]
-    arguments += ["--ro-bind", str(INSIDE), "/sandbox/training/rl/sandbox/inside"]
     for name, value in ENVIRONMENT.items():
         arguments += ["--setenv", name, value]
     arguments += ["--chdir", "/", "--remount-ro", "/"]

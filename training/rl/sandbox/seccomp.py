@@ -17,7 +17,7 @@ ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 LAST = 467
 """The last system call that was judged (Linux 6.17)."""
 
-EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
+EPERM, EINVAL, ENOSYS, EAFNOSUPPORT = 1, 22, 38, 97
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
 Numbers = Mapping[str, tuple[int, int]]
@@ -76,6 +76,8 @@ REFUSED: Numbers = {
     "get_mempolicy": (239, 236),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
+    "cachestat": (451, 451),
+    "io_setup": (206, 0),
     "personality": (135, 92),
     "modify_ldt": (154, -1),
     "uselib": (134, -1),
@@ -116,19 +118,38 @@ ABSENT: Numbers = {
     "io_uring_register": (427, 427),
 }
 
-CLONE: Numbers = {"clone": (56, 220)}
+# They succeed and do nothing: what they do reaches the disks and the page cache of the whole machine, and whoever calls
+# them does not see whether it was done.
+IDLE: Numbers = {"sync": (162, 81), "syncfs": (306, 267), "fadvise64": (221, 223)}
+
 NAMESPACES = 0x7E020000
 """The flags of clone that make namespaces: mount, cgroup, uts, ipc, user, pid, net."""
+HUGE_PAGES = 0x40000
+"""The flag of mmap for the machine's reserve of huge pages, which no limit here counts."""
+Flags = tuple[Numbers, int, int]
+"""Refused for some flags: a call, the place of its flags, and those flags."""
+FLAGS: tuple[Flags, ...] = (({"clone": (56, 220)}, 0, NAMESPACES), ({"mmap": (9, 222)}, 3, HUGE_PAGES))
+
+PRLIMIT: Numbers = {"prlimit64": (302, 261)}
+RLIMIT_CORE = 4
+"""A core limit of 1 (`inside/zygote.py`) keeps a crash from the machine's crash handler; lower ones would not."""
 
 Arguments = tuple[Numbers, int, tuple[int, ...], bool, int]
 """Refused for some values of an argument: calls, its place, the values, whether only these are allowed, error."""
 SOCKETS: Numbers = {"socket": (41, 198), "socketpair": (53, 199)}
 ARGUMENTS: tuple[Arguments, ...] = (
     (SOCKETS, 0, (AF_UNIX,), True, EAFNOSUPPORT),
-    ({"prlimit64": (302, 261)}, 0, (0,), True, EPERM),  # limits of oneself alone
+    ({"setrlimit": (160, 164)}, 0, (RLIMIT_CORE,), False, EPERM),
     ({"fcntl": (72, 25)}, 1, (1024, 1026), False, EPERM),  # leases and folder notices reach beyond the sandbox
     ({"ioctl": (16, 29)}, 1, (0x5412, 0x541C), False, EPERM),  # typing into a terminal
-    ({"prctl": (157, 167)}, 0, (22, 35), False, EPERM),  # further filters, moving one's memory map
+    (
+        {"prctl": (157, 167)},
+        0,
+        (22, 35, 67),
+        False,
+        EPERM,
+    ),  # further filters, moving one's memory map, merging of pages
+    ({"madvise": (28, 233)}, 2, (12,), False, EINVAL),  # merging pages with others' tells what they hold
 )
 ARGUMENTS_WITH_NETWORK = ((SOCKETS, 0, (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), True, EAFNOSUPPORT), *ARGUMENTS[1:])
 """For what may have the internet, such as a tool server that asks for it; programs never."""
@@ -142,9 +163,9 @@ def _step(code: int, value: int, met: int = 0, not_met: int = 0) -> bytes:
     return struct.pack("=HBBI", code, met, not_met, value)
 
 
-def _argument(place: int) -> int:
-    """Offset of the low half of an argument; every argument that is looked at is an int of 32 bits to the kernel."""
-    return 16 + 8 * place + (0 if sys.byteorder == "little" else 4)
+def _argument(place: int, high: bool = False) -> int:
+    """Offset of half an argument; only a pointer has a high half that the kernel looks at."""
+    return 16 + 8 * place + (4 if high == (sys.byteorder == "little") else 0)
 
 
 def _refuse(numbers: Iterable[int], error: int) -> bytes:
@@ -157,10 +178,24 @@ def _block(number: int, body: bytes) -> bytes:
     return _step(_EQUAL, number, 0, len(body) // 8) + body if number >= 0 else b""
 
 
-def _clone(column: int) -> bytes:
-    (names,) = CLONE.values()
-    body = _step(_LOAD, _argument(0)) + _step(_ANY_BIT, NAMESPACES, 0, 1)
-    return _block(names[column], body + _step(_RETURN, _ERRNO | EPERM) + _step(_RETURN, _ALLOW))
+def _flags(column: int) -> bytes:
+    code = b""
+    for calls, place, flags in FLAGS:
+        body = _step(_LOAD, _argument(place)) + _step(_ANY_BIT, flags, 0, 1)
+        for numbers in calls.values():
+            code += _block(numbers[column], body + _step(_RETURN, _ERRNO | EPERM) + _step(_RETURN, _ALLOW))
+    return code
+
+
+def _limits(column: int) -> bytes:
+    """Limits of oneself alone, and its own core limit may be read but not set."""
+    refuse, allow = _step(_RETURN, _ERRNO | EPERM), _step(_RETURN, _ALLOW)
+    (numbers,) = PRLIMIT.values()
+    body = _step(_LOAD, _argument(0)) + _step(_EQUAL, 0, 1, 0) + refuse
+    body += _step(_LOAD, _argument(1)) + _step(_EQUAL, RLIMIT_CORE, 1, 0) + allow
+    for high in (False, True):
+        body += _step(_LOAD, _argument(2, high)) + _step(_EQUAL, 0, 1, 0) + refuse
+    return _block(numbers[column], body + allow)
 
 
 def _arguments(column: int, rows: Iterable[Arguments]) -> bytes:
@@ -182,7 +217,8 @@ def _filter(machine: str, numbers: Numbers, arguments: Sequence[Arguments]) -> b
             _step(_LOAD, _NUMBER) + _step(_ABOVE, LAST, 0, 1) + _step(_RETURN, _ERRNO | ENOSYS),
             _refuse((pair[column] for pair in ABSENT.values()), ENOSYS),
             _refuse((pair[column] for pair in numbers.values()), EPERM),
-            _clone(column) + _arguments(column, arguments) if arguments else b"",
+            _refuse((pair[column] for pair in IDLE.values()), 0),
+            _flags(column) + _limits(column) + _arguments(column, arguments) if arguments else b"",
             _step(_RETURN, _ALLOW),
         )
     )

@@ -33,6 +33,8 @@ START_SECONDS = 60.0
 GRACE_SECONDS = 10.0
 """After the wall clock's limit the fork server has killed the program; one that has not is killed itself."""
 READ = 1 << 16
+SIGNALS = 256
+"""Signals and timers that may wait in a program: the kernel counts them against whoever runs the sandbox, too."""
 
 
 class Worker:
@@ -88,7 +90,9 @@ class Worker:
             "FSIZE": [disk, disk],
             "NOFILE": [config.descriptors, config.descriptors],
             "NPROC": [config.processes + 1, config.processes + 1],
-            **{name: [0, 0] for name in ("CORE", "MEMLOCK", "MSGQUEUE")},
+            **{name: [0, 0] for name in ("MEMLOCK", "MSGQUEUE", "NICE", "RTPRIO")},
+            "SIGPENDING": [SIGNALS, SIGNALS],
+            "CORE": [1, 1],  # a machine's crash handler is started at 0, too, but not at 1
         }
         if not self.limited("memory"):
             limits["AS"] = [memory, memory]
@@ -251,6 +255,8 @@ def outcome(
 ) -> Outcome:
     """Judge an end by what the kernel, the fork server and init say; the program's own word counts for nothing good."""
     report = json.loads(texts["report"] or b"{}")
+    if "reason" in report:  # it quotes the program, whose half surrogate pairs no table or file would take
+        report["reason"] = report["reason"].encode("utf-8", "replace").decode()
     code = report.get("exit_code")
     stdout, stderr = (texts[name].decode("utf-8", "replace") for name in ("stdout", "stderr"))
     passed = report.get("passed")

@@ -242,7 +242,7 @@ def test_secrets_of_the_environment_stay(hostile, monkeypatch):
 
 def test_limits_hold_for_its_children(hostile):
     limits = {"processor_seconds": 77, "memory_mb": 512}
-    assert result_of(hostile("limits", limits=limits)).split() == ["0", "77", str(512 * 1024)]
+    assert json.loads(result_of(hostile("limits", limits=limits))) == [1, 77, 512 << 20]
 
 
 def test_walls_keep_it_from_files_network_and_rights(hostile, tmp_path):
@@ -266,6 +266,7 @@ def test_walls_keep_it_from_files_network_and_rights(hostile, tmp_path):
         "secret": False,
         "changes": ["given"],
         "connects": False,
+        "devices": False,
         "home": "/tmp",
         "processes": True,
     }

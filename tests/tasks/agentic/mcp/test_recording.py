@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from flows.preset import load_preset
 from flows.request import PresetName, Request
+from model.dialogue import compact
 from tasks.agentic.config import OF_SERVERS, CallsConfig, DialoguesConfig, ServersConfig, TaskConfig
 from tasks.agentic.dialogues import make_dialogues
 from tasks.agentic.mcp.arguments import draw_arguments
@@ -23,7 +24,7 @@ from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.artifact import Step
 from tasks.launch import Execution
 from tasks.report.book import Book
-from tasks.report.chapters.tools import _called
+from tasks.report.chapters.tools import _called, _dialogues
 from tests.posttraining import tokenizer_artifact
 from training.rl.environments import Problem, play
 from training.rl.environments.exact import RightCall
@@ -231,6 +232,31 @@ def test_servers_that_are_called_for_the_report_are_in_it_and_missing_ones_too(t
     assert "there is no program 'no-such-server': install it" in shown
 
 
+def test_the_report_shows_dialogues_with_real_tools_and_what_refused_some(tmp_path):
+    values = {"text": ["one", "two", "three", "four", "five"]}
+    servers = (row("honest", name="good", values=values), row("fails", name="bad", values=values))
+    step = Step("real-tools", RecordingConfig(servers=servers, recorded=5), str(tmp_path), leaf=True)
+    counts = run(step, Execution()).statistics["dialogues"]
+    made = rows(step.require(), "server_dialogues")
+    refused = [one for one in made if one["reason"]]
+    calls = rows(step.require(), "server_calls")
+    assert counts["drawn"] == len(calls) == counts["twice"] + len(made) > 5
+    assert counts["refused"] == {"the tool failed: bad_echo": len(refused)}
+    assert counts["kept"] == len(made) - len(refused) > 0
+    called = {(one["function"], one["arguments"]): one["result"] for one in calls}
+    for one in made:
+        messages = json.loads(one["messages"])
+        results = {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"}
+        for call in (call for message in messages for call in message.get("tool_calls", ())):
+            name, given = call["function"]["name"], json.loads(call["function"]["arguments"])
+            if not one["reason"] and name.startswith(("good_", "bad_")):
+                assert results[call["id"]] == called[name, compact(given)]
+    shown = str(list(_dialogues(Book([step]))))
+    assert f"{counts['kept']} were kept" in shown
+    assert "the tool failed: bad_echo" in shown
+    assert shown.count("Transcript(") == 2
+
+
 def test_laptop_s_servers_answer_every_call(walls, tmp_path):
     preset = load_preset(Request(preset=PresetName.laptop))
     servers = preset.real_tools.servers
@@ -244,6 +270,8 @@ def test_laptop_s_servers_answer_every_call(walls, tmp_path):
     assert set(statistics["left_out"]) <= {"files", "memory"}  # where npm is not
     called = rows(step.require(), "server_calls")
     assert {call["error"] for call in called} == {""}
+    dialogues = step.require().statistics["dialogues"]
+    assert dialogues["kept"] == dialogues["drawn"] - dialogues["twice"] > 0
     assert {"time_get_current_time", "time_convert_time", "git_git_status"} <= {call["function"] for call in called}
     staged = [call["result"] for call in called if call["function"] == "git_git_diff_staged"]
     assert all("+hello" in text for text in staged)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.training.rl.sandbox.conftest import SECRET, cases
+from tests.training.rl.sandbox.test_seccomp import TABLES
 from training.rl.sandbox import seccomp
 from training.rl.sandbox.config import FunctionTests, Outcome, Program, SandboxConfig
 from training.rl.sandbox.sandbox import Sandbox
@@ -23,14 +24,7 @@ ABSTRACT = "openk2-test-sandbox"
 
 def prelude() -> str:
     _, column = seccomp.ARCHITECTURES[platform.machine()]
-    tables = [
-        seccomp.REFUSED,
-        seccomp.SETTING_UP,
-        seccomp.ABSENT,
-        seccomp.CLONE,
-        *(row[0] for row in seccomp.ARGUMENTS),
-    ]
-    numbers = {name: pair[column] for table in tables for name, pair in table.items()}
+    numbers = {name: pair[column] for table in TABLES for name, pair in table.items()}
     abstract = "\0" + ABSTRACT
     return (HERE / "prelude.py").read_text() + f"NUMBERS = {numbers}\nABSTRACT = {abstract!r}\n"
 

@@ -108,6 +108,8 @@ def test_hidden_tests_see_helpers_of_the_prompt(sandbox: Sandbox) -> None:
         ("__import__('enum').IntFlag('F', 'A B')(3), __import__('enum').StrEnum('S', 'A').A", "(3, 'a')"),
         ("{'b': 1, 'a': 2}.keys(), {'b': 1}.values(), {'b': [1]}.items()", None),
         ("__import__('collections').deque([1, 2])", None),
+        # as numpy's numbers look; whether numpy is there depends on the interpreter
+        ("[type('int64', (), {'dtype': 'i8', 'shape': (), 'item': lambda self: 7})()]", "[7]"),
     ],
 )
 def test_plain_values_arrive_as_they_are(sandbox: Sandbox, value: str, seen: str | None) -> None:
@@ -188,6 +190,13 @@ def test_the_reason_of_a_failed_test(sandbox: Sandbox, source: str, check: str, 
     (outcome,) = sandbox.run([function(source, check)])
     assert outcome.passed is False
     assert reason in outcome.reason
+
+
+def test_a_reason_that_quotes_half_a_surrogate_pair_is_text(sandbox: Sandbox) -> None:
+    """Else no file and no table would take the outcome."""
+    tests = FunctionTests(entry_point="f", check="def check(candidate):\n    candidate(1)")
+    (outcome,) = sandbox.run([Program(source="def f(x):\n    raise ValueError('\\ud800')", tests=tests)])
+    assert outcome.reason.encode() == b"the tests failed: ValueError: ?"
 
 
 def test_a_program_in_no_language_is_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

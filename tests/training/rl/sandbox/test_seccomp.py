@@ -10,7 +10,10 @@ import pytest
 from training.rl.sandbox import seccomp
 
 HEADERS = (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm-generic/unistd.h"))
-TABLES = [seccomp.REFUSED, seccomp.SETTING_UP, seccomp.ABSENT, seccomp.CLONE, *(row[0] for row in seccomp.ARGUMENTS)]
+TABLES = [
+    *(seccomp.REFUSED, seccomp.SETTING_UP, seccomp.ABSENT, seccomp.IDLE, seccomp.PRLIMIT),
+    *(row[0] for row in (*seccomp.FLAGS, *seccomp.ARGUMENTS)),
+]
 
 
 @pytest.mark.parametrize("column", [0, 1])

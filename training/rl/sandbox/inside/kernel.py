@@ -6,7 +6,10 @@ import ctypes
 import os
 import platform
 import signal
+import stat
 import struct
+import sys
+from typing import NoReturn
 
 LIBC = ctypes.PyDLL(None, use_errno=True)
 
@@ -14,7 +17,7 @@ NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 
 """mount, uts, ipc, user, pid and net: the flags of clone."""
 NEW_CGROUP = 0x02000000
 
-READ_ONLY, NO_SUID, NO_DEV, NO_EXEC, BIND = 1, 2, 4, 8, 4096
+READ_ONLY, NO_SUID, NO_DEV, NO_EXEC, REMOUNT, BIND = 1, 2, 4, 8, 32, 4096
 
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -53,6 +56,15 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     _check(LIBC.mount(*words, ctypes.c_ulong(flags), options.encode()), f"mount {kind or source} on {target}")
 
 
+def seal_devices() -> None:
+    """The devices in /dev stay usable, but their modes and times are the machine's: what runs as root owns them, and
+    one `chmod 0 /dev/null` would take it from everybody else."""
+    for entry in os.scandir("/dev"):
+        if stat.S_ISCHR(entry.stat(follow_symlinks=False).st_mode):
+            has = os.statvfs(entry.path).f_flag & (READ_ONLY | NO_SUID | NO_DEV | NO_EXEC)
+            mount("", entry.path, "", REMOUNT | BIND | READ_ONLY | has)
+
+
 def _prctl(what: str, option: int, value: int = 0, pointer: object = None) -> int:
     return _check(LIBC.prctl(option, ctypes.c_ulong(value), pointer or ctypes.c_ulong(0), 0, 0), what)
 
@@ -81,3 +93,13 @@ def install_filter(steps: bytes) -> None:
     """Set a seccomp filter (`seccomp.program`) for this process and all it starts."""
     wanted = _Filter(len(steps) // 8, steps)
     _prctl("seccomp", _SECCOMP, 2, ctypes.byref(wanted))
+
+
+def become() -> NoReturn:
+    """In a bubblewrap that left the capability to mount: seal the devices, give up the capability, set the filter and
+    become the program. Arguments: the filter in hexadecimal, then the command line."""
+    steps, *command = sys.argv[1:]
+    seal_devices()
+    drop_capabilities()
+    install_filter(bytes.fromhex(steps))
+    os.execv(command[0], command)

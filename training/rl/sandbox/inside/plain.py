@@ -71,6 +71,8 @@ def pack(value: Any) -> Any:
     for name, kind, parts, _ in KINDS:
         if isinstance(value, kind):
             return {name: [pack(one) for one in parts(value)]}
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():  # a number of numpy's
+        return pack(value.item())
     raise TypeError(f"a value of type {type(value).__name__} is no plain data: tests cannot see it")
 
 

@@ -138,6 +138,7 @@ def shut_in(settings: dict[str, Any], cgroups: list[int]) -> None:
     os.mkdir("/tmp/shm", 0o700)
     kernel.mount("/tmp/shm", "/dev/shm", "", kernel.BIND)
     kernel.mount("proc", "/proc", "proc", flags | kernel.NO_EXEC, "subset=pid")
+    kernel.seal_devices()
     for name, most in settings["limits"].items():
         limit(getattr(resource, f"RLIMIT_{name}"), most)
     kernel.traceable(False)
