@@ -129,7 +129,9 @@ class Kernels:
             part = part_EOI.detach() if part_EOI.stride(2) == 1 else part_EOI.detach().contiguous()
             by = (ctypes.c_int64 * 2)(*(step * part.itemsize for step in part.stride()[:2]))
 
-            def some(first: int, end: int, part: Tensor = part, to: Tensor = to, at: int = ctypes.addressof(by)) -> None:
+            def some(
+                first: int, end: int, part: Tensor = part, to: Tensor = to, at: int = ctypes.addressof(by)
+            ) -> None:
                 self._lay(first, end, outs, ins // pair, lanes, at, part.data_ptr(), to.data_ptr())
 
             share(len(part) * outs // 8, len(part) * outs // 8, some)

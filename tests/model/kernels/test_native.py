@@ -40,7 +40,10 @@ def drawn(kernels: native.Kernels, seed: int, *shape: int) -> torch.Tensor:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    count=st.integers(1, 3), outs=st.sampled_from([16, 48]), ins=st.sampled_from([2, 6, 30, 32, 50]), turned=st.booleans()
+    count=st.integers(1, 3),
+    outs=st.sampled_from([16, 48]),
+    ins=st.sampled_from([2, 6, 30, 32, 50]),
+    turned=st.booleans(),
 )
 def test_weights_lie_as_the_products_read_them(kernels, count, outs, ins, turned):
     """Rows side by side, number by number or pair by pair, whatever the strides; parts one behind the other."""
