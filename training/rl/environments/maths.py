@@ -42,8 +42,8 @@ NOTATIONS: tuple[tuple[str, str], ...] = (
 """How people and models write what the reader knows in LaTeX alone, and how."""
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-VULGAR = {
+WIDE: dict[int, int | str] = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+VULGAR: dict[int, int | str] = {
     ord(sign): "\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("\u2044"))
     for sign in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 }
