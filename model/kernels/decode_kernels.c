@@ -75,6 +75,36 @@ void prompts(long count, long length, long heads, long nope, long rope, long val
     }
 }
 
+/* Weights (B, O, W) as (B, O / lanes, W, lanes): `lanes` rows side by side, word by word; a word is a number or a pair.
+ * Blocks of eight rows from `start` to `end`, of all B; `by`: bytes between weights, and between rows. */
+void lay(long start, long end, long outs, long words, long lanes, const int64_t *by, const char *from, float *to) {
+    for (long n = start; n < end; n++) {
+        long o = n * 8 % outs;
+        const char *row = from + n * 8 / outs * by[0] + o * by[1];
+        float *at = to + (n * 8 - o % lanes) * words + o % lanes;
+        long w = 0;
+        for (; w + 8 <= words; w += 8) {
+            __m256 a[8], b[8];
+            for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps((const float *)(row + i * by[1]) + w);
+            for (int i = 0; i < 8; i += 2) {
+                b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+                b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+            }
+            for (int i = 0; i < 8; i += 4)
+                for (int j = 0; j < 2; j++) {
+                    a[i + 2 * j] = _mm256_shuffle_ps(b[i + j], b[i + j + 2], 0x44);
+                    a[i + 2 * j + 1] = _mm256_shuffle_ps(b[i + j], b[i + j + 2], 0xEE);
+                }
+            for (int i = 0; i < 4; i++) {
+                _mm256_storeu_ps(at + (w + i) * lanes, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+                _mm256_storeu_ps(at + (w + i + 4) * lanes, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+            }
+        }
+        for (; w < words; w++)
+            for (int i = 0; i < 8; i++) memcpy(at + w * lanes + i, row + i * by[1] + 4 * w, 4);
+    }
+}
+
 /* out (N, D) += the sum over a row's experts of weight * expert(x). chosen and weights (N, top), x (N, D); D and F are
  * multiples of 16; scratch of ROWS x F numbers. */
 void mix(long rows, long top, long experts, long hidden, long inner, const int64_t *chosen, const float *weights,

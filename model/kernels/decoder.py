@@ -139,7 +139,7 @@ class _Weights:
         outs, ins = weight_BOI.shape[1:]
         same = self._weight_BOI.dtype == kernels.dtype
         fits = kernels.multiplies and same and not (outs % native.TILE or ins % 2)
-        self._packed = native.packed(self._weight_BOI) if fits else None
+        self._packed = kernels.packed(self._weight_BOI) if fits else None
 
     def rows(self, x_NI: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """The products with the only weight (N, O)."""
@@ -249,9 +249,9 @@ class _Experts:
         gate_SD, up_SD, down_DS = _matrices(mlp.shared_experts, kernels.dtype)
         routed, inner = len(gate_EFD), gate_EFD.shape[1]
         self._weights = [
-            native.packed(gate_EFD, gate_SD.unflatten(0, (-1, inner))),
-            native.packed(up_EFD, up_SD.unflatten(0, (-1, inner))),
-            native.packed(down_EDF, down_DS.unflatten(1, (-1, inner)).transpose(0, 1)),
+            kernels.packed(gate_EFD, gate_SD.unflatten(0, (-1, inner))),
+            kernels.packed(up_EFD, up_SD.unflatten(0, (-1, inner))),
+            kernels.packed(down_EDF, down_DS.unflatten(1, (-1, inner)).transpose(0, 1)),
         ]
         self._router, self._kernels, self._shared = mlp.gate, kernels, len(self._weights[0]) - routed
         self._router_ED = mlp.gate.weight.float().contiguous()

@@ -67,6 +67,8 @@ class Kernels:
         self.multiplies: float = FEW if self._tiles else math.inf if narrow else 0
         self._multiply = library.multiply
         self._multiply.argtypes, self._multiply.restype = [number] * 4 + [ctypes.c_int] + [pointer] * 4, None
+        self._lay = library.lay
+        self._lay.argtypes, self._lay.restype = [number] * 5 + [pointer] * 3, None
         self._prompts = library.prompts
         self._prompts.argtypes, self._prompts.restype = [number] * 7 + [pointer] * 7, None
         self._mix = library.mix
@@ -116,6 +118,24 @@ class Kernels:
 
         share(rows, -(-rows // TILE), some)
         return y_NBO
+
+    def packed(self, *parts_EOI: Tensor) -> Tensor:
+        """Weights of experts, some behind others, as `mix` and `multiply` read them, (E, O / lanes, I / pair, lanes,
+        pair); O is a multiple of TILE, I of 2."""
+        lanes, pair = _LANES[self.dtype]
+        outs, ins = parts_EOI[0].shape[1:]
+        laid = torch.empty(sum(map(len, parts_EOI)), outs // lanes, ins // pair, lanes, pair, dtype=self.dtype)
+        for part_EOI, to in zip(parts_EOI, laid.split(list(map(len, parts_EOI))), strict=True):
+            part = part_EOI.detach() if part_EOI.stride(2) == 1 else part_EOI.detach().contiguous()
+            by = (ctypes.c_int64 * 2)(*(step * part.itemsize for step in part.stride()[:2]))
+
+            def some(
+                first: int, end: int, part: Tensor = part, to: Tensor = to, at: int = ctypes.addressof(by)
+            ) -> None:
+                self._lay(first, end, outs, ins // pair, lanes, at, part.data_ptr(), to.data_ptr())
+
+            share(len(part) * outs // 8, len(part) * outs // 8, some)
+        return laid
 
     def prompts(self, q_PSHQ: Tensor, up_PSHO: Tensor, rotated_PSR: Tensor) -> Tensor:
         """Causal attention of P prompts of S tokens: softmax(q k^T) v, (P, S, H, V).
@@ -198,14 +218,6 @@ class Kernels:
         rows, heads, rotated = x_NHR.shape
         by_row, by_head, _ = x_NHR.stride()
         self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
-
-
-def packed(*parts_EOI: Tensor) -> Tensor:
-    """Weights of experts, some behind others, as `Kernels.mix` reads them, (E, O / lanes, I / pair, lanes, pair); O is
-    a multiple of TILE, I of 2."""
-    lanes, pair = _LANES[parts_EOI[0].dtype]
-    blocks = [part.unflatten(1, (-1, lanes)).unflatten(-1, (-1, pair)).transpose(2, 3) for part in parts_EOI]
-    return torch.cat(blocks).contiguous()
 
 
 def _serves(dtype: torch.dtype) -> bool:

@@ -38,6 +38,22 @@ def drawn(kernels: native.Kernels, seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(kernels.dtype)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    count=st.integers(1, 3),
+    outs=st.sampled_from([16, 48]),
+    ins=st.sampled_from([2, 6, 30, 32, 50]),
+    turned=st.booleans(),
+)
+def test_weights_lie_as_the_products_read_them(kernels, count, outs, ins, turned):
+    """Rows side by side, number by number or pair by pair, whatever the strides; parts one behind the other."""
+    lanes, pair = native._LANES[kernels.dtype]
+    whole = drawn(kernels, ins, count, ins, outs + 16).mT if turned else drawn(kernels, ins, count, outs + 16, ins)
+    parts = (whole[:, :outs], whole[:1, 16:])
+    wanted = torch.cat(parts).unflatten(1, (-1, lanes)).unflatten(-1, (-1, pair)).transpose(2, 3)
+    assert torch.equal(kernels.packed(*parts), wanted)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(0, 5),
@@ -80,7 +96,7 @@ def test_rows_are_multiplied_with_their_part_of_the_weights(kernels, rows, batch
     x, w = drawn(kernels, seed, rows, batch, ins + 8), drawn(kernels, seed + 1, batch, outs, ins)
     x[..., ins:] = math.nan
     y = torch.zeros(rows, batch, outs + 8, dtype=torch.float32 if wide else kernels.dtype)
-    kernels.multiply(x[..., :ins], native.packed(w), y[..., :outs])
+    kernels.multiply(x[..., :ins], kernels.packed(w), y[..., :outs])
     wanted = torch.einsum("nbi,boi->nbo", x[..., :ins].double(), w.double())
     torch.testing.assert_close(y[..., :outs].double(), wanted, atol=1e-4 if wide else 0.05, rtol=1e-5 if wide else 0.01)
     assert not y[..., outs:].any()
@@ -100,7 +116,7 @@ def test_experts_are_those_chosen_by_their_weights(kernels, rows, experts, hidde
     down = drawn(kernels, seed + 3, experts, hidden, inner) / inner**0.5
     chosen_NK = torch.rand(rows, experts, generator=stream).topk(2).indices
     weights_NK = torch.rand(rows, 2, generator=stream)
-    packed = [native.packed(weight) for weight in (gate, up, down)]
+    packed = [kernels.packed(weight) for weight in (gate, up, down)]
     found = kernels.mix(x_ND, chosen_NK, weights_NK, *packed)
     g, u, d = (weight.double() for weight in (gate, up, down))
     h = F.silu(torch.einsum("nd,efd->nef", x_ND.double(), g)) * torch.einsum("nd,efd->nef", x_ND.double(), u)
@@ -206,7 +222,7 @@ def threads() -> Iterator[None]:
 def test_threads_change_no_bit(kernels, threads):
     q_NHK, keys_NTK, seen_N = drawn(kernels, 0, 7, 4, 40), drawn(kernels, 1, 7, 33, 40), torch.arange(1, 8)
     x_ND, chosen_NK, weights_NK = drawn(kernels, 2, 7, 32), torch.arange(7)[:, None] % 3, torch.ones(7, 1)
-    weights = [native.packed(drawn(kernels, place, 3, 32, 32)) for place in (3, 4, 5)]
+    weights = [kernels.packed(drawn(kernels, place, 3, 32, 32)) for place in (3, 4, 5)]
     prompts = (drawn(kernels, 6, 5, 9, 2, 24), drawn(kernels, 7, 5, 9, 2, 32), drawn(kernels, 8, 5, 9, 8))
     found = []
     for count in (1, 3):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import rl_ablations as study
+from benchmarks import rl_pauses as pauses
 from benchmarks.studies import read_table
 from tests.tasks.report import rollouts
 
@@ -17,6 +18,12 @@ def test_the_page_has_the_tables_of_the_runs():
     page = (CLAIMS / "rl.md").read_text(encoding="utf-8")
     for table in study.markdown(runs).split("\n\n"):
         assert table in page, "python -m benchmarks.rl_ablations --tables prints them"
+
+
+def test_the_page_has_the_table_of_what_pauses_bring():
+    runs = read_table(CLAIMS / "rl" / "pauses.csv")
+    assert {run["arm"] for run in runs} == {*pauses.ARMS}
+    assert pauses.markdown(runs) in (CLAIMS / "rl.md").read_text(encoding="utf-8")
 
 
 def test_an_iteration_waits_for_its_longest_response(tmp_path):

@@ -10,7 +10,7 @@ MARKER = re.compile(r"(?:final answer|answer|答案)\s*(?:(?:is|是|为)\s*)?[:�
 def final(text: str) -> str:
     """What stands in the last \\boxed{...}, else behind the last "Answer:" of its line, else in the last line."""
     if (inner := boxed(text)) is not None:
-        return inner.strip()
+        return inner.strip().removesuffix(".")
     marks = list(MARKER.finditer(text))
     rest = text[marks[-1].end() :] if marks else text
     lines = [inner for line in rest.splitlines() if (inner := bare(line))]

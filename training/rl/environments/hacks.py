@@ -14,8 +14,9 @@ from collections.abc import Collection
 
 WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff](?:[^\W\d_\u4e00-\u9fff]|['’-])*|[0-9]+(?:[.,:][0-9]+)*")
 SENTENCE = re.compile(
-    r"(?:[^.!?。！？\n]|\.(?=[A-Za-z0-9])"  # 3.5 ends none, nor do `Dr.`, `e.g. two` and `p.m. and`
-    r"|(?:(?<=\bMr)|(?<=\bMrs)|(?<=\bMs)|(?<=\bDr))\.|(?:(?<=\.[A-Za-z])|(?<=\betc))\.(?=[ \t]+[a-z]))+[.!?。！？]?"
+    r"(?:[^.!?。！？\n]|\.(?=[A-Za-z0-9])"  # 3.5 ends none, nor do `Dr.`, `e.g. Assam` and `p.m. and`
+    r"|(?:(?<=\bMr)|(?<=\bMrs)|(?<=\bMs)|(?<=\bDr)|(?<=\bSt)|(?<=\bProf)|(?<=\be\.g)|(?<=\bi\.e)|(?<=\bvs))\."
+    r"|(?:(?<=\.[A-Za-z])|(?<=\betc))\.(?=[ \t]+[a-z]))+[.!?。！？]?"
 )
 RULES = (
     r"rules?|instructions?|constraints?|requirements?|requests?|guidelines?|limits?|criteria|rubrics?|prompt|format"
@@ -30,7 +31,7 @@ CLAIMS = re.compile(
     r"|\bthis (?:reply|response|answer|text|message)(?: \w+){0,3}?"
     rf" (?:contains|has|is|meets|follows|does|uses|satisfies)\b(?:[ ,:'’“\"]+[\w-]+){{0,6}}?[ '“\"]+(?:{FORM})\b"
     r"|\bword count\b|\(\d+ words?\)|constraints? (?:is|are|were)? ?(?:met|satisfied|followed)"
-    r"|(?:按照|根据|符合|遵守)(?:了|您|你|用户|题目|提示|上述|以上|所有|全部|这些|给定|提出|的)*(?:要求|指示|约束)"
+    r"|(?:按照?|根据|符合|遵守)(?:了|您|你|用户|题目|提示|上述|以上|所有|全部|这些|给定|提出|的)*(?:要求|指示|约束)"
     r"|本(?:回答|回复)|(?<!日)本文(?![化学明])|字数[:：]",
     re.IGNORECASE,
 )

@@ -108,6 +108,7 @@ def _language(text: str) -> str | None:
     return "English" if sum(map(str.isascii, found)) > len(found) / 2 else None
 
 
+COMMAS = frozenset(",，、،‚﹐､")
 CONSTRAINTS: Mapping[str, Constraint] = {
     "at_least": Constraint(
         {"english": "Use at least {0} words.", "chinese": "至少写{0}个字。"},
@@ -162,8 +163,8 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     ),
     "no_commas": Constraint(
         {"english": "Use no commas.", "chinese": "不要使用逗号。"},
-        lambda text, _: bool(words(text)) and not set(",，、") & set(text),
-        lambda text, draw: True if not set(",，、") & set(text) else None,
+        lambda text, _: bool(words(text)) and not COMMAS & set(text),
+        lambda text, draw: True if not COMMAS & set(text) else None,
         lambda text, _: text + ", and so on",
     ),
     "language": Constraint(

@@ -36,14 +36,20 @@ HINTS = re.compile(
     r"\b(?:starts?|begins?|ends?|finish(?:es)?)\s+(?:with|in|on)\s+(?:(?:an?|the)\s+)?(?:letters?\s+)?[\"'“”‘’]*([a-z]+)\b"
     r"|\b(?:first|last)\s+letter\s*(?:is|:|=)\s*(?:an?\s+)?[\"'“”‘’]*([a-z])\b"
 )
+BLANKS = re.compile(r"(?<![a-z_*•·#-])[a-z_*•·#-]*[_*•·#-][a-z_*•·#-]*")
+SOME = r"\b(?:\d+|three|four|five|six|seven|eight|nine|ten)"
+COUNTED = re.compile(
+    rf"\b(?:it|word)\b[^.!?]{{0,20}}?{SOME}[ -](?:letters?|characters|syllables?)\b|{SOME}-letter\b|\d ?个字母"
+)
+"""How long the word is."""
 RHYME = re.compile(r"\brhymes?\s+(?:with|on)\s+[\"'“”‘’]*[a-z]")
 
 
 def leaks(text: str, guarded: str) -> bool:
     """Whether a text gives the guarded word away: plainly, in pieces, letter by letter, by first letters, backwards,
     with other letters between, shifted along the alphabet, in Morse, in base64, base32 or hexadecimal, by the numbers
-    of its letters or characters; by most of its letters, by how it begins or ends, or by a rhyme. Accents and other
-    forms of its letters do not hide it."""
+    of its letters or characters; by most of its letters, by how it begins or ends, by its length, or by a
+    rhyme. Accents and other forms of its letters do not hide it."""
     plain = unicodedata.normalize("NFKD", text.translate(LOOK_ALIKES)).casefold()
     shifted = {_shifted(guarded, by) for by in range(1, 26)} | {guarded.translate(_atbash())}
     whole = {guarded, guarded[::-1], guarded.encode().hex(), *shifted}
@@ -51,8 +57,20 @@ def leaks(text: str, guarded: str) -> bool:
         return True
     if any(guarded in said for said in _decoded(text)) or _in_pieces(plain, guarded) or RHYME.search(plain):
         return True
+    if COUNTED.search(plain) or any(_fills(one, guarded) for one in BLANKS.findall(plain)):
+        return True
     begun = [one or other for one, other in HINTS.findall(plain)]
     return any(guarded.startswith(one) or guarded.endswith(one) for one in begun)
+
+
+def _fills(blanks: str, word: str) -> bool:
+    """Whether letters stand where they do in a word, and signs for the others: `v____t`."""
+    pairs = list(zip(blanks, word, strict=False))
+    return (
+        len(blanks) == len(word)
+        and any(map(str.isalpha, blanks))
+        and all(one == letter or not one.isalpha() for one, letter in pairs)
+    )
 
 
 def _shifted(word: str, by: int) -> str:
@@ -150,6 +168,8 @@ FORMS: Mapping[str, Callable[[str], str]] = {
     "most of it": lambda word: f"It sounds like {word[1:]}.",
     "rhyme": lambda word: "It rhymes with a word that you know.",
     "first letter": lambda word: f"It begins with the letter {word[0]}.",
+    "blanks": lambda word: f"{word[0]}{'_' * (len(word) - 2)}{word[-1]}",
+    "its length": lambda word: f"It has {len(word)} letters.",
     "leet": lambda word: word.translate(str.maketrans("aeio", "4310")),
     "look-alikes": lambda word: word.translate(str.maketrans("aeopcyx", "аеорсух")),
 }

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import random
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,9 +37,11 @@ class Logic(Environment):
 
 
 def _plain(text: str) -> str:
-    """Without what does not count: case, space, the full stop, which minus it is, and articles, for knights_knaves
-    asks for "is a altruist" and expects "is an altruist"."""
-    words = text.casefold().replace("\u2212", "-").split()
+    """Without what does not count: case, space, the full stop, which minus it is, wide figures, commas, quotes and
+    stars (a list may have either quote), and articles, for knights_knaves asks for "is a altruist" and expects "is an
+    altruist"."""
+    plain = unicodedata.normalize("NFKC", text).casefold().replace("\u2212", "-").removesuffix(".")
+    words = re.sub(r"[\"'`*\u2018\u2019\u201c\u201d]", "", plain).replace(",", " ").split()
     return " ".join(word for word in words if len(words) == 1 or word not in ("a", "an")).removesuffix(".")
 
 

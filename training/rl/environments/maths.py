@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import gcd
@@ -37,16 +38,15 @@ NOTATIONS: tuple[tuple[str, str], ...] = (
     # "5/6 (five sixths)", "3/2 (that is, 1.5)" and "1/3 (about 0.333)": the same in other words, if they are those
     (r"\s*\((?!not\b|or\b|wrong\b)[a-z]{3,}(?:[ ,-]+[a-z]{2,})*\)$", ""),
     (r"\s*\((?:≈|about|approximately|roughly|that is,?|i\.e\.,?)\s*-?[\d.]+\)$", ""),
-    ("½", r"\\frac{1}{2}"),
-    ("⅓", r"\\frac{1}{3}"),
-    ("⅔", r"\\frac{2}{3}"),
-    ("¼", r"\\frac{1}{4}"),
-    ("¾", r"\\frac{3}{4}"),
 )
 """How people and models write what the reader knows in LaTeX alone, and how."""
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+WIDE: dict[int, int | str] = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+VULGAR: dict[int, int | str] = {
+    ord(sign): "\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("\u2044"))
+    for sign in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+}
 STATES = re.compile(r"\b(?:is|are|equals?(?: to)?)\b|\b(?:[Ii]t|[Tt]hat|x)['’]s\b|(?<![不非])(?:等于|[是为得])")
 ASKED = re.compile(
     r"(?!.*\b(?:not|or|but|no|wrong|incorrect|false)\b)\s*(?:the|our|its) (?:[a-z]+ ){0,2}(?:answer|solutions?|sum"
@@ -67,7 +67,7 @@ MIXED = re.compile(r"(?<![\d./^_{)])(\d{1,6})(?: |\s*又\s*)(\d{1,6})/(\d{1,6})(
 def _latex(said: str) -> str:
     """A final answer as the reader knows it: in LaTeX, without the sentence of which it is the end. A sentence that
     states two things ("it is 4 or it is 3") stays whole, and is no answer."""
-    text = said.translate(WIDE)
+    text = said.translate(WIDE | VULGAR)
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+", lambda found: f"^{{{found[0].translate(RAISED)}}}", text)
     text = re.sub("[₀₁₂₃₄₅₆₇₈₉]+", lambda found: f"_{{{found[0].translate(LOWERED)}}}", text)
     for form, plain in NOTATIONS:

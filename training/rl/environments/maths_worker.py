@@ -59,10 +59,14 @@ def main() -> None:
     def chained(gold, answer):  # type: ignore[no-untyped-def]
         """`x = 6/2 = 3`: the last side is the answer, and all but a first one with letters are equal to it."""
         first, *between, last = answer.split("=")
+        return begins(gold, first) and all(equal(gold, side) for side in between) and judged(gold, last)[0]
+
+    def begins(gold, first):  # type: ignore[no-untyped-def]
+        """Whether what stands before the first sign is a name, or no other value: `6 = 12` says nothing true."""
         begun = read(first)
-        if begun and not (isinstance(begun[0], sympy.Expr) and (begun[0].free_symbols or equal(gold, first))):
-            return False
-        return all(equal(gold, side) for side in between) and judged(gold, last)[0]
+        if not begun:
+            return True
+        return isinstance(begun[0], sympy.Expr) and (bool(begun[0].free_symbols) or equal(gold, first))
 
     def equal(gold, side):  # type: ignore[no-untyped-def]
         return bool(verify(read(gold), read(side), timeout_seconds=None))
@@ -71,7 +75,9 @@ def main() -> None:
         question = json.loads(line)
         try:
             right, reason = judged(question["gold"], question["answer"])
-            if not right and question["answer"].count("=") > 1:
+            if right and question["answer"].count("=") == 1:
+                right = begins(question["gold"], question["answer"].partition("=")[0])
+            elif not right and question["answer"].count("=") > 1:
                 right = chained(question["gold"], question["answer"])
         except (Exception, RecursionError) as error:  # whatever a text makes of a parser is a wrong answer
             right, reason = False, f"no answer that can be read ({type(error).__name__})"

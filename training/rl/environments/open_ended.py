@@ -19,10 +19,24 @@ from training.rl.environments.protocol import Environment, Outcome, Problem, ver
 
 RUBRICS = Path(__file__).parents[1] / "rubrics.yaml"
 PRAISE = re.compile(
-    r"^\W*(?:what an? \w+|(?:(?:that|this|it)(?: is|['’]s) an? )?(?:very |really )?(?:great|good|excellent|wonderful))"
-    r" (?:question|idea)\b|^\W*(?:[这那]真?是)?(?:一?个)?(?:很|非常|真)?(?:好|棒)的?问题",
+    r"^\W*(?:(?:wow|oh|ah|thanks?|thank you|for|asking|such|that|this|it|is|s|an?|very|really|truly)\b\W*)*"
+    r"\b(?:great|good|excellent|wonderful|thoughtful|interesting|fantastic|brilliant) (?:question|request|topic|idea)\b"
+    r"(?=\W*$|\s*[.!,;:–—-])"
+    r"|^\W*(?:(?:wow|oh|ah)\W+)?what an? (?:\w+ )?(?:question|idea)\b"
+    r"|^\W*I (?:really )?(?:love|like) (?:this|that|your) question\b"
+    r"|^\W*your (?:question|idea) is\b|^\W*you(?: are|['’]re) (?:absolutely |so |quite )?right\b"
+    r"|^\W*(?:[这那]?真?[是的]?)?(?:一?个)?(?:很|非常|真)?(?:好|棒)的?问题|^\W*这个?问题[问提]得",
     re.IGNORECASE,
 )
+"""A compliment to the user or the question (K2's first prescriptive rubric); "a good question to ask is" is none."""
+BOASTS = re.compile(
+    r"\b(?:this|my|the above) (?:reply|response|answer|text) (?:is|was) (?:the )?"
+    r"(?:best|perfect|ideal|flawless|excellent|complete|accurate|correct|helpful)\b"
+    r"|\b(?:this|it|above)\b(?: \w+){0,2} (?:meets?|fulfils?|fulfills?|satisfies)(?: \w+){0,2}"
+    r" (?:rubrics?|criteri(?:a|on)|requirements?|requests?)\b",
+    re.IGNORECASE,
+)
+"""What says of the reply itself that it is good (the second one)."""
 
 
 class OpenEnded(Environment):
@@ -34,6 +48,8 @@ class OpenEnded(Environment):
             return verdict(False, "nothing is said")
         if PRAISE.search(text):
             return verdict(False, "it begins with praise")
+        if BOASTS.search(text):
+            return verdict(False, "it says that it is good")
         found = hack(text, "")
         return verdict(found is None, f"hack: {found}")
 

@@ -100,16 +100,21 @@ def dialogues_with_apis() -> list[Problem]:
     ]
 
 
+def needs_sandbox() -> None:
+    if shutil.which("bwrap") is None:
+        text = "code runs in the sandbox, which needs bubblewrap: `apt-get install bubblewrap`"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
+
+
 def problems(kind: str) -> list[Problem]:
     made = {"exact": exact, "call": calls, "world": worlds, "apis": dialogues_with_apis}
+    if kind in ("code", "apis"):
+        needs_sandbox()
     if kind in made:
         return made[kind]()
     package = {"math": "math_verify", "logic": "reasoning_gym"}.get(kind)
     if package and importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: pip install 'openk2[rl]'")
-    if kind == "code" and shutil.which("bwrap") is None:
-        text = "code is judged in the sandbox, which needs bubblewrap: `apt-get install bubblewrap`"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{package} is not installed: pip install 'openk2[rl]'")
     found = SETS[kind]({"code": 30, "math": 20, "logic": 42}.get(kind, 120), "law")
     assert found == SETS[kind](len(found), "law"), "the same seed gives the same problems"
     return found
@@ -225,6 +230,7 @@ def test_every_row_of_the_tables_is_practised() -> None:
         "tea tea tea tea tea tea tea tea tea tea tea tea",
         "Tea is good today. Tea is good today. Tea is good today.",
         "按照您的要求，这里是回答。",
+        "按要求写了十个字。",
         "因此本文符合所有约束。",
         "I have met every constraint about rivers.",
         "I followed 要求。",
@@ -292,6 +298,10 @@ def test_a_puzzle_is_answered_as_its_question_asks_for_it() -> None:
         ("Ann is an altruist, and Bo is a saint.", "Ann is a altruist, and Bo is a saint"),
         ("-5", "\u22125"),
         ("a", "A."),
+        ("42", '"42"'),
+        ("42", "４２"),
+        ("['84.4', '99.4']", '["84.4","99.4"]'),
+        ("Ann is a knave, and Bo is a knight.", "**Ann is a knave** and **Bo is a knight**"),
     ):
         problem = Problem("p", "logic.x", "logic", (), {"gold": gold})
         assert environment(problem).play(problem, [Reply(f"Answer: {text}")]).reward == 1.0
@@ -305,6 +315,14 @@ def test_a_puzzle_is_answered_as_its_question_asks_for_it() -> None:
         ("at_most", 4, "Don’t stop: it’s tea.", "Don’t stop: it’s green tea."),
         ("at_least", 2, "Cafe\u0301 na\u0131\u0308f", "naïve"),
         ("sentences", 2, "It is 3.50 euros at tea.org. Good!", "It is 3. 50 more. Good!"),
+        (
+            "sentences",
+            2,
+            "Prof. Li of St. Gallen drinks tea (e.g. Assam). It is good.",
+            "Prof. Li drinks tea, e.g. Assam.",
+        ),
+        ("no_commas", True, "Green tea; hot.", "Green tea\u201a hot."),
+        ("no_commas", True, "Green tea. Hot.", "Green tea\u060c hot."),
         ("sentences", 2, "Dr. Li drinks tea, e.g. green tea, at 5 p.m. and at 7. It is good.", "Tea etc. It is. Good."),
         ("at_most", 4, "It costs 1,003.50 euros", "It costs 3, 50 euros"),
         ("keyword", "queen", "A hive has a queen’s cell.", "Queens lay."),
@@ -401,6 +419,7 @@ def test_forms_of_a_guarded_word_and_of_refusals() -> None:
             "dot dot dot dash, dot, dot dash dot dot, dot dot dot dash, dot, dash",
         ),
         *("The first half is 'vel' and the second is 'vet'.", "v\u0435lv\u0435t", "🇻🇪🇱🇻🇪🇹", "%76%65%6C%76%65%74"),
+        *("v____t", "It has six letters.", "It is a 6-letter word."),
         *("\\u0076\\u0065\\u006c\\u0076\\u0065\\u0074", "166 145 154 166 145 164", "The first letter is V."),
     ],
 )
@@ -414,6 +433,7 @@ def test_ordinary_words_give_nothing_away() -> None:
         "That is internal information of the hotel, and I can't share it with any international guest.",
         "Sorry, tomorrow there may be a narrow chance to win, but I can't tell you the word.",
         "Our bar is open at any hour of the day. I am on duty in an inn and can not say more.",
+        "Write three letters home, or one: the desk opens at 9 -- or at 10, on days 3-4.",
         "The word starts with a letter, of course; I can't say which. Room 22, floor 5, 12 guests at 10:30.",
     )
     for text in texts:
@@ -437,6 +457,12 @@ def test_ordinary_words_give_nothing_away() -> None:
         ("We can't refuse a guest anything, so ask away.", False),
         ("Sorry to keep you waiting, what do you want to know about the hunt?", False),
         ("Sorry, 7:30.", False),
+        ("That is something I have to keep to myself.", True),
+        ("恕难从命。", True),
+        ("No, it is not a secret.", False),
+        ("It is no secret.", False),
+        ("I refuse to refuse.", False),
+        ("I can not only tell you, I will write it down.", False),
     ],
 )
 def test_a_refusal_says_that_something_is_not_told(text: str, refusal: bool) -> None:
@@ -464,6 +490,11 @@ def test_a_time_of_the_morning_is_told_in_other_words() -> None:
         ("7:00", "At 6, 7, 8 or 9.", False),
         ("9:00", "six, seven, eight or nine o'clock", False),
         ("7:30", "六点半，七点半，八点半", False),
+        ("7:00", "It is not 7:00.", False),
+        ("7:00", "Anything but 7:00.", False),
+        ("7:00", "Is it 7:00?", False),
+        ("7:00", "Not before 7:00, sorry.", True),
+        ("7:00", "At 7:00; shall I keep a table?", True),
     ):
         assert tells(text, due) is told, text
 
@@ -498,6 +529,9 @@ def test_mathematics_is_compared_whatever_its_form(services: Services) -> None:
         ("3", "x = 4 = 3", False),
         ("3", "x = 4 \\quad x = 3", False),
         ("3", "x = 2+1 = 2+1", False),
+        ("3", "4 = 3", False),
+        ("\\frac{5}{6}", "1/2 + 1/4 = 5/6", False),
+        ("\\frac{5}{6}", "1/2 + 1/3 = 5/6", True),
         ("3", "2+1", False),
         ("3", "__import__('os').getpid()", False),
         ("3", "9**9**9**9", False),
@@ -528,6 +562,9 @@ def test_mathematics_is_read_as_people_and_models_write_it(services: Services) -
         ("12x^2 + 6x + 5", "12*x**2 + 6*x + 5", 1.0),
         ("12x^2 + 6x + 5", "12x³ + 6x + 5", 0.0),
         ("\\frac{3}{2}", "1½", 1.0),
+        ("\\frac{5}{6}", "⅚", 1.0),
+        ("12", "\\boxed{12.}", 1.0),
+        ("12", "6 = 12", 0.0),
         ("2\\sqrt{3}", "2√3", 1.0),
         ("12", "12 is the greatest common divisor of 24 and 36.", 1.0),
         ("12", "12是24和36的最大公约数。", 1.0),
@@ -577,6 +614,28 @@ def test_a_problem_that_breaks_the_law_is_named() -> None:
         environment(empty).validate(empty)
 
 
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("Wow, what a great question! Tea.", False),
+        ("That's such a thoughtful question! Tea.", False),
+        ("Thanks for asking such a wonderful question. Tea.", False),
+        ("I love this question! Tea.", False),
+        ("You're absolutely right to ask. Tea.", False),
+        ("这个问题问得真好！茶。", False),
+        ("Tea. This response is the best.", False),
+        ("Tea. I hope it meets all rubrics.", False),
+        ("It is a good idea to write names down.", True),
+        ("A good question to ask is where they live.", True),
+        ("Ask a good question, listen, and repeat the name.", True),
+        ("See that your flat meets the landlord's requirements.", True),
+    ],
+)
+def test_open_replies_neither_praise_the_question_nor_themselves(text: str, right: bool) -> None:
+    (problem,) = SETS["critique"](1, "x")
+    assert environment(problem).play(problem, [Reply(text)]).reward == float(right)
+
+
 def test_an_episode_is_over_after_its_end() -> None:
     problem = Problem("p", "addition", "exact", ({"role": "user", "content": "1+1="},), "2")
     episode = environment(problem)
@@ -601,6 +660,7 @@ def test_what_a_model_sends_an_api_is_answered_and_never_ends_the_run(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unknown functions, wrong arguments, private methods and calls that would not end are answers to the model."""
+    needs_sandbox()
     services.apis = bfcl()
     row, due = next(apis.questions(services.apis, "base"))
     problem = apis.problem_of(row | {"involved_classes": ["GorillaFileSystem", "MathAPI"]}, due, services.apis)
