@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -31,7 +30,7 @@ from model.generate import Constraint, refused, requests_for
 from model.generate import Request as Continuation
 from model.serve.answer import Answer, Asked
 from model.serve.grammar import Free, Grammars, Matching
-from model.serve.guard import Key, OwnOrigin
+from model.serve.guard import Key, OwnName, OwnOrigin
 from model.serve.metrics import Metrics
 from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, NamedTool, Sampled, read
 from model.serve.worker import Job, Worker
@@ -288,6 +287,7 @@ def application(
         worker.start()
         yield
         await worker.stop()
+        grammars.trial.close()
 
     async def home(request: Request) -> Response:
         return HTMLResponse(page, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
@@ -307,14 +307,16 @@ def application(
     )
     routes = [Route(path, _counting(metrics, path, end), methods=["POST"]) for path, end in post.items()]
     routes += [Route(path, _counting(metrics, path, end), methods=["GET"]) for path, end in paths.items()]
+    nameless = ApiError(400, "this server has another name: start it with `--allow-host NAME` for every such name")
     strange = ApiError(403, "a page of another origin may not ask this server")
     keyless = ApiError(401, "wrong or missing key: send `Authorization: Bearer KEY`", code="invalid_api_key")
     guards = [
-        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+        Middleware(OwnName, names=[host.lower() for host in hosts], refusal=_refusal(nameless)),
         Middleware(OwnOrigin, policy=policy, refusal=_refusal(strange)),
         Middleware(Key, key=key, open=OPEN, refusal=_refusal(keyless)),
     ]
-    return Starlette(routes=routes, middleware=guards, lifespan=lifespan, exception_handlers={HTTPException: _unrouted})
+    told = {HTTPException: _unrouted, Exception: _broken}
+    return Starlette(routes=routes, middleware=guards, lifespan=lifespan, exception_handlers=told)
 
 
 def _counting(
@@ -343,6 +345,11 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     told = {404: "there is no such path: the API is under /v1", 405: "this path takes another method"}
     return _refusal(ApiError(error.status_code, told.get(error.status_code, str(error.detail))))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """A fault of ours, which is logged when it has been told."""
+    return _refusal(ApiError(500, f"the server failed ({type(error).__name__}): its log says more"))
 
 
 async def _while_there(request: Request, work: Awaitable[T]) -> T:

@@ -1,7 +1,8 @@
 """What an answer must keep to, token by token: a JSON schema, or calls of given tools in K2's format (llguidance).
 
 Schemas come from strangers. llguidance fetches nothing, and bounds what a grammar may cost: to read it, in states, and
-at every token; the limits here are below its own, because a token's mask holds up the whole batch.
+at every token; our limits are below its own, because a token's mask holds up the whole batch. What gets past them ends
+another process first (`model.serve.trial`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer
 from torch import Tensor
 
 from model.chat import BROKEN, Chat
@@ -20,15 +21,8 @@ from model.dialogue import PREFIX, ChatError, compact
 from model.generate import ConstraintError
 from model.reply import ARGUMENTS, CALL, CALL_END, SECTION, SECTION_END
 from model.serve.protocol import ApiError, Function
+from model.serve.trial import Trial, matcher
 
-LIMITS = LLParserLimits(
-    initial_lexer_fuel=500_000,  # 10 ms by its own figures
-    step_lexer_fuel=50_000,  # 4 ms
-    step_max_items=20_000,
-    max_lexer_states=50_000,  # of 1 to 2 kB
-    max_grammar_size=100_000,
-    verbose_errors=False,
-)
 MOST_BYTES = 64 << 10
 """The longest schema, or all of a request's tools together."""
 MOST_CALLS = 8
@@ -94,7 +88,9 @@ class Grammars:
 
     def __init__(self, chat: Chat, vocabulary: int, ends: Sequence[int]) -> None:
         self._chat = chat
-        self._tokenizer = LLTokenizer(chat.tokenizer.to_str(), n_vocab=vocabulary, eos_token=chat.stop)
+        written = chat.tokenizer.to_str()
+        self._tokenizer = LLTokenizer(written, n_vocab=vocabulary, eos_token=chat.stop)
+        self.trial = Trial(written, vocabulary, chat.stop)
         self._text_V = torch.ones(vocabulary, dtype=torch.bool)
         self._text_V[sorted(chat.specials.difference(ends))] = False
         self._text_or_section_V = self._text_V.clone()
@@ -144,7 +140,10 @@ class Grammars:
         return self._matching("\n".join(rules) + "\n", "tools")
 
     def _matching(self, lark: str, param: str) -> Matching:
-        matching = Matching(LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=LIMITS))
+        if not self.trial.passes(lark):
+            told = "the schema cannot be followed: reading it takes too long, or more than it may"
+            raise ApiError(400, told, param, "invalid_schema")
+        matching = Matching(matcher(self._tokenizer, lark))
         try:
             matching._check()
             for ignored in matching.matcher.get_grammar_warnings():

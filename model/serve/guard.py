@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,6 +16,22 @@ HEAD_SECONDS = 10.0
 """In which a request's line and headers have to come."""
 STALLED_SECONDS = 30.0
 """After which a client that reads nothing of its answer is cut off."""
+
+
+class OwnName:
+    """Refuses what was sent under another name than the server's, as by a page whose own name was made to lead here."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str], refusal: Response) -> None:
+        """`names`: in lower case; one that begins with `*` is any that ends as it does."""
+        self.app, self.names, self.refusal = app, names, refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            asked = Headers(scope=scope).get("host", "").partition(":")[0].lower()
+            if not any(asked == name or (name[:1] == "*" and asked.endswith(name[1:])) for name in self.names):
+                await self.refusal(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
 
 class OwnOrigin:

@@ -126,7 +126,7 @@ class Worker:
         """What the thread does. Whoever waits is told where it ends by a fault of the program: none may hang."""
         try:
             self._serve()
-        except Exception:
+        except BaseException:  # a panic of a library in Rust is no Exception
             log.exception("the model's thread has ended")
             self._loop.call_soon_threadsafe(self._lose)
 

@@ -80,7 +80,7 @@ def _summary(
         yield (
             "The routed experts are INT4, weight only: groups of 32, symmetric, compressed-tensors `pack-quantized`. "
             + ("They were trained with these rounded weights in the forward. " if trained else "")
-            + "Everything else is bf16."
+            + "Everything else is bf16, the routers' correction biases float32."
         )
 
 

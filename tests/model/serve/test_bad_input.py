@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from model.serve import guard, server
 from model.serve.app import BODY_BYTES, application
+from model.serve.grammar import Grammars
 from model.serve.guard import Impatient
 from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, read
 from model.serve.server import in_background
@@ -144,6 +145,11 @@ def test_a_prompt_that_is_none_is_refused(client, prompt, words):
         {"properties": {"x": {"not": {"type": "string"}}}},
         nested(60),
         False,
+        {"const": -(2**63)},  # overflows llguidance's stack
+        {"properties": {"x": {"enum": ["a", {"y": [2 - 2**63]}]}}},
+        {"type": "integer", "minimum": -1e19, "maximum": -1e19},
+        {"type": "string", "allOf": [{"pattern": f"^.*{number}.*$"} for number in range(200)]},  # takes minutes
+        {"type": "object", "patternProperties": {"x*" * 20_000: {}}},  # gigabytes
     ],
     ids=lambda schema: str(schema)[:40],
 )
@@ -158,6 +164,20 @@ def test_a_hostile_schema_is_refused_before_a_row_is_taken(client, schema):
         tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
         as_tool = {"messages": HELLO, "tools": [tool], "tool_choice": "required"}
         assert client.post(CHAT, json=as_tool).status_code == 400
+
+
+def test_a_process_of_trials_that_was_ended_is_begun_again(running):
+    grammars = Grammars(running.chat, running.model.config.vocab_size, (running.chat.stop,))
+    grammars.json({"const": 1}, "x")
+    process = grammars.trial._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    grammars.json({"const": 1}, "x")  # known: nothing is begun for it
+    assert grammars.trial._process is process
+    grammars.json({"const": 2}, "x")
+    assert grammars.trial._process is not process
+    grammars.trial.close()
 
 
 def test_a_schema_that_nests_too_deep_for_json_is_refused(client):
@@ -183,7 +203,8 @@ def test_without_the_key_nothing_is_told(client, key):
 
 def test_other_hosts_origins_paths_and_methods_are_refused(running, client):
     for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1]"):
-        assert client.get("/", headers={"Host": host}).status_code == 400
+        refused(client.get("/", headers={"Host": host}), 400, "--allow-host")
+    assert client.get("/health", headers={"Host": "127.0.0.1:9"}).status_code == 200
     for origin in ("https://evil.example", "null", f"https://127.0.0.1:{running.port}", "http://127.0.0.1:1"):
         refused(client.post(TEXT, json=LONG, headers={"Origin": origin}), 403, "another origin")
         answer = client.get("/v1/models", headers={"Origin": origin})
