@@ -307,9 +307,7 @@ def application(
     )
     routes = [Route(path, _counting(metrics, path, end), methods=["POST"]) for path, end in post.items()]
     routes += [Route(path, _counting(metrics, path, end), methods=["GET"]) for path, end in paths.items()]
-    nameless = ApiError(
-        400, "this server has another name: start it with `--allow-host NAME` for every such name"
-    )
+    nameless = ApiError(400, "this server has another name: start it with `--allow-host NAME` for every such name")
     strange = ApiError(403, "a page of another origin may not ask this server")
     keyless = ApiError(401, "wrong or missing key: send `Authorization: Bearer KEY`", code="invalid_api_key")
     guards = [
