@@ -182,8 +182,8 @@ def _composed(
             defect = rng.choice(said.defects)
             made.append(_Said(said.of, None, defect.kind, defect.text))
             continue
-        free = [number for number in range(len(said.says)) if (said.of, number) not in taken] or range(len(said.says))
-        wording = rng.choice(list(free))
+        wordings = range(len(said.says))
+        wording = rng.choice([number for number in wordings if (said.of, number) not in taken] or wordings)
         made.append(_Said(said.of, wording, "", said.says[wording]))
     return made
 

@@ -308,11 +308,10 @@ def main() -> None:
     dev = load(["dev"])
     dev = dev[:: max(1, len(dev) // given.dev)]
     wrong = np.array([not row.faithful for row in dev])
-    low_rank = [*model.down.values(), *model.up.values()]
-    low_rank = [matrix for matrix in low_rank if matrix.requires_grad]
+    low_rank = [matrix for matrix in (*model.down.values(), *model.up.values()) if matrix.requires_grad]
     learned = [*model.head.parameters(), *low_rank]
-    groups = [{"params": list(model.head.parameters()), "lr": 1e-3}, {"params": low_rank, "lr": given.rate}]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
+    rates = [{"params": list(model.head.parameters()), "lr": 1e-3}, {"params": low_rank, "lr": given.rate}]
+    optimizer = torch.optim.AdamW(rates, betas=(0.9, 0.98), weight_decay=0.01)
     began, update, spent = time.monotonic(), 0, 0.0
     queues: dict[bool, list[list[Encoded]]] = {True: [], False: []}
     print(f"{len(edited)} records with edits, {len(stated)} with statements, {len(dev)} pairs of dev")

@@ -18,7 +18,7 @@ import os
 import random
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.common import cpu
-from benchmarks.studies import read_table, spread, table, write_table
+from benchmarks.studies import Row, read_table, spread, table, write_table
 from model.chat import Chat, assistant, user
 from model.transformer import Transformer
 from tasks.agentic.dialogues import SCHEMA
@@ -254,26 +254,40 @@ def _said(values: Sequence[float], form: str) -> str:
     return spread(values, form) if values else "–"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=Path("ablations"), help="where the runs lie")
+def runs(study: Study) -> Iterator[Row]:
+    """What was measured before RL, and of every run."""
+    before = study.measured(load_model(study.work / "sft" / "final"), 0)
+    yield {"arm": BEFORE, "seed": 0, **before, "longest": "", "disagreement": "", "seconds": ""}
+    for seed in SEEDS:
+        for arm in ARMS:
+            yield {"arm": arm, "seed": seed, **study.run(arm, seed)}
+
+
+def carry_out(
+    about: str | None,
+    work: str,
+    file: str,
+    rows: Callable[[Study], Iterable[Row]],
+    page: Callable[[Sequence[Row]], str],
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """The command line of a study of RL: its `rows` to the CSV file `file`, and what `page` makes of them printed."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, default=Path(work), help="where the runs lie")
     parser.add_argument("--out", type=Path, default=Path("docs/claims/rl"))
     parser.add_argument("--tables", action="store_true", help="run nothing, print the tables of what is there")
     options = parser.parse_args(arguments)
-    path = options.out / "runs.csv"
+    path = options.out / file
     if not options.tables:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         torch.set_num_threads(1)
-        study, runs = Study(options.work.resolve()), []
-        before = study.measured(load_model(options.work / "sft" / "final"), 0)
-        runs.append({"arm": BEFORE, "seed": 0, **before, "longest": "", "disagreement": "", "seconds": ""})
-        for seed in SEEDS:
-            for arm in ARMS:
-                runs.append({"arm": arm, "seed": seed, **study.run(arm, seed)})
-                print(json.dumps(runs[-1]), flush=True)
-        write_table(path, runs)
-    print(markdown(read_table(path)))
+        made = []
+        for row in rows(Study(options.work.resolve())):
+            made.append(row)
+            print(json.dumps(row), flush=True)
+        write_table(path, made)
+    print(page(read_table(path)))
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(__doc__, "ablations", "runs.csv", runs, markdown)

@@ -9,19 +9,13 @@ iteration late. Each row of `ARMS` has some of it, with the seeds, the start and
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
-from benchmarks.rl_ablations import FORMS, RL, SEEDS, Study
-from benchmarks.studies import read_table, spread, table, write_table
+from benchmarks.rl_ablations import FORMS, RL, SEEDS, Study, carry_out
+from benchmarks.studies import Row, spread, table
 from tests.posttraining import go, write_job
 from training.checkpoint import load_model
 from training.rl.episodes import INSERTED, Episode
@@ -142,24 +136,11 @@ def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
     return table(head, rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=Path("pauses"), help="where the runs lie")
-    parser.add_argument("--out", type=Path, default=Path("docs/claims/rl"))
-    parser.add_argument("--tables", action="store_true", help="run nothing, print the table of what is there")
-    options = parser.parse_args(arguments)
-    path = options.out / "pauses.csv"
-    if not options.tables:
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        torch.set_num_threads(1)
-        study, runs = Study(options.work.resolve()), []
-        for seed in SEEDS:
-            for name in ARMS:
-                runs.append(run(study, name, seed))
-                print(json.dumps(runs[-1]), flush=True)
-        write_table(path, runs)
-    print(markdown(read_table(path)))
+def runs(study: Study) -> Iterator[Row]:
+    for seed in SEEDS:
+        for name in ARMS:
+            yield run(study, name, seed)
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(__doc__, "pauses", "pauses.csv", runs, markdown)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from expectations.config import NOT_CHOSEN
+from model.dialogue import compact
 from training.rl.environments import Problem
 
 SCRIPT = "script"
@@ -57,3 +58,16 @@ class Dialogue:
     """What each filter said of one that is kept."""
     others: tuple[Dialogue, ...] = ()
     """Other plays of its task, the better first: the first of all that every filter passes is kept."""
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What every table of dialogues has of it, kept or refused."""
+        return {
+            "environment": self.problem.environment,
+            "topic": self.topic,
+            "player": self.player,
+            "persona": self.persona,
+            "rubric": compact(dict(self.rubric)),
+            "messages": compact(self.messages),
+            "tools": compact(list(self.problem.tools)),
+        }

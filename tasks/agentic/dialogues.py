@@ -367,35 +367,19 @@ def card(step: Step, s: Mapping[str, Any]) -> str:
 
 
 def _refused(dialogue: Dialogue, split: Split, reason: str) -> dict[str, str]:
-    return {
-        "environment": dialogue.problem.environment,
-        "split": split,
-        "topic": dialogue.topic,
-        "player": dialogue.player,
-        "persona": dialogue.persona,
-        "rubric": compact(dict(dialogue.rubric)),
-        "reason": reason,
-        "messages": compact(dialogue.messages),
-        "tools": compact(list(dialogue.problem.tools)),
-    }
+    return {**dialogue.columns, "split": split, "reason": reason}
 
 
 def _row(dialogue: Dialogue, ids: list[int], mask: list[bool]) -> dict[str, Any]:
-    problem = dialogue.problem
+    problem, columns = dialogue.problem, dialogue.columns
     return {
-        "id": problem_id(problem.id, compact(dialogue.messages), compact(list(problem.tools))),
+        **columns,
+        "id": problem_id(problem.id, columns["messages"], columns["tools"]),
         "problem": problem.id,
-        "environment": problem.environment,
-        "topic": dialogue.topic,
         "unseen": list(dialogue.unseen),
         "licence": dialogue.licence,
-        "player": dialogue.player,
-        "persona": dialogue.persona,
-        "rubric": compact(dict(dialogue.rubric)),
         "verdicts": compact(dict(dialogue.verdicts)),
         "verifier": problem.verifier,
-        "messages": compact(dialogue.messages),
-        "tools": compact(list(problem.tools)),
         "prompt_turns": len(problem.messages),
         "answer": compact(problem.answer),
         "ids": ids,

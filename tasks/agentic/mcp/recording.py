@@ -77,16 +77,9 @@ def _write_dialogues(step: Step, seed: int) -> Row:
     drawn = (calls.rows or 0) if recorded else 0
     for _ in range(drawn):
         dialogue = call_dialogue(SHORT, 0.0, "train", OF_SERVERS, draw, recorded)  # nothing is held out
-        messages = compact(dialogue.messages)
-        rows[messages] = {
-            "environment": OF_SERVERS,
-            "player": dialogue.player,
-            "persona": dialogue.persona,
-            "rubric": compact(dict(dialogue.rubric)),
-            "verdicts": compact(dict(dialogue.verdicts)),
-            "reason": dialogue.broken or "",
-            "messages": messages,
-        }
+        verdicts = compact(dict(dialogue.verdicts))
+        row = {**dialogue.columns, "verdicts": verdicts, "reason": dialogue.broken or ""}
+        rows[row["messages"]] = row
     refused = Counter(row["reason"] for row in rows.values() if row["reason"])
     table = pa.Table.from_pylist(list(rows.values()), DIALOGUES)
     step.put(IN_DIALOGUES, ".parquet", partial(write_table, table=table), table.num_rows)

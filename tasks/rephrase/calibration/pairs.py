@@ -108,8 +108,8 @@ Whole = Annotated[str, AfterValidator(_whole)]
 Text = Annotated[Whole, AfterValidator(_held)]
 
 
-class Record(Config):
-    """What both formats have."""
+class About(Config):
+    """What every format has."""
 
     id: Text
     """Unlike every other's."""
@@ -117,6 +117,11 @@ class Record(Config):
     """Language of all its texts, such as `en`."""
     domain: Text
     """What it is about, such as `law`."""
+
+
+class Record(About):
+    """What has one source."""
+
     source: Text
     """The text that is rewritten."""
 
@@ -220,22 +225,16 @@ class Statement(Config):
     """Wordings with one error each."""
 
 
-class Stated(Config):
+class Stated(About):
     """A passage as its statements: every choice of wordings makes a source or a rewrite."""
 
-    id: Text
-    """Unlike every other's."""
-    language: Text
-    """Language of all its texts, such as `en`."""
-    domain: Text
-    """What it is about, such as `law`."""
     statements: tuple[Statement, ...]
     """Single ones, numbered from 0 on, each with two wordings at least; then those that say two of them at once."""
 
     @property
     def single(self) -> dict[int, Statement]:
         """The single statements by number, in order."""
-        return {said.of[0]: said for said in self.statements if len(said.of) == 1}
+        return dict(sorted((said.of[0], said) for said in self.statements if len(said.of) == 1))
 
     @property
     def source(self) -> str:
@@ -253,14 +252,9 @@ class Stated(Config):
             yield FAITHFUL, self.passage([said.says[number] for said in single.values()]), ""
         for said in self.statements:
             for place, defect in enumerate(said.defects):
-                others = {number: one.says[1 + place % (len(one.says) - 1)] for number, one in single.items()}
-                for number in said.of:
-                    del others[number]
-                yield (
-                    defect.kind,
-                    self.passage([text for _, text in sorted((others | {said.of[0]: defect.text}).items())]),
-                    defect.text,
-                )
+                texts = {number: one.says[1 + place % (len(one.says) - 1)] for number, one in single.items()}
+                texts |= {**dict.fromkeys(said.of, ""), said.of[0]: defect.text}
+                yield defect.kind, self.passage([text for text in texts.values() if text]), defect.text
 
     @model_validator(mode="after")
     def _numbered(self) -> Stated:

@@ -65,12 +65,9 @@ def leaks(text: str, guarded: str) -> bool:
 
 def _fills(blanks: str, word: str) -> bool:
     """Whether letters stand where they do in a word, and signs for the others: `v____t`."""
-    pairs = list(zip(blanks, word, strict=False))
-    return (
-        len(blanks) == len(word)
-        and any(map(str.isalpha, blanks))
-        and all(one == letter or not one.isalpha() for one, letter in pairs)
-    )
+    if len(blanks) != len(word) or not any(map(str.isalpha, blanks)):
+        return False
+    return all(one == letter or not one.isalpha() for one, letter in zip(blanks, word, strict=True))
 
 
 def _shifted(word: str, by: int) -> str:

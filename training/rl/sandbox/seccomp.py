@@ -142,13 +142,8 @@ ARGUMENTS: tuple[Arguments, ...] = (
     ({"setrlimit": (160, 164)}, 0, (RLIMIT_CORE,), False, EPERM),
     ({"fcntl": (72, 25)}, 1, (1024, 1026), False, EPERM),  # leases and folder notices reach beyond the sandbox
     ({"ioctl": (16, 29)}, 1, (0x5412, 0x541C), False, EPERM),  # typing into a terminal
-    (
-        {"prctl": (157, 167)},
-        0,
-        (22, 35, 67),
-        False,
-        EPERM,
-    ),  # further filters, moving one's memory map, merging of pages
+    # further filters, moving one's memory map, merging of pages
+    ({"prctl": (157, 167)}, 0, (22, 35, 67), False, EPERM),
     ({"madvise": (28, 233)}, 2, (12,), False, EINVAL),  # merging pages with others' tells what they hold
 )
 ARGUMENTS_WITH_NETWORK = ((SOCKETS, 0, (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), True, EAFNOSUPPORT), *ARGUMENTS[1:])
