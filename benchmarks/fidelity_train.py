@@ -9,7 +9,8 @@ text and another that must support it, of the hand-written pairs (`train`; fidel
 whether it stands in an edit that changes the meaning, each sentence (where it ends) whether it says what the other text
 does not. A premise is read once for all texts that are held against it: each of them sees the premise and itself. `dev`
 is measured on as it goes on; `test` never. Written: parts of less than 1 MB, 8 bits with a scale for each rank, and
-the weights of the verdict on a pair, fitted on `dev`. The model is read in bfloat16 here and in float32 by the check.
+the weights of the verdict on a pair, fitted on `dev`. The model is read in what this machine multiplies fast, by the
+check in float32.
 
 Legend: B groups of a premise and its texts, S tokens, R rank.
 """
@@ -38,6 +39,7 @@ from benchmarks.fidelity_samples import Group, Sample, Span, of_edits, of_statem
 from model.engines.gguf import Gguf  # noqa: E402
 from model.engines.qwen import MATRICES, Qwen  # noqa: E402
 from model.engines.support import Prompts, factors, joined  # noqa: E402
+from model.precision import dtype_of  # noqa: E402
 from tasks.rephrase.alignment.networks import TAUGHT  # noqa: E402
 from tasks.rephrase.calibration.pairs import Edited, Stated, load, records  # noqa: E402
 from tasks.rephrase.config import fidelity_weights  # noqa: E402
@@ -78,7 +80,7 @@ class Pupil(Qwen):
 
     def __init__(self, file: Gguf, layers: int, frozen: int, rank: int, device: str) -> None:
         nothing = dict.fromkeys(f"{number}.{name}" for number in range(layers) for name in MATRICES)
-        super().__init__(file, layers, nothing, torch.bfloat16, device)
+        super().__init__(file, layers, nothing, dtype_of("auto", torch.device(device)), device)
         self.down, self.up = dict[str, Tensor](), dict[str, Tensor]()
         for number, layer in enumerate(self.layers):
             for name, matrix in layer.matrices.items():
@@ -91,7 +93,7 @@ class Pupil(Qwen):
 
     def product(self, number: int, name: str, x_BSD: Tensor) -> Tensor:
         layer, key = self.layers[number], f"{number}.{name}"
-        down, up = self.down[key].to(torch.bfloat16), self.up[key].to(torch.bfloat16)
+        down, up = self.down[key].to(x_BSD.dtype), self.up[key].to(x_BSD.dtype)
         return _Product.apply(x_BSD, layer.matrices[name], layer.biases.get(name), down, up)
 
     def logits(self, ids_BS: Tensor, seen_BSS: Tensor, places_BS: Tensor) -> Tensor:

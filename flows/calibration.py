@@ -16,8 +16,13 @@ from model import storage
 
 if TYPE_CHECKING:
     from flows.preset import Preset
+    from model.engines.engine import Completion, Prompt
+    from tasks.launch import Execution
     from tasks.rephrase.calibration.measure import Result
     from tasks.rephrase.calibration.pairs import Row
+    from tasks.rephrase.config import FidelityJudgeConfig
+
+    Ask = Callable[[Prompt], Completion]
 
 
 class CalibrationError(ValueError):
@@ -74,19 +79,27 @@ def calibrate(
 @contextmanager
 def _judging(preset: Preset) -> Iterator[Callable[[list[Result]], list[Result]]]:
     """What adds the judge's word to results; it leaves them as they are where the configuration names no judge."""
-    from model.engines.choice import open_engine
     from tasks.rephrase.alignment.judge import Judge
     from tasks.rephrase.calibration.measure import consult
 
-    config, execution = preset.rephrase.alignment.judge, preset.execution
+    config = preset.rephrase.alignment.judge
     if config is None:
         yield lambda results: results
         return
+    with asking(config, preset.execution) as (ask, slots):
+        judge = Judge(config, ask)
+        yield lambda results: consult(results, judge, slots)
+
+
+@contextmanager
+def asking(config: FidelityJudgeConfig, execution: Execution) -> Iterator[tuple[Ask, int]]:
+    """(what asks the judge, how many may ask at once). Raises EngineError where it cannot be had."""
+    from model.engines.choice import open_engine
+
     url = execution.judge_url if config.engine == "endpoint" else None
     slots, limits = execution.slots(config.engine), execution.engine_requests
     with open_engine(config, url, slots, "rephrase.alignment.judge", "judge_url", limits) as engine:
-        judge = Judge(config, lambda prompt: engine.complete([prompt])[0])
-        yield lambda results: consult(results, judge, slots)
+        yield lambda prompt: engine.complete([prompt])[0], slots
 
 
 def _readable(rows: list[Row], kind: str) -> list[Row]:

@@ -281,6 +281,15 @@ def inspect(
         str,
         typer.Option("--document", help="Show one document or prompt of rollouts in full: its id (or its start)."),
     ] = "",
+    recognise: Annotated[
+        int,
+        typer.Option(
+            "--recognise",
+            min=0,
+            max=1000,
+            help="Rewrites: ask the judge which style so many of each have.",
+        ),
+    ] = 0,
     environment: Annotated[str, typer.Option("--environment", help="Rollouts: only this environment.")] = "",
     uri: Annotated[
         str, typer.Option("--uri", help="Another published artifact, such as data/corpus/0123456789abcdef.")
@@ -321,6 +330,8 @@ def inspect(
 
     - `openk2 inspect rewrites --html`: the same as a page.
 
+    - `openk2 inspect rewrites --recognise 20`: whether `rephrase.alignment.judge` recognises the styles.
+
     - `openk2 inspect rollouts`: rewards, the verifier's reasons, and suspected reward hacks.
 
     - `openk2 inspect rollouts improved -n 3`: replies before and after RL, token by token; also `best`, `worst`, or the
@@ -341,6 +352,7 @@ def inspect(
         style,
         domain,
         document,
+        recognise,
         environment,
     )
     if written := show(request_of(preset, root, preset_file, overrides), wanted, out):

@@ -8,17 +8,21 @@ from difflib import get_close_matches
 
 from rich.console import Console
 
+from flows.calibration import asking
+from flows.preset import load_preset
 from flows.request import Request
 from flows.steps import graph
+from flows.terminal import shown
 from model import storage
 from tasks.artifact import Artifact
 from tasks.corpus.curation import attempted
 from tasks.report import html
-from tasks.report.blocks import Document
+from tasks.report.blocks import Document, Section
 from tasks.report.inspect.corpus import kept, overview
 from tasks.report.inspect.corpus import page as corpus
 from tasks.report.inspect.corpus.rejects import Selection
 from tasks.report.inspect.rewrites import page as rewrites
+from tasks.report.inspect.rewrites import recognition
 from tasks.report.inspect.rewrites.attempts import Selection as Attempts
 from tasks.report.inspect.rewrites.attempts import known, survey
 from tasks.report.inspect.rewrites.whole import documents
@@ -34,7 +38,7 @@ of these names."""
 
 OPTIONS = {
     "corpus": ("stage", "source", "language", "kept"),
-    "rewrites": ("accepted", "style", "domain", "document"),
+    "rewrites": ("accepted", "style", "domain", "document", "recognise"),
     "rollouts": ("environment", "document"),
 }
 """By what a dataset's rows are chosen: the fields of `Wanted` that no other dataset has a use for."""
@@ -66,6 +70,8 @@ class Wanted:
     domain: str = ""
     document: str = ""
     """Of rewrites: one document whole, by its id or a rewrite's. Of rollouts: one prompt, by its id."""
+    recognise: int = 0
+    """Of rewrites: so many accepted ones of each style, of which the judge is asked which style they have."""
     environment: str = ""
     """Of rollouts: only this environment."""
 
@@ -132,6 +138,11 @@ def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Con
     if not artifact.parts("segments"):
         raise InspectError(f"{artifact.uri} lists no attempts at segments: run its stage again")
     target = wanted.path or f"{request.root.rstrip('/')}/rewrites.html"
+    if wanted.recognise:
+        if any((wanted.rule, wanted.accepted, wanted.style, wanted.domain, wanted.document, wanted.html)):
+            raise InspectError("--recognise asks about rewrites of every style: leave out everything beside it")
+        render(console, _recognised(request, artifact, wanted.recognise))
+        return None
     if wanted.document:
         if wanted.rule or wanted.accepted or wanted.domain:
             raise InspectError("--document shows one document whole: leave out the check, --accepted and --domain")
@@ -153,6 +164,23 @@ def _rewrites(request: Request, artifact: Artifact, wanted: Wanted, console: Con
     else:
         render(console, rewrites.overview(artifact, selection))
     return None
+
+
+def _recognised(request: Request, artifact: Artifact, count: int) -> Section:
+    preset = load_preset(request)
+    config = preset.rephrase.alignment.judge
+    if config is None:
+        raise InspectError(
+            "--recognise asks a language model, and none is configured: add `--set 'rephrase.alignment.judge={engine: "
+            "endpoint, model: NAME}' --set execution.judge_url=URL`"
+        )
+    texts = recognition.sampled(artifact, count)
+    try:
+        with shown(Console(stderr=True)), asking(config, preset.execution) as (ask, slots):
+            guesses = recognition.recognised(texts, ask, slots)
+    except ValueError as error:
+        raise InspectError(str(error)) from None
+    return recognition.section(guesses, config.model or config.engine)
 
 
 def _rollouts(request: Request, artifact: Artifact, wanted: Wanted, console: Console) -> str | None:

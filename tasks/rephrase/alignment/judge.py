@@ -89,7 +89,7 @@ class Judge:
 
 def prompt(pair: Pair, question: str) -> Prompt:
     """A question about one pair; all of a pair's begin alike, so that an engine reads the texts once."""
-    asked = ASK.format(source=_shown(pair.source), rewrite=_shown(pair.rewrite), question=question)
+    asked = ASK.format(source=shown(pair.source), rewrite=shown(pair.rewrite), question=question)
     chat = (Message("system", SYSTEM), Message("user", asked))
     session = hashlib.sha256(f"{pair.source}\0{pair.rewrite}".encode()).hexdigest()
     return Prompt(chat, Sampling(temperature=0), 1, 0, session, likeliest=CANDIDATES)
@@ -108,6 +108,6 @@ def read(answer: Completion) -> float | None:
     return math.log(max(chance["yes"], SMALLEST)) - math.log(max(chance["no"], SMALLEST))
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Text is data: what would end the quotation, or a turn of the chat, is spelled so that it does not."""
     return text.strip().replace("</", "< /").replace("<|", "< |")
