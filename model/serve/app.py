@@ -33,7 +33,8 @@ from model.serve.grammar import Free, Grammars, Matching
 from model.serve.guard import Key, OwnName, OwnOrigin
 from model.serve.metrics import Metrics
 from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, NamedTool, Sampled, read
-from model.serve.worker import Job, Worker
+from model.serve.trial import Untried
+from model.serve.worker import RETRY_SECONDS, Job, Worker
 from model.transformer import Transformer
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ LINE_ENDS = tuple((one, f"\\u{ord(one):04x}") for one in "\x85\u2028\u2029")
 """No ends of a line in a stream of events, and yet many clients (httpx's `iter_lines`) end one there."""
 PREPARING = 4
 """Requests whose prompts and schemas are made ready at a time."""
+TRIAL_SECONDS = 30.0
+"""In which a schema that is new here has to have its turn to be tried: strangers' may each take seconds."""
 T = TypeVar("T")
 
 
@@ -62,6 +65,7 @@ class Service:
     metrics: Metrics
     began: int
     ready: asyncio.Semaphore
+    trying: asyncio.Lock
 
     @property
     def window(self) -> int:
@@ -115,9 +119,23 @@ class Service:
         return bytes(body)
 
     async def _prepared(self, make: Callable[[Any], T], asked: Sampled) -> T:
-        """Long prompts and schemas take a while: the loop goes on meanwhile."""
-        async with self.ready:
-            return await asyncio.to_thread(make, asked)
+        """Long prompts and schemas take a while: the loop goes on meanwhile, and only who brings a new schema waits for
+        others' new schemas."""
+        while True:
+            try:
+                async with self.ready:
+                    return await asyncio.to_thread(make, asked)
+            except Untried as new:
+                try:
+                    async with asyncio.timeout(TRIAL_SECONDS):
+                        await self.trying.acquire()
+                except TimeoutError:
+                    told = "too many new schemas at once: ask again"
+                    raise ApiError(429, told, code="server_busy", retry=RETRY_SECONDS) from None
+                try:
+                    await asyncio.to_thread(self.grammars.trial.run, new.grammar)
+                finally:
+                    self.trying.release()
 
     def _of_chat(self, asked: ChatRequest) -> tuple[list[Continuation], Asked]:
         functions = asked.functions
@@ -279,7 +297,7 @@ def application(
     grammars = Grammars(chat, model.config.vocab_size, (chat.stop, model.config.eos_token_id))
     ready = asyncio.Semaphore(PREPARING)
     metrics = Metrics(worker)
-    service = Service(name, chat, worker, grammars, metrics, int(time.time()), ready)
+    service = Service(name, chat, worker, grammars, metrics, int(time.time()), ready, asyncio.Lock())
     page, policy = _page()
 
     @contextlib.asynccontextmanager
