@@ -200,6 +200,8 @@ def load(request: Request, folder: Path | None, int4: bool, precision: Precision
 def _folder(request: Request, folder: Path | None, int4: bool) -> Path:
     """The released folder that is named, or this recipe's."""
     if folder is not None:
+        if int4:
+            raise RequestError("--int4 chooses between this preset's two folders: with --folder name the INT4 folder")
         return folder
     from flows.steps import graph
     from tasks.evaluate.release import checkpoint_folder

@@ -227,7 +227,7 @@ class Service:
             return _Stream(job, self._events(answer, asked.usage_in_stream, began))
         with job, self._counted(answer, began):
             async with self._in_time():
-                return JSONResponse(await _while_there(request, answer.whole()))
+                return await _whole(await _while_there(request, answer.whole()))
 
     async def _events(self, answer: Answer, usage: bool, began: float) -> AsyncIterator[str]:
         """Server-sent events; what goes wrong after the head is the last of them."""
@@ -361,7 +361,8 @@ def _refusal(error: ApiError) -> Response:
 
 async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    told = {404: "there is no such path: the API is under /v1", 405: "this path takes another method"}
+    paths = "there are /v1/chat/completions, /v1/completions and /v1/models"
+    told = {404: f"there is no such path: {paths}", 405: "this path takes another method"}
     return _refusal(ApiError(error.status_code, told.get(error.status_code, str(error.detail))))
 
 
@@ -388,8 +389,22 @@ async def _while_there(request: Request, work: Awaitable[T]) -> T:
             task.cancel()
 
 
+async def _whole(body: dict[str, Any]) -> Response:
+    """A whole answer, written choice by choice: with log-probabilities they are megabytes, and others have their turn
+    between them."""
+    choices = []
+    for choice in body.pop("choices"):
+        choices.append(_text(choice))
+        await asyncio.sleep(0)
+    return Response(f'{_text(body)[:-1]},"choices":[{",".join(choices)}]}}', media_type="application/json")
+
+
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
 def _event(content: dict[str, Any]) -> str:
-    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    data = _text(content)
     if not data.isascii():
         for one, escaped in LINE_ENDS:
             data = data.replace(one, escaped)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -305,6 +306,25 @@ def test_a_body_of_nothing_but_faults_is_refused_by_the_first(body):
     found = refusal.value.__context__
     assert isinstance(found, ValidationError)
     assert found.error_count() <= 4  # of a prompt's four kinds at most one each
+
+
+def test_a_body_of_tiny_chunks_is_read_a_little_at_a_time(running, monkeypatch):
+    """Each chunk is work for the loop before anybody else has a turn, and before the key is looked at."""
+    sizes = []
+
+    class Watched(Impatient):
+        def data_received(self, data: bytes) -> None:
+            sizes.append(len(data))
+            super().data_received(data)
+
+    monkeypatch.setattr(server, "Impatient", Watched)
+    app = application(running.model, running.chat, "tiny", KEY, ["127.0.0.1"], rows=4, waiting=9)
+    head = f"POST {TEXT} HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with in_background(app) as url, socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 30) as keyless:
+        with suppress(ConnectionError):  # it is refused while it sends
+            keyless.sendall(head.encode() + b"1\r\n \r\n" * 50_000)
+            keyless.recv(4096)
+    assert max(sizes) <= guard.READ_BYTES
 
 
 def test_a_model_that_breaks_is_told_to_all_who_wait(running: Running):
