@@ -117,6 +117,8 @@ class Dialogue:
         except ChatEnded as error:
             self.messages = before
             out.print(styled(("No answer: ", "bold red"), str(error)), soft_wrap=True)
+            if self.tools is not None and "window" in str(error):
+                out.print("The tools' schemas take much of it: `descriptions: false` in --mcp's file shortens them.")
         except (LookupError, TypeError, AttributeError):
             self.messages = before
             out.print(styled(("No answer: ", "bold red"), "what came is no chat completion"))

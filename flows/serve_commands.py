@@ -200,11 +200,19 @@ def load(request: Request, folder: Path | None, int4: bool, precision: Precision
 def _folder(request: Request, folder: Path | None, int4: bool) -> Path:
     """The released folder that is named, or this recipe's."""
     if folder is not None:
+        if int4:
+            raise RequestError("--int4 chooses between this preset's two folders: with --folder name the INT4 folder")
         return folder
     from flows.steps import graph
+    from tasks.artifact import NotReady
     from tasks.evaluate.release import checkpoint_folder
 
-    return checkpoint_folder(graph(request)["release"].require(), "int4" if int4 else "bf16")
+    try:
+        released = graph(request)["release"].require()
+    except NotReady:
+        told = "there is no release of this preset in this root yet: `openk2 run` with the same options makes one"
+        raise RequestError(f"{told}; or name a folder with --folder") from None
+    return checkpoint_folder(released, "int4" if int4 else "bf16")
 
 
 def _key(path: Path | None, host: str) -> tuple[str, bool]:

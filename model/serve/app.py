@@ -33,7 +33,8 @@ from model.serve.grammar import Free, Grammars, Matching
 from model.serve.guard import Key, OwnName, OwnOrigin
 from model.serve.metrics import Metrics
 from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, NamedTool, Sampled, read
-from model.serve.worker import Job, Worker
+from model.serve.trial import Untried
+from model.serve.worker import RETRY_SECONDS, Job, Worker
 from model.transformer import Transformer
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ LINE_ENDS = tuple((one, f"\\u{ord(one):04x}") for one in "\x85\u2028\u2029")
 """No ends of a line in a stream of events, and yet many clients (httpx's `iter_lines`) end one there."""
 PREPARING = 4
 """Requests whose prompts and schemas are made ready at a time."""
+TRIAL_SECONDS = 30.0
+"""In which a schema that is new here has to have its turn to be tried: strangers' may each take seconds."""
 T = TypeVar("T")
 
 
@@ -62,6 +65,7 @@ class Service:
     metrics: Metrics
     began: int
     ready: asyncio.Semaphore
+    trying: asyncio.Lock
 
     @property
     def window(self) -> int:
@@ -115,9 +119,23 @@ class Service:
         return bytes(body)
 
     async def _prepared(self, make: Callable[[Any], T], asked: Sampled) -> T:
-        """Long prompts and schemas take a while: the loop goes on meanwhile."""
-        async with self.ready:
-            return await asyncio.to_thread(make, asked)
+        """Long prompts and schemas take a while: the loop goes on meanwhile, and only who brings a new schema waits for
+        others' new schemas."""
+        while True:
+            try:
+                async with self.ready:
+                    return await asyncio.to_thread(make, asked)
+            except Untried as new:
+                try:
+                    async with asyncio.timeout(TRIAL_SECONDS):
+                        await self.trying.acquire()
+                except TimeoutError:
+                    told = "too many new schemas at once: ask again"
+                    raise ApiError(429, told, code="server_busy", retry=RETRY_SECONDS) from None
+                try:
+                    await asyncio.to_thread(self.grammars.trial.run, new.grammar)
+                finally:
+                    self.trying.release()
 
     def _of_chat(self, asked: ChatRequest) -> tuple[list[Continuation], Asked]:
         functions = asked.functions
@@ -209,7 +227,7 @@ class Service:
             return _Stream(job, self._events(answer, asked.usage_in_stream, began))
         with job, self._counted(answer, began):
             async with self._in_time():
-                return JSONResponse(await _while_there(request, answer.whole()))
+                return await _whole(await _while_there(request, answer.whole()))
 
     async def _events(self, answer: Answer, usage: bool, began: float) -> AsyncIterator[str]:
         """Server-sent events; what goes wrong after the head is the last of them."""
@@ -279,7 +297,7 @@ def application(
     grammars = Grammars(chat, model.config.vocab_size, (chat.stop, model.config.eos_token_id))
     ready = asyncio.Semaphore(PREPARING)
     metrics = Metrics(worker)
-    service = Service(name, chat, worker, grammars, metrics, int(time.time()), ready)
+    service = Service(name, chat, worker, grammars, metrics, int(time.time()), ready, asyncio.Lock())
     page, policy = _page()
 
     @contextlib.asynccontextmanager
@@ -343,7 +361,8 @@ def _refusal(error: ApiError) -> Response:
 
 async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    told = {404: "there is no such path: the API is under /v1", 405: "this path takes another method"}
+    paths = "there are /v1/chat/completions, /v1/completions and /v1/models"
+    told = {404: f"there is no such path: {paths}", 405: "this path takes another method"}
     return _refusal(ApiError(error.status_code, told.get(error.status_code, str(error.detail))))
 
 
@@ -370,8 +389,22 @@ async def _while_there(request: Request, work: Awaitable[T]) -> T:
             task.cancel()
 
 
+async def _whole(body: dict[str, Any]) -> Response:
+    """A whole answer, written choice by choice: with log-probabilities they are megabytes, and others have their turn
+    between them."""
+    choices = []
+    for choice in body.pop("choices"):
+        choices.append(_text(choice))
+        await asyncio.sleep(0)
+    return Response(f'{_text(body)[:-1]},"choices":[{",".join(choices)}]}}', media_type="application/json")
+
+
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
 def _event(content: dict[str, Any]) -> str:
-    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    data = _text(content)
     if not data.isascii():
         for one, escaped in LINE_ENDS:
             data = data.replace(one, escaped)

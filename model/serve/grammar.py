@@ -8,7 +8,8 @@ another process first (`model.serve.trial`).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +21,18 @@ from model.chat import BROKEN, Chat
 from model.dialogue import PREFIX, ChatError, compact
 from model.generate import ConstraintError
 from model.reply import ARGUMENTS, CALL, CALL_END, SECTION, SECTION_END
+from model.schema import rewritten, undescribed
 from model.serve.protocol import ApiError, Function
 from model.serve.trial import Trial, matcher
 
 MOST_BYTES = 64 << 10
-"""The longest schema, or all of a request's tools together."""
+"""The longest schema, or those of all of a request's tools together, without what they say to readers."""
+FARTHEST = 2**63 - 1024
+"""The last number before 2^63 that a float64 holds. llguidance counts to bounds in 64 bits, and overflows at them."""
+EXACT = 2**53
+"""Up to here every integer is a float64; llguidance reads numbers as those."""
+NAMED = "\0"
+"""Stands before the names of special tokens, so that no text spells one: JSON has no such character."""
 MOST_CALLS = 8
 """Calls in one turn where calls are asked for; they end somewhere even where the model would not end them."""
 # K2's template writes arguments so, and a model that may put spaces anywhere may put nothing else.
@@ -84,11 +92,12 @@ class Free:
 
 
 class Grammars:
-    """Grammars over one tokenizer; `ends` are the tokens that end an answer."""
+    """Grammars over one tokenizer; `ends` are the tokens that end an answer. What makes one raises Untried where the
+    trial has not seen it."""
 
     def __init__(self, chat: Chat, vocabulary: int, ends: Sequence[int]) -> None:
         self._chat = chat
-        written = chat.tokenizer.to_str()
+        written = _unspelled(chat.tokenizer.to_str())
         self._tokenizer = LLTokenizer(written, n_vocab=vocabulary, eos_token=chat.stop)
         self.trial = Trial(written, vocabulary, chat.stop)
         self._text_V = torch.ones(vocabulary, dtype=torch.bool)
@@ -98,6 +107,8 @@ class Grammars:
 
     def bytes_of(self, token: int) -> bytes:
         """What a token stands for, which may be part of a character."""
+        if token in self._chat.specials:
+            return self._chat.decode([token]).encode()
         # llguidance marks special tokens by the byte 255, and gives nothing for the token that is it
         return bytes(self._tokenizer.decode_bytes([token])) or (
             b"\xff" if self._chat.decode([token]) == BROKEN else b""
@@ -105,7 +116,7 @@ class Grammars:
 
     def json(self, schema: dict[str, Any] | bool, param: str) -> Matching:
         """JSON of a schema. Raises ApiError; `param` is the field that held it."""
-        return self._matching(f"start: {_json(schema, param)}\n", param)
+        return self._matching(f"start: {_json(schema, param)[0]}\n", param)
 
     def free(self, functions: Sequence[Function], before: int, several: bool) -> Free:
         """Text, and calls of these functions where the model makes any; without functions text alone. Where a schema
@@ -134,13 +145,13 @@ class Grammars:
             rules.append(f"call{number}: <[{ids[CALL]}]> ({' | '.join(names)}) <[{ids[CALL_END]}]>{more}")
         left = MOST_BYTES
         for place, function in enumerate(functions):
-            written = _json(_of_object(function), "tools", left)
-            left -= len(written)
+            written, length = _json(_of_object(function), "tools", left)
+            left -= length
             rules.append(f"arguments{place}: {written}")
         return self._matching("\n".join(rules) + "\n", "tools")
 
     def _matching(self, lark: str, param: str) -> Matching:
-        if not self.trial.passes(lark):
+        if not self.trial.passed(lark):
             told = "the schema cannot be followed: reading it takes too long, or more than it may"
             raise ApiError(400, told, param, "invalid_schema")
         matching = Matching(matcher(self._tokenizer, lark))
@@ -167,16 +178,57 @@ def _of_object(function: Function) -> dict[str, Any] | bool:
     return {**given, "type": "object"}
 
 
-def _json(schema: dict[str, Any] | bool, param: str, most: int = MOST_BYTES) -> str:
+def _json(schema: dict[str, Any] | bool, param: str, most: int = MOST_BYTES) -> tuple[str, int]:
+    """A schema in a grammar, and how long it is by itself. Raises ApiError."""
     if schema is False:
         raise ApiError(400, "the schema `false` allows nothing", param, "invalid_schema")
     try:
-        text = compact({**({} if schema is True else schema), "x-guidance": READING}, "the schema")
+        read = {} if schema is True else rewritten(undescribed(schema), _countable)
+        text = compact(read, "the schema")
     except ChatError as error:
         raise ApiError(400, str(error), param, "invalid_schema") from None
     if len(text) > most:
         raise ApiError(400, f"schemas have at most {MOST_BYTES:,} characters together", param, "invalid_schema")
-    return f"%json {text}"
+    return f"%json {compact({**read, 'x-guidance': READING})}", len(text)
+
+
+def _countable(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with bounds that llguidance can hold a number to; what keeps to them keeps to the schema's own. Those
+    of Go's and Rust's widest kinds (-2^63, the largest float64) end 1024 sooner. Raises ChatError."""
+    bounds = {}
+    for name, sign in (("minimum", -1), ("exclusiveMinimum", -1), ("maximum", 1), ("exclusiveMaximum", 1)):
+        bound = schema.get(name)
+        if not isinstance(bound, int | float) or isinstance(bound, bool):  # draft 4 has true there
+            continue
+        if abs(inward := min(sign * bound, FARTHEST)) <= FARTHEST:
+            held = float(inward)
+            bounds[name] = sign * (inward if held <= inward else int(math.nextafter(held, -math.inf)))
+    for one in _integers([schema.get("const"), schema.get("enum")]):
+        if abs(one) > EXACT and (abs(one) > FARTHEST or float(one) != one):
+            raise ChatError("the schema asks for an integer beyond 2^53, of which llguidance cannot write every digit")
+    return {**schema, **bounds}
+
+
+def _integers(value: Any) -> Iterator[int]:
+    """All of them in what a schema takes literally."""
+    if type(value) is int:
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _integers(inner)
+
+
+def _unspelled(tokenizer: str) -> str:
+    """A tokenizer in Hugging Face's layout of which no text makes a special token: llguidance writes what a grammar
+    forces as the tokens of that text, and would end an answer within an enum of "<|im_end|>"."""
+    read = json.loads(tokenizer)
+    words = read["model"]["vocab"]
+    for added in read["added_tokens"]:
+        name = added["content"]
+        added["content"] = NAMED + name
+        if name in words:
+            words[NAMED + name] = words.pop(name)
+    return json.dumps(read)
 
 
 def _line(error: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,6 +17,9 @@ HEAD_SECONDS = 10.0
 """In which a request's line and headers have to come."""
 STALLED_SECONDS = 30.0
 """After which a client that reads nothing of its answer is cut off."""
+READ_BYTES = 16 << 10
+"""Read of a connection at a time. asyncio's 256 KiB may be 50,000 chunks of a body, of which each costs the loop 20
+microseconds or more before anybody else has a turn, and before the key is looked at."""
 
 
 class OwnName:
@@ -88,6 +92,8 @@ class Impatient(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        with suppress(AttributeError):  # uvloop's has none
+            transport.max_size = READ_BYTES
         self._wait(HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:

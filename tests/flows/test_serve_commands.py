@@ -1,11 +1,12 @@
-"""`openk2 serve`: who may be served without a key of their own."""
+"""`openk2 serve`: who may be served without a key of their own, and from which folder."""
 
 from __future__ import annotations
 
 import pytest
 
 from flows.options import RequestError
-from flows.serve_commands import KEY_VARIABLE, _key
+from flows.request import Request
+from flows.serve_commands import KEY_VARIABLE, _folder, _key
 
 
 def test_a_server_that_others_can_reach_wants_a_key_of_its_owners(monkeypatch, tmp_path):
@@ -22,3 +23,12 @@ def test_a_server_that_others_can_reach_wants_a_key_of_its_owners(monkeypatch, t
     file = tmp_path / "key"
     file.write_text("from a file, and long enough\n")
     assert _key(file, "0.0.0.0") == ("from a file, and long enough", True)
+
+
+def test_a_folder_that_is_named_is_the_one_that_is_read(tmp_path):
+    request = Request()
+    assert _folder(request, tmp_path, int4=False) == tmp_path
+    with pytest.raises(RequestError, match="name the INT4 folder"):
+        _folder(request, tmp_path, int4=True)
+    with pytest.raises(RequestError, match="no release of this preset"):
+        _folder(Request(root=str(tmp_path)), None, int4=True)

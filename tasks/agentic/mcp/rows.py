@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from model.schema import undescribed
 from tasks.agentic.mcp.config import ServerConfig, ServerError
-from tasks.agentic.mcp.schema import canonical, refused_schema, undescribed
+from tasks.agentic.mcp.schema import canonical, refused_schema
 
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 """Names that the specification asks of tools."""

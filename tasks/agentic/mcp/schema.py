@@ -13,10 +13,6 @@ from jsonschema.validators import validator_for
 MOST_CHARACTERS = 1 << 16
 MOST_NODES = 10_000
 """Nodes of a schema with every reference written out: references to references double at each step."""
-BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-"""Keywords whose keys are names, which may be those of keywords."""
-VALUES = ("const", "enum", "default", "examples", "required", "dependentRequired")
-"""Keywords of values, which are no schemas."""
 
 
 def canonical(schema: Any) -> str:
@@ -98,23 +94,6 @@ def _size(value: Any, root: Any, known: dict[str, int | None]) -> int:
     if count > MOST_NODES:
         raise _TooLarge
     return count
-
-
-def undescribed(schema: Any) -> Any:
-    """The schema without its titles and descriptions: it takes the same arguments. Arguments may be called so."""
-    if isinstance(schema, list):
-        return [undescribed(inner) for inner in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    found = {}
-    for key, value in schema.items():
-        if key in BY_NAME and isinstance(value, Mapping):
-            found[key] = {name: undescribed(inner) for name, inner in value.items()}
-        elif key in VALUES:
-            found[key] = value
-        elif key not in ("title", "description"):
-            found[key] = undescribed(value)
-    return found
 
 
 def resolved(target: str, root: Any) -> Any:

@@ -231,6 +231,65 @@ def test_a_format_that_nobody_knows_binds_nothing(client, kind):
     assert len(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])["x"]) <= 3
 
 
+WIDEST = 2**63
+LARGEST = 1.7976931348623157e308
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"type": "integer", "minimum": -WIDEST, "maximum": WIDEST - 1},
+        {"type": "integer", "minimum": 0, "maximum": 2 * WIDEST - 1},
+        {"type": ["integer", "null"], "minimum": -WIDEST - 1},
+        {"type": "integer", "minimum": -(2**53) - 1, "maximum": -(2**53) - 1 + 2},
+        {"type": "integer", "minimum": 0, "exclusiveMinimum": True, "maximum": WIDEST},
+        {"type": "number", "minimum": -LARGEST, "maximum": LARGEST},
+        {"type": "number", "maximum": 3.4028234663852886e38},
+    ],
+    ids=str,
+)
+def test_a_tool_with_the_bounds_of_a_kind_of_number_can_be_called(client, bounds):
+    """Servers in Go and Rust write them; llguidance overflows its stack at some and takes others for no numbers."""
+    schema = {
+        "type": "object",
+        "properties": {"x": bounds, "minimum": {"enum": [{"minimum": -1e20}]}},
+        "required": ["x", "minimum"],
+        "additionalProperties": False,
+    }
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    found = asked(client, tools=[tool], tool_choice="required", parallel_tool_calls=False, n=4, seed=3, max_tokens=400)
+    whole = [one for one in found["choices"] if one["finish_reason"] == "tool_calls"]
+    assert whole
+    for choice in whole:
+        written = json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])
+        validator = jsonschema.Draft4Validator if "exclusiveMinimum" in bounds else jsonschema.Draft202012Validator
+        validator(schema).validate(written)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": ["<|im_end|>"]},
+        {"const": "a<|tool_calls_section_begin|>b[EOS]"},
+        {"type": "string", "pattern": r"^\[PAD\](<\|im_end\|>){2}$"},
+        {
+            "type": "object",
+            "properties": {"[EOS]": {"type": "null"}},
+            "required": ["[EOS]"],
+            "additionalProperties": False,
+        },
+    ],
+    ids=str,
+)
+def test_a_schema_may_hold_the_text_of_a_special_token(running, client, schema):
+    """It is written as any text is, in other tokens than that one, and the answer goes on behind it."""
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    (choice,) = asked(client, response_format=form, seed=1, logprobs=True)["choices"]
+    jsonschema.validate(json.loads(choice["message"]["content"]), schema)
+    assert choice["finish_reason"] == "stop"
+    assert all(len(one["bytes"]) == 1 for one in choice["logprobs"]["content"])  # of this test's tokenizer
+
+
 @pytest.mark.parametrize("several", [True, False])
 @pytest.mark.parametrize("parameters", [None, {"type": "object", "properties": {"x": {"uniqueItems": True}}}])
 def test_calls_that_the_model_makes_by_itself_are_of_tools_that_there_are(client, several, parameters):

@@ -7,23 +7,32 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import ValidationError
 
-from model.serve import guard, server
+from model.serve import app as serving
+from model.serve import guard, server, trial
 from model.serve.app import BODY_BYTES, application
-from model.serve.grammar import Grammars
+from model.serve.grammar import Grammars, Matching
 from model.serve.guard import Impatient
 from model.serve.protocol import ApiError, ChatRequest, CompletionRequest, read
 from model.serve.server import in_background
+from model.serve.trial import Untried
 from model.transformer import Transformer
 from tests.model.serve.conftest import KEY, ROWS, WAITING, Running, together
 from tests.model.serve.test_api import CHAT, HELLO, PLACE, TEXT, TOOLS
 
 LONG = {"prompt": "ab", "max_tokens": 1000, "seed": 3}
+
+
+MINUTES = {"type": "string", "allOf": [{"pattern": f"^.*{number}.*$"} for number in range(200)]}
+"""llguidance would take so long."""
 
 
 def nested(depth: int) -> Any:
@@ -145,10 +154,12 @@ def test_a_prompt_that_is_none_is_refused(client, prompt, words):
         {"properties": {"x": {"not": {"type": "string"}}}},
         nested(60),
         False,
-        {"const": -(2**63)},  # overflows llguidance's stack
-        {"properties": {"x": {"enum": ["a", {"y": [2 - 2**63]}]}}},
+        {"const": -(2**63)},
+        {"const": 2**53 + 1},  # llguidance writes ...992
+        {"properties": {"x": {"enum": ["a", {"y": [-(2**63)]}]}}},
+        {"type": "integer", "const": -float(2**63)},  # overflows llguidance's stack
         {"type": "integer", "minimum": -1e19, "maximum": -1e19},
-        {"type": "string", "allOf": [{"pattern": f"^.*{number}.*$"} for number in range(200)]},  # takes minutes
+        MINUTES,
         {"type": "object", "patternProperties": {"x*" * 20_000: {}}},  # gigabytes
     ],
     ids=lambda schema: str(schema)[:40],
@@ -166,18 +177,65 @@ def test_a_hostile_schema_is_refused_before_a_row_is_taken(client, schema):
         assert client.post(CHAT, json=as_tool).status_code == 400
 
 
-def test_a_process_of_trials_that_was_ended_is_begun_again(running):
-    grammars = Grammars(running.chat, running.model.config.vocab_size, (running.chat.stop,))
-    grammars.json({"const": 1}, "x")
+def of_schema(grammars: Grammars, schema: Any) -> Matching:
+    try:
+        return grammars.json(schema, "x")
+    except Untried as new:
+        grammars.trial.run(new.grammar)
+        return grammars.json(schema, "x")
+
+
+@pytest.fixture
+def grammars(running: Running, monkeypatch) -> Iterator[Grammars]:
+    monkeypatch.setattr(trial, "SECONDS", 0.3)
+    made = Grammars(running.chat, running.model.config.vocab_size, (running.chat.stop,))
+    yield made
+    made.trial.close()
+
+
+def test_a_process_of_trials_that_was_ended_is_begun_again(grammars):
+    of_schema(grammars, {"const": 1})
     process = grammars.trial._process
     assert process is not None
     process.kill()
     process.wait()
-    grammars.json({"const": 1}, "x")  # known: nothing is begun for it
+    of_schema(grammars, {"const": 1})  # known: nothing is begun for it
     assert grammars.trial._process is process
-    grammars.json({"const": 2}, "x")
+    of_schema(grammars, {"const": 2})
     assert grammars.trial._process is not process
-    grammars.trial.close()
+
+
+def test_a_schema_that_ends_its_trial_ends_a_copy_of_the_process_and_is_tried_again(grammars):
+    of_schema(grammars, {"const": 1})
+    process = grammars.trial._process
+    for _ in range(2):  # it might have been the machine, which was busy
+        with pytest.raises(Untried):
+            grammars.json(MINUTES, "x")
+        with pytest.raises(ApiError, match="takes too long"):
+            of_schema(grammars, MINUTES)
+    of_schema(grammars, {"const": 2})
+    assert grammars.trial._process is process
+
+
+def test_who_brings_no_new_schema_does_not_wait_for_those_that_take_minutes(running: Running, client, monkeypatch):
+    """Eight at once of which each takes the trial all of its time, which is not had by all of them either."""
+    form = {"type": "json_schema", "json_schema": {"schema": PLACE}}
+    known = {"messages": HELLO, "response_format": form, "max_tokens": 3}
+    client.post(CHAT, json=known)
+    hostile = [{"schema": {**MINUTES, "minLength": number}} for number in range(8)]
+    bodies = [{"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": one}} for one in hostile]
+    monkeypatch.setattr(serving, "TRIAL_SECONDS", 0.5)
+    with ThreadPoolExecutor() as pool:
+        attack = pool.submit(lambda: asyncio.run(together(running, bodies, CHAT)))
+        between = 0
+        while not attack.done():
+            between += 1
+            assert client.post(CHAT, json=known).status_code == 200
+            assert client.post(TEXT, json={"prompt": "a", "max_tokens": 1}).status_code == 200
+    statuses = [answer.status_code for answer in attack.result()]
+    assert set(statuses) == {400, 429}
+    assert between > 1
+    assert client.post(CHAT, json=known).status_code == 200
 
 
 def test_a_schema_that_nests_too_deep_for_json_is_refused(client):
@@ -248,6 +306,25 @@ def test_a_body_of_nothing_but_faults_is_refused_by_the_first(body):
     found = refusal.value.__context__
     assert isinstance(found, ValidationError)
     assert found.error_count() <= 4  # of a prompt's four kinds at most one each
+
+
+def test_a_body_of_tiny_chunks_is_read_a_little_at_a_time(running, monkeypatch):
+    """Each chunk is work for the loop before anybody else has a turn, and before the key is looked at."""
+    sizes = []
+
+    class Watched(Impatient):
+        def data_received(self, data: bytes) -> None:
+            sizes.append(len(data))
+            super().data_received(data)
+
+    monkeypatch.setattr(server, "Impatient", Watched)
+    app = application(running.model, running.chat, "tiny", KEY, ["127.0.0.1"], rows=4, waiting=9)
+    head = f"POST {TEXT} HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with in_background(app) as url, socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 30) as keyless:
+        with suppress(ConnectionError):  # it is refused while it sends
+            keyless.sendall(head.encode() + b"1\r\n \r\n" * 50_000)
+            keyless.recv(4096)
+    assert max(sizes) <= guard.READ_BYTES
 
 
 def test_a_model_that_breaks_is_told_to_all_who_wait(running: Running):

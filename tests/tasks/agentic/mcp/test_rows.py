@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.chat import Chat, assistant
+from model.schema import undescribed
 from tasks.agentic.mcp.config import ServerConfig, ServerError, read_servers
 from tasks.agentic.mcp.rows import (
     ToolRow,
@@ -20,7 +21,7 @@ from tasks.agentic.mcp.rows import (
     sort_out,
     write_rows,
 )
-from tasks.agentic.mcp.schema import refused_schema, undescribed
+from tasks.agentic.mcp.schema import refused_schema
 from tests.posttraining import byte_tokenizer
 
 SERVER = ServerConfig(name="shop", command="shop", licence="MIT", package="pypi:shop", version="1.2")
