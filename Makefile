@@ -11,13 +11,17 @@ NPM := timeout 120 npm install --prefix $(VENV)/npm --engine-strict --ignore-scr
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export UV_HTTP_TIMEOUT ?= 300
 export UV_LINK_MODE ?= copy
+# a run starts dozens of processes: where bytecode is not kept, every one compiles what it imports of ours again
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check install fetch ui gpu clean
+.PHONY: run test pytest check install fetch ui gpu clean
 
 run: install fetch ## the whole recipe, from raw documents to the report
 	$(BIN)/openk2 run --preset $(PRESET) --root $(ROOT)
 
-test: install check ## lint, types and tests
+test: check pytest ## lint, types and tests; with -j2 beside each other
+
+pytest: install
 	$(BIN)/openk2 fetch --preset test --root $(ROOT)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -230,27 +230,22 @@ def test_the_worker_ignores_what_would_replace_its_process(name, monkeypatch):
         assert theirs.command == REPLACEMENTS["command"]
 
 
-def test_the_ticket_signs_one_browser_in(tmp_path):
-    """The last test of the file has a server of its own: a ticket is used up."""
-    server = Server(tmp_path, {"PREFECT_UI_API_URL": "/api"})
-    try:
-        server.start()
-        at = f"{server.address}/sign-in"
-        page = httpx.get(at, trust_env=False).text
-        assert server.ticket not in page
-        assert server.key not in page
-        for wrong in ("", "x", server.ticket[:-1], server.key):
-            assert httpx.post(at, content=wrong, trust_env=False).status_code == 403
-        elsewhere = {"Origin": EVIL}
-        assert httpx.post(at, content=server.ticket, headers=elsewhere, trust_env=False).status_code == 403
-        if chromium := shutil.which("chromium"):
-            assert "Deployments" in page_of(chromium, f"{at}#{server.ticket}", tmp_path / "browser")
-        else:
-            given = httpx.post(at, content=server.ticket, trust_env=False).raise_for_status()
-            assert base64.b64decode(given.text).decode() == server.key
-        assert httpx.post(at, content=server.ticket, trust_env=False).status_code == 403
-    finally:
-        server.stop()
+def test_the_ticket_signs_one_browser_in(server, tmp_path):
+    """No other test of the file uses the ticket up."""
+    at = f"{server.address}/sign-in"
+    page = httpx.get(at, trust_env=False).text
+    assert server.ticket not in page
+    assert server.key not in page
+    for wrong in ("", "x", server.ticket[:-1], server.key):
+        assert httpx.post(at, content=wrong, trust_env=False).status_code == 403
+    elsewhere = {"Origin": EVIL}
+    assert httpx.post(at, content=server.ticket, headers=elsewhere, trust_env=False).status_code == 403
+    if chromium := shutil.which("chromium"):
+        assert "Deployments" in page_of(chromium, f"{at}#{server.ticket}", tmp_path / "browser")
+    else:
+        given = httpx.post(at, content=server.ticket, trust_env=False).raise_for_status()
+        assert base64.b64decode(given.text).decode() == server.key
+    assert httpx.post(at, content=server.ticket, trust_env=False).status_code == 403
 
 
 def page_of(chromium: str, address: str, profile: Path) -> str:

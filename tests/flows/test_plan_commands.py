@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -207,6 +208,7 @@ def test_k2_says_that_its_post_training_cannot_be_sampled() -> None:
     assert "✗ base" not in told
 
 
+@cache
 def refused(*words: str, columns: int = 80) -> str:
     """What a dry run says that ends with exit code 1."""
     result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, ["plan", "ranks", *words], catch_exceptions=False)

@@ -18,6 +18,7 @@ import pytest
 from flows import server as module
 from flows.server import PRIVATE, Server, ServerError, api, history
 from flows.ui import key_file
+from tests.flows.api import copy_history
 
 HOUSE = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.prefect
@@ -51,10 +52,27 @@ cli.main()
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path, PRIVATE)
+def server(root: Path) -> Iterator[Server]:
+    server = Server(root, PRIVATE)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that began with nothing."""
+    server = Server(tmp_path_factory.mktemp("running"), PRIVATE)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def root(running: Server, tmp_path: Path) -> Path:
+    copy_history(running.log.parent, tmp_path)
+    return tmp_path
 
 
 def spoil(folder: Path) -> None:
@@ -90,8 +108,8 @@ def kill_server(run: subprocess.Popen[str]) -> None:
     child.kill()
 
 
-def test_a_run_goes_on_when_its_server_is_killed(tmp_path):
-    run = start(tmp_path)
+def test_a_run_goes_on_when_its_server_is_killed(root):
+    run = start(root)
     kill_server(run)
     told, _ = run.communicate("\n\n\n\n", timeout=300)
     assert run.returncode == 0, told
@@ -100,15 +118,15 @@ def test_a_run_goes_on_when_its_server_is_killed(tmp_path):
     assert "Traceback" not in told
 
 
-def test_a_server_that_can_not_be_started_again_ends_the_run_in_a_sentence(tmp_path):
-    run = start(tmp_path)
-    spoil(tmp_path)
+def test_a_server_that_can_not_be_started_again_ends_the_run_in_a_sentence(root):
+    run = start(root)
+    spoil(root)
     kill_server(run)
     told = run.stdout.read()  # the task waits for its line all the while
     assert run.wait() == 1
     assert "unable to open database file" in told
     assert "what was finished is kept: the same command goes on from here" in told
-    assert str(tmp_path / "prefect.log") in told
+    assert str(root / "prefect.log") in told
     assert "Traceback" not in told
     assert len(told.splitlines()) == 2, told  # that it is started again, and how that ended
 
@@ -132,8 +150,8 @@ def test_a_server_that_dies_again_and_again_ends_the_block(server, monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_server_that_does_not_come_up_says_why(tmp_path, server):
-    (tmp_path / "prefect.db").mkdir()
+def test_a_server_that_does_not_come_up_says_why(root, server):
+    spoil(root)
     with pytest.raises(ServerError, match=r"ended with code \d+: .*unable to open database file.*prefect\.log"):
         server.start()
 
@@ -157,10 +175,10 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path, server):
         Server(tmp_path, PRIVATE, int(server.address.rpartition(":")[2]))
 
 
-def test_a_private_server_asks_for_its_key_and_has_no_pages(tmp_path, monkeypatch):
+def test_a_private_server_asks_for_its_key_and_has_no_pages(root, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "another:servers")
-    with api(str(tmp_path)) as url:
+    with api(str(root)) as url:
         key = os.environ["PREFECT_API_AUTH_STRING"]
         assert os.environ["PREFECT_API_URL"] == url
         assert httpx.get(f"{url}/admin/version", trust_env=False).status_code == 401
@@ -173,9 +191,8 @@ def test_a_private_server_asks_for_its_key_and_has_no_pages(tmp_path, monkeypatc
         httpx.get(f"{url}/health", trust_env=False)
 
 
-def test_a_run_against_another_server_needs_its_key(tmp_path, server, monkeypatch):
-    server.start()
-    url, key = server.access["PREFECT_API_URL"], server.access["PREFECT_API_AUTH_STRING"]
+def test_a_run_against_another_server_needs_its_key(tmp_path, running, monkeypatch):
+    url, key = running.access["PREFECT_API_URL"], running.access["PREFECT_API_AUTH_STRING"]
     told, _ = begin(tmp_path, PREFECT_API_URL=url, PREFECT_API_AUTH_STRING=key).communicate("\n\n", timeout=300)
     assert "result [0, 2]" in told
     refused = begin(tmp_path, PREFECT_API_URL=url, PREFECT_API_AUTH_STRING="openk2:secret")
@@ -188,11 +205,12 @@ def test_a_run_against_another_server_needs_its_key(tmp_path, server, monkeypatc
     monkeypatch.delenv("PREFECT_API_AUTH_STRING", raising=False)
     with pytest.raises(ServerError, match="wants another key"), api(str(tmp_path)):
         pass
-    server.stop()
-    monkeypatch.setenv("PREFECT_API_URL", url.replace("http://", "http://user:secret@"))
-    with pytest.raises(ServerError, match=r"no server answers at PREFECT_API_URL \(ConnectError\)") as gone, api(""):
+    gone = Server(tmp_path, PRIVATE)
+    gone.stop()
+    monkeypatch.setenv("PREFECT_API_URL", gone.access["PREFECT_API_URL"].replace("http://", "http://user:secret@"))
+    with pytest.raises(ServerError, match=r"no server answers at PREFECT_API_URL \(ConnectError\)") as met, api(""):
         pass
-    assert "secret" not in str(gone.value)
+    assert "secret" not in str(met.value)
 
 
 def test_the_history_of_a_store_lies_in_the_cache_and_not_in_a_folder_called_like_it(tmp_path, monkeypatch):

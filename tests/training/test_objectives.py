@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,19 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     return Inputs(tmp_path_factory.mktemp("objectives"))
 
 
+@pytest.fixture(scope="module")
+def alone(inputs: Inputs) -> Callable[[type[Objective]], Path]:
+    """What the run of one rank left, by its kind, with the gradients of its first update in `first.safetensors`."""
+
+    @cache
+    def left(kind: type[Objective]) -> Path:
+        path = job_of(kind, inputs, inputs.root / f"alone-{kind.__name__}")
+        run(kind, path, gradients=path.with_name("first.safetensors"))
+        return path.parent
+
+    return left
+
+
 def artifacts(kind: type[Objective], inputs: Inputs) -> dict[str, Any]:
     shared = {"tokens": inputs.tokens, "tokenizer": inputs.tokenizer}
     if kind is Tuning:
@@ -166,25 +180,25 @@ def assert_close_runs(one: Path, other: Path) -> None:
 
 
 @KINDS
-def test_two_ranks_train_what_one_trains(kind: type[Objective], inputs: Inputs, tmp_path: Path) -> None:
+def test_two_ranks_train_what_one_trains(
+    kind: type[Objective], inputs: Inputs, alone: Callable[[type[Objective]], Path], tmp_path: Path
+) -> None:
     """Losses, the first gradient, evaluations and ten updates; then one rank ends what two began, and the other way."""
-    one, two = (job_of(kind, inputs, tmp_path / name) for name in ("one", "two"))
-    run(kind, one, gradients=tmp_path / "one.safetensors")
+    one, two = alone(kind), job_of(kind, inputs, tmp_path / "two")
 
     def work(world: World) -> None:
         run(kind, two, world, tmp_path / "two.safetensors")
 
     assert run_ranks(2, work) == [None, None]
-    gradients, others = (load_file(tmp_path / f"{name}.safetensors") for name in ("one", "two"))
+    gradients, others = load_file(one / "first.safetensors"), load_file(tmp_path / "two.safetensors")
     for name, gradient in gradients.items():
         torch.testing.assert_close(
             others[name], gradient, rtol=1e-4, atol=1e-6, msg=lambda text, at=name: f"{at}: {text}"
         )
-    assert_close_runs(tmp_path / "two", tmp_path / "one")
+    assert_close_runs(tmp_path / "two", one)
     # cut back to an early checkpoint, and ended by another number of ranks
-    for folder in (tmp_path / "one", tmp_path / "two"):
-        shutil.copytree(folder, folder.with_name(f"{folder.name}-again"))
-        again = folder.with_name(f"{folder.name}-again")
+    for name, folder in (("one", one), ("two", tmp_path / "two")):
+        again = shutil.copytree(folder, tmp_path / f"{name}-again")
         shutil.rmtree(again / "final")
         for later in checkpoint.checkpoints(again / "checkpoints")[1:]:
             shutil.rmtree(later)
@@ -195,25 +209,23 @@ def test_two_ranks_train_what_one_trains(kind: type[Objective], inputs: Inputs, 
         run(kind, one_again, world)
 
     assert run_ranks(2, resume) == [None, None]
-    assert_close_runs(tmp_path / "two-again", tmp_path / "one")
-    assert_close_runs(tmp_path / "one-again", tmp_path / "one")
+    assert_close_runs(tmp_path / "two-again", one)
+    assert_close_runs(tmp_path / "one-again", one)
 
 
 @KINDS
 @pytest.mark.parametrize("cut", ["expert", "pipeline"])
 def test_a_model_cut_over_two_ranks_is_trained_alike(
-    kind: type[Objective], cut: str, inputs: Inputs, tmp_path: Path
+    kind: type[Objective], cut: str, inputs: Inputs, alone: Callable[[type[Objective]], Path], tmp_path: Path
 ) -> None:
     """Half of the experts or of the layers on each rank; replies are sampled from the whole model."""
-    one = job_of(kind, inputs, tmp_path / "one")
     two = job_of(kind, inputs, tmp_path / "two", run=CONFIGS[kind]["run"] | {"layout": {cut: 2}})
-    run(kind, one)
 
     def work(world: World) -> None:
         run(kind, two, world)
 
     assert run_ranks(2, work) == [None, None]
-    assert_close_runs(tmp_path / "two", tmp_path / "one")
+    assert_close_runs(tmp_path / "two", alone(kind))
 
 
 # --------------------------------------------------------------------------------------------- the plain references
@@ -241,10 +253,9 @@ def assert_plain(folder: Path, plain: list[tuple[float, float]], model: Transfor
         torch.testing.assert_close(final[name], tensor, rtol=1e-4, atol=5e-5, msg=lambda text, at=name: f"{at}: {text}")
 
 
-def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
-    path = job_of(Tuning, inputs, tmp_path)
-    run(Tuning, path)
-    job = Job.read(path)
+def test_sft_is_the_plain_update(alone: Callable[[type[Objective]], Path]) -> None:
+    folder = alone(Tuning)
+    job = Job.read(folder / "job.json")
     config = SftConfig.model_validate(job.config)
     model = load_model(job.inputs["base"])
     fake_quantize_experts(model)
@@ -268,7 +279,7 @@ def test_sft_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
         norm = stepped(model, optimizer, loss, maxima, rate, config.gradient_clip)
         update_router_bias(model, output.expert_counts_LE + beside.expert_counts_LE, model.config.bias_update_rate)
         plain.append((float(loss.detach()), norm))
-    assert_plain(tmp_path, plain, model)
+    assert_plain(folder, plain, model)
 
 
 def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
