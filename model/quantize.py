@@ -78,8 +78,8 @@ def dequantize(values_OI: Tensor, scale_OG: Tensor, dtype: torch.dtype = torch.b
 
 @operation
 def round_to_int4(weight_OI: Tensor) -> Tensor:
-    """`dequantize(*quantize(weight_OI))` in the weight's dtype, without the way through int8: every step of training runs
-    it. The width is a multiple of 32."""
+    """`dequantize(*quantize(weight_OI))` in the weight's dtype, without the way through int8, which every step of
+    training would go. The width is a multiple of 32."""
     steps, scale = _steps(weight_OI)
     return steps.mul_(scale.float().unsqueeze(-1)).to(torch.bfloat16).flatten(-2).to(weight_OI.dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_int4_is_that_of_the_plain_form_bit_for_bit(kernels, seed, kind, exponen
     elif kind == "bfloat16":
         weight = weight.bfloat16().float()
     weight[0, 0, :GROUP], weight[0, 1, 3] = spoilt, spoilt
-    found, wanted = kernels.round_int4(weight), round_to_int4.__wrapped__(weight)
+    found, wanted = kernels.round_int4(weight), inspect.unwrap(round_to_int4)(weight)
     assert torch.equal(found.isnan(), wanted.isnan())
     bits = [
         torch.nan_to_num(each, nan=0.0, posinf=math.inf, neginf=-math.inf).view(torch.int32) for each in (found, wanted)
