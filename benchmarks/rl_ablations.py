@@ -79,12 +79,12 @@ SFT = {
     "optimizer": {"newton_schulz_dtype": "float32"},
     "seed": 5,
 }
+ITERATIONS, RATES = 24, {"learning_rate": 0.02, "final_learning_rate": 0.005}
 RL = {
-    "iterations": 24,
+    "iterations": ITERATIONS,
     "prompts": 12,
     "responses": 8,
-    "learning_rate": 0.02,
-    "final_learning_rate": 0.005,
+    **RATES,
     "rewards": {"budget": BUDGET},
     "environments": {"larger": 1.0},
     "dtype": "float32",

@@ -4,17 +4,22 @@
 
 A response that is paused is trained on its end alone, compared with those that ended by then, and learned from an
 iteration late. Each row of `ARMS` has some of it, with the seeds, the start and the measurements of
-`benchmarks.rl_ablations`.
+`benchmarks.rl_ablations`. Each row of `REGIMES` has all of it, for few responses or many, at high or low rates.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.rl_ablations import FORMS, RL, SEEDS, Study, carry_out
+import pyarrow.parquet as pq
+
+from benchmarks.rl_ablations import FORMS, ITERATIONS, RATES, RL, SEEDS, Study, carry_out
 from benchmarks.studies import Row, spread, table
 from tests.posttraining import go, write_job
 from training.checkpoint import load_model
@@ -23,14 +28,17 @@ from training.rl.practice import Practice
 from training.rl.rollout import Group, Open, Player
 from training.rl.train import Reinforcement
 
-SEGMENT = 32
+SEGMENT, MOST, SLOWER = 32, 0.96, 3
+"""Tokens before a pause; the share of responses that are to be spared one; by how much the rates are lower."""
 
 
 class Arm(NamedTuple):
     """What one differs in from responses that are drawn whole and trained on whole."""
 
-    pauses: bool = False
-    """Responses are paused at SEGMENT tokens."""
+    segment: float | None = None
+    """Responses are paused at so many tokens; below 1, at the length that this share of the last iteration's have."""
+    slow: bool = False
+    """A third of the learning rates, for three times the iterations."""
     trained: str = "present"
     """Which tokens count: those of the `present` policy, as RL has it; `all`; or the `end` behind the last full
     SEGMENT, as if there had been a pause."""
@@ -43,13 +51,22 @@ class Arm(NamedTuple):
 ALIKE = "whole"
 ARMS: Mapping[str, Arm] = {
     ALIKE: Arm(),
-    "pauses, as RL has them": Arm(pauses=True),
+    "pauses, as RL has them": Arm(segment=SEGMENT),
     "whole, only ends trained": Arm(trained="end"),
     "whole, an iteration late": Arm(trained="all", late=True),
-    "pauses, all tokens trained": Arm(pauses=True, trained="all"),
-    "pauses, all tokens, prompts whole": Arm(pauses=True, trained="all", waits=True),
+    "pauses, all tokens trained": Arm(segment=SEGMENT, trained="all"),
+    "pauses, all tokens, prompts whole": Arm(segment=SEGMENT, trained="all", waits=True),
 }
+"""What a pause brings, apart."""
 MEASURES = {"right": "right, sampled", "greedy": "right, greedy", "tokens": "tokens of a reply"}
+REGIMES: Mapping[str, Arm] = {
+    ALIKE: Arm(),
+    "pauses at 32": Arm(segment=SEGMENT),
+    "pauses of the longest": Arm(segment=MOST),
+    "whole, slow": Arm(slow=True),
+    "pauses at 32, slow": Arm(segment=SEGMENT, slow=True),
+    "pauses of the longest, slow": Arm(segment=MOST, slow=True),
+}
 
 
 class Waiting(Player):
@@ -67,10 +84,13 @@ class Taken(Practice):
 
     def __init__(self, practice: Practice, arm: Arm) -> None:
         super().__init__(practice.config, practice.curriculum, practice.judge)
-        self.arm, self.late = arm, list[Group]()
+        self.arm, self.late, self.lengths = arm, list[Group](), list[int]()
 
     def iterate(self, player: Player, paused: Sequence[dict[str, Any]]) -> tuple[list[Group], list[dict[str, Any]]]:
+        if self.arm.segment and self.arm.segment < 1 and self.lengths:
+            player = replace(player, segment=self.lengths[int(self.arm.segment * len(self.lengths))])
         groups, left = super().iterate(player, paused)
+        self.lengths = sorted(one.written for group in groups for one in group.responses)
         if self.arm.late:
             now, late = ([one for one in groups if _long(one) is long] for long in (False, True))
             groups, self.late = [*self.late, *now], late
@@ -111,36 +131,82 @@ def _long(group: Group) -> bool:
     return any(one.written > SEGMENT for one in group.responses)
 
 
-def run(study: Study, name: str, seed: int) -> dict[str, Any]:
+def run(study: Study, name: str, arm: Arm, seed: int) -> dict[str, Any]:
     """One run and what came of it."""
-    arm, folder = ARMS[name], study.work / f"{name.replace(' ', '-').replace(',', '')}-{seed}"
-    changes = {"segment": SEGMENT} if arm.pauses else {}
-    job = write_job(folder, {**RL, "seed": seed, **changes}, {**study.inputs, "sft": study.start})
+    folder = study.work / f"{name.replace(' ', '-').replace(',', '')}-{seed}"
+    changes: dict[str, Any] = {"seed": seed}
+    if arm.segment and arm.segment >= 1:
+        changes["segment"] = arm.segment
+    if arm.slow:
+        changes |= {key: rate / SLOWER for key, rate in RATES.items()} | {"iterations": SLOWER * ITERATIONS}
+    job = write_job(folder, RL | changes, {**study.inputs, "sft": study.start})
     if go(type("Arm", (TakenApart,), {"arm": arm, "__doc__": TakenApart.__doc__}), job):
         sys.exit(f"{name}, seed {seed} failed: its last line says why")
     found = study.measured(load_model(folder / "final"), seed)
-    return {"arm": name, "seed": seed, **{measure: found[measure] for measure in MEASURES}}
+    return {"arm": name, "seed": seed, **{measure: found[measure] for measure in MEASURES}} | tail(folder)
+
+
+def tail(folder: Path) -> dict[str, float]:
+    """The share of a run's replies that were paused, and the most tokens that one draws in an iteration, on average."""
+    drawn: dict[int, int] = {}
+    paused = []
+    for path in sorted((folder / "rollouts").glob("practice-*.parquet")):
+        for versions in pq.read_table(path, columns=["versions"])["versions"].to_pylist():
+            counts = Counter(version for version in versions if version != INSERTED)
+            paused.append(float(len(counts) > 1))
+            for version, count in counts.items():
+                drawn[version] = max(count, drawn.get(version, 0))
+    return {"paused": round(statistics.fmean(paused), 4), "longest": round(statistics.fmean(drawn.values()), 2)}
 
 
 def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
-    """The table of the page: what each arm came to, and by how much it differs, seed by seed."""
+    """The table of the page of what a pause brings: what each arm came to, and by how much it differs, seed by seed."""
     by_arm = {name: {run["seed"]: run for run in runs if run["arm"] == name} for name in ARMS}
     head = ["mean, 95 % interval", "seeds", *MEASURES.values(), f"right, less {ALIKE}", f"greedy, less {ALIKE}"]
     rows = []
     for name, own in by_arm.items():
         said = [spread([one[measure] for one in own.values()], FORMS[measure]) for measure in MEASURES]
-        for measure in ("right", "greedy"):
-            rises = [own[seed][measure] - by_arm[ALIKE][seed][measure] for seed in own]
-            said.append("–" if name == ALIKE else spread(rises, f"+{FORMS[measure]}"))
-        rows.append([name, str(len(own)), *said])
+        rows.append([name, str(len(own)), *said, *_apart(own, by_arm[ALIKE])])
     return table(head, rows)
 
 
+def regimes_markdown(runs: Sequence[Mapping[str, Any]]) -> str:
+    """The table of the page of when it does: each arm held against whole responses at the same rates, seed by seed."""
+    by_arm = {name: {run["seed"]: run for run in runs if run["arm"] == name} for name in REGIMES}
+    measures = {**MEASURES, "paused": "paused, of all replies", "longest": "tokens that an iteration waits for"}
+    head = ["mean, 95 % interval", *measures.values(), f"right, less {ALIKE}", f"greedy, less {ALIKE}"]
+    rows = []
+    for name, own in by_arm.items():
+        said = [
+            spread([one[measure] for one in own.values()], {"paused": ".2f", **FORMS}[measure]) for measure in measures
+        ]
+        rows.append([name, *said, *_apart(own, by_arm[f"{ALIKE}, slow" if REGIMES[name].slow else ALIKE])])
+    return table(head, rows)
+
+
+def _apart(own: Mapping[int, Row], base: Mapping[int, Row]) -> list[str]:
+    """By how much an arm differs from the runs that it is held against."""
+    if own is base:
+        return ["–", "–"]
+    rises = ([own[seed][measure] - base[seed][measure] for seed in own] for measure in ("right", "greedy"))
+    return [spread(each, f"+{FORMS['right']}") for each in rises]
+
+
 def runs(study: Study) -> Iterator[Row]:
+    """What a pause brings."""
     for seed in SEEDS:
-        for name in ARMS:
-            yield run(study, name, seed)
+        for name, arm in ARMS.items():
+            found = run(study, name, arm, seed)
+            yield {key: found[key] for key in ("arm", "seed", *MEASURES)}
+
+
+def regime_runs(study: Study) -> Iterator[Row]:
+    """When it does."""
+    for seed in SEEDS:
+        for name, arm in REGIMES.items():
+            yield run(study, name, arm, seed)
 
 
 if __name__ == "__main__":
     carry_out(__doc__, "pauses", "pauses.csv", runs, markdown)
+    carry_out(__doc__, "pauses", "regimes.csv", regime_runs, regimes_markdown)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import INT4_GROUP
+from model.kernels.table import operation
 from model.moe import Experts
 
 GROUP = INT4_GROUP
@@ -52,13 +53,13 @@ def quantize(weight_OI: Tensor, name: str = "weight") -> tuple[Tensor, Tensor]:
     Raises:
         QuantizationError: I is no multiple of 32.
     """
-    steps, scale = _steps(weight_OI, name)
+    _check_width(weight_OI, name)
+    steps, scale = _steps(weight_OI)
     return steps.flatten(-2).to(torch.int8), scale
 
 
-def _steps(weight_OI: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def _steps(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
     """The values as floats, [..., O, G, 32], and the scales."""
-    _check_width(weight_OI, name)
     width = weight_OI.shape[-1]
     groups = weight_OI.detach().float().unflatten(-1, (width // GROUP, GROUP))
     # ten times as fast on a CPU as torch.linalg.vector_norm, the same bits, and no copy of the magnitudes
@@ -75,6 +76,14 @@ def dequantize(values_OI: Tensor, scale_OG: Tensor, dtype: torch.dtype = torch.b
     return (groups * scale_OG.float().unsqueeze(-1)).flatten(-2).to(torch.bfloat16).to(dtype)
 
 
+@operation
+def round_to_int4(weight_OI: Tensor) -> Tensor:
+    """`dequantize(*quantize(weight_OI))` in the weight's dtype, without the way through int8, which every step of
+    training would go. The width is a multiple of 32."""
+    steps, scale = _steps(weight_OI)
+    return steps.mul_(scale.float().unsqueeze(-1)).to(torch.bfloat16).flatten(-2).to(weight_OI.dtype)
+
+
 class _FakeQuantize(torch.autograd.Function):
     """Quantise and dequantise forward; backward the identity (straight-through estimator).
 
@@ -83,10 +92,8 @@ class _FakeQuantize(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight_OI: Tensor, name: str) -> Tensor:
-        # `dequantize(*quantize(...))` without the way through int8: this runs in every step of training
-        steps, scale = _steps(weight_OI, name)
-        served = steps.mul_(scale.float().unsqueeze(-1)).to(torch.bfloat16)
-        return served.flatten(-2).to(weight_OI.dtype)
+        _check_width(weight_OI, name)
+        return round_to_int4(weight_OI.detach())
 
     @staticmethod
     def backward(ctx: Any, grad_OI: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]

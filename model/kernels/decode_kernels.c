@@ -105,6 +105,42 @@ void lay(long start, long end, long outs, long words, long lanes, const int64_t 
     }
 }
 
+/* x, which is no NaN, rounded to bfloat16, halves to even. */
+static inline __m256 to_bfloat16(__m256 x) {
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    return _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32(0xffff0000)));
+}
+
+/* Groups of 32 floats as INT4 serves them: quantize.py's numbers, bit for bit. */
+void round_int4(long groups, const float *from, float *to) {
+    __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256 zero = _mm256_setzero_ps(), low = _mm256_set1_ps(-8), high = _mm256_set1_ps(7);
+    for (long g = 0; g < groups; g++, from += 32, to += 32) {
+        __m256 x[4];
+        __m256i most = _mm256_setzero_si256(); /* magnitudes are in the order of their bits, infinity and NaN last */
+        for (int i = 0; i < 4; i++) {
+            x[i] = _mm256_loadu_ps(from + 8 * i);
+            most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(x[i]), magnitude));
+        }
+        most = _mm256_max_epi32(most, _mm256_permute2x128_si256(most, most, 1));
+        most = _mm256_max_epi32(most, _mm256_shuffle_epi32(most, 0x4E));
+        most = _mm256_max_epi32(most, _mm256_shuffle_epi32(most, 0xB1));
+        if (_mm256_extract_epi32(most, 0) >= 0x7f800000) { /* a scale that is not finite makes NaN of all */
+            for (int i = 0; i < 32; i++) to[i] = __builtin_nanf("");
+            continue;
+        }
+        __m256 scale = to_bfloat16(_mm256_div_ps(_mm256_castsi256_ps(most), _mm256_set1_ps(7.5f)));
+        scale = _mm256_blendv_ps(scale, _mm256_set1_ps(0.0078125f), _mm256_cmp_ps(scale, zero, _CMP_EQ_OQ));
+        for (int i = 0; i < 4; i++) {
+            __m256 step = _mm256_min_ps(_mm256_max_ps(_mm256_div_ps(x[i], scale), low), high);
+            step = _mm256_round_ps(step, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+            _mm256_storeu_ps(to + 8 * i, to_bfloat16(_mm256_mul_ps(_mm256_add_ps(step, zero), scale)));
+        }
+    }
+}
+
 /* out (N, D) += the sum over a row's experts of weight * expert(x). chosen and weights (N, top), x (N, D); D and F are
  * multiples of 16; scratch of ROWS x F numbers. */
 void mix(long rows, long top, long experts, long hidden, long inner, const int64_t *chosen, const float *weights,

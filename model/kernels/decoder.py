@@ -245,17 +245,22 @@ class _Experts:
     """Each expert, the shared ones among them, for the rows that chose it."""
 
     def __init__(self, mlp: MixtureOfExperts, kernels: native.Kernels) -> None:
-        gate_EFD, up_EFD, down_EDF = (weight.to(kernels.dtype) for weight in mlp.experts.matrices())
+        experts, view = mlp.experts, mlp.experts.view
         gate_SD, up_SD, down_DS = _matrices(mlp.shared_experts, kernels.dtype)
-        routed, inner = len(gate_EFD), gate_EFD.shape[1]
+        routed, inner = experts.gate_EFD.shape[:2]
+
+        def seen(weight: Tensor) -> Tensor:
+            return (weight if view is None else view(weight, "the experts")).to(kernels.dtype)
+
+        made = None if view is None and experts.gate_EFD.dtype == kernels.dtype else seen
         self._weights = [
-            kernels.packed(gate_EFD, gate_SD.unflatten(0, (-1, inner))),
-            kernels.packed(up_EFD, up_SD.unflatten(0, (-1, inner))),
-            kernels.packed(down_EDF, down_DS.unflatten(1, (-1, inner)).transpose(0, 1)),
+            kernels.packed(experts.gate_EFD, gate_SD.unflatten(0, (-1, inner)), seen=made),
+            kernels.packed(experts.up_EFD, up_SD.unflatten(0, (-1, inner)), seen=made),
+            kernels.packed(experts.down_EDF, down_DS.unflatten(1, (-1, inner)).transpose(0, 1), seen=made),
         ]
         self._router, self._kernels, self._shared = mlp.gate, kernels, len(self._weights[0]) - routed
         self._router_ED = mlp.gate.weight.float().contiguous()
-        self.near = 3 * gate_EFD[0].nbytes <= NEAR
+        self.near = 3 * self._weights[0][0].nbytes <= NEAR
 
     def __call__(self, x_ND: Tensor) -> tuple[Tensor, Tensor]:
         gate = self._router

@@ -15,18 +15,22 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from model.config import INT4_GROUP
 from model.kernels.threads import share
 
 SOURCES = [Path(__file__).with_name(name) for name in ("decode_kernels.c", "decode_bf16.h", "decode_float32.h")]
 HEADS, ROWS, TILE = 4, 8, 16  # of the blocks in decode_kernels.c, which hold so many or fewer
 FEW = 64  # rows that AMX's tiles multiply; oneDNN is as fast with more
 SPARE = 32  # places of scratch beyond the last
+SOME = 1 << 20  # bytes of weights that are made and laid out together
+GROUP, LEAST = INT4_GROUP, 4096  # numbers of a group of INT4, and groups for which a thread is woken
 _LANES = {torch.bfloat16: (16, 2), torch.float32: (8, 1)}  # of a vector, and numbers in each
 _SETS = {
     # AMX only if it is there
@@ -69,6 +73,8 @@ class Kernels:
         self._multiply.argtypes, self._multiply.restype = [number] * 4 + [ctypes.c_int] + [pointer] * 4, None
         self._lay = library.lay
         self._lay.argtypes, self._lay.restype = [number] * 5 + [pointer] * 3, None
+        self._round_int4 = library.round_int4
+        self._round_int4.argtypes, self._round_int4.restype = [number] + [pointer] * 2, None
         self._prompts = library.prompts
         self._prompts.argtypes, self._prompts.restype = [number] * 7 + [pointer] * 7, None
         self._mix = library.mix
@@ -119,23 +125,47 @@ class Kernels:
         share(rows, -(-rows // TILE), some)
         return y_NBO
 
-    def packed(self, *parts_EOI: Tensor) -> Tensor:
+    def packed(self, *parts_EOI: Tensor, seen: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Weights of experts, some behind others, as `mix` and `multiply` read them, (E, O / lanes, I / pair, lanes,
-        pair); O is a multiple of TILE, I of 2."""
+        pair); O is a multiple of TILE, I of 2.
+
+        Args:
+            seen: what is laid out of the first part. It is made a few experts at a time, so that it does not leave the
+                core's caches in between.
+        """
         lanes, pair = _LANES[self.dtype]
         outs, ins = parts_EOI[0].shape[1:]
         laid = torch.empty(sum(map(len, parts_EOI)), outs // lanes, ins // pair, lanes, pair, dtype=self.dtype)
-        for part_EOI, to in zip(parts_EOI, laid.split(list(map(len, parts_EOI))), strict=True):
-            part = part_EOI.detach() if part_EOI.stride(2) == 1 else part_EOI.detach().contiguous()
-            by = (ctypes.c_int64 * 2)(*(step * part.itemsize for step in part.stride()[:2]))
-
-            def some(
-                first: int, end: int, part: Tensor = part, to: Tensor = to, at: int = ctypes.addressof(by)
-            ) -> None:
-                self._lay(first, end, outs, ins // pair, lanes, at, part.data_ptr(), to.data_ptr())
-
-            share(len(part) * outs // 8, len(part) * outs // 8, some)
+        done = 0
+        for part_EOI in parts_EOI:
+            make, step = (seen, max(1, SOME // part_EOI[0].nbytes)) if seen and not done else (None, len(part_EOI))
+            for some_EOI in part_EOI.detach().split(step):
+                self._lay_out(make(some_EOI) if make else some_EOI, laid[done:])
+                done += len(some_EOI)
         return laid
+
+    def _lay_out(self, part_EOI: Tensor, to: Tensor) -> None:
+        """Weights as `packed` lays them, to the beginning of `to`."""
+        part = part_EOI if part_EOI.stride(2) == 1 else part_EOI.contiguous()
+        by = (ctypes.c_int64 * 2)(*(step * part.itemsize for step in part.stride()[:2]))
+        outs, (words, lanes), at = part.shape[1], to.shape[2:4], ctypes.addressof(by)
+
+        def some(first: int, end: int) -> None:
+            self._lay(first, end, outs, words, lanes, at, part.data_ptr(), to.data_ptr())
+
+        share(len(part) * outs // 8, len(part) * outs // 8, some)
+
+    def round_int4(self, weight_OI: Tensor) -> Tensor:
+        """`model.quantize.round_to_int4` of float32 in one piece."""
+        rounded_OI = torch.empty_like(weight_OI)
+        groups, source, target = weight_OI.numel() // GROUP, weight_OI.data_ptr(), rounded_OI.data_ptr()
+
+        def some(first: int, end: int) -> None:
+            ahead = first * GROUP * weight_OI.itemsize
+            self._round_int4(end - first, source + ahead, target + ahead)
+
+        share(groups, max(1, groups // LEAST), some)
+        return rounded_OI
 
     def prompts(self, q_PSHQ: Tensor, up_PSHO: Tensor, rotated_PSR: Tensor) -> Tensor:
         """Causal attention of P prompts of S tokens: softmax(q k^T) v, (P, S, H, V).
@@ -218,6 +248,13 @@ class Kernels:
         rows, heads, rotated = x_NHR.shape
         by_row, by_head, _ = x_NHR.stride()
         self._turn(rows, heads, rotated // 2, by_row, by_head, x_NHR.data_ptr(), turn_NP.data_ptr())
+
+
+def round_to_int4(weight_OI: Tensor) -> Tensor:
+    """`model.quantize.round_to_int4`."""
+    found = kernels(torch.float32)
+    assert found is not None  # the table asked
+    return found.round_int4(weight_OI.contiguous())
 
 
 def _serves(dtype: torch.dtype) -> bool:

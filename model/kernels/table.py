@@ -79,6 +79,11 @@ def fits_native(model: Any) -> bool:
     return fits and weight.device.type == "cpu" and native.kernels(compute_dtype(weight)) is not None
 
 
+def compiled_c(weight: Tensor) -> bool:
+    """There is AVX2 and a C compiler."""
+    return native.kernels(FLOAT32) is not None
+
+
 FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
 
 # bfloat16 on a CPU is what a run computes in where the machine multiplies it fast (`model.precision`).
@@ -99,6 +104,7 @@ TABLE = (
     Form("cross_entropy", "cross_entropy:cross_entropy"),
     Form("round_to_fp8", COMPILED, "cuda"),
     Form("expand_fp8", COMPILED, "cuda"),
+    Form("round_to_int4", "native:round_to_int4", "cpu", (FLOAT32,), compiled_c),
     Form("decoder", "decoder:decoder", when=fits_native),
 )
 

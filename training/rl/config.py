@@ -194,7 +194,8 @@ class RlConfig(Config):
     segment: int | None = Field(default=None, ge=1)
     """Tokens that one policy may draw of a response: a longer one is paused and goes on in the next iteration, where
     only what is drawn then is trained on (K1.5's partial rollouts), and its reward and length are compared with those
-    of all responses to its prompt that have ended by then. null lets every response end."""
+    of all responses to its prompt that have ended by then. At high learning rates that costs reward
+    (docs/claims/rl.md). null lets every response end."""
     refill: int = Field(default=0, ge=0)
     """Most prompts of an iteration that are drawn in place of others whose responses were all worth the same."""
     sets: dict[str, PositiveInt] = Field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from model.generate import Generator, requests_for
 from model.kernels import native
+from model.quantize import GROUP, round_to_int4
 from model.sizes import model_preset
 from model.transformer import Transformer
 
@@ -52,6 +54,40 @@ def test_weights_lie_as_the_products_read_them(kernels, count, outs, ins, turned
     parts = (whole[:, :outs], whole[:1, 16:])
     wanted = torch.cat(parts).unflatten(1, (-1, lanes)).unflatten(-1, (-1, pair)).transpose(2, 3)
     assert torch.equal(kernels.packed(*parts), wanted)
+
+
+@pytest.mark.parametrize("experts", [1, 5])
+def test_a_part_that_is_made_on_the_way_lies_as_one_that_was_made_before(kernels, experts, monkeypatch):
+    first, other = drawn(kernels, 1, experts, 16, 32), drawn(kernels, 2, 2, 16, 32)
+    monkeypatch.setattr(native, "SOME", 2 * first[0].nbytes)  # two experts at a time
+    found = kernels.packed(first.double(), other, seen=lambda weight: (2 * weight).to(kernels.dtype))
+    assert torch.equal(found, kernels.packed(2 * first, other))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    kind=st.sampled_from(["drawn", "any bits", "ties", "bfloat16"]),
+    exponent=st.integers(-42, 36),
+    spoilt=st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan]),
+)
+def test_int4_is_that_of_the_plain_form_bit_for_bit(kernels, seed, kind, exponent, spoilt):
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(3, 5, 64, generator=generator) * 10.0**exponent
+    if kind == "any bits":
+        weight = torch.randint(-(2**31), 2**31, weight.shape, generator=generator).int().view(torch.float32)
+    elif kind == "ties":  # of steps of a quarter
+        weight = torch.randint(-15, 16, weight.shape, generator=generator) / 8
+        weight[..., ::GROUP] = 7.5 / 4
+    elif kind == "bfloat16":
+        weight = weight.bfloat16().float()
+    weight[0, 0, :GROUP], weight[0, 1, 3] = spoilt, spoilt
+    found, wanted = kernels.round_int4(weight), inspect.unwrap(round_to_int4)(weight)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    bits = [
+        torch.nan_to_num(each, nan=0.0, posinf=math.inf, neginf=-math.inf).view(torch.int32) for each in (found, wanted)
+    ]
+    assert torch.equal(*bits)
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model import attention, decode, head, memory, moe, rope
+from model import attention, decode, head, memory, moe, quantize, rope
 from model.kernels import swiglu, table
 from model.kernels.table import COMPILED, TABLE, VARIABLE, chosen
 from model.sizes import model_preset
 from model.transformer import Transformer
 
-FILES = (attention, decode, head, memory, moe, rope, swiglu)
+FILES = (attention, decode, head, memory, moe, quantize, rope, swiglu)
 PLAIN = {form.operation: function for form in TABLE for file in FILES if (function := vars(file).get(form.operation))}
 
 

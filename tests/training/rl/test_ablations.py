@@ -26,6 +26,22 @@ def test_the_page_has_the_table_of_what_pauses_bring():
     assert pauses.markdown(runs) in (CLAIMS / "rl.md").read_text(encoding="utf-8")
 
 
+def test_the_page_has_the_table_of_when_pauses_cost():
+    runs = read_table(CLAIMS / "rl" / "regimes.csv")
+    assert {run["arm"] for run in runs} == {*pauses.REGIMES}
+    assert pauses.regimes_markdown(runs) in (CLAIMS / "rl.md").read_text(encoding="utf-8")
+
+
+def test_the_tail_of_a_run_is_what_one_policy_draws_of_a_reply(tmp_path):
+    rollouts.write(tmp_path)
+    episodes = [one for number in (1, 2) for group in rollouts.practice(number) for one in group.responses]
+    versions = sorted({version for one in episodes for version in one.versions if version >= 0})
+    longest = [max(one.drawn(version) for one in episodes) for version in versions]
+    found = pauses.tail(tmp_path)
+    assert found["longest"] == round(sum(longest) / len(longest), 2)
+    assert found["paused"] == round(sum(len({*one.versions} - {-1}) > 1 for one in episodes) / len(episodes), 4)
+
+
 def test_an_iteration_waits_for_its_longest_response(tmp_path):
     rollouts.write(tmp_path)
     longest = [
