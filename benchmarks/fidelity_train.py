@@ -40,7 +40,7 @@ from model.engines.qwen import MATRICES, Qwen  # noqa: E402
 from model.engines.support import Prompts, factors, joined  # noqa: E402
 from tasks.rephrase.alignment.networks import TAUGHT  # noqa: E402
 from tasks.rephrase.calibration.pairs import Edited, Stated, load, records  # noqa: E402
-from tasks.rephrase.config import fidelity_weights  # noqa: E402
+from model.engines.weights import fidelity_weights  # noqa: E402
 from tasks.rephrase.segments import sentence_spans  # noqa: E402
 
 BITS = 127
