@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,7 @@ from training.rl.environments.instructions import CONSTRAINTS, JUDGED
 from training.rl.environments.leaks import leaks
 from training.rl.environments.safety import STYLES, WORDS, refuses, tells
 from training.rl.environments.world import problem_of
+from training.rl.sandbox.config import SandboxConfig
 from training.rl.worlds.task import Kind, draw_task
 
 
@@ -530,6 +532,16 @@ def test_mathematics_is_compared_whatever_its_form(services: Services) -> None:
         ("3", "x = 4 \\quad x = 3", False),
         ("3", "x = 2+1 = 2+1", False),
         ("3", "4 = 3", False),
+        ("-\\frac{7}{4}", "4x = -7, x = -7/4", True),
+        ("-\\frac{7}{4}", "4x + 2 = -5, 4x = -7, x = -7/4", True),
+        ("-\\frac{7}{4}", "4x = -8, x = -7/4", False),
+        ("-\\frac{7}{4}", "4x = -7, x = 7/4", False),
+        ("-\\frac{7}{4}", "x = 3, x = -7/4", False),
+        ("3", "y = 4, x = 3", False),
+        ("\\{-2, 3\\}", "-2, 3", True),
+        ("\\{-2, 3\\}", "(-2), (3)", True),
+        ("\\{-2, 3\\}", "(-2, 3)", False),
+        ("\\{-2, 3\\}", "\\left(-2, 3\\right)", False),
         ("\\frac{5}{6}", "1/2 + 1/4 = 5/6", False),
         ("\\frac{5}{6}", "1/2 + 1/3 = 5/6", True),
         ("3", "2+1", False),
@@ -683,6 +695,22 @@ def test_what_a_model_sends_an_api_is_answered_and_never_ends_the_run(
     monkeypatch.setattr(apis, "STEPS", 2)
     forever = [Reply("", (ToolCall("pwd", {}, place),)) for place in range(3)]
     assert "more than 2 replies" in episode.play(problem, forever).reason
+
+
+def test_the_verdict_on_calls_does_not_depend_on_the_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that is too busy for any verdict ends the job with a sentence, and makes no reply wrong."""
+    needs_sandbox()
+    problem = dialogues_with_apis()[0]
+    hasty = SandboxConfig(workers=1, wall_seconds=0.001)
+    with Services(hasty, apis=bfcl()) as services:
+        judge = environment(problem, services)
+        assert judge.play(problem, judge.gold(problem)).reward == 1.0
+    monkeypatch.setattr("training.rl.environments.services.CALLS_SECONDS", 3.0)
+    (tmp_path / "asleep.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(apis, "WORKER", tmp_path / "asleep.py")
+    with Services(hasty, apis=bfcl()) as services, pytest.raises(EnvironmentUnavailable, match="too much else runs"):
+        judge = environment(problem, services)
+        judge.play(problem, judge.gold(problem))
 
 
 def test_without_the_package_the_sentence_says_how_to_install_it() -> None:
