@@ -708,9 +708,11 @@ def test_the_verdict_on_calls_does_not_depend_on_the_clock(monkeypatch: pytest.M
     monkeypatch.setattr("training.rl.environments.services.CALLS_SECONDS", 3.0)
     (tmp_path / "asleep.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(apis, "WORKER", tmp_path / "asleep.py")
-    with Services(hasty, apis=bfcl()) as services, pytest.raises(EnvironmentUnavailable, match="too much else runs"):
+    with Services(hasty, apis=bfcl()) as services:
         judge = environment(problem, services)
-        judge.play(problem, judge.gold(problem))
+        gold = judge.gold(problem)
+        with pytest.raises(EnvironmentUnavailable, match="too much else runs"):
+            judge.play(problem, gold)
 
 
 def test_without_the_package_the_sentence_says_how_to_install_it() -> None:
