@@ -15,6 +15,7 @@ import sys
 def main() -> None:
     limit = int(sys.argv[1]) << 20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    seconds, hard = int(sys.argv[2]), resource.getrlimit(resource.RLIMIT_CPU)[1]
     # What a library prints must not end up among the verdicts.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -97,6 +98,8 @@ def main() -> None:
         return bool(verify(read(gold), read(side), timeout_seconds=None))
 
     for line in sys.stdin:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
         question = json.loads(line)
         try:
             right, reason = judged(question["gold"], question["answer"])

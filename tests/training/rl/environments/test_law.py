@@ -42,6 +42,7 @@ from training.rl.environments.final import final
 from training.rl.environments.hacks import hack
 from training.rl.environments.instructions import CONSTRAINTS, JUDGED
 from training.rl.environments.leaks import leaks
+from training.rl.environments.maths_process import MathProcess
 from training.rl.environments.safety import STYLES, WORDS, refuses, tells
 from training.rl.environments.world import problem_of
 from training.rl.sandbox.config import SandboxConfig
@@ -604,17 +605,19 @@ def test_mathematics_is_read_as_people_and_models_write_it(services: Services) -
         assert environment(problem, services).play(problem, [Reply(reply)]).reward == right, (gold, reply)
 
 
-def test_a_comparison_that_takes_too_long_is_killed_and_the_next_one_goes_on(services: Services) -> None:
+def test_a_comparison_that_takes_too_much_work_is_killed_and_the_next_one_goes_on() -> None:
+    """However long the clock waits. One that gets no time to work is no wrong answer: the job ends with a sentence."""
     pytest.importorskip("math_verify")
-    services.maths.equal("1", "1")
-    before = services.maths._process
-    assert before is not None
-    os.kill(before.pid, signal.SIGSTOP)  # it will not answer, however quick the machine
-    services.maths.seconds = 0.2
-    assert services.maths.equal("1", "1") == (False, "comparing the answer took too long or too much memory")
-    services.maths.seconds = 5.0
-    assert not before.alive
-    assert services.maths.equal("1", "1") == (True, "")
+    with MathProcess() as maths:
+        assert maths.equal("x^2+x+1", "((11!)!)") == (False, "comparing the answer took too long or too much memory")
+        assert maths.equal("1", "1") == (True, "")
+        before = maths._process
+        assert before is not None
+        os.kill(before.pid, signal.SIGSTOP)  # it will not answer, however quick the machine
+        maths.seconds = 0.2
+        with pytest.raises(EnvironmentUnavailable, match="too much else runs"):
+            maths.equal("1", "1")
+        assert not before.alive
 
 
 def test_a_problem_that_breaks_the_law_is_named() -> None:
