@@ -39,10 +39,10 @@ from benchmarks.fidelity_samples import Group, Sample, Span, of_edits, of_statem
 from model.engines.gguf import Gguf  # noqa: E402
 from model.engines.qwen import MATRICES, Qwen  # noqa: E402
 from model.engines.support import Prompts, factors, joined  # noqa: E402
+from model.engines.weights import fidelity_weights  # noqa: E402
 from model.precision import dtype_of  # noqa: E402
 from tasks.rephrase.alignment.networks import TAUGHT  # noqa: E402
 from tasks.rephrase.calibration.pairs import Edited, Stated, load, records  # noqa: E402
-from tasks.rephrase.config import fidelity_weights  # noqa: E402
 from tasks.rephrase.segments import sentence_spans  # noqa: E402
 
 BITS = 127

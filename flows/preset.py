@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import get_args
 
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from expectations.config import GatesConfig
 from flows.errors import near, refusal
@@ -23,6 +23,7 @@ from tasks.corpus.scoring.config import ScoresConfig
 from tasks.corpus.sources import Domain
 from tasks.evaluate.config import EvaluateConfig, ReleaseConfig
 from tasks.launch import Execution
+from tasks.rephrase import alignment
 from tasks.rephrase.config import RephraseConfig
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from training.config import PretrainConfig
@@ -32,6 +33,8 @@ from training.sft_config import SftConfig
 from training.workload import Workload, chain
 
 FOLDER = Path(__file__).parent / "presets"
+FIDELITY = Path(alignment.__file__).with_name("fidelity")
+"""What the check of fidelity has learned."""
 OF_SOURCES = (
     ("gates", "corpus"),
     ("gates", "tokens"),
@@ -80,6 +83,14 @@ class Preset(Config):
     """What is measured on the released model."""
     execution: Execution
     """Workers, launcher, processes, devices, engines: how it runs, never what it is."""
+
+    @field_validator("rl")
+    @classmethod
+    def _fidelity_of_rewrites(cls, rl: RlConfig) -> RlConfig:
+        """The check of replies is that of rewrites, unless it says otherwise."""
+        if rl.fidelity is None or rl.fidelity.weights:
+            return rl
+        return rl.model_copy(update={"fidelity": rl.fidelity.model_copy(update={"weights": str(FIDELITY)})})
 
     @model_validator(mode="after")
     def _known_domains(self) -> Preset:

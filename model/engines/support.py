@@ -119,6 +119,12 @@ class Support:
         whatever was read before. Raises PromptRefused for texts that are too long."""
         return self._threads.run(self._read, source, lost, rewrite, unsupported, context)
 
+    def unsupported(self, premise: str, text: str, sentences: Spans) -> tuple[Sentence, ...]:
+        """The sentences of `text`, whose places are given, judged by `premise`: half of what `read` does. Raises
+        PromptRefused for texts that are too long."""
+        sentences_, _ = self._threads.run(self._way, premise, text, sentences)
+        return sentences_
+
     def _read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans, context: str) -> Reading:
         began = time.thread_time()
         forward, token = self._way(context + source, rewrite, unsupported)

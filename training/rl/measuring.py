@@ -13,6 +13,7 @@ from training.posttraining import PostTraining
 from training.rl.config import DEVELOPMENT, TEST, RlConfig
 from training.rl.endpoint import Endpoint
 from training.rl.environments import SETS, Problem, Services, verifiers
+from training.rl.environments.fidelity_process import FidelityProcess
 from training.rl.judge import Judge
 from training.rl.records import Records
 from training.rl.rollout import Evaluation, Player, evaluate, first_of_each
@@ -60,6 +61,8 @@ class Measuring(PostTraining):
         self.open = ExitStack()
         self.judge = self.open.enter_context(Judge(config.judge, trainer.job.judge_url)) if config.judge else None
         support = self.judge.support if self.judge else None
+        if config.fidelity is not None:
+            support = self.open.enter_context(FidelityProcess(config.fidelity)).support
         self.records = Records(trainer.job.work, self.chat, config.record, config.iterations, trainer.world.rank == 0)
         self.endpoint = self.open.enter_context(Endpoint(config.rollouts)) if config.rollouts else None
         self.services = self.open.enter_context(Services(support=support, judge=self.judge, library=config.library))

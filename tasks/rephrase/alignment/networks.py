@@ -7,7 +7,7 @@ from pathlib import Path
 
 from model.engines.embedding import MiniLM, Vector
 from model.engines.support import Reading, Support
-from tasks.rephrase.config import fidelity_weights
+from model.engines.weights import fidelity_weights
 
 TAUGHT = Path(__file__).with_name("fidelity")
 """Folder of what the model of `fidelity` was taught."""

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from model.engines.weights import fidelity_weights
 from tasks.process import die_with_pool
 from tasks.progress import Progress
 from tasks.rephrase.alignment.judge import JUDGE, Judge
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.alignment.stack import align
 from tasks.rephrase.calibration.pairs import Row
-from tasks.rephrase.config import AlignmentConfig, fidelity_weights
+from tasks.rephrase.config import AlignmentConfig
 
 if TYPE_CHECKING:
     from tasks.rephrase.alignment.reading import Readers

@@ -114,9 +114,15 @@ class Apis(Environment):
             files = files | self.services.once("mpmath", mathematics)
         program = Program(source=WORKER.read_text(encoding="utf-8"), stdin=json.dumps(given), files=files)
         try:
-            (ended,) = self.services.sandbox.run([program])
+            sandbox = self.services.calls
+            (ended,) = sandbox.run([program])
         except SandboxUnavailable as error:
             raise EnvironmentUnavailable(f"problem {problem.id} calls APIs that run in the sandbox: {error}") from None
+        if ended.status is Status.TIMEOUT and ended.seconds >= sandbox.config.wall_seconds:
+            raise EnvironmentUnavailable(
+                f"problem {problem.id}: calls of simulated APIs had no {sandbox.config.cpu_seconds} CPU-seconds in "
+                f"{sandbox.config.wall_seconds:g} s: too much else runs on this machine for a verdict on them"
+            )
         if ended.status is not Status.OK:
             return f"{ended.status}: {ended.reason}"
         found = json.loads(ended.stdout)

@@ -1,7 +1,7 @@
 """Faithfulness: every sentence of a reply is supported by the source that it was asked about.
 
-Support is judged by a callable (`Services.support`: a source and sentences to a number from 0 to 1 each), such as a
-model of entailment or a judge behind an endpoint; there is none of its own, and without one the environment refuses.
+Support is judged by a callable (`Services.support`: a source and sentences to a number from 0 to 1 each): the check of
+fidelity (`fidelity_process.py`), or a judge behind an endpoint. Without one the environment refuses.
 `answer` is {"source", "gold", "wrong"}.
 """
 
@@ -29,7 +29,8 @@ class Faithful(Environment):
         if support is None:
             raise EnvironmentUnavailable(
                 f"problem {problem.id} asks whether a reply is faithful to its source, and no model that judges this "
-                "is configured: give rl.judge an endpoint, or leave the environment out"
+                "is configured: give rl.fidelity the model of the fidelity check or rl.judge an endpoint, or leave the "
+                "environment out"
             )
         said = sentences(reply.content)
         if reply.calls or not said:

@@ -67,21 +67,26 @@ class LineProcess:
         asked = json.dumps(question).encode() + b"\n"
         if len(asked) > LONGEST_QUESTION:
             raise ValueError(f"a question of {len(asked):,} bytes: at most {LONGEST_QUESTION:,}")
-        try:
-            return self._answer(asked, time.monotonic() + seconds, seconds)
-        except LineProcessError:
-            self.kill()
-            raise
-
-    def _answer(self, asked: bytes, deadline: float, seconds: float) -> dict[str, Any]:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        line = bytearray()
         try:
             self._process.stdin.write(asked)
             self._process.stdin.flush()
         except BrokenPipeError:
+            self.kill()
             raise LineProcessError("ended", "it has ended") from None
+        return self.hear(seconds)
+
+    def hear(self, seconds: float) -> dict[str, Any]:
+        """Its next line, which it may write unasked when it is ready. Raises as `ask` does."""
+        try:
+            return self._line(time.monotonic() + seconds, seconds)
+        except LineProcessError:
+            self.kill()
+            raise
+
+    def _line(self, deadline: float, seconds: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while not line.endswith(b"\n"):

@@ -16,7 +16,9 @@ from training.rl.environments.line_process import LineProcess, LineProcessError
 
 WORKER = Path(__file__).with_name("maths_worker.py")
 START_SECONDS = 120.0  # SymPy and the parser are some thousand files
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 120.0
+"""On the clock: what ends a comparison is its CPU time, on a machine however busy."""
+CPU_SECONDS = 5
 MEMORY_MIB = 2048
 LONGEST = 2000
 """Letters of an answer; what is longer is no answer."""
@@ -41,7 +43,8 @@ class MathProcess:
         """(whether `answer` says what `gold` says, why not). Both are LaTeX or plain numbers.
 
         Raises:
-            EnvironmentUnavailable: math-verify is not installed, or its process does not start.
+            EnvironmentUnavailable: math-verify is not installed, its process does not start, or the machine is too
+                busy to judge an answer.
         """
         if len(answer) > LONGEST:
             return False, "no answer but a long text"
@@ -49,13 +52,18 @@ class MathProcess:
             process = self._process if self._process is not None and self._process.alive else self._start()
             try:
                 found = process.ask({"gold": gold, "answer": answer}, self.seconds)
-            except LineProcessError:
+            except LineProcessError as error:
+                if error.what == "late":
+                    raise EnvironmentUnavailable(
+                        f"comparing an answer of the environment 'math' had no {CPU_SECONDS} CPU-seconds in "
+                        f"{self.seconds:g} s: too much else runs on this machine for a verdict on it"
+                    ) from None
                 return False, "comparing the answer took too long or too much memory"
         return bool(found["equal"]), str(found["reason"])
 
     def _start(self) -> LineProcess:
         self._kill()
-        self._process = process = LineProcess([sys.executable, "-I", str(WORKER), str(MEMORY_MIB)])
+        self._process = process = LineProcess([sys.executable, "-I", str(WORKER), str(MEMORY_MIB), str(CPU_SECONDS)])
         try:
             ready = process.ask({"gold": "1", "answer": "1"}, START_SECONDS)
         except LineProcessError as error:

@@ -15,6 +15,7 @@ import sys
 def main() -> None:
     limit = int(sys.argv[1]) << 20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    seconds, hard = int(sys.argv[2]), resource.getrlimit(resource.RLIMIT_CPU)[1]
     # What a library prints must not end up among the verdicts.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -61,6 +62,31 @@ def main() -> None:
         first, *between, last = answer.split("=")
         return begins(gold, first) and all(equal(gold, side) for side in between) and judged(gold, last)[0]
 
+    def stepped(gold, answer):  # type: ignore[no-untyped-def]
+        """`4x = -7, x = -7/4`: the last equation names the answer, and those before it hold of that."""
+        *steps, last = answer.split(",")
+        wanted, named = read(gold), read(last)
+        if not steps or not wanted or not named or not isinstance(named[0], sympy.Eq):
+            return False
+        name = named[0].lhs
+        if not isinstance(name, sympy.Symbol) or not isinstance(wanted[0], sympy.Expr) or wanted[0].free_symbols:
+            return False
+        for step in steps:
+            found = read(step)
+            if not found or not isinstance(found[0], sympy.Eq) or found[0].free_symbols != {name}:
+                return False
+            if sympy.simplify((found[0].lhs - found[0].rhs).subs(name, wanted[0])) != 0:
+                return False
+        return judged(gold, last)[0]
+
+    def bracketed(gold, answer):  # type: ignore[no-untyped-def]
+        """`(-2, 3)`, a point or an interval, where a set is asked for: the reader takes it for the set of both."""
+        inner = answer.replace("\\left", "").replace("\\right", "").strip()
+        wanted = read(gold)
+        if not wanted or not isinstance(wanted[0], sympy.FiniteSet) or "," not in inner:
+            return False
+        return inner.startswith("(") and inner.find(")") == len(inner) - 1
+
     def begins(gold, first):  # type: ignore[no-untyped-def]
         """Whether what stands before the first sign is a name, or no other value: `6 = 12` says nothing true."""
         begun = read(first)
@@ -72,13 +98,17 @@ def main() -> None:
         return bool(verify(read(gold), read(side), timeout_seconds=None))
 
     for line in sys.stdin:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
         question = json.loads(line)
         try:
             right, reason = judged(question["gold"], question["answer"])
-            if right and question["answer"].count("=") == 1:
+            if right and bracketed(question["gold"], question["answer"]):
+                right, reason = False, "a point or an interval, where a set is asked for"
+            elif right and question["answer"].count("=") == 1:
                 right = begins(question["gold"], question["answer"].partition("=")[0])
             elif not right and question["answer"].count("=") > 1:
-                right = chained(question["gold"], question["answer"])
+                right = chained(question["gold"], question["answer"]) or stepped(question["gold"], question["answer"])
         except (Exception, RecursionError) as error:  # whatever a text makes of a parser is a wrong answer
             right, reason = False, f"no answer that can be read ({type(error).__name__})"
         print(json.dumps({"equal": right, "reason": "" if right else reason}), file=out, flush=True)

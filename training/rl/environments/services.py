@@ -20,6 +20,8 @@ Support = Callable[[str, Sequence[str]], Sequence[float]]
 """(a source, sentences) -> for each sentence how far the source supports it, 0 to 1."""
 Judge = Callable[[str], str]
 """A question to a model that judges -> what it says."""
+CALLS_SECONDS = 600.0
+"""On the clock, of calls of simulated APIs: what they may do, their CPU time says, on a machine however busy."""
 MOST_KEPT = 4096
 """Tasks of worlds that are kept; drawing one takes some milliseconds."""
 
@@ -45,6 +47,7 @@ class Services:
         self._lock = threading.RLock()
         self._open = ExitStack()
         self._sandbox: Sandbox | None = None
+        self._calls: Sandbox | None = None
         self._maths: MathProcess | None = None
         self._library = None if library is None else self._open.enter_context(VerifiersProcess(library))
         self._kept: dict[Any, Any] = {}
@@ -56,7 +59,7 @@ class Services:
         """End every process."""
         with self._lock:
             self._open.close()
-            self._sandbox = self._maths = None
+            self._sandbox = self._calls = self._maths = None
 
     @property
     def sandbox(self) -> Sandbox:
@@ -65,6 +68,16 @@ class Services:
             if self._sandbox is None:
                 self._sandbox = self._open.enter_context(Sandbox(self._config))
             return self._sandbox
+
+    @property
+    def calls(self) -> Sandbox:
+        """Where calls of simulated APIs run, which never sleep: as `sandbox`, but for its clock. Raises
+        SandboxUnavailable."""
+        with self._lock:
+            if self._calls is None:
+                config = self._config.model_copy(update={"wall_seconds": CALLS_SECONDS})
+                self._calls = self._open.enter_context(Sandbox(config))
+            return self._calls
 
     @property
     def maths(self) -> MathProcess:

@@ -43,8 +43,10 @@ from training.rl.environments.final import final
 from training.rl.environments.hacks import hack
 from training.rl.environments.instructions import CONSTRAINTS, JUDGED
 from training.rl.environments.leaks import leaks
+from training.rl.environments.maths_process import MathProcess
 from training.rl.environments.safety import STYLES, WORDS, refuses, tells
 from training.rl.environments.world import problem_of
+from training.rl.sandbox.config import SandboxConfig
 from training.rl.worlds.task import Kind, draw_task
 
 VERDICTS = yaml.safe_load(Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8"))
@@ -363,17 +365,19 @@ def test_mathematics_is_read_as_people_and_models_write_it(services: Services) -
         assert environment(problem, services).play(problem, [Reply(reply)]).reward == right, (gold, reply)
 
 
-def test_a_comparison_that_takes_too_long_is_killed_and_the_next_one_goes_on(services: Services) -> None:
+def test_a_comparison_that_takes_too_much_work_is_killed_and_the_next_one_goes_on() -> None:
+    """However long the clock waits. One that gets no time to work is no wrong answer: the job ends with a sentence."""
     pytest.importorskip("math_verify")
-    services.maths.equal("1", "1")
-    before = services.maths._process
-    assert before is not None
-    os.kill(before.pid, signal.SIGSTOP)  # it will not answer, however quick the machine
-    services.maths.seconds = 0.2
-    assert services.maths.equal("1", "1") == (False, "comparing the answer took too long or too much memory")
-    services.maths.seconds = 5.0
-    assert not before.alive
-    assert services.maths.equal("1", "1") == (True, "")
+    with MathProcess() as maths:
+        assert maths.equal("x^2+x+1", "((11!)!)") == (False, "comparing the answer took too long or too much memory")
+        assert maths.equal("1", "1") == (True, "")
+        before = maths._process
+        assert before is not None
+        os.kill(before.pid, signal.SIGSTOP)  # it will not answer, however quick the machine
+        maths.seconds = 0.2
+        with pytest.raises(EnvironmentUnavailable, match="too much else runs"):
+            maths.equal("1", "1")
+        assert not before.alive
 
 
 def test_a_problem_that_breaks_the_law_is_named() -> None:
@@ -441,6 +445,24 @@ def test_what_a_model_sends_an_api_is_answered_and_never_ends_the_run(
     monkeypatch.setattr(apis, "STEPS", 2)
     forever = [Reply("", (ToolCall("pwd", {}, place),)) for place in range(3)]
     assert "more than 2 replies" in episode.play(problem, forever).reason
+
+
+def test_the_verdict_on_calls_does_not_depend_on_the_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that is too busy for any verdict ends the job with a sentence, and makes no reply wrong."""
+    needs_sandbox()
+    problem = dialogues_with_apis()[0]
+    hasty = SandboxConfig(workers=1, wall_seconds=0.001)
+    with Services(hasty, apis=bfcl()) as services:
+        judge = environment(problem, services)
+        assert judge.play(problem, judge.gold(problem)).reward == 1.0
+    monkeypatch.setattr("training.rl.environments.services.CALLS_SECONDS", 3.0)
+    (tmp_path / "asleep.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(apis, "WORKER", tmp_path / "asleep.py")
+    with Services(hasty, apis=bfcl()) as services:
+        judge = environment(problem, services)
+        gold = judge.gold(problem)
+        with pytest.raises(EnvironmentUnavailable, match="too much else runs"):
+            judge.play(problem, gold)
 
 
 def test_without_the_package_the_sentence_says_how_to_install_it() -> None:
