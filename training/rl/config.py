@@ -147,8 +147,13 @@ class LibraryConfig(Config):
     """The field of a task that holds what is right."""
     gold: str = "{answer}"
     """A right reply, {answer} standing for that field: it has to score 1.0, and another answer in its place less."""
+    calls: str = ""
+    """The field of a task that holds the right calls of its tools, before that reply: a list of {"name", "arguments"}.
+    Name it where rewards look at what the calls did; nothing where they look at the last reply alone."""
+    turns: int = Field(default=8, ge=1, le=32)
+    """Most replies of an episode, calls of tools among them."""
     seconds: float = Field(default=20.0, gt=0)
-    """In which a task's rewards are there; a reply that takes longer is wrong."""
+    """In which a task's rewards are there, or what its tools say; a reply that takes longer is wrong."""
 
     @field_validator("gold")
     @classmethod

@@ -1,8 +1,10 @@
-"""Tasks of the library `verifiers`, of one turn: a reply is right if the library's rewards give it 1.
+"""Tasks of the library `verifiers`: replies that call a task's tools, if it has some, and a last one that does not. It
+is right if the library's rewards give it 1.
 
-`answer` is {"row": the task's place in its set, "key": what the library knows it by, "gold", "wrong"}: replies that
-`rl.library.gold` writes from the field of the task that `rl.library.answer` names, and from another answer. The library
-has no rule that there is a right reply; we have, and a task that breaks it is left out when the set is read.
+`answer` is {"row": the task's place in its set, "key": what the library knows it by, "gold", "wrong", "calls"}: replies
+that `rl.library.gold` writes from the field of the task that `rl.library.answer` names, and from another answer, and
+the right calls before them, where `rl.library.calls` names a field that holds them. The library has no rule that there
+is a right reply; we have, and a task that breaks it is left out when the set is read.
 """
 
 from __future__ import annotations
@@ -11,15 +13,17 @@ import json
 import logging
 import random
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model.chat import Reply
+from model.chat import Reply, ToolCall
+from model.dialogue import tool_result
 from training.draw import problem_id
 from training.rl.config import LibraryConfig
 from training.rl.environments.errors import EnvironmentUnavailable
-from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
+from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, verdict
 from training.rl.environments.services import Services
-from training.rl.environments.verifiers_process import FAILED, LONGEST
+from training.rl.environments.verifiers_process import FAILED, LONGEST, Turn
 
 log = logging.getLogger(__name__)
 
@@ -30,21 +34,51 @@ LOOKED = 10
 
 
 class OfLibrary(Environment):
-    """One reply."""
+    """Every step gives the library all replies so far: it keeps nothing in between."""
 
+    turns = 32  # and no more than rl.library.turns
     waits = True
 
+    def begin(self, problem: Problem) -> Observation:
+        self.made: list[Turn] = []
+        return super().begin(problem)
+
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
-        if reply.calls:
+        library, task = self.services.library, (problem.answer["row"], problem.answer["key"])
+        if reply.calls and not problem.tools:
             return verdict(False, "a call where an answer is asked for")
-        if len(json.dumps(reply.content)) > LONGEST:
+        first = sum(len(turn["calls"]) for turn in self.made)
+        if any(call.index != first + place for place, call in enumerate(reply.calls)):
+            return verdict(False, "a call's id does not count on")
+        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.calls]
+        self.made.append({"content": reply.content, "calls": calls})
+        if len(json.dumps(self.made)) > LONGEST:
             return verdict(False, "no answer but a long text")
-        reward, fault = self.services.library.reward(problem.answer["row"], problem.answer["key"], reply.content)
-        return verdict(reward == 1.0, fault or f"its reward is {reward:g}")
+        if not reply.calls:
+            reward, fault = library.reward(*task, self.made)
+            return verdict(reward == 1.0, fault or f"its reward is {reward:g}")
+        if len(self.made) == library.config.turns:
+            return verdict(False, f"not at an end after {library.config.turns} turns")
+        said, fault = library.said(*task, self.made)
+        if fault:
+            return verdict(False, fault)
+        results = zip(reply.calls, said, strict=True)
+        return Outcome(False, messages=tuple(tool_result(call.name, call.id, text) for call, text in results))
+
+    def gold(self, problem: Problem) -> list[Reply]:
+        return _replies(problem.answer["calls"], problem.answer["gold"])
 
     def corrupted(self, problem: Problem) -> list[list[Reply]]:
+        """Other last replies; where calls are due, the right one without them or without the last of them."""
         texts = (problem.answer["wrong"], "I do not know.", str(problem.messages[-1]["content"]))
-        return [[Reply(text)] for text in texts]
+        fewer = [[], problem.answer["calls"][:-1]] if problem.answer["calls"] else []
+        return [*([Reply(text)] for text in texts), *(_replies(calls, problem.answer["gold"]) for calls in fewer)]
+
+
+def _replies(calls: Sequence[Mapping[str, Any]], last: str) -> list[Reply]:
+    """A reply for each call, and one with words."""
+    made = [ToolCall(call["name"], call["arguments"], place) for place, call in enumerate(calls)]
+    return [*(Reply("", (call,)) for call in made), Reply(last)]
 
 
 def other(answer: str) -> str:
@@ -105,10 +139,19 @@ def _problem(place: int, row: dict[str, Any], config: LibraryConfig) -> tuple[Pr
     right = row.get("answer")
     if right is None or right == "":
         return None, f"its {config.answer!r} (rl.library.answer) is empty or not there: it has no gold answer"
+    calls = row.get("calls") if config.calls else []
+    if not isinstance(calls, list) or not all(_callable(call) for call in calls):
+        return None, f"its {config.calls!r} (rl.library.calls) is no list of calls: name and arguments"
+    tools = tuple({"type": "function", "function": tool} for tool in row.get("tools", ()))
     text = right if isinstance(right, str) else json.dumps(right)
     gold, wrong = (config.gold.replace("{answer}", one) for one in (text, other(text)))
-    answer = {"row": place, "key": row["key"], "gold": gold, "wrong": wrong}
-    return Problem(problem_id("verifiers", row["key"]), "verifiers", "verifiers", tuple(row["messages"]), answer), ""
+    answer = {"row": place, "key": row["key"], "gold": gold, "wrong": wrong, "calls": calls}
+    messages = tuple(row["messages"])
+    return Problem(problem_id("verifiers", row["key"]), "verifiers", "verifiers", messages, answer, tools), ""
+
+
+def _callable(call: Any) -> bool:
+    return isinstance(call, dict) and isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict)
 
 
 def unlawful(judge: OfLibrary, problem: Problem) -> str:

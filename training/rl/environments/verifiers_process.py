@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,10 +23,13 @@ LOAD_SECONDS = 600.0
 KEEP = ("HOME", "HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 """Where data sets lie that have been fetched before."""
 LONGEST = 40_000
-"""Bytes of a reply, written as JSON; what is longer is wrong."""
-FAILED = "its reward took too long, or ended its process"
+"""Bytes of an episode's replies, written as JSON; what is longer is wrong."""
+FAILED = "its reward or a tool took too long, or ended its process"
 MOST_FAILED = 10
-"""Rewards in a row that fail so."""
+"""Questions in a row that fail so."""
+
+Turn = Mapping[str, Any]
+"""A reply: {"content", "calls": [{"id", "name", "arguments"}]}."""
 
 
 class VerifiersProcess:
@@ -53,8 +57,8 @@ class VerifiersProcess:
             return self._count
 
     def row(self, row: int) -> dict[str, Any]:
-        """{"messages", "answer", "key"} of a task; {"refused"} or {"raised"} says why it cannot be one of ours;
-        {"end"} behind the last."""
+        """{"messages", "tools", "answer", "key"} of a task, and "calls" where `rl.library.calls` names them;
+        {"refused"} or {"raised"} says why it is none of ours; {"end"} behind the last."""
         with self._lock:
             try:
                 found = self._started().ask({"row": row}, self.config.seconds)
@@ -65,27 +69,41 @@ class VerifiersProcess:
             raise self._unavailable(f"what it says of task {row} is no task: {str(found)[:60]}")
         return found
 
-    def reward(self, row: int, key: str, reply: str) -> tuple[float, str]:
-        """What the library gives for a reply to a task, and what went wrong: nothing, mostly."""
-        with self._lock:
-            process = self._started()
-            try:
-                found = process.ask({"row": row, "key": key, "reply": reply}, self.config.seconds)
-            except LineProcessError as error:
-                # one reply may do that, but no ten
-                self._failed += 1
-                if error.what != "unreadable" and self._failed < MOST_FAILED:
-                    return 0.0, FAILED
-                raise self._unavailable(f"the reward of task {row}: {error}") from None
-            self._failed = 0
-        if "raised" in found:
-            return 0.0, f"its reward raised {found['raised']}"
-        if "changed" in found:
-            raise self._unavailable(f"task {row} is another than when the set was read first; it has to stay the same")
+    def reward(self, row: int, key: str, turns: Sequence[Turn]) -> tuple[float, str]:
+        """What the library gives for replies to a task, and what went wrong: nothing, mostly."""
+        found, fault = self._turn(row, key, turns, "the reward")
+        if fault:
+            return 0.0, fault
         reward = found.get("reward")
         if not isinstance(reward, int | float) or isinstance(reward, bool) or not math.isfinite(reward):
             raise self._unavailable(f"the reward of task {row} is {str(reward)[:40]}, which is no number to learn from")
         return float(reward), ""
+
+    def said(self, row: int, key: str, turns: Sequence[Turn]) -> tuple[list[str], str]:
+        """What a task's tools say to the calls of the last reply, and what went wrong: nothing, mostly."""
+        found, fault = self._turn(row, key, turns, "a tool")
+        if fault:
+            return [], fault
+        said, calls = found.get("said"), turns[-1]["calls"]
+        if not isinstance(said, list) or len(said) != len(calls) or not all(isinstance(one, str) for one in said):
+            raise self._unavailable(f"what the tools of task {row} say is no text for each call: {str(found)[:60]}")
+        return said, ""
+
+    def _turn(self, row: int, key: str, turns: Sequence[Turn], what: str) -> tuple[dict[str, Any], str]:
+        with self._lock:
+            process = self._started()
+            try:
+                found = process.ask({"row": row, "key": key, "turns": turns}, self.config.seconds)
+            except LineProcessError as error:
+                # one reply may do that, but no ten
+                self._failed += 1
+                if error.what != "unreadable" and self._failed < MOST_FAILED:
+                    return {}, FAILED
+                raise self._unavailable(f"{what} of task {row}: {error}") from None
+            self._failed = 0
+        if "changed" in found:
+            raise self._unavailable(f"task {row} is another than when the set was read first; it has to stay the same")
+        return found, f"its {what.split()[-1]} raised {found['raised']}" if "raised" in found else ""
 
     def _started(self) -> LineProcess:
         if self._process is not None and self._process.alive:
@@ -94,7 +112,8 @@ class VerifiersProcess:
         config = self.config
         try:
             self._process = process = LineProcess([config.python, "-I", str(WORKER)], KEEP)
-            asked = {"module": config.module, "arguments": config.arguments, "answer": config.answer}
+            names = {"answer": config.answer, "calls": config.calls}
+            asked = {"module": config.module, "arguments": config.arguments, **names}
             found = process.ask(asked, LOAD_SECONDS)
         except (OSError, LineProcessError) as error:
             raise self._unavailable(f"{config.python} does not run it: {error}") from None

@@ -28,7 +28,7 @@ from training.rl.measuring import made
 from training.rl.train import Reinforcement
 from training.trainer import DONE, FAILED
 
-SUMS = Path(__file__).with_name("sums.py")
+SUMS, SHELVES = (Path(__file__).with_name(name) for name in ("sums.py", "shelves.py"))
 PYTHON = os.environ.get("OPENK2_VERIFIERS_PYTHON", "")
 needs_library = pytest.mark.skipif(not PYTHON, reason="OPENK2_VERIFIERS_PYTHON names no interpreter with verifiers 0.4")
 PRETENDED = """#!{python}
@@ -38,11 +38,14 @@ say = lambda answer: print(json.dumps(answer), flush=True)
 say({{"count": 40}})
 for line in sys.stdin:
     asked = json.loads(line)
-    row, reply = asked["row"], asked.get("reply")
+    row, turns = asked["row"], asked.get("turns")
+    reply = turns and turns[-1]["content"]
     {hostile}
     if reply is None:
         say({{"messages": [{{"role": "user", "content": f"{{row}}+{{row}}="}}], "key": f"key-{{row}}",
-             "answer": None if row == 3 else str(2 * row)}})
+             "answer": None if row == 3 else str(2 * row), **{tools}}})
+    elif turns[-1]["calls"]:
+        say({{"said": [str(2 * call["arguments"]["n"]) for call in turns[-1]["calls"]]}})
     else:
         say({{"reward": float(reply == f"={{2 * row}}")}})
 """
@@ -50,10 +53,11 @@ for line in sys.stdin:
 HANGS = "time.sleep(600)"
 
 
-def pretended(folder: Path, hostile: str = "pass", **changes: Any) -> LibraryConfig:
-    """A configuration whose interpreter answers for the library; `hostile` runs before each of its answers."""
+def pretended(folder: Path, hostile: str = "pass", tools: str = "{}", **changes: Any) -> LibraryConfig:
+    """A configuration whose interpreter answers for the library; `hostile` runs before each of its answers. `tools`:
+    what every task has besides."""
     script = folder / "python"
-    script.write_text(PRETENDED.format(python=sys.executable, hostile=hostile))
+    script.write_text(PRETENDED.format(python=sys.executable, hostile=hostile, tools=tools))
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return LibraryConfig(**{"python": str(script), "module": "doubles", "gold": "={answer}"} | changes)
 
@@ -79,6 +83,71 @@ def test_tasks_become_problems_and_what_has_no_answer_is_left_out(tmp_path, capl
             call = Reply("", (ToolCall("add", {}, 0),))
             assert judge.play(problem, [call]).reason == "a call where an answer is asked for"
             assert judge.play(problem, [Reply("\n" * 30_000)]).reason == "no answer but a long text"
+
+
+DOUBLE = """{"tools": [{"name": "double", "description": "", "parameters": {"type": "object"}}],
+             "calls": [{"name": "double", "arguments": {"n": row}}]}"""
+
+
+def calling(*numbers: int, first: int = 0) -> Reply:
+    return Reply("", tuple(ToolCall("double", {"n": n}, first + place) for place, n in enumerate(numbers)))
+
+
+def test_tools_of_a_task_answer_until_a_reply_without_calls_is_judged(tmp_path):
+    config = pretended(tmp_path, tools=DOUBLE, turns=3)
+    problem = next(one for one in verifiers.problems(40, "a", config) if one.answer["row"] == 7)
+    assert [tool["function"]["name"] for tool in problem.tools] == ["double"]
+    assert problem.answer["calls"] == [], "rl.library.calls names none"
+    with Services(library=config) as services:
+        judge = environment(problem, services)
+        judge.reset(problem)
+        outcome = judge.step(calling(7, 8))
+        assert [(one["content"], one["tool_call_id"]) for one in outcome.messages] == [
+            ("14", "functions.double:0"),
+            ("16", "functions.double:1"),
+        ]
+        assert judge.step(calling(9, first=2)).messages[0]["content"] == "18"
+        assert judge.step(Reply("=14")).reward == 1.0
+        assert judge.play(problem, [calling(7), Reply("=15")]).reason == "its reward is 0"
+        assert judge.play(problem, [calling(7), calling(7)]).reason == "a call's id does not count on"
+        three = [calling(1, first=place) for place in range(3)]
+        assert judge.play(problem, three).reason == "not at an end after 3 turns"
+        long = Reply("", (ToolCall("double", {"n": "x" * 50_000}, 0),))
+        assert judge.play(problem, [long]).reason == "no answer but a long text"
+
+
+def test_calls_that_are_due_are_part_of_the_law(tmp_path):
+    unpaid = "if reply is not None and not turns[-1]['calls'] and len(turns) == 1: say({'reward': 0.0}); continue"
+    config = pretended(tmp_path, unpaid, DOUBLE, calls="steps")
+    (problem,) = verifiers.problems(1, "a", config)
+    with Services(library=config) as services:
+        judge = environment(problem, services)
+        assert judge.play(problem, judge.gold(problem)).reward == 1.0
+        wrong = judge.corrupted(problem)
+        assert [judge.play(problem, replies).reward for replies in wrong] == [0.0] * 5
+    with pytest.raises(EnvironmentUnavailable, match=r"40 of 40 .*, 39 of them .* a wrong reply scores 1: it is paid"):
+        verifiers.problems(1, "a", pretended(tmp_path, "pass", DOUBLE, calls="steps"))
+    for calls in ("'double'", "[{}]", "[{'name': 'double', 'arguments': '7'}]"):
+        tools = f"{{'tools': [], 'calls': {calls}}}"
+        with pytest.raises(EnvironmentUnavailable, match=r"its 'steps' \(rl.library.calls\) is no list of calls"):
+            verifiers.problems(1, "a", pretended(tmp_path, "pass", tools, calls="steps"))
+
+
+@pytest.mark.parametrize("said", ["[]", "[1]", "'14'", "None"])
+def test_tools_that_say_no_text_for_each_call_end_in_one_sentence(tmp_path, said):
+    config = pretended(tmp_path, f"if turns and turns[-1]['calls']: say({{'said': {said}}}); continue", DOUBLE)
+    (problem,) = verifiers.problems(1, "a", config)
+    with Services(library=config) as services, pytest.raises(EnvironmentUnavailable, match="no text for each call"):
+        environment(problem, services).play(problem, [calling(1)])
+
+
+def test_a_tool_that_hangs_makes_a_reply_wrong(tmp_path):
+    config = pretended(tmp_path, f"turns and turns[-1]['calls'] and {HANGS}", DOUBLE, seconds=0.5)
+    (problem,) = verifiers.problems(1, "a", config)
+    with Services(library=config) as services:
+        judge = environment(problem, services)
+        assert judge.play(problem, [calling(1)]).reason == process.FAILED
+        assert judge.play(problem, judge.gold(problem)).reward == 1.0
 
 
 def test_a_field_and_a_reply_are_the_sets_own(tmp_path):
@@ -242,6 +311,65 @@ def test_tasks_of_the_library_obey_the_law_and_the_others_are_left_out(caplog):
 
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(right, problems)) == [[1.0, 0.0, 0.0, 0.0, 0.0]] * 36
+
+
+def shelves(kind: str, **changes: Any) -> LibraryConfig:
+    return real(module=str(SHELVES), gold="{answer}", arguments={"kind": kind}, **changes)
+
+
+@needs_library
+@pytest.mark.parametrize(("kind", "calls"), [("counted", ""), ("moved", "steps")])
+def test_tasks_of_the_library_with_tools_obey_the_law(kind, calls):
+    config = shelves(kind, calls=calls)
+    problems = verifiers.problems(100, "a", config)
+    assert len(problems) == 12
+    names = [tool["function"]["name"] for tool in problems[0].tools]
+    assert sorted(names) == ["shelf_count", "shelf_move", "shelf_read_sign"]
+    with Services(library=config) as services:
+        for problem in problems[:3]:
+            judge = environment(problem, services)
+            assert judge.play(problem, judge.gold(problem)).reward == 1.0
+            assert {judge.play(problem, one).reward for one in judge.corrupted(problem)} == {0.0}
+
+
+@needs_library
+def test_tools_of_the_library_share_a_state_within_an_episode_and_none_beyond_it():
+    config = shelves("moved", calls="steps")
+    problem = next(one for one in verifiers.problems(100, "a", config) if one.answer["row"] == 5)
+    count = {"name": "shelf_count", "arguments": {"shelf": "left"}}
+    move = {"name": "shelf_move", "arguments": {"number": 2}}
+    with Services(library=config) as services:
+        judge = environment(problem, services)
+
+        def told(*calls: dict[str, Any]) -> list[str]:
+            judge.reset(problem)
+            made = [Reply("", (ToolCall(**call, index=place),)) for place, call in enumerate(calls)]
+            return [judge.step(reply).messages[0]["content"] for reply in made]
+
+        assert told(count, move, count) == ["7", "moved", "5"]
+        assert told(count, move, move, count) == ["7", "moved", "moved", "3"]
+        assert "only 7 are there" in told({"name": "shelf_move", "arguments": {"number": 8}})[0]
+        assert "number" in told({"name": "shelf_move", "arguments": {"number": "many"}})[0]
+        assert "there is no tool 'shelf_burn'" in told({"name": "shelf_burn", "arguments": {}})[0]
+        assert told({"name": "shelf_read_sign", "arguments": {}}) == ["7 books"], "setup_task saw the task"
+        assert services.library._process.alive
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("kind", "calls", "said"),
+    [
+        ("counted", "steps", "a wrong reply scores 1: it is paid"),
+        ("moved", "", "the gold reply scores 0: its reward is 0"),
+        ("elsewhere", "", "its tools are elsewhere"),
+        ("contained", "", "its tools need a container"),
+        ("stateless", "", "its tools keep a state that it does not have"),
+        ("broken", "", "RuntimeError: no shelf"),
+    ],
+)
+def test_why_a_task_with_tools_is_left_out(kind, calls, said):
+    with pytest.raises(EnvironmentUnavailable, match=f"12 of 12 tasks .*{said}"):
+        verifiers.problems(100, "a", shelves(kind, calls=calls))
 
 
 @needs_library
