@@ -16,13 +16,11 @@ from model import storage
 
 if TYPE_CHECKING:
     from flows.preset import Preset
-    from model.engines.engine import Completion, Prompt
     from tasks.launch import Execution
+    from tasks.rephrase.alignment.judge import Ask
     from tasks.rephrase.calibration.measure import Result
     from tasks.rephrase.calibration.pairs import Row
     from tasks.rephrase.config import FidelityJudgeConfig
-
-    Ask = Callable[[Prompt], Completion]
 
 
 class CalibrationError(ValueError):

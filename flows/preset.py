@@ -23,7 +23,6 @@ from tasks.corpus.scoring.config import ScoresConfig
 from tasks.corpus.sources import Domain
 from tasks.evaluate.config import EvaluateConfig, ReleaseConfig
 from tasks.launch import Execution
-from tasks.rephrase import alignment
 from tasks.rephrase.config import RephraseConfig
 from tasks.tokens.config import TokenizerConfig, TokensConfig
 from training.config import PretrainConfig
@@ -33,8 +32,6 @@ from training.sft_config import SftConfig
 from training.workload import Workload, chain
 
 FOLDER = Path(__file__).parent / "presets"
-FIDELITY = Path(alignment.__file__).with_name("fidelity")
-"""What the check of fidelity has learned."""
 OF_SOURCES = (
     ("gates", "corpus"),
     ("gates", "tokens"),
@@ -90,7 +87,9 @@ class Preset(Config):
         """The check of replies is that of rewrites, unless it says otherwise."""
         if rl.fidelity is None or rl.fidelity.weights:
             return rl
-        return rl.model_copy(update={"fidelity": rl.fidelity.model_copy(update={"weights": str(FIDELITY)})})
+        from tasks.rephrase.alignment.networks import TAUGHT  # torch takes seconds, which other presets are spared
+
+        return rl.model_copy(update={"fidelity": rl.fidelity.model_copy(update={"weights": str(TAUGHT)})})
 
     @model_validator(mode="after")
     def _known_domains(self) -> Preset:

@@ -6,9 +6,11 @@ torch: the planner prices a trillion parameters by closed formulas. `model.sizes
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, SerializationInfo, model_validator
@@ -60,6 +62,12 @@ class Config(BaseModel):
 def for_identity(info: SerializationInfo) -> bool:
     """Whether a field's serializer is asked for `literals`, where what does not bear identity is left out."""
     return bool(info.context == IDENTITY)
+
+
+def contents(files: Iterable[Path]) -> str:
+    """16 hex digits over files by their names and what is in them, wherever they lie; empty where there are none."""
+    found = sorted(f"{path.name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in files)
+    return hashlib.sha256("".join(found).encode()).hexdigest()[:16] if found else ""
 
 
 class YarnConfig(Config):

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from model.config import contents
+
 HOUSE = Path(__file__).resolve().parent.parent
 PACKAGES = ("flows", "tasks", "model", "training", "expectations")
 WEIGHTS = ".safetensors"
@@ -53,9 +55,7 @@ def version_of(entry: str) -> int:
 def data_hash(entry: str) -> str:
     """16 hex digits over the data files that a stage's modules name and that lie beside them; empty where it reads
     none. Their folders do not count: code may be moved."""
-    files = {path for name in closure(entry) for path in _named(name, DATA_SUFFIXES)}
-    found = sorted(f"{path.name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in files)
-    return hashlib.sha256("".join(found).encode()).hexdigest()[:16] if found else ""
+    return contents({path for name in closure(entry) for path in _named(name, DATA_SUFFIXES)})
 
 
 def closure(*entries: str) -> set[str]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
+T = TypeVar("T")
+R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 
@@ -123,3 +127,13 @@ class Progress:
             except Exception:
                 log.exception("a progress listener failed and was dropped; the work goes on")
                 _drop(listener)
+
+
+def each(work: Callable[[T], R], items: Sequence[T], slots: int, label: str, unit: str) -> list[R]:
+    """What `work` makes of every item, in their order; `slots` of them are under way at a time."""
+    found: list[R] = []
+    with Progress(label, total=len(items), unit=unit) as progress, ThreadPoolExecutor(slots) as pool:
+        for one in pool.map(work, items):
+            found.append(one)
+            progress.advance(1)
+    return found

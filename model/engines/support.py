@@ -122,8 +122,7 @@ class Support:
     def unsupported(self, premise: str, text: str, sentences: Spans) -> tuple[Sentence, ...]:
         """The sentences of `text`, whose places are given, judged by `premise`: half of what `read` does. Raises
         PromptRefused for texts that are too long."""
-        sentences_, _ = self._threads.run(self._way, premise, text, sentences)
-        return sentences_
+        return self._threads.run(self._way, premise, text, sentences)[0]
 
     def _read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans, context: str) -> Reading:
         began = time.thread_time()

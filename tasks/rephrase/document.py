@@ -9,16 +9,15 @@ segments. What was joined is then read as a whole; a segment that makes the whol
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import xxhash
 
-from model.engines.engine import Completion, Engine, Message, Prompt, PromptRefused
+from model.engines.engine import Engine, Message, Prompt, PromptRefused
 from tasks.rephrase.alignment import joints
 from tasks.rephrase.alignment.answer import clean
-from tasks.rephrase.alignment.judge import Judge
+from tasks.rephrase.alignment.judge import Ask, Judge
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.question import SCHEMA, answered, corrected, reply
 from tasks.rephrase.alignment.reading import CachedReaders, Readers
@@ -42,8 +41,6 @@ OUTDONE = "best_of"
 """The reason of a candidate that passed the check and was not taken: another one of its attempt was better."""
 TOKEN = 24
 """Characters that no token has on the average: an answer of more is cut before it is read, whatever the engine says."""
-
-Ask = Callable[[Prompt], Completion]
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
+
+from flows.server import Server
 
 PATIENCE = 120.0
 """Seconds for which 503 is taken for a busy database: SQLite on a slow machine, which its services write to."""
@@ -32,6 +35,17 @@ def owner(address: str, key: str) -> httpx.Client:
     token = client.get("/api/csrf-token", params={"client": "test"}).raise_for_status().json()["token"]
     client.headers.update({"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"})
     return client
+
+
+@contextmanager
+def started(folder: Path, settings: Mapping[str, str]) -> Iterator[Server]:
+    """A server that began with nothing."""
+    server = Server(folder, settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 def copy_history(of: Path, to: Path) -> None:

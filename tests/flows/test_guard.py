@@ -43,12 +43,8 @@ SOCKETS = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"), {"PREFECT_UI_API_URL": "/api"})
-    try:
-        server.start()
+    with api.started(tmp_path_factory.mktemp("server"), {"PREFECT_UI_API_URL": "/api"}) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

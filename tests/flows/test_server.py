@@ -18,7 +18,7 @@ import pytest
 from flows import server as module
 from flows.server import PRIVATE, Server, ServerError, api, history
 from flows.ui import key_file
-from tests.flows.api import copy_history
+from tests.flows.api import copy_history, started
 
 HOUSE = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.prefect
@@ -61,12 +61,8 @@ def server(root: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One that began with nothing."""
-    server = Server(tmp_path_factory.mktemp("running"), PRIVATE)
-    try:
-        server.start()
+    with started(tmp_path_factory.mktemp("running"), PRIVATE) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, SerializationInfo, field_serializer, field_validator, model_validator
 
-from model.config import Config, for_identity
+from model.config import Config, contents, for_identity
 from model.engines.weights import FIDELITY_SHA256, fidelity_weights
 from training.config import PosttrainMuonClipConfig, TuningRunConfig
 from training.precision import Precision
@@ -105,9 +104,7 @@ class FidelityConfig(Config):
     def _what(self, weights: str, info: SerializationInfo) -> str:
         if not for_identity(info) or not weights:
             return weights
-        parts = sorted(Path(weights).glob("*.safetensors"))
-        found = [f"{part.name}\0{hashlib.sha256(part.read_bytes()).hexdigest()}\n" for part in parts]
-        return hashlib.sha256("".join(found).encode()).hexdigest()[:16]
+        return contents(Path(weights).glob("*.safetensors"))
 
 
 class RolloutsConfig(Config):

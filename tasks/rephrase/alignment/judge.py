@@ -15,6 +15,8 @@ from model.engines.engine import Completion, Message, Prompt, PromptRefused, Sam
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.config import FidelityJudgeConfig
 
+Ask = Callable[[Prompt], Completion]
+"""How an engine is asked: itself, or what keeps its answers."""
 JUDGE = "judge"
 """Its name among the checks."""
 SYSTEM = """\
@@ -60,7 +62,7 @@ SMALLEST = 1e-6
 class Judge:
     """Asks through `ask`: an engine, or what keeps its answers."""
 
-    def __init__(self, config: FidelityJudgeConfig, ask: Callable[[Prompt], Completion]) -> None:
+    def __init__(self, config: FidelityJudgeConfig, ask: Ask) -> None:
         self.config = config
         self._ask = ask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from model.engines.weights import fidelity_weights
 from tasks.process import die_with_pool
-from tasks.progress import Progress
+from tasks.progress import Progress, each
 from tasks.rephrase.alignment.judge import JUDGE, Judge
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.alignment.stack import align
@@ -107,12 +107,7 @@ def consult(results: Sequence[Result], asked: Judge, slots: int) -> list[Result]
         verdict = asked.check(Pair(result.row.source, result.row.rewrite))
         return replace(result, verdicts=(*result.verdicts, verdict))
 
-    found: list[Result] = []
-    with Progress("judge", total=len(results), unit="pairs") as progress, ThreadPoolExecutor(slots) as pool:
-        for result in pool.map(consulted, results):
-            found.append(result)
-            progress.advance(1)
-    return found
+    return each(consulted, results, slots, "judge", "pairs")
 
 
 def _judged(

@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import math
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from model.engines.engine import EngineError
 from model.engines.weights import fidelity_weights
 from training.rl.config import FidelityConfig
 from training.rl.environments.errors import EnvironmentUnavailable
-from training.rl.environments.line_process import LONGEST_QUESTION, LineProcess, LineProcessError
+from training.rl.environments.line_process import LONGEST_QUESTION, LineProcess, LineProcessError, OnDemand
 
 WORKER = Path(__file__).with_name("fidelity_worker.py")
 OURS = Path(__file__).parents[3]
@@ -31,20 +30,12 @@ ENDS = "。！？"
 """Of sentences between which no blank stands."""
 
 
-class FidelityProcess:
-    """One worker, one question at a time; questions from several threads wait for each other."""
+class FidelityProcess(OnDemand):
+    """The worker that judges."""
 
     def __init__(self, config: FidelityConfig) -> None:
+        super().__init__()
         self.config = config
-        self._lock = threading.Lock()
-        self._process: LineProcess | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._kill()
 
     def support(self, source: str, sentences: Sequence[str]) -> list[float]:
         """For each sentence of a reply 1.0 where the source supports it, 0.0 where not; 0.0 for all of a reply that is
@@ -79,7 +70,7 @@ class FidelityProcess:
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             for left in reversed(range(STARTS)):
-                process = self._process if self._process is not None and self._process.alive else self._start()
+                process = self._started()
                 try:
                     return process.ask(question, self.config.seconds)
                 except LineProcessError as error:
@@ -87,8 +78,7 @@ class FidelityProcess:
                         raise self._unavailable(f"{error} (it has rl.fidelity.seconds, and needs 1.6 GB)") from None
         raise AssertionError
 
-    def _start(self) -> LineProcess:
-        self._kill()
+    def _begin(self) -> LineProcess:
         learned = sorted(Path(self.config.weights).glob("*.safetensors")) if self.config.weights else []
         if not learned:
             raise self._unavailable(
@@ -106,11 +96,6 @@ class FidelityProcess:
             self._kill()
             raise self._unavailable(str(ready["error"]))
         return process
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
 
     def _unavailable(self, text: str) -> EnvironmentUnavailable:
         return EnvironmentUnavailable(

@@ -11,9 +11,11 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 LONGEST_QUESTION = 60_000
 """Bytes of a question: what the pipe to a process that reads nothing takes without blocking."""
@@ -116,3 +118,34 @@ class LineProcess:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
         self._process.wait()
+
+
+class OnDemand(ABC):
+    """One such process, begun for the first question and again where it has ended. Who asks holds `_lock`: questions
+    from several threads wait for each other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: LineProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._kill()
+
+    @abstractmethod
+    def _begin(self) -> LineProcess:
+        """Begin it and hear that it is ready; what was begun is `_process` from then on, ready or not."""
+
+    def _started(self) -> LineProcess:
+        if self._process is not None and self._process.alive:
+            return self._process
+        self._kill()
+        return self._begin()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None

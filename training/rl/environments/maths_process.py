@@ -7,12 +7,10 @@ model may write. So it runs in a process of its own with a limit of memory, whic
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
-from typing import Self
 
 from training.rl.environments.errors import EnvironmentUnavailable
-from training.rl.environments.line_process import LineProcess, LineProcessError
+from training.rl.environments.line_process import LineProcess, LineProcessError, OnDemand
 
 WORKER = Path(__file__).with_name("maths_worker.py")
 START_SECONDS = 120.0  # SymPy and the parser are some thousand files
@@ -24,20 +22,12 @@ LONGEST = 2000
 """Letters of an answer; what is longer is no answer."""
 
 
-class MathProcess:
-    """One worker, one question at a time; questions from several threads wait for each other."""
+class MathProcess(OnDemand):
+    """The worker that compares."""
 
     def __init__(self, seconds: float = ANSWER_SECONDS) -> None:
+        super().__init__()
         self.seconds = seconds
-        self._lock = threading.Lock()
-        self._process: LineProcess | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._kill()
 
     def equal(self, gold: str, answer: str) -> tuple[bool, str]:
         """(whether `answer` says what `gold` says, why not). Both are LaTeX or plain numbers.
@@ -49,7 +39,7 @@ class MathProcess:
         if len(answer) > LONGEST:
             return False, "no answer but a long text"
         with self._lock:
-            process = self._process if self._process is not None and self._process.alive else self._start()
+            process = self._started()
             try:
                 found = process.ask({"gold": gold, "answer": answer}, self.seconds)
             except LineProcessError as error:
@@ -61,8 +51,7 @@ class MathProcess:
                 return False, "comparing the answer took too long or too much memory"
         return bool(found["equal"]), str(found["reason"])
 
-    def _start(self) -> LineProcess:
-        self._kill()
+    def _begin(self) -> LineProcess:
         self._process = process = LineProcess([sys.executable, "-I", str(WORKER), str(MEMORY_MIB), str(CPU_SECONDS)])
         try:
             ready = process.ask({"gold": "1", "answer": "1"}, START_SECONDS)
@@ -75,8 +64,3 @@ class MathProcess:
                 f"{ready['reason']}; install it with pip install 'openk2[rl]', or leave the environment out"
             )
         return process
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None

@@ -8,14 +8,13 @@ a sandbox.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from training.rl.config import LibraryConfig
 from training.rl.environments.errors import EnvironmentUnavailable
-from training.rl.environments.line_process import LineProcess, LineProcessError
+from training.rl.environments.line_process import LineProcess, LineProcessError, OnDemand
 
 WORKER = Path(__file__).with_name("verifiers_worker.py")
 LOAD_SECONDS = 600.0
@@ -32,22 +31,14 @@ Turn = Mapping[str, Any]
 """A reply: {"content", "calls": [{"id", "name", "arguments"}]}."""
 
 
-class VerifiersProcess:
-    """One worker, one question at a time; questions from several threads wait for each other."""
+class VerifiersProcess(OnDemand):
+    """The worker that has the library."""
 
     def __init__(self, config: LibraryConfig) -> None:
+        super().__init__()
         self.config = config
-        self._lock = threading.Lock()
-        self._process: LineProcess | None = None
         self._count: int | None = None
         self._failed = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._kill()
 
     def count(self) -> int | None:
         """Tasks of the set; None where it has no end. Raises EnvironmentUnavailable, as the other methods do: the
@@ -105,10 +96,7 @@ class VerifiersProcess:
             raise self._unavailable(f"task {row} is another than when the set was read first; it has to stay the same")
         return found, f"its {what.split()[-1]} raised {found['raised']}" if "raised" in found else ""
 
-    def _started(self) -> LineProcess:
-        if self._process is not None and self._process.alive:
-            return self._process
-        self._kill()
+    def _begin(self) -> LineProcess:
         config = self.config
         try:
             self._process = process = LineProcess([config.python, "-I", str(WORKER)], KEEP)
@@ -123,11 +111,6 @@ class VerifiersProcess:
             raise self._unavailable(str(found.get("error", found))[:2000])
         self._count = count
         return process
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
 
     def _unavailable(self, text: str) -> EnvironmentUnavailable:
         return EnvironmentUnavailable(

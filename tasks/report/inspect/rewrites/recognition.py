@@ -6,9 +6,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from string import ascii_uppercase
 
 import polars as pl
@@ -16,8 +16,8 @@ import polars as pl
 from model.engines.engine import Completion, Message, Prompt, PromptRefused, Sampling
 from model.visible import flat
 from tasks.artifact import Artifact
-from tasks.progress import Progress
-from tasks.rephrase.alignment.judge import CANDIDATES, shown
+from tasks.progress import each
+from tasks.rephrase.alignment.judge import CANDIDATES, Ask, shown
 from tasks.rephrase.prompts import styles
 from tasks.report import words
 from tasks.report.blocks import Block, Prose, Section, Table
@@ -34,7 +34,6 @@ By which of these instructions was the text written?
 {choices}
 Answer with its letter alone."""
 
-Ask = Callable[[Prompt], Completion]
 MOST = 2000
 """Characters of a rewrite that are read: a style shows in its beginning."""
 
@@ -56,15 +55,13 @@ def sampled(artifact: Artifact, count: int) -> list[tuple[str, str]]:
         for style, text in pl.scan_parquet(path).select("style", "text").collect().iter_rows():
             if style in styles() and text:
                 found[style].append((hashlib.sha256(text.encode()).hexdigest(), text))
-                found[style] = sorted(found[style])[:count]
+        found.update({style: nsmallest(count, texts) for style, texts in found.items()})
     return [(style, text) for style in sorted(found) for _, text in found[style]]
 
 
 def recognised(texts: Sequence[tuple[str, str]], ask: Ask, slots: int) -> list[Guess]:
-    """A guess for each (style, text), `slots` at a time; ValueError where fewer than two styles are there."""
+    """A guess for each (style, text), `slots` at a time."""
     names = sorted({style for style, _ in texts})
-    if len(names) < 2:
-        raise ValueError(f"the accepted rewrites have {len(names)} style: to recognise one there must be two at least")
 
     def guessed(one: tuple[str, str]) -> Guess:
         style, text = one
@@ -74,12 +71,7 @@ def recognised(texts: Sequence[tuple[str, str]], ask: Ask, slots: int) -> list[G
         except PromptRefused:
             return Guess(style, "")
 
-    found: list[Guess] = []
-    with Progress("styles", total=len(texts), unit="rewrites") as progress, ThreadPoolExecutor(slots) as pool:
-        for guess in pool.map(guessed, texts):
-            found.append(guess)
-            progress.advance(1)
-    return found
+    return each(guessed, texts, slots, "styles", "rewrites")
 
 
 def question(text: str, names: Sequence[str]) -> tuple[Prompt, dict[str, str]]:

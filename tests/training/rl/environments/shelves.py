@@ -56,7 +56,7 @@ class TaskConfig(vf.TaskConfig):
     tools: ShelfConfig = ShelfConfig()
 
 
-class Counted(vf.Task[ShelfData, Shelves, TaskConfig]):
+class OfShelf:
     """Right is the last reply, however it was found."""
 
     @classmethod
@@ -68,6 +68,10 @@ class Counted(vf.Task[ShelfData, Shelves, TaskConfig]):
         return float(trace.last_reply == self.data.answer)
 
 
+class Counted(OfShelf, vf.Task[ShelfData, Shelves, TaskConfig]):
+    pass
+
+
 class Moved(Counted):
     """Right is what stands there in the end."""
 
@@ -76,14 +80,8 @@ class Moved(Counted):
         return float(trace.state.left == 1 and trace.last_reply == self.data.answer)
 
 
-class Stateless(vf.Task[ShelfData, vf.State, TaskConfig]):
-    @classmethod
-    def toolsets(cls, config: TaskConfig) -> list[vf.Toolset]:
-        return [Shelf(config.tools)]
-
-    @vf.reward
-    async def right(self, trace: vf.Trace) -> float:
-        return float(trace.last_reply == self.data.answer)
+class Stateless(OfShelf, vf.Task[ShelfData, vf.State, TaskConfig]):
+    pass
 
 
 class SetConfig(vf.TasksetConfig):

