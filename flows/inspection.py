@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from rich.console import Console
 
 from flows.calibration import asking
-from flows.preset import load_preset
+from flows.preset import Preset, load_preset
 from flows.request import Request
 from flows.steps import graph
 from flows.terminal import shown
@@ -227,12 +227,20 @@ def _artifact(request: Request, wanted: Wanted, console: Console) -> Artifact:
             raise InspectError(f"{artifact.uri} holds '{artifact.name}', not '{name}': {hint}")
         return artifact
     step = graph(request)[name]
+    if wanted.recognise and step.artifact() is None:
+        step = graph(request, _unjudged(load_preset(request)))[name]
     if wanted.dataset == "corpus" and step.artifact() is None and (unfinished := attempted(step)):
         console.print(
             "This corpus was not published: its stage failed, or has not come to its end. What it recorded so far:"
         )
         return unfinished
     return step.require()
+
+
+def _unjudged(preset: Preset) -> Preset:
+    """The preset of rewrites that no judge has seen: one that is asked for their style is no part of them."""
+    alignment = preset.rephrase.alignment.model_copy(update={"judge": None})
+    return preset.model_copy(update={"rephrase": preset.rephrase.model_copy(update={"alignment": alignment})})
 
 
 def _known(artifact: Artifact, wanted: Wanted) -> None:

@@ -5,6 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.request import PresetName, Request
+from flows.steps import graph
 from model.config import Config
 from model.engines.engine import Completion, Prompt, PromptRefused
 from tasks.artifact import Artifact, Step
@@ -108,6 +110,20 @@ def test_what_cannot_be_asked_is_one_sentence(tmp_path, options, said):
     found = CliRunner().invoke(app, ["inspect", "rewrites", "--recognise", "2", "--uri", artifact.uri, *options])
     assert found.exit_code in (1, 2)
     assert said in " ".join(f"{found.output} {found.exception}".split())
+
+
+@pytest.mark.parametrize("made_with", [[], ["rephrase.alignment.judge={}"]])
+def test_rewrites_are_found_whether_this_judge_made_them_or_none(tmp_path, made_with):
+    request = Request(preset=PresetName.test, root=str(tmp_path), overrides=made_with)
+    graph(request)["sources"].publish({})
+    step = graph(request)["rewrites"]
+    frame = pl.DataFrame({"style": ["academic"], "text": ["Owls hunt at night."]})
+    for group in ("rewrites", "segments"):
+        step.put(f"{group}/0", ".parquet", frame.write_parquet, rows=1)
+    step.publish({})
+    asked = ["--preset", "test", "--root", str(tmp_path), "--set", "rephrase.alignment.judge={}"]
+    found = CliRunner().invoke(app, ["inspect", "rewrites", "--recognise", "2", *asked])
+    assert "have 1 style" in str(found.exception)
 
 
 def test_the_embedded_model_is_asked(tmp_path):
