@@ -56,15 +56,24 @@ def fill(total: float, asks: Sequence[float], rooms: Sequence[float]) -> list[fl
     proportion. Raises ValueError where all rooms together are too small."""
     filled = [0.0] * len(asks)
     left = total
-    order = sorted((room / ask, place) for place, (ask, room) in enumerate(zip(asks, rooms, strict=True)) if ask > 0)
+    cups = list(zip(asks, rooms, strict=True))
+    order = [
+        place for _, place in sorted((_fullness(room, ask), place) for place, (ask, room) in enumerate(cups) if ask > 0)
+    ]
     # Summed from the smallest share of the rest, and never by subtraction, which would lose small asks beside large.
-    weights = list(itertools.accumulate(asks[place] for _, place in reversed(order)))[::-1]
-    for (_, place), weight in zip(order, weights, strict=True):
+    weights = list(itertools.accumulate(asks[place] for place in reversed(order)))[::-1]
+    for place, weight in zip(order, weights, strict=True):
         filled[place] = min(rooms[place], left * (asks[place] / weight))
         left = max(left - filled[place], 0.0)
     if left > 1e-9 * max(total, 1.0):
         raise ValueError(f"{left:g} of {total:g} have no room")
     return filled
+
+
+def _fullness(room: float, ask: float) -> tuple[float, float]:
+    """What decides who is full first; where the ratio is too large for a float, its logarithm does."""
+    ratio = room / ask
+    return ratio, math.log(room) - math.log(ask) if ratio == math.inf else 0.0
 
 
 def solve(groups: Sequence[Group], config: MixConfig) -> list[Ration]:
@@ -95,11 +104,14 @@ def solve(groups: Sequence[Group], config: MixConfig) -> list[Ration]:
         taken = fill(min(total, most), asks, rooms)
     else:
         taken = [times * group.tokens for times, group in zip(plain, groups, strict=True)]
-    # Rounded, so that an epoch is not 0.9999999999 of one; what follows counts with the rounded number.
-    epochs = [
-        round(part / group.tokens, 9) if group.tokens else times
-        for part, group, times in zip(taken, groups, plain, strict=True)
+    exact = [
+        part / group.tokens if group.tokens else times for part, group, times in zip(taken, groups, plain, strict=True)
     ]
+    # Rounded, so that an epoch is not 0.9999999999 of one; what follows counts with the rounded number. Where weights
+    # are so small that nothing would be left, their proportions are.
+    epochs = [round(times, 9) if group.tokens else times for times, group in zip(exact, groups, strict=True)]
+    if not any(times * group.tokens for times, group in zip(epochs, groups, strict=True)):
+        epochs = exact
     read = [times * group.tokens for times, group in zip(epochs, groups, strict=True)]
     whole = math.fsum(read)
     shares = [part / whole for part in read]

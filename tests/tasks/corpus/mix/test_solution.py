@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -164,6 +164,9 @@ def test_what_is_poured_out_arrives_whole_and_nobody_gets_more_than_fits(cups, p
     st.floats(0.1, 8),
     st.one_of(st.none(), st.integers(1, 8000)),
 )
+@example({"web": 1.0}, {"forum": 1.2e-38}, {}, 1.0, None)
+@example({"web": 1.0}, {"forum": 5e-324}, {"low": 0.01}, 8.0, None)
+@example({"code": 1.0, "math": 1.0, "web": 1.0}, {"forum": 2.3e-313}, {"low": 0.5}, 1.0, None)
 def test_shares_sum_to_one_and_tokens_are_epochs_times_what_there_is(domains, sources, buckets, cap, budget) -> None:
     config = MixConfig(domains=domains, sources=sources, buckets=buckets, epochs=cap, tokens=budget)
     most = sum(cap * group.tokens for group in GROUPS)
