@@ -51,16 +51,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[None]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A Prefect API of its own, in a database that is thrown away."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.testing import utilities
     from prefect.testing.utilities import prefect_test_harness
 
-    with (
-        prefect_test_harness(server_startup_timeout=120),
-        temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
-    ):
-        yield
+    from flows.server import copy_history, empty_history
+
+    folder = tmp_path_factory.mktemp("server")
+    copy_history(empty_history(), folder / "prefect-test.db")  # half of its start, where a server of ours was first
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utilities, "mkdtemp", lambda: str(folder))
+        with (
+            prefect_test_harness(server_startup_timeout=120),
+            temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
+        ):
+            yield
 
 
 @pytest.fixture(scope="module")
