@@ -165,7 +165,7 @@ def _parse(data: bytes, file: Path) -> _Text:
         for node in tree.body
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["VERSION"]
     ]
-    imports = []
+    imports: list[tuple[int, str, list[str]]] = []
     for node in _statements(tree):
         if isinstance(node, ast.Import):
             imports += [(0, alias.name, []) for alias in node.names]

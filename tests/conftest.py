@@ -24,9 +24,10 @@ settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take minutes first: at the end one of two workers would wait for the other's last one."""
+    """The files that take minutes first, then training's, which start ranks and take up to one: at the end one of two
+    workers would wait for the other's last one."""
     long = {item.path for item in items if item.get_closest_marker("e2e")}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: (item.path not in long, "training" not in item.path.parts))
 
 
 @pytest.hookimpl(wrapper=True)
