@@ -65,7 +65,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(utilities, "mkdtemp", lambda: str(folder))
         with (
-            prefect_test_harness(server_startup_timeout=120),
+            prefect_test_harness(server_startup_timeout=400),
             temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
         ):
             yield
