@@ -10,12 +10,14 @@ import os
 import secrets
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
@@ -70,6 +72,7 @@ class Server:
         that is free. Raises ServerError where the port is taken."""
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "prefect.log"
+        self._history = folder.resolve() / "prefect.db"
         try:
             self._listener = socket.create_server(("127.0.0.1", port))
         except OSError as error:
@@ -81,7 +84,7 @@ class Server:
         self._settings = {
             **QUIET,
             **settings,
-            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder.resolve() / 'prefect.db'}",
+            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._history}",
             "PREFECT_SERVER_API_AUTH_STRING": self.key,
             "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": self.address,
@@ -99,18 +102,25 @@ class Server:
         """Start the process and wait until it answers. Raises ServerError where it ends or hangs instead."""
         descriptor = self._listener.fileno()
         command = [sys.executable, "-m", "flows.guard", str(descriptor)]
+        first = not self._history.exists() and not copy_history(empty_history(), self._history)
         began = self.log.stat().st_size if self.log.exists() else 0
         self._child = process.start(command, self.log, self._settings, keep=[descriptor])
+        with httpx.Client(base_url=self.address, timeout=2.0, trust_env=False) as client:
+            self._await(client, self._child, began)
+        if first:  # nobody has its address yet
+            copy_history(self._history, empty_history())
+
+    def _await(self, client: httpx.Client, child: subprocess.Popen[bytes], began: int) -> None:
         moved, last = time.monotonic(), None
-        while not self._healthy() and not self._stopping.is_set():
-            if (code := self._child.poll()) is not None:
+        while not _healthy(client) and not self._stopping.is_set():
+            if (code := child.poll()) is not None:
                 raise ServerError(f"the Prefect server ended with code {code}: {self._told(began)}")
             if (now := self._activity()) != last:
                 moved, last = time.monotonic(), now
             elif time.monotonic() - moved > HUNG:
-                self._child.send_signal(signal.SIGUSR1)  # it writes to its log where every thread stands
+                child.send_signal(signal.SIGUSR1)  # it writes to its log where every thread stands
                 time.sleep(1.0)
-                process.stop(self._child, grace=0.0)
+                process.stop(child, grace=0.0)
                 raise ServerError(f"the Prefect server does nothing for {HUNG:g} s: {self._told(began)}")
             time.sleep(0.1)
 
@@ -185,12 +195,6 @@ class Server:
         if self._child is not None:
             process.stop(self._child, grace)
 
-    def _healthy(self) -> bool:
-        try:
-            return httpx.get(f"{self.address}/api/health", timeout=2.0, trust_env=False).status_code == 200
-        except httpx.TransportError:
-            return False
-
     def _activity(self) -> tuple[float, ...]:
         """Grows while the process computes, reads, writes or logs."""
         assert self._child is not None
@@ -204,6 +208,38 @@ class Server:
 
     def _told(self, began: int) -> str:
         return f"{last_words(self.log, began)} (its log: {self.log})"
+
+
+def _healthy(client: httpx.Client) -> bool:
+    try:
+        return client.get("/api/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def empty_history() -> Path:
+    """A history in which nothing has run, of this version of Prefect: to make one takes it as long as the rest of its
+    start."""
+    return cache_folder() / "prefect" / f"{version('prefect')}.db"
+
+
+def copy_history(of: Path, to: Path) -> bool:
+    """Copy one database of Prefect's, that of a server that runs too; False where it can't be had or kept."""
+    scratch = to.with_name(f".{to.name}.{os.getpid()}")
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            closing(sqlite3.connect(f"{of.resolve().as_uri()}?mode=ro", uri=True)) as theirs,
+            closing(sqlite3.connect(scratch)) as ours,
+        ):
+            theirs.backup(ours)
+            ours.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
+        scratch.replace(to)
+    except (sqlite3.Error, OSError):
+        return False
+    finally:
+        scratch.unlink(missing_ok=True)
+    return True
 
 
 def history(root: str) -> Path:

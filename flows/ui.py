@@ -70,12 +70,7 @@ def main(
         server.start()
         with key_file(folder / "prefect.key", server.key) as file:
             out.print("Deploying the flows ...")
-            _call([*PREFECT, "work-pool", "create", "--type", "process", *FIXED, "--overwrite", POOL])
-            first = not _succeeds([*PREFECT, "deployment", "inspect", REFRESH])
-            _call([*PREFECT, "deploy", "--all"])
-            if first:  # later starts leave schedules as their owner has them
-                _call([*PREFECT, "deployment", "schedule", "create", REFRESH, *NIGHTLY])
-            _call([sys.executable, "-m", "flows.watch"])  # before the worker: no run of this server can live yet
+            _deploy()  # before the worker: no run of this server can live yet
             worker = process.start([*PREFECT, "worker", "start", "--pool", POOL, "--limit", "1"], server.log)
             children.append(worker)
             out.print(styled("Ready: ", (f"{server.address}/sign-in#{server.ticket}", "bold")), soft_wrap=True)
@@ -137,14 +132,11 @@ def key_file(path: Path, key: str) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _succeeds(command: list[str]) -> bool:
-    return subprocess.run(command, cwd=HOUSE, capture_output=True).returncode == 0
-
-
-def _call(command: list[str]) -> None:
-    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True)
+def _deploy() -> None:
+    command = [sys.executable, "-m", "flows.deployment"]
+    done = subprocess.run(command, cwd=HOUSE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
-        raise ServerError(f"`{' '.join(command[2:])}` failed: {(done.stderr or done.stdout).strip()[-800:]}")
+        raise ServerError(f"the flows could not be deployed: {done.stdout.strip()[-800:]}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A run says every few seconds, as a Prefect event, that it lives. An automation of the server ends it as Crashed when
 that stops. Every run sees to it that its server has the automation, so that any server will do.
 
-A server that was away has forgotten whom it waited for. So `make ui` (`python -m flows.watch`) and every run that
+A server that was away has forgotten whom it waited for. So `make ui` (`flows.deployment`) and every run that
 begins ask the runs that are shown as running whether they live: who does not say so in time is ended like any other.
 """
 
@@ -123,7 +123,3 @@ def _tell(client: SyncPrefectClient, event: str, runs: Iterable[FlowRun]) -> Non
 
 def _resource(run: FlowRun) -> str:
     return f"prefect.flow-run.{run.id}"
-
-
-if __name__ == "__main__":
-    ask(ours=True)

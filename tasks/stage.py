@@ -10,6 +10,7 @@ from typing import Any
 
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.tasks import Task, exponential_backoff
 
@@ -38,6 +39,7 @@ def passing(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     retries=3,
     retry_delay_seconds=exponential_backoff(5),
     retry_condition_fn=passing,
+    cache_policy=NO_CACHE,  # artifacts are the cache; a key of Prefect's takes a tenth of a second for every step
 )
 def make(step: Step, execution: Execution) -> Artifact:
     """Run a stage to its published artifact; what an earlier attempt finished of it is kept."""
@@ -52,7 +54,13 @@ def make(step: Step, execution: Execution) -> Artifact:
     return artifact
 
 
-@task(name="news", retries=3, retry_delay_seconds=exponential_backoff(5), retry_condition_fn=passing)
+@task(
+    name="news",
+    retries=3,
+    retry_delay_seconds=exponential_backoff(5),
+    retry_condition_fn=passing,
+    cache_policy=NO_CACHE,
+)
 def find_news(step: Step) -> Artifact | None:
     """List the sources again and pack what no snapshot before `step` holds; None where that is nothing."""
     return step.begin().artifact() or acquire_new(step)

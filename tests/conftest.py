@@ -24,9 +24,10 @@ settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take minutes first: at the end one of two workers would wait for the other's last one."""
+    """The files that take minutes first, then training's, which start ranks and take up to one: at the end one of two
+    workers would wait for the other's last one."""
     long = {item.path for item in items if item.get_closest_marker("e2e")}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: (item.path not in long, "training" not in item.path.parts))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -51,16 +52,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[None]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A Prefect API of its own, in a database that is thrown away."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.testing import utilities
     from prefect.testing.utilities import prefect_test_harness
 
-    with (
-        prefect_test_harness(server_startup_timeout=120),
-        temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
-    ):
-        yield
+    from flows.server import copy_history, empty_history
+
+    folder = tmp_path_factory.mktemp("server")
+    copy_history(empty_history(), folder / "prefect-test.db")  # half of its start, where a server of ours was first
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utilities, "mkdtemp", lambda: str(folder))
+        with (
+            prefect_test_harness(server_startup_timeout=400),
+            temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
+        ):
+            yield
 
 
 @pytest.fixture(scope="module")

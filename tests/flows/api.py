@@ -1,12 +1,10 @@
-"""A Prefect server's API for its owner, asked again where the database was busy, as Prefect's own client does; and its
-history for another one."""
+"""A Prefect server's API for its owner, asked again where the database was busy, as Prefect's own client does."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -46,11 +44,3 @@ def started(folder: Path, settings: Mapping[str, str]) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-
-
-def copy_history(of: Path, to: Path) -> None:
-    """Give the server that will start in `to` the history of the one in `of`: to make an empty one takes Prefect as
-    long as the rest of a start."""
-    first, second = (folder / "prefect.db" for folder in (of, to))
-    with closing(sqlite3.connect(first)) as theirs, closing(sqlite3.connect(second)) as ours:
-        theirs.backup(ours)

@@ -19,9 +19,7 @@ from flows.request import PresetName, Request
 from flows.server import PRIVATE, Server
 from flows.steps import graph
 from model.precision import speed
-from tests.flows.api import copy_history
 from tests.flows.chain import finish, plan, start
-from training.cache import cache_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 TRAINED = ("base", "sft", "rl")
@@ -148,7 +146,6 @@ def answered(root: Path, least: int) -> Callable[[], bool]:
 def access(told, tmp_path_factory) -> Iterator[dict[str, str]]:
     """The environment of runs that share a Prefect server: to start one costs as much as most stages."""
     folder = tmp_path_factory.mktemp("server")
-    copy_history(cache_folder(), folder)  # where the run in the store had its own
     server = Server(folder, PRIVATE)
     server.start()
     yield server.access

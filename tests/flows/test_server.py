@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -18,7 +20,7 @@ import pytest
 from flows import server as module
 from flows.server import PRIVATE, Server, ServerError, api, history
 from flows.ui import key_file
-from tests.flows.api import copy_history, started
+from tests.flows.api import started
 
 HOUSE = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.prefect
@@ -67,7 +69,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def root(running: Server, tmp_path: Path) -> Path:
-    copy_history(running.log.parent, tmp_path)
+    """Where a server finds an empty history ready: one has begun with nothing."""
     return tmp_path
 
 
@@ -174,6 +176,7 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path, server):
 def test_a_private_server_asks_for_its_key_and_has_no_pages(root, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "another:servers")
+    monkeypatch.setenv("PREFECT_API_DATABASE_MIGRATE_ON_START", "false")  # the history that it finds needs none
     with api(str(root)) as url:
         key = os.environ["PREFECT_API_AUTH_STRING"]
         assert os.environ["PREFECT_API_URL"] == url
@@ -207,6 +210,21 @@ def test_a_run_against_another_server_needs_its_key(tmp_path, running, monkeypat
     with pytest.raises(ServerError, match=r"no server answers at PREFECT_API_URL \(ConnectError\)") as met, api(""):
         pass
     assert "secret" not in str(met.value)
+
+
+def test_a_history_begins_as_one_in_which_nothing_has_run(running, tmp_path):
+    empty, mine = module.empty_history(), tmp_path / "prefect.db"
+    with closing(sqlite3.connect(empty)) as history:
+        for table in ("flow", "flow_run", "task_run", "log", "events", "csrf_token", "configuration"):
+            assert history.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+    for secret in (running.key, running.ticket, running.key.partition(":")[2]):
+        assert secret.encode() not in empty.read_bytes()
+    (tmp_path / "rubbish").write_text("no database" * 1000)
+    assert not module.copy_history(tmp_path / "rubbish", mine)
+    assert not module.copy_history(tmp_path / "nothing", mine)
+    assert [file.name for file in tmp_path.iterdir()] == ["rubbish"]
+    assert module.copy_history(empty, mine)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["prefect.db", "rubbish"]
 
 
 def test_the_history_of_a_store_lies_in_the_cache_and_not_in_a_folder_called_like_it(tmp_path, monkeypatch):

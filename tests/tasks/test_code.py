@@ -8,7 +8,7 @@ import pytest
 
 from tasks import code
 
-NAMED = (code._named, code._words, code._module_hash)
+NAMED = (code._named, code._read, code._module_hash)
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def house(tmp_path, monkeypatch):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        for cached in (code.code_hash, code.version_of, code.data_hash, code._file, code._tree, code._imports, *NAMED):
+        for cached in (code.code_hash, code.version_of, code.data_hash, code._file, code._imports, *NAMED):
             cached.cache_clear()
 
     for package in ("tasks", "tasks/stage", "model"):
@@ -146,3 +146,28 @@ def test_no_stage_of_the_real_house_reaches_its_flows_or_prefect():
                 words = line.split()
                 if words[:1] in (["import"], ["from"]) and len(words) > 1:
                     assert words[1].split(".")[0] not in forbidden, f"{file}: {line.strip()}"
+
+
+def test_what_was_read_is_kept_by_content_and_rubbish_in_the_cache_is_none(house, tmp_path, monkeypatch):
+    """A process that finds it kept parses nothing and comes to the same; one that finds something else reads anew."""
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))
+    house("tasks/stage/work.py", "from . import helper\n\nVERSION = 3\n")
+
+    def anew() -> tuple[str, int]:
+        code._kept.cache_clear()
+        house("done.txt", "")  # clears the other caches
+        return code.code_hash(ENTRY), code.version_of(ENTRY)
+
+    first = anew()
+    (kept,) = (tmp_path / "cache" / "code").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(code, "_parse", None)
+        assert anew() == first
+    for rubbish in ("[1]", '{"a": 1}', "{", ""):
+        kept.write_text(rubbish)
+        assert anew() == first
+    house("tasks/stage/helper.py", "X = 2\n")
+    assert anew() != first
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "file"))
+    assert anew() != first
