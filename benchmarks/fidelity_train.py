@@ -7,10 +7,10 @@
 The lower layers of Qwen2.5-Coder-0.5B-Instruct get changes of low rank and a head of two numbers a token. A sample is a
 text and another that must support it, of the hand-written pairs (`train`; fidelity_samples.py). Each token is told
 whether it stands in an edit that changes the meaning, each sentence (where it ends) whether it says what the other text
-does not. A premise is read once for all texts that are held against it: each of them sees the premise and itself. `dev`
-is measured on as it goes on; `test` never. Written: parts of less than 1 MB, 8 bits with a scale for each rank, and
-the weights of the verdict on a pair, fitted on `dev`. The model is read in what this machine multiplies fast, by the
-check in float32.
+does not. A premise is read once for all texts that are held against it: each of them sees the premise and itself. The
+pairs of `dev` that are made of statements, in free wording as a rewriter's are, measure it as it goes on; `test` never.
+Written: parts of less than 1 MB, 8 bits with a scale for each rank, and the weights of the verdict on a pair, fitted on
+those pairs. The model is read in what this machine multiplies fast, by the check in float32.
 
 Legend: B groups of a premise and its texts, S tokens, R rank.
 """
@@ -307,7 +307,8 @@ def main() -> None:
     encoder = Encoder(model)
     found = [record for record, _ in records(["train"])]
     edited, stated = ([one for one in found if isinstance(one, kind)] for kind in (Edited, Stated))
-    dev = load(["dev"])
+    free = {record.id for record, _ in records(["dev"]) if isinstance(record, Stated)}
+    dev = [row for row in load(["dev"]) if row.id.rpartition("/")[0] in free]
     dev = dev[:: max(1, len(dev) // given.dev)]
     wrong = np.array([not row.faithful for row in dev])
     low_rank = [matrix for matrix in (*model.down.values(), *model.up.values()) if matrix.requires_grad]
