@@ -127,7 +127,7 @@ COMMAS = frozenset(",，、،‚﹐､٫٬ꓹ")
 
 
 def _commas(text: str) -> bool:
-    """Whether there is a comma, of whatever writing: Unicode calls most of them so, letters with one below them apart."""
+    """Whether there is a comma, of any writing: Unicode calls most of them so, and letters with one below them."""
     marks = {one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) == "Po"}
     return bool(COMMAS & set(text)) or any("COMMA" in unicodedata.name(one, "") for one in marks)
 

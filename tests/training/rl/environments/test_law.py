@@ -208,7 +208,7 @@ def test_problems_that_their_gold_reply_or_silence_would_break_are_not_made(kind
             patch.setattr(gym, "create_dataset", lambda *_, **__: [{"question": "Which?", "answer": next(drawn)}])
             assert [problem.answer["gold"] for problem in SETS["logic"](1, "x")] == ["['7']"]
         return
-    found = SETS["instructions"](400, "审计-9") + SETS["instructions"](40, "audit1")
+    found = SETS["instructions"](230, "审计")
     assert [problem for problem in found if refused(problem.answer, problem.answer["gold"])] == []
     end, gold = "t of it.", "Snow covers fields for weeks. Children build figures out of it."
     answer = instructed("english", "winter", ["ends", end]).answer
@@ -410,7 +410,8 @@ def test_a_comparison_that_somebody_kills_is_made_again() -> None:
         killing.start()
         assert maths.equal("3", "3") == (True, "")
         killing.join()
-        assert maths._process is not None and maths._process.pid != before.pid
+        assert maths._process is not None
+        assert maths._process.pid != before.pid
 
 
 def test_a_problem_that_breaks_the_law_is_named() -> None:
