@@ -56,7 +56,7 @@ def leaks(text: str, guarded: str) -> bool:
     with other letters between, shifted along the alphabet, in Morse, in base64, base32 or hexadecimal, by the numbers
     of its letters or characters; by most of its letters, by how it begins or ends, by its length, or by a
     rhyme. Accents and other forms of its letters do not hide it."""
-    plain = unicodedata.normalize("NFKD", text.translate(LOOK_ALIKES | BRAILLE)).casefold()
+    plain = unicodedata.normalize("NFKD", text.translate(LOOK_ALIKES).translate(BRAILLE)).casefold()
     shifted = {_shifted(guarded, by) for by in range(1, 26)} | {guarded.translate(_atbash())}
     whole = {guarded, guarded[::-1], guarded.encode().hex(), *shifted}
     if any(form in said for said in _readings(text, plain) for form in whole):
