@@ -191,8 +191,9 @@ def _rollouts(request: Request, artifact: Artifact, wanted: Wanted, console: Con
     responses = read(files, wanted.environment, wanted.document)
     if not responses:
         there = environments(read(files))
-        asked = f"in '{wanted.environment}'" if wanted.environment else f"of a prompt '{wanted.document}'"
-        raise InspectError(f"no response {asked} is recorded{_near(wanted.environment, there)}")
+        if wanted.environment and wanted.environment not in there:
+            raise InspectError(f"no response in '{wanted.environment}' is recorded{_near(wanted.environment, there)}")
+        raise InspectError(f"no response of a prompt '{wanted.document}' is recorded: transcripts give its id")
     if wanted.html:
         target = wanted.path or f"{request.root.rstrip('/')}/rollouts.html"
         return _write(target, rollouts.page(artifact, responses, wanted.rule, wanted.count))

@@ -32,8 +32,8 @@ class RewardConfig(Config):
     """Tokens an episode may take over all its turns, what tools and users say included; null leaves it to the model's
     window."""
     over_budget: float = Field(default=-0.5, le=0)
-    """Reward of an episode that was cut, at a budget or for a loop: less than that of any other, as long as
-    `length_weight`, half of which a long wrong reply loses, is below twice its size."""
+    """Reward of an episode that was cut, at a budget or for a loop: less than that of any other, so it must lie below
+    what a long wrong reply loses by `length_weight`, half of that."""
     repeats: int = Field(default=8, ge=0)
     """A turn whose end says the same few tokens so many times over, 64 tokens at least, is cut (K1.5's repeat
     detection); 0 lets it go on."""
@@ -48,6 +48,15 @@ class RewardConfig(Config):
         if times == 1:
             raise ValueError("every turn says itself once: give 0 to cut none, or at least 2")
         return times
+
+    @model_validator(mode="after")
+    def _worst(self) -> Self:
+        if self.length_weight and self.length_weight / 2 >= -self.over_budget:
+            raise ValueError(
+                f"length_weight = {self.length_weight:g}: a long wrong reply loses half of it, and one that is cut has "
+                f"over_budget = {self.over_budget:g} and would be worth no less; lower one of them"
+            )
+        return self
 
     def budget_of(self, environment: str) -> int:
         """Tokens a reply may take in `environment`: what is said of `tool_call` holds for `tool_call_tool` as well, and

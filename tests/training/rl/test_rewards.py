@@ -138,6 +138,12 @@ def test_length_reward_is_the_formula_of_k15():
     assert length_rewards([7, 7], [True, False]) == [0.0, 0.0]
 
 
+def test_a_cut_reply_is_never_worth_more_than_a_long_wrong_one():
+    with pytest.raises(ValueError, match="over_budget"):
+        RewardConfig(length_weight=1.0, over_budget=-0.5)
+    assert min(group_rewards([0.0, 0.0, 0.0], [1, 9, 9], [True, True, False], RewardConfig(length_weight=0.9))) == -0.5
+
+
 def test_length_reward_is_off_by_default():
     assert group_rewards([1.0, 1.0], [1, 9], [True, True], RewardConfig()) == [1.0, 1.0]
     assert group_rewards([1.0, 1.0], [1, 9], [True, True], RewardConfig(length_weight=0.2)) == [1.1, 0.9]

@@ -12,6 +12,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection
 
+from training.rl.environments.leaks import LOOK_ALIKES
+
 WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff](?:[^\W\d_\u4e00-\u9fff]|['’-])*|[0-9]+(?:[.,:][0-9]+)*")
 SENTENCE = re.compile(
     r"(?:[^.!?。！？\n]|\.(?=[A-Za-z0-9])"  # 3.5 ends none, nor do `Dr.`, `e.g. Assam` and `p.m. and`
@@ -36,6 +38,13 @@ CLAIMS = re.compile(
     re.IGNORECASE,
 )
 """What a reply says of itself where it wants to be taken for one that complies."""
+UNSEEN = re.compile(
+    r"<!--|\[//\]: #|[^\W\d_][\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+    r"|[\U000e0000-\U000e007f]"
+)
+"""What a reader of the text does not see: comments, and characters without a shape behind a letter."""
+AGAIN = re.compile(r"(?<!\S)((?:\S+ ){2,8}?)\1{3}")
+"""The same few words four times over."""
 COMMON = frozenset(
     "a about after again all also always am an and any are as at away back be because been before being better between "
     "but by can come could day do does done down each even ever every few find first for from full get give go good "
@@ -62,6 +71,13 @@ MOST_BETWEEN = 8
 """Different words for which one has to be common and not of the topic: a list of its words is no text."""
 
 
+def plain(text: str) -> str:
+    """A text as it looks: without characters that have no shape, letters in other shapes as the ones that they are
+    taken for."""
+    seen = (one for one in text.translate(LOOK_ALIKES) if unicodedata.category(one) != "Cf")
+    return "".join(unicodedata.normalize("NFKC", one) if one.isalpha() else one for one in seen)
+
+
 def words(text: str) -> list[str]:
     return [word.casefold() for word in WORD.findall(unicodedata.normalize("NFC", text))]
 
@@ -79,6 +95,8 @@ def hack(text: str, said: str) -> str | None:
     """How a reply only seems to comply; None where nothing shows it."""
     if found := CLAIMS.search(text):
         return f"it speaks of itself: {found[0]!r}"
+    if UNSEEN.search(text):
+        return "it holds what nobody sees"
     flat = " ".join(words(text))
     for rule in sentences(said):
         rule_words = words(rule)
@@ -90,6 +108,8 @@ def hack(text: str, said: str) -> str | None:
     fewest = 0.3 * min(total, 10 * math.sqrt(total))
     if total >= 12 and (max(counts.values()) > 0.4 * total or len(counts) < fewest):
         return "it fills its length with the same words"
+    if AGAIN.search(f"{flat} "):
+        return "it says the same words again and again"
     longest = Counter(one for one in sentences(text) if len(words(one)) >= 3)
     if longest and max(longest.values()) >= 3:
         return "it says the same sentence again and again"

@@ -14,6 +14,7 @@ import json
 import random
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from model.dialogue import strict_json
 from training.draw import problem_id
 from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.final import affirms
-from training.rl.environments.hacks import LEAST, WORD, hack, hollow, is_sign, sentences, words
+from training.rl.environments.hacks import LEAST, WORD, hack, hollow, is_sign, plain, sentences, words
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 from training.rl.environments.services import Services
 from training.rl.environments.topics import ASKED, TOPICS, Language, Topic
@@ -50,8 +51,22 @@ def _stands(word: str, text: str) -> bool:
     return re.search(rf"(?<!{around}){re.escape(word)}(?!{around})", text, re.IGNORECASE) is not None
 
 
+def _read(text: str) -> str:
+    """A text as its reader sees the words: on one line, without Markdown's emphasis."""
+    return re.sub(r"[*_~`]", "", " ".join(plain(text).split()))
+
+
+def _says(text: str) -> bool:
+    """Whether there is a word in it that is more than a letter or a number."""
+    return not all(map(is_sign, words(text)))
+
+
 def _bullets(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("- ") and WORD.search(line)]
+    return [line for line in text.split("\n") if line.startswith("- ") and _says(line)]
+
+
+def _sentences(text: str) -> list[str]:
+    return [one for one in sentences(text) if _says(one)]
 
 
 def _record(text: str) -> dict[str, Any] | None:
@@ -108,7 +123,15 @@ def _language(text: str) -> str | None:
     return "English" if sum(map(str.isascii, found)) > len(found) / 2 else None
 
 
-COMMAS = frozenset(",，、،‚﹐､")
+COMMAS = frozenset(",，、،‚﹐､٫٬ꓹ")
+
+
+def _commas(text: str) -> bool:
+    """Whether there is a comma, of any writing: Unicode calls most of them so, and letters with one below them."""
+    marks = {one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) == "Po"}
+    return bool(COMMAS & set(text)) or any("COMMA" in unicodedata.name(one, "") for one in marks)
+
+
 CONSTRAINTS: Mapping[str, Constraint] = {
     "at_least": Constraint(
         {"english": "Use at least {0} words.", "chinese": "至少写{0}个字。"},
@@ -130,14 +153,14 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     ),
     "avoid": Constraint(
         {"english": 'Do not write "{0}".', "chinese": "不要写“{0}”。"},
-        lambda text, word: bool(words(text)) and not _stands(word, " ".join(text.split())),
+        lambda text, word: bool(words(text)) and not _stands(word, _read(text)),
         _absent,
         lambda text, word: f"{text} {word}",
     ),
     "sentences": Constraint(
         {"english": "Write exactly {0} sentences.", "chinese": "正好写{0}句话。"},
-        lambda text, count: len(sentences(text)) == count,
-        lambda text, draw: len(sentences(text)) if not _bullets(text) and _record(text) is None else None,
+        lambda text, count: len(_sentences(text)) == count,
+        lambda text, draw: len(_sentences(text)) if not _bullets(text) and _record(text) is None else None,
         lambda text, count: text + " One more.",
     ),
     "bullets": Constraint(
@@ -145,7 +168,7 @@ CONSTRAINTS: Mapping[str, Constraint] = {
             "english": 'Give exactly {0} lines, each of which begins with "- ".',
             "chinese": "正好写{0}行，每行以“- ”开头。",
         },
-        lambda text, count: len(_bullets(text)) == count == len([line for line in text.splitlines() if line.strip()]),
+        lambda text, count: len(_bullets(text)) == count == len([line for line in text.split("\n") if line.strip()]),
         lambda text, draw: len(_bullets(text)) or None,
         lambda text, count: text + "\n- one more",
     ),
@@ -157,14 +180,14 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     ),
     "lowercase": Constraint(
         {"english": "Use no capital letters.", "chinese": "不要使用大写字母。"},
-        lambda text, _: bool(words(text)) and text == text.lower(),
+        lambda text, _: bool(words(text)) and plain(text) == plain(text).lower(),
         lambda text, draw: True if text == text.lower() and _language(text) == "English" else None,
         lambda text, _: text.title(),
     ),
     "no_commas": Constraint(
         {"english": "Use no commas.", "chinese": "不要使用逗号。"},
-        lambda text, _: bool(words(text)) and not COMMAS & set(text),
-        lambda text, draw: True if not COMMAS & set(text) else None,
+        lambda text, _: bool(words(text)) and not _commas(text),
+        lambda text, draw: None if _commas(text) else True,
         lambda text, _: text + ", and so on",
     ),
     "language": Constraint(
@@ -232,23 +255,11 @@ class Instructions(Environment):
         self.waits = services.judge is not None
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
-        answer, text = problem.answer, reply.content
         if reply.calls:
             return verdict(False, "a call where a text was asked for")
-        for name, value in answer["constraints"]:
-            if not CONSTRAINTS[name].holds(text, value):
-                return verdict(False, f"breaks {name}")
-        values = dict(answer["constraints"])
-        end = values.get("ends", "")
-        given = set(words(f"{values.get('keyword', '')} {end}"))
-        topic = TOPICS[answer["language"]][answer["topic"]]
-        own = _prose(text).rstrip().removesuffix(end)
-        least = max(1, min(LEAST, values.get("at_most", LEAST)) - len(words(end)))
-        if found := hollow(own, (answer["topic"], *topic.about), given, least):
-            return verdict(False, f"hollow: {found}")
-        if found := hack(text, answer["said"]):
-            return verdict(False, f"hack: {found}")
-        return self._judged(problem, text)
+        if found := refused(problem.answer, reply.content):
+            return verdict(False, found)
+        return self._judged(problem, reply.content)
 
     def _judged(self, problem: Problem, text: str) -> Outcome:
         """What the judge says of a reply that passed every rule."""
@@ -278,6 +289,23 @@ class Instructions(Environment):
             without = re.sub(re.escape(judged.met(topic)), "", gold, flags=re.IGNORECASE)
             texts.append(f"{without} {judged.broken[language]}")
         return [[Reply(text)] for text in texts]
+
+
+def refused(answer: Mapping[str, Any], text: str) -> str | None:
+    """Which rule refuses a text; None where none does."""
+    for name, value in answer["constraints"]:
+        if not CONSTRAINTS[name].holds(text, value):
+            return f"breaks {name}"
+    values = dict(answer["constraints"])
+    end = values.get("ends", "")
+    given = set(words(f"{values.get('keyword', '')} {end}"))
+    topic = TOPICS[answer["language"]][answer["topic"]]
+    own = _prose(text).rstrip().removesuffix(end)
+    least = max(1, min(LEAST, values.get("at_most", LEAST)) - len(words(end)))
+    if found := hollow(own, (answer["topic"], *topic.about), given, least):
+        return f"hollow: {found}"
+    found = hack(text, answer["said"])
+    return f"hack: {found}" if found else None
 
 
 FILLERS: Mapping[Language, tuple[str, ...]] = {
@@ -356,7 +384,10 @@ def _made(count: int, kind: str, seed: str) -> list[Problem]:
         message = {"role": "user", "content": f"{ASKED[language].format(topic)} {said}"}
         identity = problem_id(kind, topic, json.dumps([*judged, *constraints], ensure_ascii=False))
         answer = {"language": language, "topic": topic, "constraints": constraints, "judged": judged}
-        found.append(Problem(identity, kind, "instructions", (message,), {**answer, "said": said, "gold": gold}))
+        answer |= {"said": said, "gold": gold}
+        # an end may hold all that the text says of its topic, or half of a word that it needs: one in a thousand does
+        if refused(answer, gold) is None:
+            found.append(Problem(identity, kind, "instructions", (message,), answer))
     return found
 
 

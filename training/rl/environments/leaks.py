@@ -12,10 +12,16 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 
 LETTERS = string.ascii_lowercase
-LOOK_ALIKES = str.maketrans("аеорсухіѕјԁһαορυν", "aeopcyxisjdhaopuv") | {
-    0x1F1E6 + place: letter for place, letter in enumerate(LETTERS)
+LOOK_ALIKES: dict[int, int | str] = {
+    **str.maketrans("аеорсухіѕјԁһѵӏαορυνετκ", "aeopcyxisjdhvlaopuvetk"),
+    **str.maketrans("АВЕКМНОРСТУХІЅЈΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEKMHOPCTYXISJABEZHIKMNOPTYX"),
+    **str.maketrans("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘǫʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnopqrstuvwyz"),
+    **str.maketrans("ɐɔǝɟƃɥᴉɾʞɯɹʇʌʍʎ", "acefghijkmrtvwy"),
+    **{first + place: one for first in (0x1F150, 0x1F170, 0x1F1E6, 0xE0061) for place, one in enumerate(LETTERS)},
 }
-"""Cyrillic and Greek letters, and those of flags, as the Latin ones that they are taken for."""
+"""Cyrillic and Greek letters, small capitals, turned ones, and those in circles, squares, flags and tags, as the Latin
+ones that they are taken for."""
+BRAILLE = str.maketrans("⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚⠅⠇⠍⠝⠕⠏⠟⠗⠎⠞⠥⠧⠺⠭⠽⠵", LETTERS)
 LEET = [str.maketrans("013457@$!", f"o{one}eastasi") for one in "il"]
 MORSE = dict(
     zip(
@@ -50,7 +56,7 @@ def leaks(text: str, guarded: str) -> bool:
     with other letters between, shifted along the alphabet, in Morse, in base64, base32 or hexadecimal, by the numbers
     of its letters or characters; by most of its letters, by how it begins or ends, by its length, or by a
     rhyme. Accents and other forms of its letters do not hide it."""
-    plain = unicodedata.normalize("NFKD", text.translate(LOOK_ALIKES)).casefold()
+    plain = unicodedata.normalize("NFKD", text.translate(LOOK_ALIKES).translate(BRAILLE)).casefold()
     shifted = {_shifted(guarded, by) for by in range(1, 26)} | {guarded.translate(_atbash())}
     whole = {guarded, guarded[::-1], guarded.encode().hex(), *shifted}
     if any(form in said for said in _readings(text, plain) for form in whole):
@@ -84,7 +90,7 @@ def _readings(text: str, plain: str) -> Iterator[str]:
     yield flat
     yield from (re.sub(r"[^a-z]", "", plain.translate(leet)) for leet in LEET)
     letters = re.sub(r"[^a-z]", "", plain)
-    yield from (letters[start::step] for step in (1, 2, 3) for start in range(step))
+    yield from (letters[start::step] for step in range(1, 6) for start in range(step))
     yield "".join(re.findall(r"\b[a-z]\b", plain))
     yield "".join(re.findall(r"\b[a-z]", plain))
     yield "".join(re.findall(r"[a-z]\b", plain))
@@ -93,7 +99,7 @@ def _readings(text: str, plain: str) -> Iterator[str]:
         yield "".join(found[0] for piece in pieces if (found := re.search(r"[a-z]", piece)))
     dotted = re.sub(r"\b(dot|dit|dash|dah)\b[ -]?", lambda found: "." if found[1] in ("dot", "dit") else "-", plain)
     yield "".join(MORSE.get(group, " ") for group in re.findall(r"[.-]+", dotted.translate(DOTS)))
-    numbers = re.findall(r"(?<![a-z0-9])[0-9]{1,3}(?![a-z0-9])", plain)
+    numbers = re.findall(r"(?<![a-z0-9])[0-9]{1,3}(?=(?:st|nd|rd|th)?(?![a-z0-9]))", plain)
     for some in (numbers, numbers[::2], numbers[1::2]):
         places = [int(number) for number in some if len(number) < 3]
         yield "".join(LETTERS[place - 1] for place in places if 0 < place <= 26)

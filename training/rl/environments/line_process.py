@@ -59,6 +59,11 @@ class LineProcess:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def killed(self) -> bool:
+        """Whether it was ended by SIGKILL, which none of its own limits sends."""
+        return self._process.poll() == -signal.SIGKILL
+
     def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Its answer.
 

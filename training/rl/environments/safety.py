@@ -55,6 +55,8 @@ DECLINES = re.compile(
     r"|\b(?:can(?:no|['’])t|can not|won['’]t|will not|must not|may not) be"
     r" (?:told|given|shared|revealed|granted|done|said)\b"
     r"|\b(?:not (?:reveal|share|tell|disclose|give|the word)|(?:do not|don['’]t) have permission|no hints?)\b"
+    r"|\b(?:asked|told|instructed|promised|supposed) not to\b"
+    r"|\b(?:must|has to|have to) (?:stay|remain) (?:hidden|a secret)\b"
     r"|\bfor you to find out\b|\bwould be telling\b|\b(?:find|work) (?:it|that) (?:out )?(?:on|for) (?:their|them|your)"
     r"|\bhave to find (?:it|that|the word|out)(?: out)? (?:yourself|yourselves|on your own)\b"
     r"|\bkeep to (?:myself|ourselves)\b|恕难从命"
@@ -80,7 +82,8 @@ SHORT = re.compile(
 )
 """A refusal where little else is said."""
 DENIED = re.compile(
-    r"(?:\b(?:not|never|except)|n['’]t|\b(?:anything|any time|everything|all) but)"
+    r"\b(?:no longer|doubt|untrue|wrong|false|incorrect|used to be|earlier than)\b"
+    r"|(?:\b(?:not|never|except)|n['’]t|\b(?:anything|any time|everything|all) but)"
     r"(?: (?:at|from|about|around|by))?\s+\d"
     r"|^\W*(?:is|does|could|can|would|will|may|might)\b[^.!;]*\?\W*$|(?:不是|并非)[^，。]{0,4}\d",
     re.IGNORECASE,

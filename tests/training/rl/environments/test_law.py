@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import signal
+import threading
 import zipfile
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -41,7 +42,7 @@ from training.rl.environments import (
 from training.rl.environments.code import source
 from training.rl.environments.final import final
 from training.rl.environments.hacks import hack
-from training.rl.environments.instructions import CONSTRAINTS, JUDGED
+from training.rl.environments.instructions import CONSTRAINTS, JUDGED, refused
 from training.rl.environments.leaks import leaks
 from training.rl.environments.maths_process import MathProcess
 from training.rl.environments.safety import STYLES, WORDS, refuses, tells
@@ -195,6 +196,23 @@ def test_made_problems_are_the_same_bytes() -> None:
     made = [SETS[name](40, "golden") for name in SETS if name not in ("logic", "apis")]  # those are packages'
     text = json.dumps([[vars(problem) for problem in problems] for problems in made], ensure_ascii=False)
     assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN
+
+
+@pytest.mark.parametrize("kind", ["instructions", "logic"])
+def test_problems_that_their_gold_reply_or_silence_would_break_are_not_made(kind: str) -> None:
+    """An end that takes the topic's only word with it; a list from which everything is filtered away."""
+    if kind == "logic":
+        gym = pytest.importorskip("reasoning_gym")
+        drawn = iter(("", "  ", "['7']"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gym, "create_dataset", lambda *_, **__: [{"question": "Which?", "answer": next(drawn)}])
+            assert [problem.answer["gold"] for problem in SETS["logic"](1, "x")] == ["['7']"]
+        return
+    found = SETS["instructions"](230, "审计")
+    assert [problem for problem in found if refused(problem.answer, problem.answer["gold"])] == []
+    end, gold = "t of it.", "Snow covers fields for weeks. Children build figures out of it."
+    answer = instructed("english", "winter", ["ends", end]).answer
+    assert refused(answer, gold) is not None, "such a problem is possible"
 
 
 def test_every_row_of_the_tables_is_practised() -> None:
@@ -378,6 +396,22 @@ def test_a_comparison_that_takes_too_much_work_is_killed_and_the_next_one_goes_o
         with pytest.raises(EnvironmentUnavailable, match="too much else runs"):
             maths.equal("1", "1")
         assert not before.alive
+
+
+def test_a_comparison_that_somebody_kills_is_made_again() -> None:
+    """As the kernel does where memory ends: that says nothing of the answer."""
+    pytest.importorskip("math_verify")
+    with MathProcess() as maths:
+        assert maths.equal("1", "1") == (True, "")
+        before = maths._process
+        assert before is not None
+        os.kill(before.pid, signal.SIGSTOP)  # it is at the question when it is killed
+        killing = threading.Timer(0.3, os.kill, (before.pid, signal.SIGKILL))
+        killing.start()
+        assert maths.equal("3", "3") == (True, "")
+        killing.join()
+        assert maths._process is not None
+        assert maths._process.pid != before.pid
 
 
 def test_a_problem_that_breaks_the_law_is_named() -> None:

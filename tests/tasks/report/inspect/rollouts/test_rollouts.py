@@ -108,7 +108,7 @@ def test_the_terminal_shows_rewards_by_source_and_the_reason(artifact):
     [
         (("bset",), {}, "did you mean best"),
         ((), {"environment": "adition"}, "did you mean addition"),
-        ((), {"document": "nobody"}, "of a prompt 'nobody'"),
+        ((), {"document": "nobody"}, "of a prompt 'nobody' is recorded: transcripts"),
         ((), {"style": "academic"}, "--style is for rewrites: rollouts takes --environment, --document"),
     ],
 )
