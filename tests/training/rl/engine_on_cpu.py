@@ -13,6 +13,8 @@ import torch
 from checkpoint_engine import pin_memory, ps, worker
 from checkpoint_engine.worker import VllmColocateWorkerExtension
 
+from tests.training.rl.vllm_on_cpu import Packing
+
 FREE = 24 << 20
 """Bytes that a GPU is said to have free: buckets of a few MB."""
 
@@ -59,7 +61,28 @@ ps.reduce_tensor = shared
 pin_memory.torch = _Torch()
 
 
-class OnCpu(VllmColocateWorkerExtension):
-    """vLLM's worker, which calls its device by the identifier of `Cpu`."""
+class OnCpu(VllmColocateWorkerExtension, Packing):
+    """vLLM's worker, which calls its device by the identifier of `Cpu`. On a CPU vLLM keeps packed weights alone, into
+    which the library's own method cannot load: they are loaded as `reload_weights` does it."""
 
     _device_uuid = "GPU-of-test-0"
+
+    def update_weights_from_ipc(self, zmq_handles: dict[str, str]) -> None:
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+        model = self.model_runner.get_model()
+
+        def load(weights: list[tuple[str, torch.Tensor]]) -> None:
+            # kept until a layer is complete, and the bucket's memory is used again before
+            model.load_weights([(name, tensor.clone()) for name, tensor in weights])
+
+        with set_current_vllm_config(self.vllm_config):
+            initialize_layerwise_reload(model)
+            worker.update_weights_from_ipc(
+                self._zmq_ctx,
+                zmq_handles[self._device_uuid],
+                device_id=None,
+                run=load,
+                post_hook=lambda: finalize_layerwise_reload(model, self.model_config),
+            )
