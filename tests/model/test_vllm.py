@@ -9,14 +9,7 @@ OPENK2_VLLM_FOLDER names an environment elsewhere (what `infra/vllm_cpu.py --fol
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,48 +21,19 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from model.config import ModelConfig
 from model.convert import load_hf, save_hf
 from model.generate import Completion, Generator, Request
 from model.transformer import Transformer, routers
+from tests.vllm_server import NAME, SHAPE, needs_vllm, served
 
-HOUSE = Path(__file__).resolve().parents[2]
-FOLDER = Path(os.environ.get("OPENK2_VLLM_FOLDER", HOUSE / "data" / "vllm-cpu")).absolute()
 NEW = 40
 """Tokens that each prompt is continued by."""
 WORDS = 64
 """Tokens that prompts and training are made of, from id 3 on."""
 UPDATES = 250
 
-pytestmark = [
-    pytest.mark.skipif(
-        not (FOLDER / "venv" / "installed").is_file(),
-        reason=f"no vLLM in {FOLDER}: `python infra/vllm_cpu.py --prepare` makes it (3.5 GB), OPENK2_VLLM_FOLDER names "
-        "another",
-    ),
-    pytest.mark.timeout(900),
-]
+pytestmark = [needs_vllm, pytest.mark.timeout(900)]
 
-# Small but for attention: vLLM's kernel for CPUs takes latents of 512 + 64 alone.
-SHAPE = ModelConfig(
-    vocab_size=512,
-    hidden_size=128,
-    num_hidden_layers=3,
-    intermediate_size=256,
-    n_routed_experts=8,
-    num_experts_per_tok=2,
-    moe_intermediate_size=64,
-    num_attention_heads=4,
-    q_lora_rank=64,
-    kv_lora_rank=512,
-    qk_nope_head_dim=128,
-    qk_rope_head_dim=64,
-    v_head_dim=128,
-    max_position_embeddings=256,
-    bos_token_id=0,
-    eos_token_id=1,
-    pad_token_id=2,
-)
 YARN = SHAPE.replace(max_position_embeddings=64).with_yarn(4)
 """As K2 is released: stretched by YaRN, to the same 256 tokens."""
 
@@ -93,48 +57,19 @@ def prompts() -> list[list[int]]:
 
 
 @contextmanager
-def served(folder: Path, dtype: str) -> Iterator[Callable[[list[list[int]]], list[dict[str, Any]]]]:
-    """vLLM with the checkpoint in `folder`, started as a person would; gives a function from prompts to completions."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, str(HOUSE / "infra" / "vllm_cpu.py"), "--folder", str(FOLDER), "--model", str(folder)]
-    command += ["--name", "ours", "--port", str(port), "--", "--dtype", dtype, "--max-model-len", "256"]
-    key = secrets.token_urlsafe()
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            command, stdout=log, stderr=log, start_new_session=True, env=os.environ | {"OPENK2_ENGINE_KEY": key}
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        while not _healthy(url):
-            if server.poll() is not None:
-                pytest.fail((folder / "server.log").read_text(errors="replace")[-4000:])
-            time.sleep(1)
+def completing(folder: Path, dtype: str) -> Iterator[Callable[[list[list[int]]], list[dict[str, Any]]]]:
+    """A server with the checkpoint in `folder`, as a function from prompts to completions."""
+    with served(folder, "--dtype", dtype, "--max-model-len", "256") as server:
 
         def complete(prompts: list[list[int]]) -> list[dict[str, Any]]:
-            asked = {"model": "ours", "prompt": prompts, "temperature": 0, "max_tokens": NEW, "logprobs": 0}
+            asked = {"model": NAME, "prompt": prompts, "temperature": 0, "max_tokens": NEW, "logprobs": 0}
             asked |= {"return_token_ids": True, "ignore_eos": True}
-            bearer = {"Authorization": f"Bearer {key}"}
-            answer = httpx.post(f"{url}/v1/completions", json=asked, headers=bearer, timeout=600)
+            bearer = {"Authorization": f"Bearer {server.key}"}
+            answer = httpx.post(f"{server.root}/v1/completions", json=asked, headers=bearer, timeout=600)
             answer.raise_for_status()
             return answer.json()["choices"]
 
         yield complete
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health").is_success
-    except httpx.TransportError:
-        return False
 
 
 @pytest.mark.parametrize("config", [SHAPE, YARN], ids=["plain", "yarn"])
@@ -144,7 +79,7 @@ def test_greedy_generations_agree_token_for_token(config, tmp_path):
     would hide small faults behind its certainty."""
     model = written(Transformer(config.replace(initializer_range=0.2), seed=3), tmp_path, torch.float32)
     ours = greedy(model)
-    with served(tmp_path, "float32") as complete:
+    with completing(tmp_path, "float32") as complete:
         theirs = complete(prompts())
     assert [choice["token_ids"] for choice in theirs] == [list(row.tokens) for row in ours]
     assert len({token for row in ours for token in row.tokens}) > 100
@@ -159,7 +94,7 @@ def test_a_trained_model_agrees_in_the_released_precision(tmp_path):
     follows = taught(model)
     model = written(model, tmp_path, torch.bfloat16)
     ours = greedy(model)
-    with served(tmp_path, "bfloat16") as complete:
+    with completing(tmp_path, "bfloat16") as complete:
         theirs = complete(prompts())
     assert [choice["token_ids"] for choice in theirs] == [list(row.tokens) for row in ours]
     told = torch.tensor([choice["logprobs"]["token_logprobs"] for choice in theirs])

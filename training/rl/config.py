@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, SerializationInfo, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    PositiveInt,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from model.config import Config, contents, for_identity
 from model.engines.weights import FIDELITY_SHA256, fidelity_weights
@@ -126,6 +135,9 @@ class RolloutsConfig(Config):
     folder: str | None = None
     """Where the server reads its weights: they are written there in each iteration, and vLLM is told to read them
     again (VLLM_SERVER_DEV_MODE=1). null: the server has the policy's weights already, which is checked all the same."""
+    sync: Literal["files", "checkpoint_engine"] = "files"
+    """How weights get there: through `folder`; or by the library checkpoint-engine, from the GPUs that train into
+    vLLM's workers on the same ones (`pip install 'openk2[colocate]'`, docs/rl.md)."""
     sleep: bool = False
     """Let vLLM sleep while the policy learns, on GPUs that both of them use (`--enable-sleep-mode` and
     VLLM_SERVER_DEV_MODE=1): it keeps its weights in the host's memory, drops its cache, and is woken before it gets the
@@ -136,6 +148,26 @@ class RolloutsConfig(Config):
     """In which one answer, or a reading of the weights, has to be there."""
     attempts: int = Field(default=5, ge=1)
     """Times that a request is sent before the run ends; the same seed gives the same answer."""
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether servers get weights."""
+        return self.folder is not None or self.sync == "checkpoint_engine"
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.sync == "files":
+            return self
+        if self.folder is not None:
+            raise ValueError("sync = 'checkpoint_engine' writes no files: leave folder out, or sync")
+        if self.slots < (servers := len(self.url.split(","))):
+            raise ValueError(f"slots = {self.slots} for {servers} servers, which take weights together: give {servers}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _what(self, fields: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        told = fields(self)
+        return {"model": told["model"]} if for_identity(info) else told
 
 
 class LibraryConfig(Config):

@@ -23,6 +23,7 @@ from model.engines.reply import KEY_VARIABLE
 from model.generate import Request, Row
 from model.transformer import Transformer
 from training.job import JobError
+from training.parallel import World
 from training.rl.config import RolloutsConfig
 from training.rl.threads import DaemonThreads
 
@@ -41,8 +42,9 @@ class EndpointError(JobError):
 class Endpoint:
     """One or several servers of the policy; use it as `with Endpoint(...) as endpoint`."""
 
-    def __init__(self, config: RolloutsConfig) -> None:
-        self.config = config
+    def __init__(self, config: RolloutsConfig, world: World | None = None) -> None:
+        """`world`: the ranks that sync together."""
+        self.config, self.world = config, world or World()
         self.urls = [url.strip().rstrip("/") for url in config.url.split(",")]
         key = os.environ.get(KEY_VARIABLE, "")
         self.client = httpx.Client(
@@ -62,30 +64,53 @@ class Endpoint:
         self.pool.close()
 
     def sync(self, model: Transformer, dtype: str, most: float) -> None:
-        """Hand over the weights of `model`, which computes in `dtype`, and see that they arrived at every server.
+        """Hand over the weights of `model`, which computes in `dtype`, and see that they arrived at every server; every
+        rank calls it, and the first one speaks with the servers.
 
         Raises:
             EndpointError: its log-probabilities differ from those of `model` by more than `most` nats a token.
         """
-        if self.config.sleep:
+        first = self.world.rank == 0
+        if first and self.config.sleep:
             self._each("wake_up", SLEEPS)
-        if self.config.folder is not None:
+        self.hand_over(model)
+        if first:
+            if self.config.hands_over:
+                self._forget()
+            for url in self.urls:
+                self._prove(model, dtype, url, most)
+
+    def hand_over(self, model: Transformer) -> None:
+        """Where servers read files, write them and have them read."""
+        if self.config.folder is not None and self.world.rank == 0:
             save_hf(model, Path(self.config.folder))
             for url in self.urls:
-                self._post(f"{_root(url)}/collective_rpc", {"method": "reload_weights"})
-                self._post(f"{_root(url)}/reset_prefix_cache", {})  # what it remembers was computed with the old ones
-        for url in self.urls:
-            self._prove(model, dtype, url, most)
+                self.post(url, "collective_rpc", {"method": "reload_weights"})
 
     def sleep(self) -> None:
         """Where they are to sleep, let all servers do so until the next `sync`; nothing may be in flight."""
         if self.config.sleep:
-            # level 1 keeps the weights: without `folder` nobody would bring them back
+            # level 1 keeps the weights: without new ones nobody would bring them back
             self._each("sleep?level=1", SLEEPS)
 
     def _each(self, path: str, hint: str) -> None:
         for url in self.urls:
-            self._post(f"{_root(url)}/{path}", {}, hint)
+            self.post(url, path, {}, hint)
+
+    def _forget(self) -> None:
+        """Drop what servers computed with the old weights and would use for a prompt that begins alike."""
+        for url in self.urls:
+            for attempt in range(self.config.attempts):
+                answer = self.post(url, "reset_prefix_cache", {})
+                # vLLM says no, with status 200, while a request holds a block: one that was given up may a moment
+                if not isinstance(answer, dict) or answer.get("success", True):
+                    break
+                time.sleep(min(30.0, 2.0**attempt) * random.random())
+            else:
+                raise EndpointError(
+                    f"{url} does not drop its prefix cache, which was computed with the old weights: a request is "
+                    "running there that is none of this run's; give rl.rollouts servers of its own"
+                )
 
     def _prove(self, model: Transformer, dtype: str, url: str, most: float) -> None:
         prompt = [model.config.bos_token_id]
@@ -118,7 +143,7 @@ class Endpoint:
             # said, because a server may take others from the model's folder
             **{"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
         }
-        answer = self._post(f"{url}/completions", body)
+        answer = self._send(f"{url}/completions", body)
         try:
             (choice,) = answer["choices"]
             tokens, log_probs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
@@ -135,10 +160,14 @@ class Endpoint:
             ) from None
         return tokens, log_probs
 
-    def _post(self, url: str, body: dict[str, Any], hint: str = "") -> Any:
+    def post(self, url: str, path: str, body: dict[str, Any], hint: str = "", attempts: int | None = None) -> Any:
+        """What a server answers to a path that is not OpenAI's."""
+        return self._send(f"{url.removesuffix('/v1')}/{path}", body, hint, attempts)
+
+    def _send(self, url: str, body: dict[str, Any], hint: str = "", attempts: int | None = None) -> Any:
         """The answer's JSON, {} where it has none. What may pass is tried again; an error ends with `hint`."""
         trouble = ""
-        for attempt in range(self.config.attempts):
+        for attempt in range(attempts or self.config.attempts):
             if attempt:
                 time.sleep(min(30.0, 2.0**attempt) * random.random())
             try:
@@ -158,11 +187,6 @@ class Endpoint:
             f"{url} does not answer ({trouble}): see that the server of rl.rollouts runs, that it calls the model "
             f"'{self.config.model}', and that ${KEY_VARIABLE} holds its key{hint}"
         )
-
-
-def _root(url: str) -> str:
-    """Where a server has what is not OpenAI's."""
-    return url.removesuffix("/v1")
 
 
 class EndpointBatch:

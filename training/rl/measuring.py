@@ -10,6 +10,7 @@ from model.transformer import Transformer
 from training.inputs import Dialogues
 from training.intervals import paired_difference
 from training.posttraining import PostTraining
+from training.rl.checkpoint_engine import ColocatedEndpoint
 from training.rl.config import DEVELOPMENT, TEST, RlConfig
 from training.rl.endpoint import Endpoint
 from training.rl.environments import SETS, Problem, Services, verifiers
@@ -64,7 +65,10 @@ class Measuring(PostTraining):
         if config.fidelity is not None:
             support = self.open.enter_context(FidelityProcess(config.fidelity)).support
         self.records = Records(trainer.job.work, self.chat, config.record, config.iterations, trainer.world.rank == 0)
-        self.endpoint = self.open.enter_context(Endpoint(config.rollouts)) if config.rollouts else None
+        self.endpoint: Endpoint | None = None
+        if config.rollouts is not None:
+            servers = Endpoint if config.rollouts.sync == "files" else ColocatedEndpoint
+            self.endpoint = self.open.enter_context(servers(config.rollouts, trainer.world))
         self.services = self.open.enter_context(Services(support=support, judge=self.judge, library=config.library))
 
     def fill(self, model: Transformer) -> None:
@@ -85,8 +89,7 @@ class Measuring(PostTraining):
         policy = trainer.whole(trainer.model).eval()
         if self.endpoint is not None:
             trainer.watchdog.beat("the rollouts' servers")
-            if trainer.world.rank == 0:
-                self.endpoint.sync(policy, config.dtype, config.agreement)
+            self.endpoint.sync(policy, config.dtype, config.agreement)
             trainer.world.barrier()
         return Player(
             *(policy, self.chat, temperature, rewards, config.dtype, self.services),
