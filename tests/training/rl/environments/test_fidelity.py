@@ -174,10 +174,10 @@ def test_the_law_holds_with_it(real: FidelityProcess) -> None:
 
 @needs_model
 def test_the_limit_tells_what_is_said_from_what_is_not(real: FidelityProcess) -> None:
-    """On 67 sentences of other kinds, English and Chinese: at least as well as docs/rl.md says, but for two."""
+    """On 67 sentences of other kinds, English and Chinese: at least as well as docs/rl.md says, but for one."""
     rows = yaml.safe_load(Path(__file__).with_name("support.yaml").read_text(encoding="utf-8"))
     kept = [real.support(row["source"], [one])[0] for row in rows for one in row["right"]]
     paid = [real.support(row["source"], [one])[0] for row in rows for kind in row["wrong"].values() for one in kind]
     assert (len(kept), len(paid)) == (32, 35)
     assert sum(kept) >= 27
-    assert sum(paid) <= 15
+    assert sum(paid) <= 9
