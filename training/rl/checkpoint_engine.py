@@ -13,6 +13,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, wait
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -140,15 +141,20 @@ def _library(seconds: float) -> Any:
 
         def refuse(self, addresses: Iterable[str]) -> None:
             """Answer in the place of workers that do not come, so that each rank ends as after an error of its own."""
-            for address in addresses:
-                with self._socket(zmq.REP, REFUSAL_SECONDS) as worker:
-                    worker.connect(address)
-                    try:
-                        worker.recv()  # where the bucket's memory is
-                        worker.send_string("a server did not take the request")
-                        worker.recv()  # that all ranks know
-                    except zmq.Again:
-                        continue  # its worker did come, or it is on another machine
+            with ExitStack() as stack:
+                workers = []
+                for address in addresses:
+                    workers.append(stack.enter_context(self._socket(zmq.REP, REFUSAL_SECONDS)))
+                    workers[-1].connect(address)
+                # all are told before any is heard again: ranks wait for each other before they go on
+                for step in ("begins", "ends"):
+                    for worker in list(workers):
+                        try:
+                            worker.recv()  # where the bucket's memory is; then that all ranks know
+                            if step == "begins":
+                                worker.send_string("a server did not take the request")
+                        except zmq.Again:  # its worker did come, or it is on another machine
+                            workers.remove(worker)
 
         def _socket(self, kind: int, seconds: float) -> Any:
             made = self._zmq_ctx.socket(kind)
