@@ -1,9 +1,11 @@
-"""RL's parts at a third of the study's learning rates, and a generator with rounded weights: docs/claims/rl.md.
+"""RL's parts at a third of the study's learning rates, and at its own a generator with rounded weights:
+docs/claims/rl.md.
 
     python -m benchmarks.rl_slow [--work slow] [--out docs/claims/rl] [--tables]
 
-Seeds, start and measurements are those of `benchmarks.rl_ablations`. In some rows of `ARMS` the generator has rounded
-weights, as a server of lower precision would have them, while the trainer's stay as they are.
+Seeds, start and measurements are those of `benchmarks.rl_ablations`. The rows of `PARTS` are run at low rates. In those
+of `ROUNDED` the generator has rounded weights, as a server of lower precision would have them, while the trainer's stay
+as they are.
 """
 
 from __future__ import annotations
@@ -38,10 +40,9 @@ def three_bits(weight_OI: Tensor) -> Tensor:
 
 
 class Arm(NamedTuple):
-    """What one differs in from all alike at these rates."""
+    """What one differs in from all alike at its rates."""
 
     changes: Mapping[str, Any]
-    """Of `RL | SLOW`."""
     rounding: Callable[[Tensor], Tensor] | None = None
     """Of every matrix that the generator has."""
 
@@ -63,7 +64,6 @@ ROUNDED: Mapping[str, Arm] = {
     "3 bits": Arm(APART, three_bits),
     "3 bits, corrected": Arm(CORRECTED, three_bits),
 }
-ARMS = {**PARTS, **ROUNDED}
 
 
 class Mismatched(Reinforcement):
@@ -86,31 +86,38 @@ def rounded(model: Transformer, rounding: Callable[[Tensor], Tensor]) -> Transfo
     return copy
 
 
-def run(study: Study, name: str, seed: int) -> dict[str, Any]:
+def run(study: Study, name: str, arm: Arm, seed: int, rates: Mapping[str, Any]) -> Row:
     """One run and what came of it."""
-    arm, kind = ARMS[name], Reinforcement
+    kind = Reinforcement
     if arm.rounding is not None:
         kind = type("Arm", (Mismatched,), {"rounding": staticmethod(arm.rounding), "__doc__": Mismatched.__doc__})
-    return study.run(name, SLOW | arm.changes, seed, kind)
+    return study.run(name, {**rates, **arm.changes}, seed, kind)
 
 
 def markdown(runs: Sequence[Row]) -> str:
-    """The two tables of the page."""
-    alike = dict.fromkeys(ARMS, ALIKE)
+    """The table of the parts."""
+    alike = dict.fromkeys(PARTS, ALIKE)
+    return compared(runs, PARTS, ("right", "greedy", "tokens", "text", "longest"), {ALIKE: alike})
+
+
+def rounded_markdown(runs: Sequence[Row]) -> str:
+    """The table of rounded generators."""
+    alike = dict.fromkeys(ROUNDED, ALIKE)
     uncorrected = {name: name.removesuffix(", corrected") for name in ROUNDED}
-    parts = compared(runs, PARTS, ("right", "greedy", "tokens", "text", "longest"), {ALIKE: alike})
     measures, against = ("right", "greedy", "tokens", "disagreement"), {ALIKE: alike, "uncorrected": uncorrected}
-    return f"{parts}\n\n{compared(runs, ROUNDED, measures, against, FORMS | {'disagreement': '.2f'})}"
+    return compared(runs, ROUNDED, measures, against, FORMS | {"disagreement": ".2f"})
 
 
 def runs(study: Study) -> Iterator[Row]:
-    """Every arm with every seed: first the parts, then the rounded generators."""
-    for names in (PARTS, ROUNDED.keys() - PARTS.keys()):
-        for seed in SEEDS:
-            for name in ARMS:
-                if name in names:
-                    yield run(study, name, seed)
+    """Every part with every seed, at low rates."""
+    return (run(study, name, arm, seed, SLOW) for seed in SEEDS for name, arm in PARTS.items())
+
+
+def rounded_runs(study: Study) -> Iterator[Row]:
+    """Every generator with every seed."""
+    return (run(study, name, arm, seed, {}) for seed in SEEDS for name, arm in ROUNDED.items())
 
 
 if __name__ == "__main__":
     carry_out(__doc__, "slow", "slow.csv", runs, markdown)
+    carry_out(__doc__, "rounded", "rounded.csv", rounded_runs, rounded_markdown)
