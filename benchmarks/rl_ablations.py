@@ -80,6 +80,9 @@ SFT = {
     "seed": 5,
 }
 ITERATIONS, RATES = 24, {"learning_rate": 0.02, "final_learning_rate": 0.005}
+SLOWER = 3
+SLOW = {key: rate / SLOWER for key, rate in RATES.items()} | {"iterations": SLOWER * ITERATIONS}
+"""A third of the learning rates, for three times the iterations."""
 RL = {
     "iterations": ITERATIONS,
     "prompts": 12,
@@ -121,6 +124,9 @@ MEASURES = {
     "disagreement": "mismatch, nats a token",
 }
 FORMS = {"right": ".2f", "greedy": ".2f", "tokens": ".1f", "text": ".2f", "longest": ".1f", "disagreement": ".0e"}
+FORMS |= {"paused": ".2f"}
+NAMES = MEASURES | {"seeds": "seeds", "paused": "paused, of all replies"}
+"""Columns of tables."""
 
 
 # --------------------------------------------------------------------------------------------------------- the world
@@ -185,21 +191,27 @@ class Study:
             sys.exit("SFT failed: its last line says why")
         self.start = model_artifact(work, load_model(work / "sft" / "final"), "sft")
 
-    def run(self, arm: str, seed: int) -> dict[str, Any]:
-        """One run and what came of it."""
+    def practise(
+        self, arm: str, changes: Mapping[str, Any], seed: int, kind: type[Reinforcement] = Reinforcement
+    ) -> tuple[Path, dict[str, float]]:
+        """The folder of one run, which is made unless it is there, and what is measured of its model."""
         folder = self.work / f"{arm.replace(' ', '-').replace(',', '')}-{seed}"
-        job = write_job(folder, {**RL, "seed": seed, **ARMS[arm]}, {**self.inputs, "sft": self.start})
-        began = cpu()
-        if go(Reinforcement, job):
+        job = write_job(folder, {**RL, "seed": seed, **changes}, {**self.inputs, "sft": self.start})
+        if go(kind, job):
             sys.exit(f"{arm}, seed {seed} failed: its last line says why")
-        spent = cpu() - began
+        return folder, self.measured(load_model(folder / "final"), seed)
+
+    def run(
+        self, arm: str, changes: Mapping[str, Any], seed: int, kind: type[Reinforcement] = Reinforcement
+    ) -> dict[str, Any]:
+        """One run and what came of it."""
+        folder, measured = self.practise(arm, changes, seed, kind)
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         updates = [line for line in lines if line["event"] == "update"]
         return {
-            **self.measured(load_model(folder / "final"), seed),
-            "longest": round(statistics.fmean(waits(folder, ARMS[arm].get("segment"))), 2),
+            **{"arm": arm, "seed": seed, **measured},
+            "longest": round(statistics.fmean(waits(folder, changes.get("segment"))), 2),
             "disagreement": statistics.fmean(line["disagreement"] for line in updates),
-            "seconds": round(spent, 1),
         }
 
     @torch.no_grad()
@@ -250,6 +262,33 @@ def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"{table(head, whole)}\n\n{table(['seed by seed', *(MEASURES[name] for name in compared)], apart)}"
 
 
+def compared(
+    runs: Sequence[Row],
+    arms: Iterable[str],
+    measures: Sequence[str],
+    against: Mapping[str, Mapping[str, str]],
+    forms: Mapping[str, str] = FORMS,
+) -> str:
+    """One table: what each arm came to, and by how much its pass rates differ, seed by seed, from those of another
+    arm, which `against` gives, under the name that a column has for it."""
+    by_arm = {arm: {run["seed"]: run for run in runs if run["arm"] == arm} for arm in arms}
+    rates = {"right": "right", "greedy": "greedy"}
+    head = ["mean, 95 % interval", *(NAMES[name] for name in measures)]
+    head += [f"{said}, less {other}" for other in against for said in rates.values()]
+    rows = []
+    for arm, own in by_arm.items():
+        row = [arm]
+        for name in measures:
+            row.append(str(len(own)) if name == "seeds" else spread([run[name] for run in own.values()], forms[name]))
+        for others in against.values():
+            base = by_arm[others.get(arm, arm)]
+            for rate in rates:
+                rises = [own[seed][rate] - base[seed][rate] for seed in own] if base is not own else []
+                row.append(_said(rises, f"+{forms[rate]}"))
+        rows.append(row)
+    return table(head, rows)
+
+
 def _said(values: Sequence[float], form: str) -> str:
     return spread(values, form) if values else "–"
 
@@ -260,7 +299,8 @@ def runs(study: Study) -> Iterator[Row]:
     yield {"arm": BEFORE, "seed": 0, **before, "longest": "", "disagreement": "", "seconds": ""}
     for seed in SEEDS:
         for arm in ARMS:
-            yield {"arm": arm, "seed": seed, **study.run(arm, seed)}
+            began = cpu()
+            yield study.run(arm, ARMS[arm], seed) | {"seconds": round(cpu() - began, 1)}
 
 
 def carry_out(

@@ -10,7 +10,6 @@ iteration late. Each row of `ARMS` has some of it, with the seeds, the start and
 from __future__ import annotations
 
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,17 +18,15 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from benchmarks.rl_ablations import FORMS, ITERATIONS, RATES, RL, SEEDS, Study, carry_out
-from benchmarks.studies import Row, spread, table
-from tests.posttraining import go, write_job
-from training.checkpoint import load_model
+from benchmarks.rl_ablations import SEEDS, SLOW, Study, carry_out, compared
+from benchmarks.studies import Row
 from training.rl.episodes import INSERTED, Episode
 from training.rl.practice import Practice
 from training.rl.rollout import Group, Open, Player
 from training.rl.train import Reinforcement
 
-SEGMENT, MOST, SLOWER = 32, 0.96, 3
-"""Tokens before a pause; the share of responses that are to be spared one; by how much the rates are lower."""
+SEGMENT, MOST = 32, 0.96
+"""Tokens before a pause; the share of responses that are to be spared one."""
 
 
 class Arm(NamedTuple):
@@ -38,7 +35,7 @@ class Arm(NamedTuple):
     segment: float | None = None
     """Responses are paused at so many tokens; below 1, at the length that this share of the last iteration's have."""
     slow: bool = False
-    """A third of the learning rates, for three times the iterations."""
+    """At the rates of `SLOW`."""
     trained: str = "present"
     """Which tokens count: those of the `present` policy, as RL has it; `all`; or the `end` behind the last full
     SEGMENT, as if there had been a pause."""
@@ -49,6 +46,7 @@ class Arm(NamedTuple):
 
 
 ALIKE = "whole"
+SLOWLY = f"{ALIKE}, slow"
 ARMS: Mapping[str, Arm] = {
     ALIKE: Arm(),
     "pauses, as RL has them": Arm(segment=SEGMENT),
@@ -58,12 +56,12 @@ ARMS: Mapping[str, Arm] = {
     "pauses, all tokens, prompts whole": Arm(segment=SEGMENT, trained="all", waits=True),
 }
 """What a pause brings, apart."""
-MEASURES = {"right": "right, sampled", "greedy": "right, greedy", "tokens": "tokens of a reply"}
+MEASURES = ("right", "greedy", "tokens")
 REGIMES: Mapping[str, Arm] = {
     ALIKE: Arm(),
     "pauses at 32": Arm(segment=SEGMENT),
     "pauses of the longest": Arm(segment=MOST),
-    "whole, slow": Arm(slow=True),
+    SLOWLY: Arm(slow=True),
     "pauses at 32, slow": Arm(segment=SEGMENT, slow=True),
     "pauses of the longest, slow": Arm(segment=MOST, slow=True),
 }
@@ -133,16 +131,11 @@ def _long(group: Group) -> bool:
 
 def run(study: Study, name: str, arm: Arm, seed: int) -> dict[str, Any]:
     """One run and what came of it."""
-    folder = study.work / f"{name.replace(' ', '-').replace(',', '')}-{seed}"
-    changes: dict[str, Any] = {"seed": seed}
+    changes: Mapping[str, Any] = SLOW if arm.slow else {}
     if arm.segment and arm.segment >= 1:
-        changes["segment"] = arm.segment
-    if arm.slow:
-        changes |= {key: rate / SLOWER for key, rate in RATES.items()} | {"iterations": SLOWER * ITERATIONS}
-    job = write_job(folder, RL | changes, {**study.inputs, "sft": study.start})
-    if go(type("Arm", (TakenApart,), {"arm": arm, "__doc__": TakenApart.__doc__}), job):
-        sys.exit(f"{name}, seed {seed} failed: its last line says why")
-    found = study.measured(load_model(folder / "final"), seed)
+        changes = {**changes, "segment": arm.segment}
+    kind = type("Arm", (TakenApart,), {"arm": arm, "__doc__": TakenApart.__doc__})
+    folder, found = study.practise(name, changes, seed, kind)
     return {"arm": name, "seed": seed, **{measure: found[measure] for measure in MEASURES}} | tail(folder)
 
 
@@ -159,37 +152,15 @@ def tail(folder: Path) -> dict[str, float]:
     return {"paused": round(statistics.fmean(paused), 4), "longest": round(statistics.fmean(drawn.values()), 2)}
 
 
-def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
+def markdown(runs: Sequence[Row]) -> str:
     """The table of the page of what a pause brings: what each arm came to, and by how much it differs, seed by seed."""
-    by_arm = {name: {run["seed"]: run for run in runs if run["arm"] == name} for name in ARMS}
-    head = ["mean, 95 % interval", "seeds", *MEASURES.values(), f"right, less {ALIKE}", f"greedy, less {ALIKE}"]
-    rows = []
-    for name, own in by_arm.items():
-        said = [spread([one[measure] for one in own.values()], FORMS[measure]) for measure in MEASURES]
-        rows.append([name, str(len(own)), *said, *_apart(own, by_arm[ALIKE])])
-    return table(head, rows)
+    return compared(runs, ARMS, ("seeds", *MEASURES), {ALIKE: dict.fromkeys(ARMS, ALIKE)})
 
 
-def regimes_markdown(runs: Sequence[Mapping[str, Any]]) -> str:
+def regimes_markdown(runs: Sequence[Row]) -> str:
     """The table of the page of when it does: each arm held against whole responses at the same rates, seed by seed."""
-    by_arm = {name: {run["seed"]: run for run in runs if run["arm"] == name} for name in REGIMES}
-    measures = {**MEASURES, "paused": "paused, of all replies", "longest": "tokens that an iteration waits for"}
-    head = ["mean, 95 % interval", *measures.values(), f"right, less {ALIKE}", f"greedy, less {ALIKE}"]
-    rows = []
-    for name, own in by_arm.items():
-        said = [
-            spread([one[measure] for one in own.values()], {"paused": ".2f", **FORMS}[measure]) for measure in measures
-        ]
-        rows.append([name, *said, *_apart(own, by_arm[f"{ALIKE}, slow" if REGIMES[name].slow else ALIKE])])
-    return table(head, rows)
-
-
-def _apart(own: Mapping[int, Row], base: Mapping[int, Row]) -> list[str]:
-    """By how much an arm differs from the runs that it is held against."""
-    if own is base:
-        return ["–", "–"]
-    rises = ([own[seed][measure] - base[seed][measure] for seed in own] for measure in ("right", "greedy"))
-    return [spread(each, f"+{FORMS['right']}") for each in rises]
+    against = {name: SLOWLY if arm.slow else ALIKE for name, arm in REGIMES.items()}
+    return compared(runs, REGIMES, (*MEASURES, "paused", "longest"), {ALIKE: against})
 
 
 def runs(study: Study) -> Iterator[Row]:

@@ -1,0 +1,123 @@
+"""RL's parts at a third of the study's learning rates, and at its own a generator with rounded weights:
+docs/claims/rl.md.
+
+    python -m benchmarks.rl_slow [--work slow] [--out docs/claims/rl] [--tables]
+
+Seeds, start and measurements are those of `benchmarks.rl_ablations`. The rows of `PARTS` are run at low rates. In those
+of `ROUNDED` the generator has rounded weights, as a server of lower precision would have them, while the trainer's stay
+as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.rl_ablations import ALIKE, BUDGET, FORMS, SEEDS, SLOW, TIGHT, Study, carry_out, compared
+from benchmarks.studies import Row
+from model.quantize import GROUP, round_to_int4
+from model.transformer import Transformer
+from training.rl.rollout import Player
+from training.rl.train import Reinforcement
+
+
+def int4(weight_OI: Tensor) -> Tensor:
+    """As a release has it: groups of 32; narrower rows are one group each, which zeros fill up."""
+    width = weight_OI.shape[-1]
+    return round_to_int4(F.pad(weight_OI, (0, -width % GROUP)))[..., :width]
+
+
+def three_bits(weight_OI: Tensor) -> Tensor:
+    """Each row in whole numbers of -3 to 3 with a scale of its own."""
+    scale_O1 = weight_OI.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 3
+    return (weight_OI / scale_O1).round() * scale_O1
+
+
+class Arm(NamedTuple):
+    """What one differs in from all alike at its rates."""
+
+    changes: Mapping[str, Any]
+    rounding: Callable[[Tensor], Tensor] | None = None
+    """Of every matrix that the generator has."""
+
+
+LENGTH = {"budget": BUDGET, "length_weight": 0.5}
+APART = {"agreement": 10.0}  # however far generator and trainer come to be apart, the run goes on
+CORRECTED = {**APART, "correction": 2.0}
+PARTS: Mapping[str, Arm] = {
+    ALIKE: Arm({}),
+    **{f"budget of {budget}": Arm({"rewards": {"budget": budget}}) for budget in (TIGHT, 2 * TIGHT)},
+    "length reward": Arm({"rewards": {**LENGTH, "length_from": 0.0}}),
+    "length reward, second half": Arm({"rewards": {**LENGTH, "length_from": 0.5}}),
+    "temperature 1.0 to 0.8": Arm({"temperature": [1.0, 0.8]}),
+}
+ROUNDED: Mapping[str, Arm] = {
+    ALIKE: PARTS[ALIKE],
+    "INT4": Arm(APART, int4),
+    "INT4, corrected": Arm(CORRECTED, int4),
+    "3 bits": Arm(APART, three_bits),
+    "3 bits, corrected": Arm(CORRECTED, three_bits),
+}
+
+
+class Mismatched(Reinforcement):
+    """RL whose responses are drawn by a rounded copy of the policy."""
+
+    rounding: Callable[[Tensor], Tensor]
+
+    def player(self, version: int, temperature: float, progress: float) -> Player:
+        player = super().player(version, temperature, progress)
+        return replace(player, model=rounded(player.model, self.rounding))
+
+
+@torch.no_grad()
+def rounded(model: Transformer, rounding: Callable[[Tensor], Tensor]) -> Transformer:
+    """A copy of `model` with every matrix rounded."""
+    copy = deepcopy(model)
+    for weight in copy.parameters():
+        if weight.dim() > 1:
+            weight.copy_(rounding(weight))
+    return copy
+
+
+def run(study: Study, name: str, arm: Arm, seed: int, rates: Mapping[str, Any]) -> Row:
+    """One run and what came of it."""
+    kind = Reinforcement
+    if arm.rounding is not None:
+        kind = type("Arm", (Mismatched,), {"rounding": staticmethod(arm.rounding), "__doc__": Mismatched.__doc__})
+    return study.run(name, {**rates, **arm.changes}, seed, kind)
+
+
+def markdown(runs: Sequence[Row]) -> str:
+    """The table of the parts."""
+    alike = dict.fromkeys(PARTS, ALIKE)
+    return compared(runs, PARTS, ("right", "greedy", "tokens", "text", "longest"), {ALIKE: alike})
+
+
+def rounded_markdown(runs: Sequence[Row]) -> str:
+    """The table of rounded generators."""
+    alike = dict.fromkeys(ROUNDED, ALIKE)
+    uncorrected = {name: name.removesuffix(", corrected") for name in ROUNDED}
+    measures, against = ("right", "greedy", "tokens", "disagreement"), {ALIKE: alike, "uncorrected": uncorrected}
+    return compared(runs, ROUNDED, measures, against, FORMS | {"disagreement": ".2f"})
+
+
+def runs(study: Study) -> Iterator[Row]:
+    """Every part with every seed, at low rates."""
+    return (run(study, name, arm, seed, SLOW) for seed in SEEDS for name, arm in PARTS.items())
+
+
+def rounded_runs(study: Study) -> Iterator[Row]:
+    """Every generator with every seed."""
+    return (run(study, name, arm, seed, {}) for seed in SEEDS for name, arm in ROUNDED.items())
+
+
+if __name__ == "__main__":
+    carry_out(__doc__, "slow", "slow.csv", runs, markdown)
+    carry_out(__doc__, "rounded", "rounded.csv", rounded_runs, rounded_markdown)
