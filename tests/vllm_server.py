@@ -72,6 +72,7 @@ def served(folder: Path, *options: str, environment: Mapping[str, str] | None = 
     server = Server(f"http://127.0.0.1:{port}", secrets.token_urlsafe(), folder / "server.log")
     with server.log.open("wb") as log:
         given = os.environ | dict(environment or {}) | {"OPENK2_ENGINE_KEY": server.key}
+        given.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode a start takes minutes more, each time
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=given)
     try:
         while not _healthy(server.root):
