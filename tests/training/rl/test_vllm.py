@@ -124,7 +124,8 @@ def test_a_run_of_rl_samples_from_vllm(server, tmp_path):
     """Weights change at each of its iterations, and the trainer agrees with each reply's log-probabilities."""
     world = World(tmp_path)
     start = model_artifact(world.root, policy(6), "sft")
-    rollouts = configured(server, folder=str(server.log.parent)).model_dump(mode="json")
+    # the servers of the test before sleep, and would let requests wait
+    rollouts = configured(server, folder=str(server.log.parent), sleep=True).model_dump(mode="json")
     few = {"iterations": 3, "prompts": 4, "responses": 4, "evaluate_prompts": 4, "evaluate_samples": 1}
     job = world.rl("rl", start, rollouts=rollouts, learning_rate=0.01, **few)
     assert go(Reinforcement, job) == DONE
