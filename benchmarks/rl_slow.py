@@ -50,6 +50,7 @@ class Arm(NamedTuple):
 LENGTH = {"budget": BUDGET, "length_weight": 0.5}
 APART = {"agreement": 10.0}  # however far generator and trainer come to be apart, the run goes on
 CORRECTED = {**APART, "correction": 2.0}
+FREE = {**APART, "tau": 1e-6}  # nothing pulls the trainer back to its rounded copy
 PARTS: Mapping[str, Arm] = {
     ALIKE: Arm({}),
     **{f"budget of {budget}": Arm({"rewards": {"budget": budget}}) for budget in (TIGHT, 2 * TIGHT)},
@@ -63,6 +64,8 @@ ROUNDED: Mapping[str, Arm] = {
     "INT4, corrected": Arm(CORRECTED, int4),
     "3 bits": Arm(APART, three_bits),
     "3 bits, corrected": Arm(CORRECTED, three_bits),
+    "INT4, tau 1e-6": Arm(FREE, int4),
+    "3 bits, tau 1e-6": Arm(FREE, three_bits),
 }
 
 
@@ -103,7 +106,7 @@ def markdown(runs: Sequence[Row]) -> str:
 def rounded_markdown(runs: Sequence[Row]) -> str:
     """The table of rounded generators."""
     alike = dict.fromkeys(ROUNDED, ALIKE)
-    uncorrected = {name: name.removesuffix(", corrected") for name in ROUNDED}
+    uncorrected = {name: name.partition(", ")[0] for name in ROUNDED}
     measures, against = ("right", "greedy", "tokens", "disagreement"), {ALIKE: alike, "uncorrected": uncorrected}
     return compared(runs, ROUNDED, measures, against, FORMS | {"disagreement": ".2f"})
 
