@@ -33,6 +33,7 @@ def started(work: str) -> subprocess.Popen[str]:
                 print("ended", flush=True)
 
         signal.signal(signal.SIGTERM, interrupt)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         with answered(1.0), answered(1.0):
             print("ready", flush=True)
             {work}
