@@ -8,6 +8,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,8 @@ STUCK = "sum(itertools.repeat(1))"  # never returns, never looks for signals, ne
 SLOW_TO_END = "end_slowly()"
 
 
-def started(work: str) -> subprocess.Popen[str]:
+@contextmanager
+def started(work: str) -> Iterator[subprocess.Popen[str]]:
     script = textwrap.dedent(f"""
         import itertools, signal, time
         from tasks.interrupts import answered
@@ -49,26 +52,29 @@ def started(work: str) -> subprocess.Popen[str]:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.3)
-    return process
+    try:
+        yield process
+    finally:
+        process.kill()  # what is stuck would take a core from all that comes after
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_native_call_that_never_returns_is_ended(number):
-    process = started(STUCK)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    with started(STUCK) as process:
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert "what was finished is kept" in said
 
 
 def test_who_heard_the_signal_may_take_its_time_to_end():
-    process = started(SLOW_TO_END)
-    process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
+    with started(SLOW_TO_END) as process:
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
     assert (said, process.returncode) == ("ended\n", -signal.SIGINT)
 
 
 def test_nothing_is_left_behind():
-    process = started("pass")
-    said, _ = process.communicate(timeout=60)  # returns once nobody holds its output
+    with started("pass") as process:
+        said, _ = process.communicate(timeout=60)  # returns once nobody holds its output
     assert (said, process.returncode) == ("", 0)
