@@ -254,12 +254,12 @@ def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
     for arm, own in by_arm.items():
         values = {name: [run[name] for run in own.values() if run[name] != ""] for name in MEASURES}
         whole.append([arm, *(_said(values[name], FORMS[name]) for name in MEASURES)])
-    apart, compared = [], [name for name in MEASURES if name != "disagreement"]
+    apart, measured = [], [name for name in MEASURES if name != "disagreement"]
     for arm, other in AGAINST.items():
         pairs = [(by_arm[arm][seed], by_arm[other][seed]) for seed in by_arm[arm]]
-        rises = {name: [run[name] - base[name] for run, base in pairs] for name in compared}
-        apart.append([f"{arm}, less {other}", *(_said(rises[name], f"+{FORMS[name]}") for name in compared)])
-    return f"{table(head, whole)}\n\n{table(['seed by seed', *(MEASURES[name] for name in compared)], apart)}"
+        rises = {name: [run[name] - base[name] for run, base in pairs] for name in measured}
+        apart.append([f"{arm}, less {other}", *(_said(rises[name], f"+{FORMS[name]}") for name in measured)])
+    return f"{table(head, whole)}\n\n{table(['seed by seed', *(MEASURES[name] for name in measured)], apart)}"
 
 
 def compared(
@@ -272,9 +272,9 @@ def compared(
     """One table: what each arm came to, and by how much its pass rates differ, seed by seed, from those of another
     arm, which `against` gives, under the name that a column has for it."""
     by_arm = {arm: {run["seed"]: run for run in runs if run["arm"] == arm} for arm in arms}
-    rates = {"right": "right", "greedy": "greedy"}
+    rates = ("right", "greedy")
     head = ["mean, 95 % interval", *(NAMES[name] for name in measures)]
-    head += [f"{said}, less {other}" for other in against for said in rates.values()]
+    head += [f"{rate}, less {other}" for other in against for rate in rates]
     rows = []
     for arm, own in by_arm.items():
         row = [arm]

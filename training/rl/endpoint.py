@@ -105,7 +105,7 @@ class Endpoint:
                 # vLLM says no, with status 200, while a request holds a block: one that was given up may a moment
                 if not isinstance(answer, dict) or answer.get("success", True):
                     break
-                time.sleep(min(30.0, 2.0**attempt) * random.random())
+                _pause(attempt)
             else:
                 raise EndpointError(
                     f"{url} does not drop its prefix cache, which was computed with the old weights: a request is "
@@ -169,7 +169,7 @@ class Endpoint:
         trouble = ""
         for attempt in range(attempts or self.config.attempts):
             if attempt:
-                time.sleep(min(30.0, 2.0**attempt) * random.random())
+                _pause(attempt)
             try:
                 answer = self.client.post(url, json=body)
             except (httpx.HTTPError, httpx.StreamError) as error:
@@ -187,6 +187,11 @@ class Endpoint:
             f"{url} does not answer ({trouble}): see that the server of rl.rollouts runs, that it calls the model "
             f"'{self.config.model}', and that ${KEY_VARIABLE} holds its key{hint}"
         )
+
+
+def _pause(attempt: int) -> None:
+    """Wait the longer the more attempts there were, and not as long as others do."""
+    time.sleep(min(30.0, 2.0**attempt) * random.random())
 
 
 class EndpointBatch:

@@ -24,8 +24,6 @@ OURS = Path(__file__).parents[3]
 """The folder of our packages: an interpreter that is started by a path looks for them beside it alone."""
 START_SECONDS = 600.0
 """To import torch and turn 491 MB into float32: 13 CPU-seconds."""
-STARTS = 2
-"""Times that a question is asked of a process that ends over it: the first may have died of another's memory."""
 ENDS = "。！？"
 """Of sentences between which no blank stands."""
 
@@ -68,15 +66,11 @@ class FidelityProcess(OnDemand):
         return logits
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            for left in reversed(range(STARTS)):
-                process = self._started()
-                try:
-                    return process.ask(question, self.config.seconds)
-                except LineProcessError as error:
-                    if error.what != "ended" or not left:
-                        raise self._unavailable(f"{error} (it has rl.fidelity.seconds, and needs 1.6 GB)") from None
-        raise AssertionError
+        try:
+            # the first may have died of another's memory
+            return self._answer(question, self.config.seconds, lambda process: True)
+        except LineProcessError as error:
+            raise self._unavailable(f"{error} (it has rl.fidelity.seconds, and needs 1.6 GB)") from None
 
     def _begin(self) -> LineProcess:
         learned = sorted(Path(self.config.weights).glob("*.safetensors")) if self.config.weights else []

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 LONGEST_QUESTION = 60_000
@@ -143,6 +143,20 @@ class OnDemand(ABC):
     @abstractmethod
     def _begin(self) -> LineProcess:
         """Begin it and hear that it is ready; what was begun is `_process` from then on, ready or not."""
+
+    def _answer(
+        self, question: Mapping[str, Any], seconds: float, again: Callable[[LineProcess], bool]
+    ) -> dict[str, Any]:
+        """What the process answers. Where it ends over the question and `again` says so of it, another one is asked,
+        once. Raises as its `ask` does."""
+        with self._lock:
+            process = self._started()
+            try:
+                return process.ask(question, seconds)
+            except LineProcessError as error:
+                if error.what != "ended" or not again(process):
+                    raise
+            return self._started().ask(question, seconds)
 
     def _started(self) -> LineProcess:
         if self._process is not None and self._process.alive:

@@ -18,8 +18,6 @@ ANSWER_SECONDS = 120.0
 """On the clock: what ends a comparison is its CPU time, on a machine however busy."""
 CPU_SECONDS = 5
 MEMORY_MIB = 2048
-STARTS = 2
-"""Times that it is begun for one answer, where it is killed by another than itself."""
 LONGEST = 2000
 """Letters of an answer; what is longer is no answer."""
 
@@ -40,22 +38,17 @@ class MathProcess(OnDemand):
         """
         if len(answer) > LONGEST:
             return False, "no answer but a long text"
-        with self._lock:
-            for left in reversed(range(STARTS)):
-                process = self._started()
-                try:
-                    found = process.ask({"gold": gold, "answer": answer}, self.seconds)
-                    return bool(found["equal"]), str(found["reason"])
-                except LineProcessError as error:
-                    if error.what == "late":
-                        raise EnvironmentUnavailable(
-                            f"comparing an answer of the environment 'math' had no {CPU_SECONDS} CPU-seconds in "
-                            f"{self.seconds:g} s: too much else runs on this machine for a verdict on it"
-                        ) from None
-                    # its own limits end it otherwise: somebody else killed it, the kernel that had no memory perhaps
-                    if error.what != "ended" or not process.killed or not left:
-                        break
-        return False, "comparing the answer took too long or too much memory"
+        try:
+            # its own limits end it otherwise: somebody else killed it, the kernel that had no memory perhaps
+            found = self._answer({"gold": gold, "answer": answer}, self.seconds, lambda process: process.killed)
+        except LineProcessError as error:
+            if error.what == "late":
+                raise EnvironmentUnavailable(
+                    f"comparing an answer of the environment 'math' had no {CPU_SECONDS} CPU-seconds in "
+                    f"{self.seconds:g} s: too much else runs on this machine for a verdict on it"
+                ) from None
+            return False, "comparing the answer took too long or too much memory"
+        return bool(found["equal"]), str(found["reason"])
 
     def _begin(self) -> LineProcess:
         self._process = process = LineProcess([sys.executable, "-I", str(WORKER), str(MEMORY_MIB), str(CPU_SECONDS)])
