@@ -257,7 +257,7 @@ def iterations(model: Transformer, chat: Chat, prompts: int, responses: int, bud
 
 def update(model: Transformer, optimizer: MuonClip, groups: Sequence[Group], config: RlConfig) -> None:
     """All groups in one batch; none is left out, so that there is work whatever the verdicts."""
-    rows = [row for group in groups for row in rows_of(group, model.config.max_position_embeddings)]
+    rows = rows_of(groups, model.config.max_position_embeddings)
     part = practised(rows, sum(len(group.responses) for group in groups), 1.0, config, 0)
     mask = document_mask(part.document_ids_BS, shared_prompt=True)
     output = model(part.tokens_BS, positions_BS=part.positions_BS, mask=mask, max_logits=True)

@@ -1,11 +1,11 @@
-"""RL's parts at a third of the study's learning rates, and at its own a generator with rounded weights:
-docs/claims/rl.md.
+"""RL's parts at a third of the study's learning rates, several steps of an iteration, and a generator with rounded
+weights: docs/claims/rl.md.
 
     python -m benchmarks.rl_slow [--work slow] [--out docs/claims/rl] [--tables]
 
-Seeds, start and measurements are those of `benchmarks.rl_ablations`. The rows of `PARTS` are run at low rates. In those
-of `ROUNDED` the generator has rounded weights, as a server of lower precision would have them, while the trainer's stay
-as they are.
+Seeds, start and measurements are those of `benchmarks.rl_ablations`. The rows of `PARTS` are run at low rates. Those of
+`STEPS` take more optimizer steps on the same replies. In those of `ROUNDED` the generator has rounded weights, as a
+server of lower precision would have them, while the trainer's stay as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.rl_ablations import ALIKE, BUDGET, FORMS, SEEDS, SLOW, TIGHT, Study, carry_out, compared
+from benchmarks.rl_ablations import ALIKE, BUDGET, FORMS, RATES, SEEDS, SLOW, SLOWER, TIGHT, Study, carry_out, compared
 from benchmarks.studies import Row
 from model.quantize import GROUP, round_to_int4
 from model.transformer import Transformer
@@ -50,7 +50,7 @@ class Arm(NamedTuple):
 LENGTH = {"budget": BUDGET, "length_weight": 0.5}
 APART = {"agreement": 10.0}  # however far generator and trainer come to be apart, the run goes on
 CORRECTED = {**APART, "correction": 2.0}
-FREE = {**APART, "tau": 1e-6}  # nothing pulls the trainer back to its rounded copy
+THREE = {"updates": SLOWER, **{key: rate / SLOWER for key, rate in RATES.items()}}
 PARTS: Mapping[str, Arm] = {
     ALIKE: Arm({}),
     **{f"budget of {budget}": Arm({"rewards": {"budget": budget}}) for budget in (TIGHT, 2 * TIGHT)},
@@ -64,8 +64,13 @@ ROUNDED: Mapping[str, Arm] = {
     "INT4, corrected": Arm(CORRECTED, int4),
     "3 bits": Arm(APART, three_bits),
     "3 bits, corrected": Arm(CORRECTED, three_bits),
-    "INT4, tau 1e-6": Arm(FREE, int4),
-    "3 bits, tau 1e-6": Arm(FREE, three_bits),
+}
+STEPS: Mapping[str, Arm] = {
+    ALIKE: PARTS[ALIKE],
+    "3 steps, rates a third": Arm(THREE),
+    "the same, tau 1e-6": Arm({**THREE, "tau": 1e-6}),
+    "the same, tau 1": Arm({**THREE, "tau": 1.0}),
+    "3 steps, rates as they are": Arm({"updates": SLOWER}),
 }
 
 
@@ -103,6 +108,12 @@ def markdown(runs: Sequence[Row]) -> str:
     return compared(runs, PARTS, ("right", "greedy", "tokens", "text", "longest"), {ALIKE: alike})
 
 
+def steps_markdown(runs: Sequence[Row]) -> str:
+    """The table of several steps."""
+    alike = dict.fromkeys(STEPS, ALIKE)
+    return compared(runs, STEPS, ("right", "greedy", "tokens", "text"), {ALIKE: alike})
+
+
 def rounded_markdown(runs: Sequence[Row]) -> str:
     """The table of rounded generators."""
     alike = dict.fromkeys(ROUNDED, ALIKE)
@@ -116,6 +127,11 @@ def runs(study: Study) -> Iterator[Row]:
     return (run(study, name, arm, seed, SLOW) for seed in SEEDS for name, arm in PARTS.items())
 
 
+def steps_runs(study: Study) -> Iterator[Row]:
+    """Every number of steps with every seed."""
+    return (run(study, name, arm, seed, {}) for seed in SEEDS for name, arm in STEPS.items())
+
+
 def rounded_runs(study: Study) -> Iterator[Row]:
     """Every generator with every seed."""
     return (run(study, name, arm, seed, {}) for seed in SEEDS for name, arm in ROUNDED.items())
@@ -123,4 +139,5 @@ def rounded_runs(study: Study) -> Iterator[Row]:
 
 if __name__ == "__main__":
     carry_out(__doc__, "slow", "slow.csv", runs, markdown)
+    carry_out(__doc__, "steps", "steps.csv", steps_runs, steps_markdown)
     carry_out(__doc__, "rounded", "rounded.csv", rounded_runs, rounded_markdown)

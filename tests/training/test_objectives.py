@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,9 @@ from training.parallel import World
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.objective import k2_objective
-from training.rl.rollout import roll_out
+from training.rl.rollout import Group, roll_out
 from training.rl.train import Reinforcement
-from training.rl.tree import Tree, pack_trees, tree_log_probs
+from training.rl.tree import Tree, TreeBatch, pack_trees, tree_log_probs
 from training.sft import Tuning
 from training.sft_config import SftConfig
 from training.trainer import DONE, Trainer
@@ -71,6 +72,7 @@ CONFIGS: dict[type[Objective], dict[str, Any]] = {
         "iterations": UPDATES // 2,
         "prompts": 7,
         "responses": 4,
+        "updates": 2,
         "learning_rate": 0.005,
         "evaluate_prompts": 5,
         "evaluate_samples": 1,
@@ -282,10 +284,13 @@ def test_sft_is_the_plain_update(alone: Callable[[type[Objective]], Path]) -> No
     assert_plain(folder, plain, model)
 
 
-def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
-    """Ten iterations of one update each: all groups in one batch, all samples of PTX in another, and in a third all
-    rows of dialogues, which are those of the family that is not practised."""
-    path = job_of(Reinforcement, inputs, tmp_path, iterations=UPDATES)
+@pytest.mark.parametrize("updates", [1, 2])
+def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path, updates: int) -> None:
+    """Iterations of one update each, or of two, the second held against the policy before the first: all its groups in
+    one batch, all samples of PTX in another, and in a third all rows of dialogues, which are those of the family that
+    is not practised. Large weights of the log-ratio, so that it shows."""
+    changes = {"iterations": UPDATES // updates, "updates": updates, "tau": 1.0}
+    path = job_of(Reinforcement, inputs, tmp_path, **changes)
     run(Reinforcement, path)
     job = Job.read(path)
     config = RlConfig.model_validate(job.config)
@@ -299,12 +304,8 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
     rows = (config.dialogue_sequence_length, config.dialogue_rows, config.seed, model.config.pad_token_id)
     packed = Packed(copies, *rows)
     plain = []
-    for number in range(UPDATES):
-        seed = f"rl/{config.seed}/{number}"
-        drawn = curriculum.draw(config.prompts, f"{seed}/prompts")
-        groups = roll_out(model, chat, drawn, config.responses, 1.0, seed, config.rewards, "float32")
-        for group in groups:
-            curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
+
+    def through(groups: Sequence[Group]) -> tuple[Any, TreeBatch, Tensor]:
         trees = pack_trees([Tree(group.prompt, [response.ids for response in group.responses]) for group in groups])
         output = model(
             trees.tokens_BS,
@@ -312,25 +313,36 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path) -> None:
             mask=document_mask(trees.branch_BS, shared_prompt=True),
             max_logits=True,
         )
-        log_probs_NT = tree_log_probs(model, trees, output.hidden_BSD)
-        rewards_N = torch.tensor([reward for group in groups for reward in group.rewards])
-        baselines_N = torch.tensor([group.baseline for group in groups]).repeat_interleave(config.responses)
-        advantages_N = rewards_N - baselines_N
-        learned, _ = k2_objective(log_probs_NT, log_probs_NT.detach(), trees.mask_NT, advantages_N, config.tau)
-        batch = tokens.batch(number * config.ptx_samples, config.ptx_samples)
-        beside = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS, max_logits=True)
-        ptx = model.loss(beside.hidden_BSD, batch.targets_BS) + beside.aux_loss
-        tokens_BS, targets_BS, ids_BS, positions_BS = packed.batch(number)
-        other = model(tokens_BS, positions_BS=positions_BS, document_ids_BS=ids_BS, max_logits=True)
-        told = model.loss(other.hidden_BSD, targets_BS, IGNORED) + other.aux_loss
-        loss = learned + config.ptx_weight * ptx + config.dialogue_weight * told
-        progress = number / (UPDATES - 1)
-        rate = config.learning_rate + (config.final_learning_rate - config.learning_rate) * progress
-        assert sum(group.informative for group in groups) > 1
-        maxima = torch.stack([output.max_logits_LH, beside.max_logits_LH, other.max_logits_LH]).amax(0)
-        norm = stepped(model, optimizer, loss, maxima, rate, config.gradient_clip)
-        plain.append((float(loss.detach()), norm))
-    assert_plain(tmp_path, plain, model)
+        return output, trees, tree_log_probs(model, trees, output.hidden_BSD)
+
+    for number in range(config.iterations):
+        seed = f"rl/{config.seed}/{number}"
+        drawn = curriculum.draw(config.prompts, f"{seed}/prompts")
+        all_groups = roll_out(model, chat, drawn, config.responses, 1.0, seed, config.rewards, "float32")
+        for group in all_groups:
+            curriculum.record(group.problem, int(sum(group.scores)), len(group.scores))
+        assert sum(group.informative for group in all_groups) > 1
+        shares = [all_groups[first::updates] for first in range(updates)]
+        before = [through(groups)[2].detach() for groups in shares]
+        for update, (groups, old_NT) in enumerate(zip(shares, before, strict=True), number * updates):
+            output, trees, log_probs_NT = through(groups)
+            rewards_N = torch.tensor([reward for group in groups for reward in group.rewards])
+            baselines_N = torch.tensor([group.baseline for group in groups]).repeat_interleave(config.responses)
+            learned = k2_objective(log_probs_NT, old_NT, trees.mask_NT, rewards_N - baselines_N, config.tau)
+            batch = tokens.batch(update * config.ptx_samples, config.ptx_samples)
+            beside = model(batch.tokens_BS, document_ids_BS=batch.document_ids_BS, max_logits=True)
+            ptx = model.loss(beside.hidden_BSD, batch.targets_BS) + beside.aux_loss
+            tokens_BS, targets_BS, ids_BS, positions_BS = packed.batch(update)
+            other = model(tokens_BS, positions_BS=positions_BS, document_ids_BS=ids_BS, max_logits=True)
+            told = model.loss(other.hidden_BSD, targets_BS, IGNORED) + other.aux_loss
+            loss = learned + config.ptx_weight * ptx + config.dialogue_weight * told
+            progress = number / (config.iterations - 1)
+            rate = config.learning_rate + (config.final_learning_rate - config.learning_rate) * progress
+            maxima = torch.stack([output.max_logits_LH, beside.max_logits_LH, other.max_logits_LH]).amax(0)
+            norm = stepped(model, optimizer, loss, maxima, rate, config.gradient_clip)
+            plain.append((float(loss.detach()), norm))
+    iterations = [plain[first : first + updates] for first in range(0, len(plain), updates)]
+    assert_plain(tmp_path, [tuple(map(statistics.fmean, zip(*each, strict=True))) for each in iterations], model)
 
 
 def test_what_is_sampled_with_and_saved_is_what_the_forward_sees(inputs: Inputs, tmp_path: Path) -> None:

@@ -252,8 +252,12 @@ class RlConfig(Config):
     """Prompts of an iteration."""
     responses: int = Field(default=8, ge=2)
     """Responses to each prompt, K."""
+    updates: int = Field(default=1, ge=1)
+    """Optimizer steps of an iteration, each on its share of the prompts. More than one are held against the policy
+    before the first (K1.5 2.3.2), whose log-probabilities take a forward of their own."""
     tau: float = Field(default=0.1, gt=0)
-    """Weight of the log-ratio in the objective; the report leaves it open."""
+    """Weight of the log-ratio in the objective, which is 0 in an iteration's first step and pulls back in later ones;
+    the report leaves it open."""
     objective: Literal["k1.5", "k2"] = "k1.5"
     """`k2`: the square as K2 prints it; `k1.5`: divided by 2 tau, so that learning rate and PTX weight do not depend on
     tau."""
@@ -354,6 +358,8 @@ class RlConfig(Config):
             raise ValueError(f"ptx_mix: {error}") from None
         if min(self.temperature) <= 0:
             raise ValueError(f"temperature = {self.temperature}: sampling needs temperatures above 0")
+        if self.updates > self.prompts:
+            raise ValueError(f"updates = {self.updates}: each needs a prompt of its own, and there are {self.prompts}")
         if self.correction and self.correction < 1:
             raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
         if self.rollouts is not None and self.replay_routing:

@@ -26,25 +26,34 @@ def k2_objective(
     tau: float,
     literal: bool = False,
     weights_N: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """K2's loss over a batch of responses, and an estimate of KL(pi_old || pi_theta) per response: the mean of
-    exp(l) - 1 - l over their log-ratios, which is never negative and carries no gradient.
+) -> Tensor:
+    """K2's loss over a batch of responses.
 
     Args:
         log_probs_NT: log pi_theta of each response token; carries the gradient.
-        old_log_probs_NT: log pi_old of the same tokens, from the policy that drew them.
+        old_log_probs_NT: log pi_old of the same tokens by the same arithmetic; those of a generator with fewer digits
+            would pull the policy towards its rounding (docs/claims/rl.md).
         mask_NT: True at response tokens; the others do not count, whatever they hold.
         advantages_N: r(x, y) less the mean reward of all responses to the same prompt.
         literal: the square as K2 prints it, whose gradient is 2 tau times that of K1.5's form.
         weights_N: factors of the responses' squares, such as `importance`.
     """
-    difference_NT = (log_probs_NT - old_log_probs_NT.detach()).where(mask_NT, log_probs_NT.new_zeros(()))
-    log_ratios_N = difference_NT.sum(1)
-    squares_N = (advantages_N - tau * log_ratios_N).square()
+    squares_N = (advantages_N - tau * log_ratios(log_probs_NT, old_log_probs_NT.detach(), mask_NT)).square()
     if weights_N is not None:
         squares_N = squares_N * weights_N
-    kept_N = log_ratios_N.detach()
-    return squares_N.mean() / (1 if literal else 2 * tau), (torch.expm1(kept_N) - kept_N).mean()
+    return squares_N.mean() / (1 if literal else 2 * tau)
+
+
+def log_ratios(log_probs_NT: Tensor, others_NT: Tensor, mask_NT: Tensor) -> Tensor:
+    """How much likelier whole responses are by the first than by the others, as a logarithm [N]."""
+    return (log_probs_NT - others_NT).where(mask_NT, log_probs_NT.new_zeros(())).sum(1)
+
+
+def divergence(log_probs_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor) -> Tensor:
+    """An estimate of KL(drew || policy) per response from those that were drawn: the mean of exp(l) - 1 - l over their
+    log-ratios l, which is never negative. Without gradient."""
+    ratios_N = log_ratios(log_probs_NT.detach(), drawn_NT, mask_NT)
+    return (torch.expm1(ratios_N) - ratios_N).mean()
 
 
 def importance(log_probs_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor, most: float) -> Tensor:
@@ -53,5 +62,4 @@ def importance(log_probs_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor, most: fl
     With these as weights, and the trainer's own log-probabilities as the old ones, the gradient is that of responses
     drawn by the trainer's policy, but for what the truncation holds back.
     """
-    difference_NT = (log_probs_NT.detach() - drawn_NT).where(mask_NT, log_probs_NT.new_zeros(()))
-    return difference_NT.sum(1).exp().clamp(max=most)
+    return log_ratios(log_probs_NT.detach(), drawn_NT, mask_NT).exp().clamp(max=most)

@@ -3,7 +3,7 @@
     python -m training.rl.train --config job.json      inputs: sft, dialogues, tokens, tokenizer
 
 An iteration: draw prompts (harder ones more often), let the present policy play K episodes of each with their
-environments, and take one step of K2's objective. Beside it, against forgetting, a next-token loss on
+environments, and take one step of K2's objective, or several. Beside it, against forgetting, a next-token loss on
 pretraining tokens (PTX) and SFT's loss on dialogues of what is not practised, or has tools.
 
 Ranks share the prompts when they sample, tell each other their responses, and share the groups when they train: what is
@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
+from itertools import chain
 from typing import Any
 
 from training.packing import Packed
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.measuring import Measuring
-from training.rl.practice import Practice, numbers, unpractised
+from training.rl.practice import Practice, mean, numbers, unpractised
 from training.rl.rollout import Group
-from training.rl.update import MEASURES, NUMBERS, Row, agreed, compared, micro_batches, rows_of
+from training.rl.update import MEASURES, NUMBERS, Drawn, agreed, compared, rows_of
 from training.selection import selected
 from training.trainer import Trainer, main
 
-VERSION = 11  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 12  # raise it where the same inputs give other bytes (tasks/code.py)
 
 
 class Reinforcement(Measuring):
@@ -79,36 +79,35 @@ class Reinforcement(Measuring):
         self.counts["responses"] += sum(len(group.responses) for group in learned)
         self.counts["tokens"] += tokens
         values = {"temperature": temperature, "learning_rate": rate, **numbers(groups, verdicts, self.counts["paused"])}
-        longest = max((row.size for row in self._rows(learned)), default=1)
+        longest = max((row.size for row in rows_of(learned, self.model.max_position_embeddings)), default=1)
         self.record(number, values | update, max(1, tokens), longest, idle_seconds=idle)
         return f"reward {values['reward']:.2f}, right {values['right']:.0%}"
 
     def _update(self, groups: Sequence[Group], rate: float, temperature: float, done: int) -> dict[str, float]:
-        """One optimizer step on whole groups, pretraining tokens and dialogues, of which each rank has a share.
+        """The iteration's optimizer steps (`updates`) on whole groups, pretraining tokens and dialogues, of which each
+        rank has a share; the means of what they measured.
 
         Raises `Diverged`, and applies nothing, where the trainer sees other log-probabilities than the generator.
         """
-        config, trainer, nothing = self.config, self.trainer, dict.fromkeys(NUMBERS, 0.0)
-        # groups of equal rewards have no gradient at pi_theta = pi_old
-        used = self._rows([group for group in groups if group.informative])
-        total = sum(len(group.responses) for group in groups)
-        practice = partial(micro_batches, trainer.mesh.data, config, temperature, done, max(1, total))
-        parts = practice(used)
-        if self.ptx is not None:
-            parts += self.text(self.ptx, done, config.ptx_samples, config.ptx_weight)
-        if self.kept is not None:
-            parts += self.dialogues(self.kept, done, config.dialogue_weight)[0]
-        totals = trainer.accumulate(parts) if used or self.ptx is not None or self.kept is not None else None
-        if totals is not None and used:
-            apart = agreed(totals.measures, config.agreement, trainer.done + 1)
-        else:  # what nothing is learned from, or is not yet, tells as well whether the two agree
-            drawn = self._rows([*groups, *self.practice.under_way(self.counts["paused"])])
-            apart = agreed(compared(trainer, practice(drawn)[:1]), config.agreement, trainer.done + 1)
-        values = (trainer.apply(totals, rate) if totals is not None else nothing) | {"disagreement": apart}
-        return {name: float(values[name]) for name in NUMBERS}
-
-    def _rows(self, groups: Sequence[Group]) -> list[Row]:
-        return [row for group in groups for row in rows_of(group, self.model.max_position_embeddings)]
+        config, trainer, apart, found = self.config, self.trainer, 0.0, list[dict[str, float]]()
+        drawn = Drawn(trainer.mesh.data, config, temperature, done, self.model.max_position_embeddings)
+        steps, used = drawn.steps(groups), any(group.informative for group in groups)
+        if config.updates > 1 and groups:  # later steps need the policy before the first
+            apart = agreed(compared(trainer, list(chain(*steps))), config.agreement, trainer.done + 1)
+        elif not used:  # what nothing is learned from, or is not yet, tells as well whether the two agree
+            parts = drawn.micro_batches([*groups, *self.practice.under_way(self.counts["paused"])])
+            apart = agreed(compared(trainer, parts[:1]), config.agreement, trainer.done + 1)
+        for number, parts in enumerate(steps, done * config.updates):
+            if self.ptx is not None:
+                parts += self.text(self.ptx, number, config.ptx_samples, config.ptx_weight)
+            if self.kept is not None:
+                parts += self.dialogues(self.kept, number, config.dialogue_weight)[0]
+            if used or self.ptx is not None or self.kept is not None:
+                totals = trainer.accumulate(parts)
+                if used and config.updates == 1:
+                    apart = agreed(totals.measures, config.agreement, trainer.done + 1)
+                found.append(trainer.apply(totals, rate))
+        return {name: mean(float(values[name]) for values in found) for name in NUMBERS} | {"disagreement": apart}
 
 
 def _between(ends: tuple[float, float], progress: float) -> float:

@@ -14,9 +14,9 @@ from training.objective import Diverged
 from training.parallel import World
 from training.rl.config import RlConfig
 from training.rl.episodes import Episode
-from training.rl.objective import importance, k2_objective
+from training.rl.objective import divergence, importance, k2_objective
 from training.rl.rollout import Group
-from training.rl.tree import Tree, pack_trees, tree_log_probs
+from training.rl.tree import Tree, TreeBatch, pack_trees, tree_log_probs
 from training.trainer import Trainer
 
 MEASURES = ("ptx_loss", "dialogue_loss", "kl", "disagreement", "compared")
@@ -43,8 +43,12 @@ class Row:
         return Tree(self.prompt, [response.ids for response in self.responses]).size
 
 
-def rows_of(group: Group, window: int) -> list[Row]:
-    """A group as rows of at most `window` tokens, its responses in their order (one response a row at least)."""
+def rows_of(groups: Sequence[Group], window: int) -> list[Row]:
+    """Each group as rows of at most `window` tokens, its responses in their order (one response a row at least)."""
+    return [row for group in groups for row in _rows(group, window)]
+
+
+def _rows(group: Group, window: int) -> list[Row]:
     rows: list[Row] = []
     for response, reward in zip(group.responses, group.rewards, strict=True):
         one = Row(group.prompt, [response], [reward], group.baseline)
@@ -66,14 +70,46 @@ def batches(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
     return found
 
 
+@dataclass
+class PolicyLoss:
+    """K2's objective over the responses of a micro-batch."""
+
+    trees: TreeBatch
+    drawn_NT: Tensor
+    """Log-probabilities by which the generator drew them."""
+    advantages_N: Tensor
+    share: float
+    """Of the responses of the update."""
+    temperature: float
+    config: RlConfig
+    old_NT: Tensor | None = None
+    """The trainer's log-probabilities before the iteration's first step. Evaluation notes them; where there was none
+    this is the first step, and they are the present ones."""
+
+    def __call__(self, model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
+        device = hidden_BSD.device
+        log_probs_NT = tree_log_probs(model, self.trees.to(device), hidden_BSD, self.temperature)
+        if not torch.is_grad_enabled():
+            self.old_NT = log_probs_NT
+        old_NT = log_probs_NT.detach() if self.old_NT is None else self.old_NT
+        drawn_NT, mask_NT, config = self.drawn_NT.to(device), self.trees.mask_NT.to(device), self.config
+        weights_N = importance(old_NT, drawn_NT, mask_NT, config.correction) if config.correction else None
+        given = (log_probs_NT, old_NT, mask_NT, self.advantages_N.to(device), config.tau, config.objective == "k2")
+        measures = {
+            "disagreement": (old_NT - drawn_NT).abs().where(mask_NT, 0.0).sum(),
+            "compared": mask_NT.sum(),
+            "kl": divergence(log_probs_NT, drawn_NT, mask_NT) * self.share,
+        }
+        return k2_objective(*given, weights_N) * self.share, measures
+
+
 def practised(rows: Sequence[Row], total: int, temperature: float, config: RlConfig, version: int) -> MicroBatch:
     """The micro-batch of some rows: K2's objective as their share of the mean over `total` responses.
 
     That is the mean over prompts of the mean over each prompt's K responses, also where pauses let these end in several
     iterations: a mean over those that end in one would weigh a straggler like all K.
 
-    Trained are the tokens that the policy `version` drew; the trainer's log-probabilities of them are compared with
-    those that the generator drew by.
+    Trained are the tokens that the policy `version` drew.
     """
     responses = [response for row in rows for response in row.responses]
     trees = pack_trees(
@@ -92,34 +128,43 @@ def practised(rows: Sequence[Row], total: int, temperature: float, config: RlCon
         drawn_NT[place, : len(response.log_probs)] = torch.tensor(response.log_probs)
     rewards_N = torch.tensor([reward for row in rows for reward in row.rewards])
     advantages_N = rewards_N - torch.tensor([row.baseline for row in rows for _ in row.responses])
-    share = len(responses) / total
-
-    def loss(model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
-        device = hidden_BSD.device
-        log_probs_NT = tree_log_probs(model, trees.to(device), hidden_BSD, temperature)
-        old_NT, mask_NT, weights_N = drawn_NT.to(device), trees.mask_NT.to(device), None
-        apart = (log_probs_NT.detach() - old_NT).abs().where(mask_NT, 0.0).sum()
-        if config.correction:
-            weights_N = importance(log_probs_NT, old_NT, mask_NT, config.correction)
-            old_NT = log_probs_NT.detach()
-        given = (log_probs_NT, old_NT, mask_NT, advantages_N.to(device), config.tau, config.objective == "k2")
-        whole, kl = k2_objective(*given, weights_N)
-        return whole * share, {"disagreement": apart, "compared": mask_NT.sum(), "kl": kl * share}
-
+    loss = PolicyLoss(trees, drawn_NT, advantages_N, len(responses) / total, temperature, config)
     placed = (trees.tokens_BS, loss, trees.branch_BS, trees.positions_BS)
     return MicroBatch(*placed, shared_prompt=True, experts_BSLK=trees.experts_BSLK)
 
 
-def micro_batches(
-    ranks: World, config: RlConfig, temperature: float, version: int, total: int, rows: Sequence[Row]
-) -> list[MicroBatch]:
-    """This rank's share of the rows, the smallest first."""
-    mine = sorted(rows, key=lambda row: row.size)[ranks.rank :: ranks.size]
-    return [practised(batch, total, temperature, config, version) for batch in batches(mine, config.run.micro_tokens)]
+@dataclass(frozen=True)
+class Drawn:
+    """What the policy `version` drew at `temperature`, as micro-batches of this rank."""
+
+    ranks: World
+    config: RlConfig
+    temperature: float
+    version: int
+    window: int
+    """Tokens of a row at most."""
+
+    def steps(self, groups: Sequence[Group]) -> list[list[MicroBatch]]:
+        """Those of each of the iteration's optimizer steps (`updates`), which share its groups.
+
+        A single step leaves out groups of equal rewards, which have no gradient at pi_theta = pi_old. Further off they
+        have one, back to it.
+        """
+        shares = [groups[first :: self.config.updates] for first in range(self.config.updates)]
+        return [self.micro_batches(mine, equal=len(shares) > 1) for mine in shares]
+
+    def micro_batches(self, groups: Sequence[Group], equal: bool = True) -> list[MicroBatch]:
+        """Those of some groups, the smallest rows first; those of `equal` rewards too, or as nothing but a share."""
+        total = max(1, sum(len(group.responses) for group in groups))
+        rows = rows_of([group for group in groups if equal or group.informative], self.window)
+        mine = sorted(rows, key=lambda row: row.size)[self.ranks.rank :: self.ranks.size]
+        parts = batches(mine, self.config.run.micro_tokens)
+        return [practised(part, total, self.temperature, self.config, self.version) for part in parts]
 
 
 def compared(trainer: Trainer, parts: Sequence[MicroBatch]) -> dict[str, float]:
-    """How far trainer and generator are apart in all ranks' `parts`, as an update measures it; nothing is learned."""
+    """How far trainer and generator are apart in all ranks' `parts`, as an update measures it; nothing is learned.
+    The parts note the policy's log-probabilities (`PolicyLoss`)."""
     names = ("disagreement", "compared")
     trainer.model.train()
     sums = trainer.engine.evaluate(parts)

@@ -187,7 +187,7 @@ def _rl_curves(book: Book) -> Iterable[Block]:
     panels = (
         ("reward", "Reward", "Mean reward of the responses drawn; harder prompts are drawn oftener.", "accent"),
         ("right", "Right responses", "Share of the drawn responses that the verifier accepts.", "code"),
-        ("kl", "Distance from the old policy", "Mean log-ratio of new to old policy, nats a response.", "knowledge"),
+        ("kl", "Distance", "Estimated KL of drawing and learning policy, nats a response.", "knowledge"),
         ("ptx_loss", "Loss on pretraining text", "The auxiliary loss against forgetting.", "warm"),
         ("dialogue_loss", "Loss on dialogues", "SFT's loss on what is not practised, or has tools.", "knowledge"),
         ("response_tokens", "Length", "Tokens of a response.", "web"),

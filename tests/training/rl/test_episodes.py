@@ -107,7 +107,7 @@ def test_log_probs_are_those_of_a_plain_forward_over_the_whole_ids(groups, model
 def test_the_trainer_sees_the_drawn_tokens_and_no_others(groups, model):
     """The loss of a micro-batch: its comparison with the generator covers what was drawn, and agrees."""
     config = RlConfig(dtype="float32")
-    rows = [row for group in groups for row in rows_of(group, 300)]
+    rows = rows_of(groups, 300)
     assert len(rows) > len(groups), "a group that is longer than the window takes several rows"
     count = sum(len(group.responses) for group in groups)
     assert sum(len(row.responses) for row in rows) == count
@@ -161,7 +161,7 @@ def test_a_resumed_episode_trains_what_the_present_policy_drew(model, chat):
     parts, _ = paused(model, chat, problems, 4)
     for one in parts.values():
         last = max(one.versions)
-        part = practised(rows_of(Group(problems[0], [one], [1.0]), 4096), 1, TEMPERATURE, RlConfig(), last)
+        part = practised(rows_of([Group(problems[0], [one], [1.0])], 4096), 1, TEMPERATURE, RlConfig(), last)
         mask = document_mask(part.document_ids_BS, shared_prompt=True)
         hidden_BSD = model(part.tokens_BS, positions_BS=part.positions_BS, mask=mask).hidden_BSD
         _, measures = part.loss(model, hidden_BSD)
@@ -374,7 +374,8 @@ def compared(
     model: Transformer, groups: Sequence[Group], dtype: str, version: int = 0, temperature: float = TEMPERATURE
 ):
     """The log-probabilities that the trainer has of what was drawn, and how far they are from the generator's."""
-    rows = [row for group in groups for row in rows_of(group, 4096)]
+    rewarded = [replace(one, rewards=[float(place % 2) for place in range(len(one.responses))]) for one in groups]
+    rows = rows_of(rewarded, 4096)
     part = practised(rows, len(rows), temperature, RlConfig(), version)
     mask = document_mask(part.document_ids_BS, shared_prompt=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):

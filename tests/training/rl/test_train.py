@@ -14,6 +14,7 @@ import pytest
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
 from training.checkpoint import load_model, load_state
 from training.rl import rollout
+from training.rl.config import RlConfig
 from training.rl.environments.exact import ExactAnswer
 from training.rl.train import Reinforcement
 from training.sft import Tuning
@@ -109,6 +110,11 @@ def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch,
     monkeypatch.undo()
     assert go(Reinforcement, world.rl("rl-other", tuned, tau=0.5)) == FAILED
     assert "was trained with another configuration" in capsys.readouterr().err
+
+
+def test_every_step_has_a_prompt():
+    with pytest.raises(ValueError, match="updates = 5: each needs a prompt"):
+        RlConfig(prompts=4, updates=5)
 
 
 @pytest.mark.parametrize("learns", ["as ever", "from no group", "and all are paused"])
