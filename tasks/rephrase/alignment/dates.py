@@ -46,7 +46,8 @@ HALVES_ZH = r"(?P<am>上午|早上|早晨|清晨|凌晨)|(?P<pm>下午|傍晚|�
 CLOCK_ZH = re.compile(
     rf"(?:{HALVES_ZH})?(?P<hour>2[0-4]|1?\d|二十[一二三四]?|十[一二三四五六七八九]?|[零一二两三四五六七八九])[点时]"
     r"(?:(?P<minute>[0-5]?\d|[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九])分?(?![.\d%个])"
-    r"|(?P<part>半|[一三]刻)|(?P<whole>[整钟]))?"
+    r"|(?P<part>半|[一三]刻)|(?P<whole>[整钟]|(?=开[门始会车课放演]|关门|营业|打烊|到[家达校站场岸]|抵达|出发|动身|发车|起[床飞身]|启程"
+    r"|入睡|睡觉|就寝|[上下][班课]|放学|集合|见面|结束|[之以]?[前后](?![排面者景提]))))?"
 )
 ERA = re.compile(
     r"\b(?P<number>\d{1,4})(?:st|nd|rd|th)?(?P<century> century)?\s?"
@@ -169,9 +170,9 @@ def _spoken(text: str, match: re.Match[str]) -> Quantity | None:
 
 
 def _chinese_clock(match: re.Match[str]) -> Quantity | None:
-    """八点半, 上午9点15分, 晚上九点; not 三点建议."""
+    """八点半, 上午9点15分, 晚上九点, 九点开门; not 三点建议."""
     half = match["am"] or match["pm"]
-    if not (half or match["minute"] or match["part"] or match["whole"]):
+    if not (half or match["minute"] or match["part"]) and match["whole"] is None:
         return None
     hour = _number(match["hour"])
     minute = {"半": 30, "一刻": 15, "三刻": 45}.get(match["part"] or "", 0)
