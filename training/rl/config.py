@@ -104,6 +104,8 @@ class FidelityConfig(Config):
     limit: float = -1.0
     """Greatest logit of a sentence's not being supported with which it passes. Of 67 sentences (docs/rl.md) -1 passes
     88 % of those that the source says and refuses 77 % of the others; -2.75 passes 62 % and refuses 94 %."""
+    dtype: Precision = "auto"
+    """Precision of its products; `auto`: what this machine multiplies fast."""
     seconds: float = Field(default=300.0, gt=0)
     """In which a reply is judged, on a machine however busy; one that takes longer ends the job, for no reply makes
     more work than 2,048 tokens do."""

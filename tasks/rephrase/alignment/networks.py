@@ -16,12 +16,12 @@ TAUGHT = Path(__file__).with_name("fidelity")
 class Networks:
     """One that reads a text alone, and, where it is wanted, one that judges the sentences of two texts."""
 
-    def __init__(self, fidelity_model: str = "") -> None:
+    def __init__(self, fidelity_model: str = "", fidelity_dtype: str = "auto") -> None:
         self._texts = MiniLM()
         self._pairs: Support | None = None
         if fidelity_model:
             base, taught = fidelity_weights(fidelity_model).find(), sorted(TAUGHT.glob("*.safetensors"))
-            self._pairs = Support(base, taught, self._texts.threads)
+            self._pairs = Support(base, taught, self._texts.threads, fidelity_dtype)
 
     def vector(self, text: str) -> Vector:
         """The text's vector; the same for the same text, whatever was read before."""

@@ -76,12 +76,12 @@ def judge(row: Row, config: AlignmentConfig, networks: Readers) -> Result:
     return Result(row, verdicts, seconds)
 
 
-def opened(fidelity_model: str) -> Readers:
+def opened(config: AlignmentConfig) -> Readers:
     """The networks of the stage."""
     # Imported here: torch takes seconds that `--help` must not cost.
     from tasks.rephrase.alignment.networks import Networks
 
-    return Networks(fidelity_model)
+    return Networks(config.fidelity_model, config.fidelity_dtype)
 
 
 def measure(
@@ -91,7 +91,7 @@ def measure(
     if network is None:
         if config.fidelity_model:
             fidelity_weights(config.fidelity_model).find()  # is told here; in a worker it would be a death unexplained
-        network = partial(opened, config.fidelity_model)
+        network = partial(opened, config)
     results: list[Result] = []
     with Progress("calibrate", total=len(rows), unit="pairs") as progress:
         for some in _judged(rows, config, workers, network):

@@ -45,6 +45,14 @@ def test_each_sentence_of_both_has_its_place_and_its_logit(support: Support) -> 
     assert (back.lost, back.unsupported) == (found.unsupported, found.lost)
 
 
+def test_in_bfloat16_it_says_nearly_the_same(folder: Path, support: Support) -> None:
+    other = Support(folder / "base.gguf", sorted((folder / "taught").iterdir()), OneThread(), "bfloat16")
+    found, due = read(other), read(support)
+    assert found.wrong == pytest.approx(due.wrong, rel=0.03)  # products of 8 bits, two layers of them
+    assert found.wrong != due.wrong
+    assert read(other) == found
+
+
 def test_a_logit_is_that_of_the_sentences_last_token(support: Support) -> None:
     """Nothing that follows a sentence changes it, and what stands in it does."""
     first = support.read(OTHER, OTHERS, ONE, ONES).unsupported[0].unsupported

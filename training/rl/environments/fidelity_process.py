@@ -81,7 +81,7 @@ class FidelityProcess(OnDemand):
             )
         try:
             base = fidelity_weights(self.config.model).find()
-            command = [sys.executable, "-P", str(WORKER), str(OURS), str(base), *map(str, learned)]
+            command = [sys.executable, "-P", str(WORKER), str(OURS), self.config.dtype, str(base), *map(str, learned)]
             self._process = process = LineProcess(command, ("PYTHONPATH",))
             ready = process.hear(START_SECONDS)
         except (EngineError, OSError, LineProcessError) as error:

@@ -1,7 +1,7 @@
 """The process that judges support: a question a line on stdin, its answer a line on stdout. It starts by its path, is
 told where our packages lie, and imports of ours only `model.engines`.
 
-    fidelity_worker.py FOLDER_OF_OUR_PACKAGES BASE.gguf LEARNED.safetensors...
+    fidelity_worker.py FOLDER_OF_OUR_PACKAGES PRECISION BASE.gguf LEARNED.safetensors...
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    ours, base, *learned = sys.argv[1:]
+    ours, precision, base, *learned = sys.argv[1:]
     # What a library prints must not end up among the answers.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -33,7 +33,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     try:
-        model = Support(Path(base), [Path(one) for one in learned], OneThread())
+        model = Support(Path(base), [Path(one) for one in learned], OneThread(), precision)
     except EngineError as error:
         say({"error": str(error)})
         return

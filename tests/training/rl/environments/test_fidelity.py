@@ -45,7 +45,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FidelityConfig:
     taught(tmp_path / "taught")
     digest = hashlib.sha256((tmp_path / "base.gguf").read_bytes()).hexdigest()
     monkeypatch.setattr(weights, "FIDELITY_SHA256", digest)
-    return FidelityConfig(model=f"path:{tmp_path}/base.gguf", weights=str(tmp_path / "taught"))
+    return FidelityConfig(model=f"path:{tmp_path}/base.gguf", weights=str(tmp_path / "taught"), dtype="float32")
 
 
 def test_another_process_says_what_the_model_says_here(tiny: FidelityConfig) -> None:
