@@ -144,7 +144,7 @@ def build(
         # Imported here: torch and transformers take seconds that a finished stage must not cost.
         from tasks.rephrase.alignment.networks import Networks
 
-        networks = Networks(config.alignment.fidelity_model, config.alignment.fidelity_dtype)
+        networks = Networks(config.alignment)
         engine = open_engine(config, engine_url, slots, "rephrase", "engine_url", limits)
         folder = answers or run.folder / "answers"
         store = Answers(folder, step.fingerprint, answers_bytes)

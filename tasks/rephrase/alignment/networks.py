@@ -8,6 +8,7 @@ from pathlib import Path
 from model.engines.embedding import MiniLM, Vector
 from model.engines.support import Reading, Support
 from model.engines.weights import fidelity_weights
+from tasks.rephrase.config import AlignmentConfig
 
 TAUGHT = Path(__file__).with_name("fidelity")
 """Folder of what the model of `fidelity` was taught."""
@@ -16,12 +17,12 @@ TAUGHT = Path(__file__).with_name("fidelity")
 class Networks:
     """One that reads a text alone, and, where it is wanted, one that judges the sentences of two texts."""
 
-    def __init__(self, fidelity_model: str = "", fidelity_dtype: str = "auto") -> None:
+    def __init__(self, config: AlignmentConfig) -> None:
         self._texts = MiniLM()
         self._pairs: Support | None = None
-        if fidelity_model:
-            base, taught = fidelity_weights(fidelity_model).find(), sorted(TAUGHT.glob("*.safetensors"))
-            self._pairs = Support(base, taught, self._texts.threads, fidelity_dtype)
+        if config.fidelity_model:
+            base, taught = fidelity_weights(config.fidelity_model).find(), sorted(TAUGHT.glob("*.safetensors"))
+            self._pairs = Support(base, taught, self._texts.threads, config.fidelity_dtype)
 
     def vector(self, text: str) -> Vector:
         """The text's vector; the same for the same text, whatever was read before."""

@@ -81,7 +81,7 @@ def opened(config: AlignmentConfig) -> Readers:
     # Imported here: torch takes seconds that `--help` must not cost.
     from tasks.rephrase.alignment.networks import Networks
 
-    return Networks(config.fidelity_model, config.fidelity_dtype)
+    return Networks(config)
 
 
 def measure(
