@@ -83,8 +83,8 @@ class PolicyLoss:
     temperature: float
     config: RlConfig
     old_NT: Tensor | None = None
-    """The trainer's log-probabilities before the iteration's first step. Evaluation notes them; where there was none
-    this is the first step, and they are the present ones."""
+    """The trainer's log-probabilities before the iteration's first step, which evaluation notes. Without an evaluation
+    this is that step, and they are the present ones."""
 
     def __call__(self, model: Transformer, hidden_BSD: Tensor) -> tuple[Tensor, Measures]:
         device = hidden_BSD.device
@@ -154,7 +154,8 @@ class Drawn:
         return [self.micro_batches(mine, equal=len(shares) > 1) for mine in shares]
 
     def micro_batches(self, groups: Sequence[Group], equal: bool = True) -> list[MicroBatch]:
-        """Those of some groups, the smallest rows first; those of `equal` rewards too, or as nothing but a share."""
+        """Those of some groups, the smallest rows first. Without `equal`, groups of equal rewards are left out, and
+        count in the mean over responses alone."""
         total = max(1, sum(len(group.responses) for group in groups))
         rows = rows_of([group for group in groups if equal or group.informative], self.window)
         mine = sorted(rows, key=lambda row: row.size)[self.ranks.rank :: self.ranks.size]
