@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -117,27 +118,17 @@ def steps_markdown(runs: Sequence[Row]) -> str:
 def rounded_markdown(runs: Sequence[Row]) -> str:
     """The table of rounded generators."""
     alike = dict.fromkeys(ROUNDED, ALIKE)
-    uncorrected = {name: name.partition(", ")[0] for name in ROUNDED}
+    uncorrected = {name: name.removesuffix(", corrected") for name in ROUNDED}
     measures, against = ("right", "greedy", "tokens", "disagreement"), {ALIKE: alike, "uncorrected": uncorrected}
     return compared(runs, ROUNDED, measures, against, FORMS | {"disagreement": ".2f"})
 
 
-def runs(study: Study) -> Iterator[Row]:
-    """Every part with every seed, at low rates."""
-    return (run(study, name, arm, seed, SLOW) for seed in SEEDS for name, arm in PARTS.items())
-
-
-def steps_runs(study: Study) -> Iterator[Row]:
-    """Every number of steps with every seed."""
-    return (run(study, name, arm, seed, {}) for seed in SEEDS for name, arm in STEPS.items())
-
-
-def rounded_runs(study: Study) -> Iterator[Row]:
-    """Every generator with every seed."""
-    return (run(study, name, arm, seed, {}) for seed in SEEDS for name, arm in ROUNDED.items())
+def runs(study: Study, arms: Mapping[str, Arm], rates: Mapping[str, Any]) -> Iterator[Row]:
+    """Every arm with every seed."""
+    return (run(study, name, arm, seed, rates) for seed in SEEDS for name, arm in arms.items())
 
 
 if __name__ == "__main__":
-    carry_out(__doc__, "slow", "slow.csv", runs, markdown)
-    carry_out(__doc__, "steps", "steps.csv", steps_runs, steps_markdown)
-    carry_out(__doc__, "rounded", "rounded.csv", rounded_runs, rounded_markdown)
+    carry_out(__doc__, "slow", "slow.csv", partial(runs, arms=PARTS, rates=SLOW), markdown)
+    carry_out(__doc__, "steps", "steps.csv", partial(runs, arms=STEPS, rates={}), steps_markdown)
+    carry_out(__doc__, "rounded", "rounded.csv", partial(runs, arms=ROUNDED, rates={}), rounded_markdown)
