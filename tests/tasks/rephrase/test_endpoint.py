@@ -93,7 +93,8 @@ def test_a_restart_after_sigkill_repeats_no_finished_request(tmp_path: Path, cor
             time.sleep(0.01)
         with closing(Answers(tmp_path / "answers")) as kept:
             known = len(kept)
-        assert known >= server.counts["answered"] - 8  # those in flight at that moment were answered to nobody
+        # Of 8 in flight and 2 documents more each may have been answered without having written it down.
+        assert known >= server.counts["answered"] - (8 + 8 // rewriting.SPARE)
         before = server.counts["requests"]
         again = build(tmp_path / "killed", corpus, server.url)
         assert server.counts["requests"] - before == again.statistics["requests"] - known
