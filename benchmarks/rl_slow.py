@@ -1,16 +1,20 @@
-"""RL's parts at a third of the study's learning rates, several steps of an iteration, and a generator with rounded
-weights: docs/claims/rl.md.
+"""RL's parts at a third of the study's learning rates, several steps of an iteration, a generator with rounded weights,
+and an environment that is never right: docs/claims/rl.md.
 
     python -m benchmarks.rl_slow [--work slow] [--out docs/claims/rl] [--tables]
 
 Seeds, start and measurements are those of `benchmarks.rl_ablations`. The rows of `PARTS` are run at low rates. Those of
 `STEPS` take more optimizer steps on the same replies. In those of `ROUNDED` the generator has rounded weights, as a
-server of lower precision would have them, while the trainer's stay as they are.
+server of lower precision would have them, while the trainer's stay as they are. In those of `HOPELESS` half of the
+prompts' share is an environment's that is never right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -22,8 +26,11 @@ from torch import Tensor
 
 from benchmarks.rl_ablations import ALIKE, BUDGET, FORMS, RATES, SEEDS, SLOW, SLOWER, TIGHT, Study, carry_out, compared
 from benchmarks.studies import Row
+from model.chat import user
 from model.quantize import GROUP, round_to_int4
 from model.transformer import Transformer
+from training.rl.curriculum import Curriculum
+from training.rl.environments import Problem
 from training.rl.rollout import Player
 from training.rl.train import Reinforcement
 
@@ -46,6 +53,8 @@ class Arm(NamedTuple):
     changes: Mapping[str, Any]
     rounding: Callable[[Tensor], Tensor] | None = None
     """Of every matrix that the generator has."""
+    beside: type[Curriculum] | None = None
+    """What chooses prompts of `larger` and as many of `never`, of equal share; None: there are none of `never`."""
 
 
 LENGTH = {"budget": BUDGET, "length_weight": 0.5}
@@ -75,6 +84,43 @@ STEPS: Mapping[str, Arm] = {
 }
 
 
+class OnePool(Curriculum):
+    """Prompts as they were drawn until version 13: by share times 1 - success rate, of all environments at once."""
+
+    def draw(self, count: int, seed: str, without: Collection[str] = (), among: Collection[str] = ()) -> list[Problem]:
+        stream, sizes = random.Random(seed), Counter(problem.environment for problem in self.problems)
+        keys = {}
+        for problem, weight in zip(self.problems, self.weights(), strict=True):
+            share = self.shares[problem.environment] / sizes[problem.environment]
+            keys[problem.id] = math.log(1.0 - stream.random()) / (share * weight)
+        drawn = sorted((each for each in self.problems if each.id not in without), key=lambda each: -keys[each.id])
+        return drawn[:count]
+
+
+HOPELESS: Mapping[str, Arm] = {
+    ALIKE: PARTS[ALIKE],
+    "one pool": Arm({}, beside=OnePool),
+    "pools": Arm({}, beside=Curriculum),
+    "one pool, refills": Arm({"refill": 12}, beside=OnePool),
+    "pools, refills": Arm({"refill": 12}, beside=Curriculum),
+}
+
+
+class Beside(Reinforcement):
+    """RL of which half is practice of what is never right."""
+
+    curriculum: type[Curriculum]
+
+    def load(self, state: dict[str, Any]) -> None:
+        super().load(state)
+        known = [problem for problem in self.train.problems if problem.environment == "larger"]
+        never = [
+            Problem(f"never/{place}", "never", "exact", (user(f"Which of {one.id}?"),), "none of these")
+            for place, one in enumerate(known)
+        ]
+        self.practice.curriculum = self.curriculum([*known, *never], {"larger": 1.0, "never": 1.0}, self.counts["seen"])
+
+
 class Mismatched(Reinforcement):
     """RL whose responses are drawn by a rounded copy of the policy."""
 
@@ -100,6 +146,8 @@ def run(study: Study, name: str, arm: Arm, seed: int, rates: Mapping[str, Any]) 
     kind = Reinforcement
     if arm.rounding is not None:
         kind = type("Arm", (Mismatched,), {"rounding": staticmethod(arm.rounding), "__doc__": Mismatched.__doc__})
+    elif arm.beside is not None:
+        kind = type("Arm", (Beside,), {"curriculum": arm.beside, "__doc__": Beside.__doc__})
     return study.run(name, {**rates, **arm.changes}, seed, kind)
 
 
@@ -123,6 +171,13 @@ def rounded_markdown(runs: Sequence[Row]) -> str:
     return compared(runs, ROUNDED, measures, against, FORMS | {"disagreement": ".2f"})
 
 
+def hopeless_markdown(runs: Sequence[Row]) -> str:
+    """The table of an environment that is never right."""
+    alike = dict.fromkeys(HOPELESS, ALIKE)
+    pool = {name: name.replace("pools", "one pool") for name in HOPELESS}
+    return compared(runs, HOPELESS, ("right", "greedy", "text"), {ALIKE: alike, "one pool": pool})
+
+
 def runs(study: Study, arms: Mapping[str, Arm], rates: Mapping[str, Any]) -> Iterator[Row]:
     """Every arm with every seed."""
     return (run(study, name, arm, seed, rates) for seed in SEEDS for name, arm in arms.items())
@@ -131,4 +186,5 @@ def runs(study: Study, arms: Mapping[str, Arm], rates: Mapping[str, Any]) -> Ite
 if __name__ == "__main__":
     carry_out(__doc__, "slow", "slow.csv", partial(runs, arms=PARTS, rates=SLOW), markdown)
     carry_out(__doc__, "steps", "steps.csv", partial(runs, arms=STEPS, rates={}), steps_markdown)
+    carry_out(__doc__, "hopeless", "hopeless.csv", partial(runs, arms=HOPELESS, rates={}), hopeless_markdown)
     carry_out(__doc__, "rounded", "rounded.csv", partial(runs, arms=ROUNDED, rates={}), rounded_markdown)

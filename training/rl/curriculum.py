@@ -1,11 +1,13 @@
-"""Which problems an iteration works on: prioritised sampling by success rate (Kimi K1.5 2.3.4)."""
+"""Which problems an iteration works on: each environment has its share of the prompts, and of its own problems those
+that are less often right come more often (prioritised sampling by success rate, Kimi K1.5 2.3.4)."""
 
 from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, pairwise
 
 from training.rl.environments import Problem
 
@@ -24,27 +26,25 @@ class Curriculum:
         shares: Mapping[str, float],
         seen: dict[str, list[int]] | None = None,
     ) -> None:
-        known = {problem.environment for problem in problems}
-        unknown = set(shares) - known
+        """`shares`: of the prompts, by environment; where there are none, each environment has as many as problems."""
+        sizes = Counter(problem.environment for problem in problems)
+        unknown = set(shares) - set(sizes)
         if unknown:
-            raise ValueError(f"rl.environments names {sorted(unknown)}: the dialogues have {sorted(known)}")
-        self.problems = [problem for problem in problems if not shares or shares.get(problem.environment, 0.0) > 0]
+            raise ValueError(f"rl.environments names {sorted(unknown)}: the dialogues have {sorted(sizes)}")
+        self.shares = {name: share for name, share in (shares or sizes).items() if share > 0}
+        self.problems = [problem for problem in problems if problem.environment in self.shares]
         self.seen: dict[str, list[int]] = {} if seen is None else seen
         """Right and tried responses by problem id: the state of a run."""
-        sizes: dict[str, int] = {}
-        for problem in self.problems:
-            sizes[problem.environment] = sizes.get(problem.environment, 0) + 1
-        self._base = {name: shares[name] / size if shares else 1.0 for name, size in sizes.items()}
 
     def weights(self) -> list[float]:
-        """Each problem's weight: its environment's share, times 1 - success rate."""
+        """Each problem's weight among those of its environment: 1 - success rate."""
         rates = self.rates()
         found = []
         for problem in self.problems:
             right, tried = self.seen.get(problem.id, (0, 0))
             # the environment's rate counts like four tries of the problem itself
             rate = (right + 4 * rates.get(problem.environment, 0.5)) / (tried + 4)
-            found.append(self._base[problem.environment] * max(FLOOR, 1 - rate))
+            found.append(max(FLOOR, 1 - rate))
         return found
 
     def rates(self) -> dict[str, float]:
@@ -57,18 +57,33 @@ class Curriculum:
             entry[1] += tried
         return {name: right / tried for name, (right, tried) in sums.items() if tried}
 
-    def draw(self, count: int, seed: str, without: Collection[str] = ()) -> list[Problem]:
-        """`count` different prompts (Efraimidis and Spirakis: the largest of u^(1/w)).
+    def draw(self, count: int, seed: str, without: Collection[str] = (), among: Collection[str] = ()) -> list[Problem]:
+        """`count` different prompts: each environment's share of them, to within one, and what is right on the mean of
+        many draws. Where an environment has too few problems, the others give the rest.
 
         Args:
             without: ids of problems that are not drawn; where there are too few others, they are fewer than `count`.
+            among: environments that are drawn from; of all where there are none.
         """
         if count > len(self.problems):
             raise ValueError(f"an iteration wants {count} prompts of {len(self.problems)}: lower rl.prompts")
         stream = random.Random(seed)
+        pools: dict[str, list[Problem]] = {name: [] for name in self.shares if not among or name in among}
+        # Efraimidis and Spirakis: the largest of u^(1/w)
         keys = [(math.log(1.0 - stream.random()) / weight, place) for place, weight in enumerate(self.weights())]
-        drawn = (self.problems[place] for _, place in sorted(keys, reverse=True))
-        return list(islice((problem for problem in drawn if problem.id not in without), count))
+        for _, place in sorted(keys):  # the first to be drawn comes last
+            problem = self.problems[place]
+            if problem.environment in pools and problem.id not in without:
+                pools[problem.environment].append(problem)
+        drawn: list[Problem] = []
+        while (missing := count - len(drawn)) and (pools := {name: pool for name, pool in pools.items() if pool}):
+            bounds = list(accumulate(self.shares[name] for name in pools))
+            offset = stream.random()
+            places = [0, *(math.floor(bound / bounds[-1] * missing + offset) for bound in bounds)]
+            for pool, (first, last) in zip(pools.values(), pairwise(places), strict=True):
+                drawn += [pool.pop() for _ in range(min(last - first, len(pool)))]
+        stream.shuffle(drawn)  # ranks, and the steps of an iteration, take them in order
+        return drawn
 
     def record(self, problem: Problem, right: int, tried: int) -> None:
         """Count the responses to a problem."""

@@ -34,7 +34,10 @@ class Practice:
         groups, left = self._roll_out(player, [*resumed, *opened(drawn, config.responses, seed)])
         tried, spare = {problem.id for problem in drawn}, config.refill
         while spare and (dull := [place for place, group in enumerate(groups) if not group.informative]):
-            fresh = self.curriculum.draw(min(spare, len(dull), len(problems)), f"{seed}/refill/{spare}", tried)
+            # Of an environment that is mastered or never right others would be dull as well.
+            lively = {group.problem.environment for group in groups if group.informative}
+            count = min(spare, len(dull), len(problems))
+            fresh = self.curriculum.draw(count, f"{seed}/refill/{spare}", tried, lively)
             if not fresh:
                 break
             more, late = self._roll_out(player, opened(fresh, config.responses, f"{seed}/refill/{spare}"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
@@ -24,14 +26,22 @@ def draws(curriculum: Curriculum, rounds: int = 60, count: int = 10) -> Counter[
 
 
 def test_what_is_solved_is_drawn_less_in_proportion_to_its_failures():
-    curriculum = Curriculum(EASY + HARD, {})
-    for problem in EASY:
-        curriculum.record(problem, 9, 10)
-    for problem in HARD:
-        curriculum.record(problem, 1, 10)
-    drawn = draws(curriculum)
-    # weights 0.1 and 0.9 at one try each; drawing ten of a hundred without replacement evens out a little
-    assert 5 < drawn["hard"] / drawn["easy"] < 11
+    curriculum = Curriculum(EASY, {})
+    for place, problem in enumerate(EASY):
+        curriculum.record(problem, 90 if place < 25 else 10, 100)
+    counted = Counter(problem.id for number in range(60) for problem in curriculum.draw(5, f"seed/{number}"))
+    solved = sum(counted[problem.id] for problem in EASY[:25])
+    # weights near 0.1 and 0.9; drawing five of fifty without replacement evens out a little
+    assert 5 < (300 - solved) / solved < 11
+
+
+def test_an_environment_that_is_never_right_takes_no_other_ones_prompts():
+    """Each has its share, whatever its success rate."""
+    curriculum = Curriculum(EASY + HARD, {"easy": 1.0, "hard": 1.0})
+    for easy, hard in zip(EASY, HARD, strict=True):
+        curriculum.record(easy, 95, 100)
+        curriculum.record(hard, 0, 100)
+    assert draws(curriculum) == {"easy": 300, "hard": 300}
 
 
 def test_a_problem_is_drawn_once_an_iteration():
@@ -50,6 +60,27 @@ def test_shares_decide_between_environments():
     drawn = draws(curriculum, rounds=300, count=1)
     assert 0.7 < drawn["hard"] / drawn["easy"] < 1.4
     assert draws(Curriculum(EASY + HARD, {"hard": 1.0})) == {"hard": 600}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(1, 12), st.floats(0.05, 9)), min_size=1),
+    st.data(),
+)
+def test_quotas_are_the_shares_to_within_one(families, data):
+    """While no environment is exhausted; and where some are, the number is right all the same."""
+    problems = [
+        Problem(f"{name}{place}", name, "exact", (), "1")
+        for name, (size, _) in families.items()
+        for place in range(size)
+    ]
+    shares = {name: share for name, (_, share) in families.items()}
+    count = data.draw(st.integers(1, len(problems)))
+    drawn = Curriculum(problems, shares).draw(count, "seed")
+    assert len({problem.id for problem in drawn}) == count
+    quotas = {name: count * share / sum(shares.values()) for name, share in shares.items()}
+    if all(quota + 1 <= families[name][0] for name, quota in quotas.items()):
+        found = Counter(problem.environment for problem in drawn)
+        assert all(abs(found[name] - quota) < 1 + 1e-9 for name, quota in quotas.items())
 
 
 def test_an_unknown_environment_and_too_many_prompts_are_refused():
@@ -75,6 +106,22 @@ class Dull:
     def roll_out(self, work):
         groups = [Group(one.problem, [Episode("s", ended=True)] * 2, [0.0] * 2) for one in work]
         return groups, []
+
+
+class Half(Dull):
+    """The easy ones are right half of the time, the hard ones never."""
+
+    def roll_out(self, work):
+        groups, left = super().roll_out(work)
+        for group in groups:
+            group.rewards[0] = float(group.problem.environment == "easy")
+        return groups, left
+
+
+def test_what_replaces_a_dull_group_is_of_an_environment_that_was_not_dull():
+    practice = Practice(RlConfig(prompts=20, refill=8), Curriculum(EASY + HARD, {"easy": 1.0, "hard": 1.0}), None)
+    groups, _ = practice.iterate(Half(), [])
+    assert Counter(group.problem.environment for group in groups) == {"easy": 18, "hard": 2}
 
 
 def test_a_refill_of_few_problems_takes_those_that_are_left():

@@ -45,6 +45,9 @@ UNSEEN = re.compile(
 """What a reader of the text does not see: comments, and characters without a shape behind a letter."""
 AGAIN = re.compile(r"(?<!\S)((?:\S+ ){2,8}?)\1{3}")
 """The same few words four times over."""
+JOINT = re.compile(r"(?<=[^\W\d_])['’-]+(?=[^\W\d_])")
+MOST_JOINTS = 4
+"""Joints of one word from which on it is none: `jack-of-all-trades` has three."""
 COMMON = frozenset(
     "a about after again all also always am an and any are as at away back be because been before being better between "
     "but by can come could day do does done down each even ever every few find first for from full get give go good "
@@ -110,9 +113,12 @@ def hack(text: str, said: str) -> str | None:
         return "it fills its length with the same words"
     if AGAIN.search(f"{flat} "):
         return "it says the same words again and again"
-    longest = Counter(one for one in sentences(text) if len(words(one)) >= 3)
-    if longest and max(longest.values()) >= 3:
-        return "it says the same sentence again and again"
+    said_before = [" ".join(words(one)) for one in sentences(text)]
+    if len(set(said_before)) < len(said_before):
+        return "it says the same sentence twice"
+    joined = [word for word in words(text) if "-" in word.strip("-")]
+    if len(joined) > max(3, total / 2) or any(len(JOINT.findall(word)) >= MOST_JOINTS for word in words(text)):
+        return "it joins words to make them few"
     return None
 
 

@@ -152,7 +152,7 @@ Draw = Callable[[random.Random, int], tuple[str, str]]
 """(stream, level from 1) -> what is asked for, and the answer."""
 
 FAMILIES: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
-    "fractions": (_sum, ("Compute {0} as one fraction.", "{0} 等于多少？请化为最简分数。")),
+    "fractions": (_sum, ("Compute {0} as one fraction.", "{0} 等于多少？请写成一个分数。")),
     "linear": (_linear, ("Solve for x: {0}", "解方程：{0}")),
     "roots": (_roots, ("Give the set of all real x with {0}.", "求方程 {0} 的所有实数解的集合。")),
     "derivative": (_slope, ("Differentiate {0} with respect to x.", "求 {0} 对 x 的导数。")),

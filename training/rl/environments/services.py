@@ -20,6 +20,9 @@ Support = Callable[[str, Sequence[str]], Sequence[float]]
 """(a source, sentences) -> for each sentence how far the source supports it, 0 to 1."""
 Judge = Callable[[str], str]
 """A question to a model that judges -> what it says."""
+CODE_SECONDS = 60.0
+"""On the clock, of programs of `code`, which may take 8 CPU-seconds: they have those where fifteen processes share two
+cores, and one that sleeps is waited for no longer."""
 CALLS_SECONDS = 600.0
 """On the clock, of calls of simulated APIs: what they may do, their CPU time says, on a machine however busy."""
 MOST_KEPT = 4096
@@ -43,7 +46,7 @@ class Services:
         self.support, self.judge, self.apis = support, judge, apis
         self.idle_seconds = 0.0
         """For which nothing could be sampled because environments were waited for."""
-        self._config = sandbox or SandboxConfig(workers=2)
+        self._config = sandbox or SandboxConfig(workers=2, wall_seconds=CODE_SECONDS)
         self._lock = threading.RLock()
         self._open = ExitStack()
         self._sandbox: Sandbox | None = None
