@@ -188,7 +188,7 @@ def test_a_text_says_something_of_its_topic(
     assert environment(problem).play(problem, [Reply(text)]).reward == float(right)
 
 
-GOLDEN = "ea802425bdda766953d89994974d4c4c69b31e2a6fa80ed137f2464bfd139d09"
+GOLDEN = "d6d14c9b35ec79db16f8fae8320d51d97a4169b5c71da33206c8b315d8452821"
 
 
 def test_made_problems_are_the_same_bytes() -> None:
