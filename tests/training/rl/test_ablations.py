@@ -44,10 +44,11 @@ def test_the_page_has_the_table_of_when_pauses_cost():
     [
         ("slow.csv", slow.PARTS, slow.markdown),
         ("steps.csv", slow.STEPS, slow.steps_markdown),
+        ("hopeless.csv", slow.HOPELESS, slow.hopeless_markdown),
         ("rounded.csv", slow.ROUNDED, slow.rounded_markdown),
     ],
 )
-def test_the_page_has_the_tables_at_low_rates_of_several_steps_and_of_rounded_generators(file, arms, table):
+def test_the_page_has_the_tables_of_each_study(file, arms, table):
     runs = read_table(CLAIMS / "rl" / file)
     assert {run["arm"] for run in runs} == {*arms}
     page = (CLAIMS / "rl.md").read_text(encoding="utf-8")
