@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -39,6 +40,8 @@ class Bench:
     name: str
     device: torch.device
     out: Path
+    parts: str
+    """What the name of a part that is measured begins with, as a regular expression."""
     found: dict[str, Any]
     """What it has measured, written after every part: a script that is ended leaves what it had."""
 
@@ -48,11 +51,12 @@ class Bench:
         parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: only whether it runs")
         parser.add_argument("--out", type=Path, default=OUT, help="where NAME.json goes")
+        parser.add_argument("--parts", default="", help="only parts whose names begin so (a regular expression)")
         given = parser.parse_args()
         if given.device == "cuda" and not torch.cuda.is_available():
             parser.error("no GPU here; --device cpu shows that the script runs")
         given.out.mkdir(parents=True, exist_ok=True)
-        return cls(name, torch.device(given.device), given.out, {"machine": machine(given.device)})
+        return cls(name, torch.device(given.device), given.out, given.parts, {"machine": machine(given.device)})
 
     @property
     def tiny(self) -> bool:
@@ -79,6 +83,8 @@ class Bench:
 
     def part(self, name: str, measure: Callable[[], Any]) -> Any:
         """One part of what is measured; one that fails is told in its place, and the others follow."""
+        if not re.match(self.parts, name):
+            return {}
         began = time.perf_counter()
         try:
             self.found[name] = measure()

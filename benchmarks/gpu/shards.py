@@ -25,5 +25,5 @@ def make(root: Path, house: Path, vocabulary: int, most: int) -> tuple[Artifact,
     rewrites = publish(root, "rewrites", "rewrites", {})
     learned = Step("tokenizer", TokenizerConfig(vocabulary=vocabulary), str(root), (corpus[0],))
     made = tokenizer.build(learned, corpus[1])
-    step = Step("tokens", TokensConfig(heldout_fraction=0.05), str(root), (corpus[0], rewrites[0], learned))
+    step = Step("tokens", TokensConfig(heldout_fraction=0.2), str(root), (corpus[0], rewrites[0], learned))
     return shards.build(step, corpus[1], rewrites[1], made), made

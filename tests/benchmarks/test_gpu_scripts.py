@@ -15,6 +15,7 @@ from benchmarks.gpu.tables import NAMES, write
 
 def test_every_script_is_run_and_written_down():
     assert tuple(script.name for script in SCRIPTS) == NAMES
+    assert all(import_module(f"benchmarks.gpu.{name}").main for name in NAMES)
     assert sum(script.seconds for script in SCRIPTS) <= 1800
 
 
