@@ -173,8 +173,9 @@ class RolloutsConfig(Config):
 
 
 class LibraryConfig(Config):
-    """A task set of the library `verifiers` (0.4), which has an interpreter of its own: the set `verifiers`. Its
-    code runs as the user who trains, so take sets that you trust."""
+    """A task set of the library `verifiers` (0.4), or an environment of its releases before that (0.1.14 to 0.3), which
+    has an interpreter of its own: the set `verifiers`. Its code runs as the user who trains, so take sets that you
+    trust."""
 
     python: str
     """The interpreter, such as /opt/verifiers/bin/python. It is no part of what a run is."""
@@ -182,14 +183,16 @@ class LibraryConfig(Config):
     """The task set: a package that is installed there, or the path (with a /) of a package's folder or file. Of a path
     its last name alone is part of what a run is."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """Fields of the task set's own configuration."""
+    """Fields of the task set's own configuration; arguments of an environment's `load_environment`."""
     answer: str = "answer"
-    """The field of a task that holds what is right."""
+    """The field of a task that holds what is right; of an environment's a column of its data, or a field of `info`."""
     gold: str = "{answer}"
-    """A right reply, {answer} standing for that field: it has to score 1.0, and another answer in its place less."""
+    """A right reply, {answer} standing for that field: it has to score `full`, and another answer in its place less."""
     calls: str = ""
     """The field of a task that holds the right calls of its tools, before that reply: a list of {"name", "arguments"}.
     Name it where rewards look at what the calls did; nothing where they look at the last reply alone."""
+    full: float = Field(default=1.0, gt=0)
+    """The reward of a right reply: one of this much or more is right. Some sets pay for a format besides."""
     turns: int = Field(default=8, ge=1, le=32)
     """Most replies of an episode, calls of tools among them."""
     seconds: float = Field(default=20.0, gt=0)

@@ -1,5 +1,5 @@
-"""Tasks of the library `verifiers`: replies that call a task's tools, if it has some, and a last one that does not. It
-is right if the library's rewards give it 1.
+"""Tasks of the library `verifiers`: replies that call a task's tools, or that its user answers, until the library says
+that the episode has ended. It is right if the library's rewards give it 1, or what `rl.library.full` says.
 
 `answer` is {"row": the task's place in its set, "key": what the library knows it by, "gold", "wrong", "calls"}: replies
 that `rl.library.gold` writes from the field of the task that `rl.library.answer` names, and from another answer, and
@@ -16,19 +16,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model.chat import Reply, ToolCall
+from model.chat import Message, Reply, ToolCall
 from model.dialogue import tool_result
 from training.draw import problem_id
 from training.rl.config import LibraryConfig
 from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.protocol import Environment, Observation, Outcome, Problem, verdict
 from training.rl.environments.services import Services
-from training.rl.environments.verifiers_process import FAILED, LONGEST, Turn
+from training.rl.environments.verifiers_process import FAILED, LONGEST, Said, Turn
 
 log = logging.getLogger(__name__)
 
 HOPELESS = 50
 """Tasks in a row, from the first, of which none can be taken: the set is refused."""
+ROUNDING = 1e-9
+"""By which a sum of weighted rewards may be short."""
 LOOKED = 10
 """Times as many tasks of a set without an end are looked at as are asked for."""
 
@@ -54,16 +56,15 @@ class OfLibrary(Environment):
         self.made.append({"content": reply.content, "calls": calls})
         if len(json.dumps(self.made)) > LONGEST:
             return verdict(False, "no answer but a long text")
-        if not reply.calls:
-            reward, fault = library.reward(*task, self.made)
-            return verdict(reward == 1.0, fault or f"its reward is {reward:g}")
+        found = library.turn(*task, self.made)
+        if found.fault:
+            return verdict(False, found.fault)
+        if found.reward is not None:
+            right = found.reward >= library.config.full - ROUNDING
+            return verdict(right, f"its reward is {found.reward:g}")
         if len(self.made) == library.config.turns:
             return verdict(False, f"not at an end after {library.config.turns} turns")
-        said, fault = library.said(*task, self.made)
-        if fault:
-            return verdict(False, fault)
-        results = zip(reply.calls, said, strict=True)
-        return Outcome(False, messages=tuple(tool_result(call.name, call.id, text) for call, text in results))
+        return Outcome(False, messages=tuple(_message(one, reply.calls) for one in found.said))
 
     def gold(self, problem: Problem) -> list[Reply]:
         return _replies(problem.answer["calls"], problem.answer["gold"])
@@ -73,6 +74,12 @@ class OfLibrary(Environment):
         texts = (problem.answer["wrong"], "I do not know.", str(problem.messages[-1]["content"]))
         fewer = [[], problem.answer["calls"][:-1]] if problem.answer["calls"] else []
         return [*([Reply(text)] for text in texts), *(_replies(calls, problem.answer["gold"]) for calls in fewer)]
+
+
+def _message(said: Said, calls: Sequence[ToolCall]) -> Message:
+    if said.call is None:
+        return {"role": "user", "content": said.text}
+    return tool_result(calls[said.call].name, calls[said.call].id, said.text)
 
 
 def _replies(calls: Sequence[Mapping[str, Any]], last: str) -> list[Reply]:

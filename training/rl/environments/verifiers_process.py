@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,24 @@ MOST_FAILED = 10
 
 Turn = Mapping[str, Any]
 """A reply: {"content", "calls": [{"id", "name", "arguments"}]}."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A text that follows a reply."""
+
+    text: str
+    call: int | None
+    """The place of the call that it answers; None where a user says it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What follows a reply: the reward of the episode that it ends, or what is said to it, or what went wrong."""
+
+    reward: float | None = None
+    said: tuple[Said, ...] = ()
+    fault: str = ""
 
 
 class VerifiersProcess(OnDemand):
@@ -60,27 +79,34 @@ class VerifiersProcess(OnDemand):
             raise self._unavailable(f"what it says of task {row} is no task: {str(found)[:60]}")
         return found
 
-    def reward(self, row: int, key: str, turns: Sequence[Turn]) -> tuple[float, str]:
-        """What the library gives for replies to a task, and what went wrong: nothing, mostly."""
-        found, fault = self._turn(row, key, turns, "the reward")
+    def turn(self, row: int, key: str, turns: Sequence[Turn]) -> Answer:
+        """What follows the last of the replies to a task."""
+        what = "a tool" if turns[-1]["calls"] else "the reward"
+        found, fault = self._asked(row, key, turns, what)
         if fault:
-            return 0.0, fault
+            return Answer(fault=fault)
+        if "said" in found:
+            return Answer(said=self._said(row, found["said"], len(turns[-1]["calls"])))
         reward = found.get("reward")
         if not isinstance(reward, int | float) or isinstance(reward, bool) or not math.isfinite(reward):
             raise self._unavailable(f"the reward of task {row} is {str(reward)[:40]}, which is no number to learn from")
-        return float(reward), ""
+        return Answer(float(reward))
 
-    def said(self, row: int, key: str, turns: Sequence[Turn]) -> tuple[list[str], str]:
-        """What a task's tools say to the calls of the last reply, and what went wrong: nothing, mostly."""
-        found, fault = self._turn(row, key, turns, "a tool")
-        if fault:
-            return [], fault
-        said, calls = found.get("said"), turns[-1]["calls"]
-        if not isinstance(said, list) or len(said) != len(calls) or not all(isinstance(one, str) for one in said):
-            raise self._unavailable(f"what the tools of task {row} say is no text for each call: {str(found)[:60]}")
-        return said, ""
+    def _said(self, row: int, said: Any, calls: int) -> tuple[Said, ...]:
+        """The texts, where they are one for each call and then a user's, or a user's alone."""
+        listed = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
+        made = tuple(Said(one["text"], one.get("call")) for one in listed if isinstance(one.get("text"), str))
+        places = [one.call for one in made]
+        if (
+            not made
+            or len(made) < len(said)
+            or places[:calls] != list(range(calls))
+            or any(place is not None for place in places[calls:])
+        ):
+            raise self._unavailable(f"what is said to a reply to task {row} is no text for each call: {str(said)[:60]}")
+        return made
 
-    def _turn(self, row: int, key: str, turns: Sequence[Turn], what: str) -> tuple[dict[str, Any], str]:
+    def _asked(self, row: int, key: str, turns: Sequence[Turn], what: str) -> tuple[dict[str, Any], str]:
         with self._lock:
             process = self._started()
             try:
@@ -94,6 +120,8 @@ class VerifiersProcess(OnDemand):
             self._failed = 0
         if "changed" in found:
             raise self._unavailable(f"task {row} is another than when the set was read first; it has to stay the same")
+        if "error" in found:
+            raise self._unavailable(f"task {row}: {found['error']}")
         return found, f"its {what.split()[-1]} raised {found['raised']}" if "raised" in found else ""
 
     def _begin(self) -> LineProcess:
@@ -115,5 +143,5 @@ class VerifiersProcess(OnDemand):
     def _unavailable(self, text: str) -> EnvironmentUnavailable:
         return EnvironmentUnavailable(
             f"rl.library, {self.config.module} of the library `verifiers`: {text} (rl.library.python is an interpreter "
-            "with verifiers 0.4 and that task set; docs/rl.md)"
+            "with verifiers and that set; docs/rl.md)"
         )

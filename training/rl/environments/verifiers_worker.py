@@ -1,16 +1,23 @@
 """Tasks of the library `verifiers` and their rewards: a question a line on stdin, its answer a line on stdout. It runs
 under the interpreter that has the library and imports nothing of ours, so that it starts by its path alone.
 
-The first question names the task set; later ones ask for a task, for what its tools say to a reply, or for the reward
-of the last one. Tools run in this process and are made anew for every question, which brings all replies so far. These
-become a trace that the library's own `Task.score` judges without a runtime, as in its `replay`.
+The first question names the task set; later ones ask for a task, or for what follows a reply: what is said to it, or
+the reward of the episode that it ends. Every question brings all replies so far, and nothing is kept in between.
+
+The library has had two forms. A task set (`Tasks`, from 0.4 on) describes its tasks: tools run in this process, and the
+replies become a trace that the library's own `Task.score` judges without a runtime, as in its `replay`. An environment
+(`Played`, before 0.4: a module with `load_environment`) plays its tasks itself: it is given a model that says the
+replies so far, and is stopped where it asks for one more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import importlib
 import json
 import os
+import random
 import sys
 from contextlib import AsyncExitStack
 from itertools import islice
@@ -31,7 +38,7 @@ def main() -> None:
         print(json.dumps(answer), file=out, flush=True)
 
     try:
-        tasks = Tasks(**json.loads(sys.stdin.readline()))
+        tasks = opened_set(**json.loads(sys.stdin.readline()))
     except BaseException as error:  # whatever a package does when it is imported
         say({"error": f"{type(error).__name__}: {error}"[:2000]})
         return
@@ -45,14 +52,27 @@ def main() -> None:
                 say({"raised": f"{type(error).__name__}: {error}"[:500]})
 
 
+def opened_set(module, arguments, answer, calls):  # type: ignore[no-untyped-def]
+    if os.sep in module:  # a package, or a file, that is not installed
+        path = Path(module).resolve()
+        sys.path.insert(0, str(path.parent))
+        module = path.stem
+    try:
+        found = importlib.import_module(module.rpartition("/")[2].replace("-", "_"))
+    except ModuleNotFoundError:  # the library looks in further places, and says what is missing
+        return Tasks(module, arguments, answer, calls)
+    if hasattr(found, "load_environment"):
+        return Played(found.load_environment(**arguments), answer, calls)
+    return Tasks(module, arguments, answer, calls)
+
+
+# Task sets
+
+
 class Tasks:
     """The tasks of a set, in its order."""
 
     def __init__(self, module, arguments, answer, calls):  # type: ignore[no-untyped-def]
-        if os.sep in module:  # a package, or a file, that is not installed
-            path = Path(module).resolve()
-            sys.path.insert(0, str(path.parent))
-            module = path.stem
         from verifiers.v1.env import Env
         from verifiers.v1.utils import loaders
 
@@ -119,7 +139,7 @@ class Tasks:
                     for call, words in zip(calls, said, strict=True)
                 ]
         if said:
-            return {"said": said}
+            return {"said": [{"text": words, "call": place} for place, words in enumerate(said)]}
         trace = Trace(
             task=TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
             state=state,
@@ -233,6 +253,155 @@ def unfit(task):  # type: ignore[no-untyped-def]
         if asked is not None and asked.default is inspect.Parameter.empty:
             return f"its reward {reward.__name__} needs a runtime"
     return "" if rewards else "it has no reward"
+
+
+# Environments that play themselves
+
+
+class Enough(Exception):
+    """Ends an episode where it asks for a reply that is not there yet."""
+
+
+class Played:
+    """The rows of an environment's training data, in their order."""
+
+    def __init__(self, environment, answer, calls):  # type: ignore[no-untyped-def]
+        if environment.requires_group_rollouts:
+            raise NotImplementedError("its rewards compare the replies of a group with each other; here each is judged")
+        self.environment, self.answer, self.calls = environment, answer, calls
+        self.rows = environment.get_dataset()
+        self.count = min(len(self.rows), ROWS)
+
+    def given(self, row):  # type: ignore[no-untyped-def]
+        """(what the environment is given, the key of it)."""
+        found = self.rows[row]
+        whole = json.dumps(found, sort_keys=True, default=str)
+        return found, hashlib.sha256(whole.encode()).hexdigest()
+
+    async def row(self, row):  # type: ignore[no-untyped-def]
+        """As of `Tasks`: what the environment asks its model first."""
+        if row >= self.count:
+            return {"end": True}
+        given, key = self.given(row)
+        model, _ = await self.played(given, key, [])
+        if model.wanted is None:
+            return {"refused": "it ends before it asks anything"}
+        asked = [one if isinstance(one, dict) else one.model_dump() for one in model.wanted]
+        if not asked or asked[-1].get("role") != "user":
+            return {"refused": "it does not begin with what a user asks"}
+        if any(one["role"] == "tool" or one.get("tool_calls") for one in asked):
+            return {"refused": "its prompt has calls of tools"}
+        if any(words(one["content"]) is None for one in asked):
+            return {"refused": "its prompt has pictures"}
+        info = given.get("info") or {}
+        fields = {**(json.loads(info) if isinstance(info, str) else info), **given}
+        found = {
+            "messages": [{"role": one["role"], "content": words(one["content"])} for one in asked],
+            "answer": fields.get(self.answer),
+            "key": key,
+            "tools": [
+                {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters}
+                for tool in model.tools
+            ],
+        }
+        return {**found, "calls": fields.get(self.calls)} if self.calls else found
+
+    async def turn(self, row, key, turns):  # type: ignore[no-untyped-def]
+        """What the environment says to the last reply, or the reward of the episode that it ended."""
+        given, now = self.given(row) if row < self.count else ({}, "")
+        if now != key:
+            return {"changed": True}
+        model, state = await self.played(given, key, turns)
+        if model.wanted is not None:
+            try:
+                return {"said": said_since(model.wanted, model.before, turns[-1])}
+            except ValueError as error:
+                return {"error": str(error)}
+        if model.turns:
+            return {"error": "played again with the same replies, an episode ended before them: it goes by chance"}
+        if state.get("error") is not None:
+            return {"raised": f"{type(state['error']).__name__}: {state['error']}"[:500]}
+        await self.environment.rubric.score_rollout(state)
+        return {"reward": float(state["reward"])}
+
+    async def played(self, given, key, turns):  # type: ignore[no-untyped-def]
+        """(the model that said the replies, the episode's state where it came to its end)."""
+        random.seed(key)  # an environment that draws draws the same every time that an episode is played again
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(int(key[:8], 16))
+        model = said_by(turns)
+        try:
+            state = await self.environment.rollout(given, model, "policy", {})
+        except Enough:
+            state = {}
+        return model, state
+
+
+def said_by(turns):  # type: ignore[no-untyped-def]
+    """A model of the library's that says these replies."""
+    from verifiers.clients import Client
+    from verifiers.types import Response, ResponseMessage, ToolCall
+
+    class Said(Client):
+        """`wanted`: the messages that a further reply was asked for with; `before`: those of the last reply."""
+
+        def __init__(self):  # type: ignore[no-untyped-def]
+            super().__init__(None)
+            self.turns, self.before, self.wanted, self.tools = list(turns), [], None, ()
+
+        async def get_response(self, prompt, model, sampling_args, tools=None, **more):  # type: ignore[no-untyped-def]
+            self.tools = tools or ()
+            if not self.turns:
+                self.wanted = prompt
+                raise Enough
+            self.before, turn = list(prompt), self.turns.pop(0)
+            calls = [
+                ToolCall(id=call["id"], name=call["name"], arguments=json.dumps(call["arguments"]))
+                for call in turn["calls"]
+            ]
+            message = ResponseMessage(
+                content=turn["content"],
+                tool_calls=calls or None,
+                finish_reason="tool_calls" if calls else "stop",
+                is_truncated=False,
+            )
+            return Response(id="reply", created=0, model=model, message=message)
+
+        async def close(self):  # type: ignore[no-untyped-def]
+            """Nothing is open."""
+
+    # the library's other steps turn a provider's answer into one of its own, and this is one of its own
+    Said.__abstractmethods__ = frozenset()
+    return Said()
+
+
+def said_since(wanted, before, turn):  # type: ignore[no-untyped-def]
+    """What follows the last reply. Raises ValueError where that is not what a model sees behind it."""
+    kept, reply, said = wanted[: len(before)], wanted[len(before) : len(before) + 1], wanted[len(before) + 1 :]
+    same = [plain(one) for one in kept] == [plain(one) for one in before]
+    if not same or not reply or plain(reply[0])[:2] != ("assistant", turn["content"]):
+        raise ValueError("it changes what was said before, where RL goes on with every token that was drawn")
+    places = {call["id"]: place for place, call in enumerate(turn["calls"])}
+    found = []
+    for role, content, call in (plain(one) for one in said):
+        if content is None or role not in ("user", "tool") or (role == "tool" and call not in places):
+            raise ValueError(f"it says something ({role}) that is no text of a user's or of a tool that was called")
+        found.append({"text": content[:LONGEST], **({"call": places[call]} if role == "tool" else {})})
+    return found
+
+
+def plain(message):  # type: ignore[no-untyped-def]
+    """(role, text, the call that it answers) of a message in either of the library's forms."""
+    found = message if isinstance(message, dict) else message.model_dump()
+    return found.get("role"), words(found.get("content")), found.get("tool_call_id")
+
+
+def words(content):  # type: ignore[no-untyped-def]
+    """The text of a message's content; None where there is more than text."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    parts = [part if isinstance(part, dict) else part.model_dump() for part in content]
+    return "".join(part["text"] for part in parts) if all(part.get("type") == "text" for part in parts) else None
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ for line in sys.stdin:
         say({{"messages": [{{"role": "user", "content": f"{{row}}+{{row}}="}}], "key": f"key-{{row}}",
              "answer": None if row == 3 else str(2 * row), **{tools}}})
     elif turns[-1]["calls"]:
-        say({{"said": [str(2 * call["arguments"]["n"]) for call in turns[-1]["calls"]]}})
+        calls = enumerate(turns[-1]["calls"])
+        say({{"said": [{{"text": str(2 * call["arguments"]["n"]), "call": place}} for place, call in calls]}})
     else:
         say({{"reward": float(reply == f"={{2 * row}}")}})
 """
@@ -133,12 +134,37 @@ def test_calls_that_are_due_are_part_of_the_law(tmp_path):
             verifiers.problems(1, "a", pretended(tmp_path, "pass", tools, calls="steps"))
 
 
-@pytest.mark.parametrize("said", ["[]", "[1]", "'14'", "None"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("[]", "[1]", "'14'", "None", "[{'text': '2'}]", "[{'text': '2', 'call': 1}]", "[{'text': 2, 'call': 0}]"),
+        "[{'text': '2', 'call': 0}, {'text': '2', 'call': 0}]",
+    ],
+)
 def test_tools_that_say_no_text_for_each_call_end_in_one_sentence(tmp_path, said):
     config = pretended(tmp_path, f"if turns and turns[-1]['calls']: say({{'said': {said}}}); continue", DOUBLE)
     (problem,) = verifiers.problems(1, "a", config)
     with Services(library=config) as services, pytest.raises(EnvironmentUnavailable, match="no text for each call"):
         environment(problem, services).play(problem, [calling(1)])
+
+
+def test_a_user_may_answer_a_reply_and_more_than_1_may_be_full(tmp_path):
+    again = "say({'said': [{'text': 'Again.'}]} if len(turns) < 3 else {'reward': 1.2})"
+    hostile = f"if turns and reply != '=' + str(2 * row):\n        {again}\n        continue"
+    config = pretended(tmp_path, hostile, turns=3)
+    with pytest.raises(EnvironmentUnavailable, match="40 of 40"):
+        verifiers.problems(1, "a", config.model_copy(update={"full": 1.2}))
+    (problem,) = verifiers.problems(1, "a", config)
+    with Services(library=config) as services:
+        judge = environment(problem, services)
+        assert judge.play(problem, [Reply("=1")]).reason == "it does not come to an end"
+        judge.reset(problem)
+        assert judge.step(Reply("=1")).messages == ({"role": "user", "content": "Again."},)
+        assert judge.step(Reply("=1")).messages == ({"role": "user", "content": "Again."},)
+        assert judge.step(Reply("=1")).reward == 1.0, "1.2 is more than full"
+        judge.reset(problem)
+        judge.step(Reply("=1"))
+        assert judge.step(judge.gold(problem)[0]).reward == 1.0
 
 
 def test_a_tool_that_hangs_makes_a_reply_wrong(tmp_path):
@@ -191,6 +217,7 @@ def test_a_set_that_is_empty_or_never_ends_is_no_endless_search(tmp_path):
         (f"reply is not None and {HANGS}", "the reward of task .* for the gold reply took more than 0.5 s"),
         ("reply is not None and sys.exit(1)", "the reward of task .* or ended its process"),
         ("if reply is not None: say({'changed': True}); continue", "is another than when the set was read first"),
+        ("if reply is not None: say({'error': 'it goes by chance'}); continue", r"task \d+: it goes by chance"),
     ],
 )
 def test_what_is_no_answer_ends_in_one_sentence(tmp_path, hostile, said):
