@@ -232,19 +232,29 @@ def filled(batch: Sequence[Encoded], device: str) -> tuple[Tensor, Tensor, Tenso
 
 def loss_of(logits_BS2: Tensor, batch: Sequence[Encoded]) -> Tensor:
     """Of tokens and sentences; wrong tokens, which are few, count three times."""
+    length = logits_BS2.shape[1]
     tokens_BS = torch.full(logits_BS2.shape[:2], UNKNOWN)
-    ends, labels = list[Tensor](), list[float]()
+    ends, stretch_of, labels = list[int](), list[int](), list[float]()
     for row, group in enumerate(batch):
         tokens_BS[row, : len(group.tokens)] = torch.tensor(group.tokens)
         for places, label in group.stretches:
             if label != UNKNOWN:
-                ends.append(logits_BS2[row, places, 1].amax())
+                ends += [row * length + place for place in places]
+                stretch_of += [len(labels)] * len(places)
                 labels.append(label)
-    tokens_BS = tokens_BS.to(logits_BS2.device)
-    known_BS = tokens_BS != UNKNOWN
+    device = logits_BS2.device
+    # one operation for all stretches: a GPU would wait for thousands of small ones
+    found = logits_BS2[..., 1].flatten()[torch.tensor(ends, device=device)]
+    worst = found.new_full((len(labels),), float("-inf"))
+    worst = worst.scatter_reduce(0, torch.tensor(stretch_of, device=device), found, "amax")
+    tokens_BS = tokens_BS.to(device)
+    known_BS = (tokens_BS != UNKNOWN).float()
     loss = functional.binary_cross_entropy_with_logits
-    of_tokens = loss(logits_BS2[..., 0][known_BS], tokens_BS[known_BS], pos_weight=logits_BS2.new_tensor(3.0))
-    return of_tokens + loss(torch.stack(ends), logits_BS2.new_tensor(labels))
+    of_tokens = loss(
+        logits_BS2[..., 0], tokens_BS.clamp_min(0), pos_weight=logits_BS2.new_tensor(3.0), reduction="none"
+    )
+    of_tokens = (of_tokens * known_BS).sum() / known_BS.sum()
+    return of_tokens + loss(worst, torch.tensor(labels, device=device))
 
 
 @torch.inference_mode()
