@@ -35,12 +35,12 @@ from typing import Any
 from model import storage
 from model.config import Config
 from model.storage import is_local, local_path
+from model.storage import sha256_file as sha256_file
 from tasks.accounts import Balance, fault
 from tasks.code import code_hash, data_hash, version_of
 from tasks.part import ArtifactError as ArtifactError
 from tasks.part import Part as Part
 from tasks.part import checked, rows_in
-from tasks.part import sha256_file as sha256_file
 from training.cache import cache_folder as cache_folder
 
 log = logging.getLogger(__name__)
