@@ -22,7 +22,6 @@ One thread, sides in turns, medians of rounds.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import tempfile
@@ -43,6 +42,7 @@ from model.sizes import model_preset
 from model.transformer import Transformer
 from tests.training import runs
 from training.config import MuonClipConfig
+from training.metrics import read_metrics
 from training.muonclip import MuonClip
 from training.newton_schulz import COEFFICIENTS, newton_schulz_cost
 from training.plan import muon_shapes
@@ -271,8 +271,8 @@ def finished(begun: list[tuple[Path, list[subprocess.Popen[bytes]]]]) -> list[Pa
 
 def rate(work: Path) -> float:
     """Tokens a second, the median of the updates after the first."""
-    records = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
-    return median([record["timing"]["tokens_per_second"] for record in records if record["event"] == "update"][1:])
+    updates = read_metrics(work / "metrics.jsonl", "update")
+    return median([update["timing"]["tokens_per_second"] for update in updates[1:]])
 
 
 if __name__ == "__main__":

@@ -45,11 +45,12 @@ from model.convert import save_hf
 from model.decode import decoder
 from model.generate import Generator, Request
 from model.transformer import Transformer
-from tests.posttraining import VOCABULARY, World, byte_tokenizer, model_artifact
+from tests.posttraining import VOCABULARY, World, byte_tokenizer, model_artifact, writes_letters
 from tests.training.ranks import launch
 from training.config import PosttrainMuonClipConfig
 from training.job import Job
 from training.mesh import Mesh
+from training.metrics import read_metrics
 from training.muonclip import MuonClip
 from training.rl.config import MAX_ROWS, RewardConfig, RlConfig
 from training.rl.environments import SETS, Problem, Services
@@ -85,12 +86,7 @@ LARGE = SHAPE | {"hidden_size": 384, "num_hidden_layers": 6, "n_routed_experts":
 def network(chat: Chat) -> Transformer:
     """Random weights that write letters and end a turn about every twentieth token."""
     made = Transformer(ModelConfig(**SHAPE), seed=1).eval()
-    with torch.no_grad():
-        made.embed_tokens.weight[:, 0] = 5  # nearly the same number everywhere: what stands on it is a bias
-        for token in range(made.config.vocab_size):
-            letter = chat.decode([token])
-            made.lm_head.weight[token, 0] = 0 if letter.isascii() and letter.isalpha() else -3
-        made.lm_head.weight[chat.stop, 0] = 0.1
+    writes_letters(made, chat, 0.1)
     return made
 
 
@@ -180,8 +176,7 @@ class Runs:
 
 def updates(work: Path) -> list[Mapping[str, Any]]:
     """What a run wrote of its iterations, but for the first, in which modules are loaded and workers begin."""
-    lines = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["event"] == "update"][1:]
+    return read_metrics(work / "metrics.jsonl", "update")[1:]
 
 
 def idle_share(runs: Runs, prompts: int, responses: int, budget: int, rounds: int) -> None:

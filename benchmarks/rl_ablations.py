@@ -50,6 +50,7 @@ from training.checkpoint import load_model
 from training.draw import problem_id
 from training.inputs import load_splits
 from training.loader import Loader
+from training.metrics import read_metrics
 from training.rl.config import RewardConfig
 from training.rl.environments import Services
 from training.rl.rollout import Group, Player, evaluate
@@ -206,8 +207,7 @@ class Study:
     ) -> dict[str, Any]:
         """One run and what came of it."""
         folder, measured = self.practise(arm, changes, seed, kind)
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        updates = [line for line in lines if line["event"] == "update"]
+        updates = read_metrics(folder / "metrics.jsonl", "update")
         return {
             **{"arm": arm, "seed": seed, **measured},
             "longest": round(statistics.fmean(waits(folder, changes.get("segment"))), 2),

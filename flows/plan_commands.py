@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from flows.options import FileOption, MfuOption, PeakOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName
-from flows.tables import styled
+from flows.tables import styled, to_json
 from flows.terminal import Terminal
 
 plan = typer.Typer(
@@ -52,7 +53,7 @@ def stages(
       batch: 128, yarn_factor: 8, rate: {start: 0, end: 1.0e-3, shape: linear}}]'`: try one before writing a preset.
     """
     from flows.stage_page import document
-    from flows.stage_plan import plan_stages, to_json
+    from flows.stage_plan import plan_stages
     from model import storage
     from tasks.report import html as pages
     from tasks.report import terminal
@@ -62,7 +63,7 @@ def stages(
         storage.write(html, pages.page(document(schedule, found)).encode())
         out.print(styled("The page: ", (html, "bold")))
     elif as_json:
-        sys.stdout.write(to_json(schedule))
+        sys.stdout.write(to_json(asdict(schedule)))
     else:
         terminal.show(out, document(schedule, found))
 
@@ -110,12 +111,12 @@ def ranks(
 
     - `openk2 plan ranks --nodes 96 --price 2 --json | jq .closed.money`: for scripts.
     """
-    from flows.rank_plan import plan_ranks, render, to_json
+    from flows.rank_plan import plan_ranks, record, render
 
     request = request_of(preset, "data", preset_file, overrides)
     found = plan_ranks(request, nodes, gpus_per_node, memory and memory * 1e9, peak, mfu, price)
     if as_json:
-        sys.stdout.write(to_json(found))
+        sys.stdout.write(to_json(record(found)))
     else:
         for piece in render(found):
             out.print(piece)

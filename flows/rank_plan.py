@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flows.precision import settle
 from flows.preset import load_preset
@@ -88,14 +87,14 @@ def plan_ranks(
     return RankPlan(request.name, nodes, each, stages, seconds, closed, mfu)
 
 
-def to_json(found: RankPlan) -> str:
+def record(found: RankPlan) -> dict[str, Any]:
     """All of the plan, with what follows from it."""
-    record = dataclasses.asdict(found)
-    for built, seconds, stage in zip(found.stages, record.pop("seconds"), record["stages"], strict=True):
+    told = dataclasses.asdict(found)
+    for built, seconds, stage in zip(found.stages, told.pop("seconds"), told["stages"], strict=True):
         stage |= {"layout": built.layout.model_dump(), "mean_state": built.mean_state, "seconds": seconds}
         for position, row in zip(built.positions, stage["positions"], strict=True):
             row["peak"] = position.peak
-    return json.dumps(record, indent=1) + "\n"
+    return told
 
 
 # -------------------------------------------------------------------------------------------------------------- display

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -179,11 +177,6 @@ def _short(config: PretrainConfig, loader: Loader, span: Span) -> float:
         # without separate_documents attention reaches back over all of them
         short += int(lengths[lengths <= _window(config)].sum()) if config.separate_documents else 0
     return short / max(1, total)
-
-
-def to_json(schedule: Schedule) -> str:
-    """All of the schedule."""
-    return json.dumps(dataclasses.asdict(schedule), indent=1) + "\n"
 
 
 def rate_words(line: StageLine) -> str:

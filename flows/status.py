@@ -79,14 +79,14 @@ def _others(step: Step) -> list[str]:
     return sorted(address.split("/")[-2] for address in found)
 
 
-def headline(statistics: dict[str, Any], most: int = 5) -> str:
+def headline(statistics: dict[str, Any]) -> str:
     """The first few plain figures of an artifact's statistics."""
     plain = [
         f"{name.replace('_', ' ')} {_figure(value)}"
         for name, value in statistics.items()
         if isinstance(value, int | float | bool) and name != "seconds"
     ]
-    return ", ".join(plain[:most])
+    return ", ".join(plain[:5])
 
 
 def _figure(value: float | bool) -> str:

@@ -1,8 +1,10 @@
-"""Tables and amounts as the plans show them at a terminal."""
+"""Tables and amounts as the plans show them at a terminal, and the plans as JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from tasks.report import words
 
@@ -27,6 +29,11 @@ def table(*columns: str) -> Table:
     for place, column in enumerate(columns):
         made.add_column(column, justify="right" if place and column else "left", overflow="fold")
     return made
+
+
+def to_json(plan: Mapping[str, Any]) -> str:
+    """A plan as a script reads it."""
+    return json.dumps(plan, indent=1) + "\n"
 
 
 def amount(count: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from flows.options import FileOption, MfuOption, PeakOption, PresetOption, RootOption, SetOption, request_of
 from flows.request import PresetName
-from flows.tables import styled
+from flows.tables import styled, to_json
 from flows.terminal import Terminal, shown
 
 tokens = typer.Typer(
@@ -72,12 +73,12 @@ def plan(
 
     - `openk2 tokens plan --json | jq .stages`: for scripts.
     """
-    from flows.token_plan import plan_tokens, render, to_json
+    from flows.token_plan import plan_tokens, render
 
     request = request_of(preset, root, preset_file, overrides)
     found = plan_tokens(request, gpus, pipeline, gpus_per_node, seconds, mfu, peak, horizon, document)
     if as_json:
-        sys.stdout.write(to_json(found))
+        sys.stdout.write(to_json(asdict(found)))
         return
     for piece in render(found):
         out.print(piece)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -113,11 +111,6 @@ def plan_tokens(
         block_list_bytes=block_lists(last.bytes_so_far),
         readings=readings,
     )
-
-
-def to_json(plan: TokenPlan) -> str:
-    """All of the plan."""
-    return json.dumps(dataclasses.asdict(plan), indent=1) + "\n"
 
 
 # -------------------------------------------------------------------------------------------------------------- display

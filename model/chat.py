@@ -15,7 +15,6 @@ never becomes a special token, whoever wrote it: only this file places special i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,7 +52,6 @@ DEFAULT_SYSTEM = "You are Kimi, an AI assistant created by Moonshot AI."
 BROKEN = "\ufffd"  # what a decoder gives for bytes that are no whole character yet
 MOST_HELD = 16
 """Tokens that wait for the end of a character, before it is asked whether all of them must."""
-_MARKER = re.compile("(" + "|".join(map(re.escape, STRUCTURE)) + ")")
 Segment = tuple[list[int], bool]
 
 
@@ -232,16 +230,12 @@ class Text:
 
 
 class Stream:
-    """An assistant turn read while it is generated, cut anywhere; the reply is the one that `Chat.parse` gives.
-
-    A stream is of ids (`add`) or, from an engine that shows only text, of text (`add_text`), not of both.
-    """
+    """An assistant turn read while it is generated, cut anywhere; the reply is the one that `Chat.parse` gives."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._reader = Reader()
         self._decoded = Text(chat)
-        self._text = ""  # what may be the beginning of a marker
 
     def add(self, ids: Iterable[int]) -> list[Piece]:
         """What these tokens let be shown."""
@@ -255,21 +249,9 @@ class Stream:
                 text += self._decoded.add(token)
         return pieces + self._reader.text(text)
 
-    def add_text(self, text: str) -> list[Piece]:
-        """What this text lets be shown. The name of a marker is that marker: text alone cannot tell them apart."""
-        *whole, last = _MARKER.split(self._text + text)
-        pieces: list[Piece] = []
-        for place, part in enumerate(whole):
-            pieces += self._reader.marker(part) if place % 2 else self._reader.text(part)
-        cut = last.rfind("<")
-        begun = cut >= 0 and any(name.startswith(last[cut:]) for name in STRUCTURE)
-        self._text = last[cut:] if begun else ""
-        return pieces + self._reader.text(last.removesuffix(self._text))
-
     def rest(self) -> list[Piece]:
         """What was held back, where nothing more comes."""
-        text, self._text = self._text + self._decoded.rest(), ""
-        return self._reader.text(text)
+        return self._reader.text(self._decoded.rest())
 
     def reply(self) -> Reply:
         """The whole turn; nothing is added to the stream after it."""

@@ -9,6 +9,7 @@ that), StorageError, in one sentence that names the address, for everything else
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import time
@@ -51,6 +52,12 @@ def is_local(url: str) -> bool:
 def local_path(url: str) -> Path:
     """The path of a local address."""
     return Path(url.removeprefix("file://"))
+
+
+def sha256_file(path: Path) -> str:
+    """The sha256 of a local file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def filesystem(url: str) -> tuple[Any, str]:

@@ -15,46 +15,37 @@ manifest lists, and check the sha256 the first time.
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import logging
 import os
 import shutil
-import tempfile
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from model import storage
 from model.config import Config
 from model.storage import is_local, local_path
-from tasks.accounts import Balance, fault
+from model.storage import sha256_file as sha256_file
+from tasks.accounts import Balance
 from tasks.code import code_hash, data_hash, version_of
+from tasks.manifest import MANIFEST as MANIFEST
+from tasks.manifest import content_of, lacking, parsed, read_json, scratch, sound, versions, write_json
+from tasks.manifest import digest as digest
 from tasks.part import ArtifactError as ArtifactError
 from tasks.part import Part as Part
 from tasks.part import checked, rows_in
-from tasks.part import sha256_file as sha256_file
 from training.cache import cache_folder as cache_folder
 
 log = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
 BEGUN = "begun.json"
 FULL = 1 << 20  # a disk with fewer bytes free is full
-PACKAGES = ("openk2", "polars", "pyarrow", "torch", "tokenizers", "transformers", "prefect", "great-expectations")
-
-
-def digest(value: Any) -> str:
-    """sha256 of a JSON-able value in canonical form (sorted keys, no spaces, UTF-8)."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -72,10 +63,10 @@ class Artifact:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        record = _read_json(f"{self.uri}/{MANIFEST}")
+        record = read_json(f"{self.uri}/{MANIFEST}")
         if record is None:
             raise ArtifactError(f"{self.uri}/{MANIFEST} does not exist: '{self.name}' is not complete; run its stage")
-        return _sound(self.uri, record)
+        return sound(self.uri, record)
 
     def parts(self, group: str = "") -> list[Part]:
         """The parts whose key is `group` or lies under it, in the order of their keys."""
@@ -113,10 +104,10 @@ class Artifact:
     @classmethod
     def load(cls, uri: str) -> Artifact:
         """The artifact whose manifest lies at `uri`; ArtifactError where there is none."""
-        record = _read_json(f"{uri}/{MANIFEST}")
+        record = read_json(f"{uri}/{MANIFEST}")
         if record is None:
             raise ArtifactError(f"{uri}/{MANIFEST} does not exist: nothing complete lies there")
-        _sound(uri, record)
+        sound(uri, record)
         return cls(record["name"], uri, record["fingerprint"], record["statistics"])
 
 
@@ -189,11 +180,11 @@ class Step:
     def artifact(self) -> Artifact | None:
         """The published artifact; None while no manifest has been written, or where it does not account for its parts
         and so is to be published again."""
-        record = _read_json(f"{self.uri}/{MANIFEST}")
+        record = read_json(f"{self.uri}/{MANIFEST}")
         if record is None:
             return None
         try:
-            _sound(self.uri, record)
+            sound(self.uri, record)
         except ArtifactError as error:
             _warn_once(str(error))
             return None
@@ -235,24 +226,24 @@ class Step:
     def outdated(self) -> list[str]:
         """The inputs whose bytes are others than those that the published artifact was made from: a stage that was
         made anew by other code may have come out otherwise. Empty where nothing is published."""
-        record = _read_json(f"{self.uri}/{MANIFEST}")
+        record = read_json(f"{self.uri}/{MANIFEST}")
         # by identity, not by place: a root may have been moved or copied since
         made_from = {given["identity"]: given["content"] for given in record["inputs"]} if record else {}
         return [step.name for step in self.inputs if made_from and step._content() != made_from[step.identity]]
 
     def under_way(self) -> bool:
         """Whether it has been published, or a job of it has begun: here or on any machine that shares the root."""
-        return self.artifact() is not None or _read_json(f"{self.uri}/{BEGUN}") is not None
+        return self.artifact() is not None or read_json(f"{self.uri}/{BEGUN}") is not None
 
     def record_begun(self) -> None:
         """Let every machine that shares the root know that a job of this step has begun, in this configuration."""
-        if _read_json(f"{self.uri}/{BEGUN}") is None:
+        if read_json(f"{self.uri}/{BEGUN}") is None:
             begun = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            _write_json(f"{self.uri}/{BEGUN}", {"config": self.config.model_dump(mode="json"), "begun": begun})
+            write_json(f"{self.uri}/{BEGUN}", {"config": self.config.model_dump(mode="json"), "begun": begun})
 
     def part(self, key: str) -> Part | None:
         """The record of a part an earlier attempt finished, or None."""
-        record = _read_json(f"{self.uri}/records/{_flat(key)}.json")
+        record = read_json(f"{self.uri}/records/{_flat(key)}.json")
         return record and Part(**record["part"])
 
     def recorded(self, group: str = "") -> list[Part]:
@@ -272,7 +263,7 @@ class Step:
         if lost := self.missing(keys):
             raise lacking(self.uri, lost, len(keys))
         places = [f"{self.uri}/records/{_flat(key)}.json" for key in keys]
-        return [Part(**record["part"]) for record in map(_parsed, places, storage.read_all(places))]
+        return [Part(**record["part"]) for record in map(parsed, places, storage.read_all(places))]
 
     def lying(self) -> dict[str, int]:
         """Bytes of every file that lies among the parts, by its path as parts have it: one listing."""
@@ -311,7 +302,7 @@ class Step:
         statistics: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     ) -> Part:
         """`put` without the record: for files by the ten thousand, which a part that is put later lists."""
-        with _scratch(self.uri) as folder:
+        with scratch(self.uri) as folder:
             local = folder / f"part{suffix}"
             try:
                 write(local)
@@ -335,7 +326,7 @@ class Step:
 
     def scratch(self) -> AbstractContextManager[Path]:
         """A folder for files that grow, from where `write` can move them; removed with all that is left in it."""
-        return _scratch(self.uri)
+        return scratch(self.uri)
 
     def adopt(self, key: str, source: Path) -> Part:
         """Put a file that another process finished (a checkpoint, a metrics file): it is copied, then recorded."""
@@ -391,7 +382,7 @@ class Step:
             "code": list(code) or [{"hash": made, "parts": count} for made, count in sorted(codes.items())],
             "config": self.config.model_dump(mode="json"),
             "inputs": [step._as_input() for step in self.inputs],
-            "content": _content(parts),
+            "content": content_of(parts),
             "parts": parts,
             "accounts": balance and balance.accounts(parts),
             "statistics": dict(statistics),
@@ -401,8 +392,8 @@ class Step:
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),
         }
-        _sound(self.uri, manifest)
-        _write_json(f"{self.uri}/{MANIFEST}", manifest)
+        sound(self.uri, manifest)
+        write_json(f"{self.uri}/{MANIFEST}", manifest)
         return Artifact(self.name, self.uri, self.fingerprint, dict(statistics))
 
     def _refuse_lost(self, wanted: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> None:
@@ -444,12 +435,12 @@ class Step:
 
     def _content(self) -> str | None:
         """The hash of what it has published; None where that is nothing."""
-        record = _read_json(f"{self.uri}/{MANIFEST}")
+        record = read_json(f"{self.uri}/{MANIFEST}")
         return record and record["content"]
 
     def _record(self, part: Part) -> None:
         elapsed = time.monotonic() - _BEGAN.setdefault(self.uri, time.monotonic())
-        _write_json(
+        write_json(
             f"{self.uri}/records/{_flat(part.key)}.json",
             {"part": asdict(part), "attempt": _attempt(), "elapsed": round(elapsed, 3), "code": self.code},
         )
@@ -458,22 +449,11 @@ class Step:
         """The records whose file names begin with `start`, some at a time: there are several for every partition."""
         names = [name for name in storage.sizes(f"{self.uri}/records") if name.startswith(start)]
         places = [f"{self.uri}/records/{name}" for name in names if name.endswith(".json")]
-        yield from map(_parsed, places, storage.read_all(places))
+        yield from map(parsed, places, storage.read_all(places))
 
 
 class NotReady(ArtifactError):
     """A stage was asked for whose inputs do not exist yet."""
-
-
-def versions() -> dict[str, str]:
-    """Versions of the libraries that shape the bytes; recorded, never part of the identity."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 # Clocks are state of the process on purpose: they die with the attempt.
@@ -489,82 +469,9 @@ def _flat(key: str) -> str:
     return key.replace("/", "--")
 
 
-@contextmanager
-def _scratch(uri: str) -> Iterator[Path]:
-    """A scratch folder on the artifact's own disk (so that moving in is a rename), removed on the way out."""
-    parent = local_path(uri) / "scratch" if is_local(uri) else None
-    if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write_json(url: str, value: Any) -> None:
-    with _scratch(url.rpartition("/")[0].removesuffix("/records")) as folder:
-        local = folder / "record.json"
-        # Piece by piece: the manifest of many parts, held as one string with all its pieces, takes many times its size.
-        with local.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
-            file.write("\n")
-        storage.move_in(local, url)
-
-
-def _read_json(url: str) -> Any:
-    try:
-        text = storage.read(url)
-    except FileNotFoundError:
-        return None
-    return _parsed(url, text)
-
-
-def _parsed(url: str, text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ArtifactError(f"{url} is not valid JSON ({error}): it was altered; delete it and run again") from error
-
-
 def _beside(artifact: Artifact, part: Part) -> str:
     """The path of a part as versions beside `artifact` list it."""
     return part.path if part.path.startswith("../") else f"../{artifact.fingerprint}/{part.path}"
-
-
-def _content(parts: Sequence[Mapping[str, Any]]) -> str:
-    return digest([[part["key"], part["sha256"]] for part in parts])
-
-
-def _sound(uri: str, manifest: Any) -> dict[str, Any]:
-    """The manifest of the artifact at `uri`; ArtifactError where its parts are not those that it was written over, or
-    not those that its accounts speak of."""
-    try:
-        accounts = manifest.get("accounts")
-        why = fault(accounts, manifest["parts"]) if accounts else ""
-        if "accounts" not in manifest:
-            why = "an earlier version wrote it, which kept no accounts"
-        elif _content(manifest["parts"]) != manifest["content"]:
-            why = "its parts are not those that it was published with"
-        elif not isinstance(manifest["code"], list):
-            why = "an earlier version wrote it, whose fingerprints were others"
-    except (KeyError, TypeError, AttributeError) as error:
-        why = f"it is no manifest ({type(error).__name__}: {error})"
-    if why:
-        raise ArtifactError(
-            f"the manifest in {uri} does not account for its rows: {why}; run its stage again, and where that ends "
-            f"here again delete {uri} first"
-        )
-    return manifest
-
-
-def lacking(uri: str, lost: Sequence[str], total: int) -> ArtifactError:
-    """The error of an artifact at `uri` that lacks some of its parts."""
-    named = ", ".join(lost[:8]) + (", ..." if len(lost) > 8 else "")
-    return ArtifactError(
-        f"{uri} lacks {len(lost):,} of its {total:,} parts ({named}): nothing was published; run the same command "
-        "again, which makes them"
-    )
 
 
 @cache

@@ -32,7 +32,7 @@ DATA_SUFFIXES = (".yaml", ".json", ".txt", WEIGHTS)
 # Who runs a stage, and how that is shown, is no part of its code.
 EXECUTION = {
     "tasks.artifact", "tasks.code", "tasks.corpus.cluster", "tasks.corpus.executor", "tasks.corpus.workers",
-    "tasks.launch", "tasks.process", "tasks.progress",
+    "tasks.launch", "tasks.manifest", "tasks.process", "tasks.progress",
 }  # fmt: skip
 KEPT = 2000
 """Files of which more than these are not kept: then those go that this process has not read."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model import storage
-from model.storage import is_local, local_path
+from model.storage import is_local, local_path, sha256_file
 from training.cache import cache_folder
 
 if TYPE_CHECKING:
@@ -21,12 +20,6 @@ _VERIFIED: set[tuple[str, str, int]] = set()
 
 class ArtifactError(RuntimeError):
     """Stored data that is missing, altered or incomplete; the message names the file and what to do."""
-
-
-def sha256_file(path: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -11,7 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 _PR_SET_PDEATHSIG = 1
 
@@ -58,6 +63,18 @@ def stop(process: subprocess.Popen[bytes], grace: float = 60.0) -> int:
             time.sleep(0.1)
     _signal(process, signal.SIGKILL)  # also whatever of the group outlived its leader
     return process.wait()
+
+
+def marked(variable: str, mark: str) -> list[psutil.Process]:
+    """The processes that run and have this mark in this environment variable, also those that left their group."""
+    import psutil  # here: every command that can start a process loads this file
+
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if one.status() != psutil.STATUS_ZOMBIE and one.environ().get(variable) == mark:
+                found.append(one)
+    return found
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

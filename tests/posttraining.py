@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from model.chat import Chat
 from model.config import Config, ModelConfig
 from model.transformer import Transformer
 from model.vocabulary import SPECIAL_TOKENS
@@ -20,6 +22,7 @@ from tasks.agentic.dialogues import make_dialogues
 from tasks.artifact import Artifact, Step
 from tests.shards import publish_shards
 from training import trainer as trainers
+from training.metrics import read_metrics
 from training.objective import Objective
 from training.trainer import Trainer
 
@@ -63,6 +66,17 @@ def tiny_config(**changes: Any) -> ModelConfig:
     """That network for `byte_tokenizer`."""
     tokens = {"vocab_size": VOCABULARY, "bos_token_id": 256, "eos_token_id": 257, "pad_token_id": VOCABULARY - 1}
     return ModelConfig(**SMALL | {"max_position_embeddings": 1024} | tokens | changes)
+
+
+def writes_letters(model: Transformer, chat: Chat, ends: float) -> None:
+    """Let a network of random weights write letters, hardly ever anything else, and end its turns the sooner the higher
+    `ends` is."""
+    with torch.no_grad():
+        model.embed_tokens.weight[:, 0] = 5  # nearly the same number at every position: what stands on it is a bias
+        for token in range(model.config.vocab_size):
+            letter = chat.decode([token])
+            model.lm_head.weight[token, 0] = 0 if letter.isascii() and letter.isalpha() else -3
+        model.lm_head.weight[chat.stop, 0] = ends
 
 
 def tokenizer_artifact(root: Path) -> Artifact:
@@ -185,7 +199,7 @@ def finals(work: Path) -> dict[str, bytes]:
     summary = json.loads((work / "summary.json").read_text())
     summary.pop("seconds")
     files["summary"] = json.dumps(summary).encode()
-    lines = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
+    lines = read_metrics(work / "metrics.jsonl")
     files["metrics"] = json.dumps([{k: v for k, v in line.items() if k != "timing"} for line in lines]).encode()
     return files
 

@@ -7,12 +7,17 @@ import gzip
 import io
 import lzma
 import tarfile
+import tempfile
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
 
 from tasks.artifact import Step
-from tasks.corpus.sources import SourcesConfig
+from tasks.corpus.archives import Unreadable
+from tasks.corpus.extract.passage import Passage
+from tasks.corpus.reading import passages
+from tasks.corpus.sources import Source, SourcesConfig
 
 SHARED = {"domain": "knowledge", "language": "en", "licence": "CC0-1.0"}
 
@@ -24,6 +29,15 @@ def folder(path: Path | str, name: str = "own", **more) -> dict:
 def step(root: Path, *sources: dict, fallbacks: tuple[dict, ...] = (), **more) -> Step:
     config = SourcesConfig(sources=sources, fallbacks=fallbacks, **more)
     return Step("sources", config, str(root), leaf=True)
+
+
+def read(path: str, data: bytes, source: Source, limit: int) -> list[Passage | Unreadable]:
+    """What curation reads of a partition with this raw file alone."""
+    with tempfile.TemporaryDirectory() as name:
+        partition = Path(name, "000.zip")
+        with zipfile.ZipFile(partition, "w") as shard:
+            shard.writestr(path, data)
+        return [one for _, one in passages(partition, source, limit)]
 
 
 def zstd(data: bytes) -> bytes:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import threading
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from model import storage
+from model.storage import sha256_file
 
 LIMIT_BYTES = 64 << 30
 STALE_SECONDS = 3600
@@ -252,9 +252,7 @@ def _check(path: Path, file: File, name: str) -> None:
     size = path.stat().st_size
     if size != file.bytes:
         raise ShardError(f"{name} has {size} bytes where its manifest lists {file.bytes}: it was cut; {REPAIR}")
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != file.sha256:
+    if (found := sha256_file(path)) != file.sha256:
         raise ShardError(
             f"{name} was altered: its sha256 is {found[:12]}..., its manifest's {file.sha256[:12]}...; {REPAIR}"
         )

@@ -16,7 +16,6 @@ before it used. `training.checkpoint_writer` writes them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -30,6 +29,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from model.config import ModelConfig
+from model.storage import sha256_file
 from model.transformer import Transformer
 from training.config import RetentionConfig
 from training.parallel import World
@@ -227,7 +227,7 @@ def _verify(directory: Path, world: World) -> None:
             )
     for name in share:
         try:
-            right = sha256(directory / name) == files[name][1]
+            right = sha256_file(directory / name) == files[name][1]
         except OSError as error:
             raise CheckpointError(f"checkpoint {directory.name}: {name} cannot be read: {error}") from error
         if not right:
@@ -241,12 +241,6 @@ def _manifest(directory: Path) -> dict[str, tuple[int, str]]:
         return {name: (int(file["bytes"]), str(file["sha256"])) for name, file in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {directory.name} has no readable {MANIFEST}: {error!r}") from error
-
-
-def sha256(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # ---------------------------------------------------------------------------------------------- a folder of checkpoints

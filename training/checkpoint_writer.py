@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from model.storage import sha256_file
 from model.transformer import Transformer
 from training.checkpoint import (
     CONFIG,
@@ -37,7 +38,6 @@ from training.checkpoint import (
     WEIGHTS,
     CheckpointError,
     remove,
-    sha256,
     whole,
 )
 from training.metrics import replace_file
@@ -272,7 +272,7 @@ def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    return {"sha256": sha256(path), "bytes": path.stat().st_size}
+    return {"sha256": sha256_file(path), "bytes": path.stat().st_size}
 
 
 def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -177,7 +177,7 @@ def dry_run(work: Workload, ranks: int, hardware: Hardware, covered: bool = Fals
     mean = sum(position.compute for position in positions) / layout.pipeline
     positions = [replace(position, compute=position.compute / mean) for position in positions]
     problems += [text for phase in work.phases for text in _unshared(phase, batches[phase.name], work)]
-    problems += _too_large(work, positions, ranks, hardware)
+    problems += _too_large(work, positions, hardware)
     return DryRun(
         stage=work.name,
         ranks=ranks,
@@ -240,7 +240,7 @@ def _unshared(phase: Phase, shares: Batch, work: Workload) -> Iterable[str]:
         )
 
 
-def _too_large(work: Workload, positions: list[Position], ranks: int, hardware: Hardware) -> Iterable[str]:
+def _too_large(work: Workload, positions: list[Position], hardware: Hardware) -> Iterable[str]:
     room = hardware.memory_bytes
     crowded = max(positions, key=lambda position: position.training)
     if crowded.training > room:

@@ -75,12 +75,18 @@ def write_progress(path: Path, done: int, total: int, status: str, **values: Any
     replace_file(path, json.dumps(record, allow_nan=False) + "\n")
 
 
+def read_metrics(path: Path, event: str = "") -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`, all or those of one event."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if not event or line["event"] == event]
+
+
 def summarise(path: Path) -> dict[str, Any]:
     """A finished run from its `metrics.jsonl`: totals, the last losses, and one record per stage.
 
     Seconds are those of the updates that count: what a kill threw away is not in them.
     """
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    records = read_metrics(path)
     updates = [record for record in records if record["event"] == "update"]
     heldout = {record["step"]: record["losses"] for record in records if record["event"] == "evaluation"}
     tokens = {record["step"]: record["tokens"] for record in updates}

@@ -15,11 +15,11 @@ from model.transformer import Transformer
 from training.engine import Loss, Measures, MicroBatch
 from training.inputs import Published, fingerprints, load_chat, load_splits
 from training.job import JobError
-from training.loader import Batch, Loader
+from training.loader import Loader
 from training.objective import Objective
 from training.order import Mix
 from training.packing import IGNORED, Packed
-from training.pretrain import next_token, weighted
+from training.pretrain import parts_of, weighted
 from training.rl.config import RewardConfig
 from training.rl.environments import Problem, Services
 from training.rl.rollout import Player, first_of_each
@@ -90,12 +90,7 @@ class PostTraining(Objective):
         """This rank's micro-batches of the pretraining text of update `number`, from 0: `samples` of all ranks."""
         share = self.trainer.mesh.data.share(samples)
         batch = loader.batch(number * samples + share.start, len(share))
-        return [weighted(part, weight, "ptx_loss") for part in self.next_token(batch, samples)]
-
-    def next_token(self, batch: Batch, samples: int) -> list[MicroBatch]:
-        """This rank's share of a batch of `samples`, of which every token is learned."""
-        (targets,) = self.trainer.total(int((batch.targets_BS != IGNORED).sum()))
-        return next_token(batch, targets, samples, self.config.run.micro_batch)
+        return [weighted(part, weight, "ptx_loss") for part in parts_of(self.trainer, batch, samples)]
 
     def dialogues(self, packed: Packed, number: int, weight: float = 1.0) -> tuple[list[MicroBatch], int, int]:
         """This rank's micro-batches of the dialogues of update `number`, from 0; how many tokens all ranks' rows have,

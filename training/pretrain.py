@@ -95,8 +95,7 @@ class NextToken(Objective):
 
     def parts(self, batch: Batch, samples: int) -> list[MicroBatch]:
         """Micro-batches of this rank's share of a global batch of so many `samples`."""
-        (targets,) = self.trainer.total(int((batch.targets_BS != IGNORED).sum()))
-        return next_token(batch, targets, samples, self.config.run.micro_batch, self.config.separate_documents)
+        return parts_of(self.trainer, batch, samples, self.config.separate_documents)
 
     def _read(self, update: Update) -> Batch:
         """This rank's share of the global batch; what is skipped for it is recorded."""
@@ -211,6 +210,13 @@ class NextToken(Objective):
             "skipped": self.streams.skipped,
             "rollbacks": self.trainer.rollbacks.records(),
         }
+
+
+def parts_of(trainer: Trainer, batch: Batch, samples: int, separate_documents: bool = True) -> list[MicroBatch]:
+    """The micro-batches of `next_token` that are this rank's of a global batch of `samples`: all ranks' targets are
+    counted."""
+    (targets,) = trainer.total(int((batch.targets_BS != IGNORED).sum()))
+    return next_token(batch, targets, samples, trainer.config.run.micro_batch, separate_documents)
 
 
 def next_token(

@@ -22,6 +22,8 @@ DIGEST = 32
 """Bytes of one block's sha256."""
 AHEAD_BYTES = 256 << 20
 """Most memory for what is read ahead."""
+FETCHERS = 16
+"""Requests that are under way at once."""
 
 
 class Range(NamedTuple):
@@ -46,12 +48,11 @@ def block_digests(path: Path) -> bytes:
 class Ranges:
     """Reads ranges of remote files, some of them ahead of their use."""
 
-    def __init__(self, cache: Cache, fetchers: int = 16) -> None:
-        """The lists of blocks are kept in `cache`; `fetchers` requests are under way at once."""
+    def __init__(self, cache: Cache) -> None:
+        """The lists of blocks are kept in `cache`."""
         self.cache = cache
         self.fetched_bytes = 0
         """What this process fetched of the files; for measurements."""
-        self._fetchers = fetchers
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[Range, Future[bytes]] = {}
         self._lock = threading.Lock()
@@ -74,7 +75,7 @@ class Ranges:
                 if wanted in self._ahead:
                     continue
                 if self._pool is None:
-                    self._pool = ThreadPoolExecutor(self._fetchers, thread_name_prefix="ranges")
+                    self._pool = ThreadPoolExecutor(FETCHERS, thread_name_prefix="ranges")
                 self._ahead[wanted] = self._pool.submit(self._fetch, wanted)
                 while sum(held.end - held.start for held in self._ahead) > AHEAD_BYTES:
                     self._ahead.pop(next(iter(self._ahead))).cancel()

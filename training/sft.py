@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -23,6 +24,7 @@ from training.inputs import Example
 from training.job import JobError
 from training.packing import Packed
 from training.posttraining import PostTraining
+from training.pretrain import parts_of
 from training.rl.environments import Services
 from training.rl.rollout import Evaluation, evaluate
 from training.selection import select
@@ -175,7 +177,7 @@ class Tuning(PostTraining):
 
     def _text_losses(self) -> dict[str, float]:
         config = self.config
-        return self.heldout.losses(config.text_sequence_length, config.text_evaluated, self.next_token)
+        return self.heldout.losses(config.text_sequence_length, config.text_evaluated, partial(parts_of, self.trainer))
 
     @property
     def finished(self) -> bool:

@@ -30,6 +30,7 @@ from tests.posttraining import (
     write_job,
 )
 from training.checkpoint import load_model
+from training.metrics import read_metrics
 from training.objective import Objective
 from training.rl.train import Reinforcement
 from training.sft import Tuning
@@ -64,8 +65,7 @@ def main() -> int:
             path.write_text(json.dumps(json.loads(path.read_text()) | {"device": bench.device.type}))
             if code := go(kind, path):
                 return {"failed": f"exit code {code}: the log above says why"}
-            lines = [json.loads(line) for line in (root / name / "metrics.jsonl").read_text().splitlines()]
-            updates = [line for line in lines if line["event"] == "update"]
+            updates = read_metrics(root / name / "metrics.jsonl", "update")
             summary = json.loads((root / name / "summary.json").read_text())
             named = ("loss", "ptx_loss", "disagreement", "reward")
             last = {key: updates[-1][key] for key in named if key in updates[-1]}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.rl.rewards import same
-from training.rl.worlds.filters import says
+from training.rl.worlds.filters import folded, says
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -53,9 +53,9 @@ def _calls(messages: Messages) -> list[_Call]:
 
 
 def _made(checkpoint: Mapping[str, Any], calls: Sequence[_Call]) -> dict[str, Any]:
-    wanted = _folded(checkpoint["arguments"])
+    wanted = folded(checkpoint["arguments"])
     due = {""} if checkpoint.get("allowed", True) else {"permission_denied"}
-    found = [one for one in calls if one.tool == checkpoint["tool"] and same(_folded(one.arguments), wanted)]
+    found = [one for one in calls if one.tool == checkpoint["tool"] and same(folded(one.arguments), wanted)]
     if not found:
         return {"turn": None, "error": "", "met": False}
     if any(one.error == "timeout" for one in found):
@@ -88,10 +88,3 @@ def _read(text: Any) -> Any:
     with suppress(ValueError, TypeError, RecursionError):
         return json.loads(text)
     return text
-
-
-def _folded(arguments: Any) -> Any:
-    """As the rules compare arguments: searches ignore case."""
-    if not isinstance(arguments, Mapping):
-        return arguments
-    return {name: value.casefold() if isinstance(value, str) else value for name, value in arguments.items()}

@@ -41,9 +41,9 @@ FILES = {
 class Review:
     """The dialogues that one person looks at, and the file that the verdicts go to."""
 
-    def __init__(self, items: list[Item], file: Path, key: str = "") -> None:
+    def __init__(self, items: list[Item], file: Path) -> None:
         self.items, self.file = items, file
-        self.key = key or secrets.token_urlsafe(24)
+        self.key = secrets.token_urlsafe(24)
         self.verdicts: dict[str, str] = {**read_verdicts(file)}
 
     def app(self) -> ASGIApp:

@@ -1,8 +1,8 @@
 """Texts as code points, classes of characters, and hashes of tokens and of runs of tokens: what rules, duplicates,
 decontamination and features share.
 
-A token is a word in lower case or a single Han character, exactly as `TOKEN.findall(text.lower())` has it. The kernels
-read UTF-8 once, are compiled at their first call and kept on disk. Array legend: N texts, T tokens, W windows.
+A token is a word in lower case (letters and digits in a row, no `_`) or a single Han character. The kernels read UTF-8
+once, are compiled at their first call and kept on disk. Array legend: N texts, T tokens, W windows.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from functools import cache
 import numba
 import numpy as np
 
-TOKEN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+")
-"""What a token is, in text that is in lower case."""
 CODE_POINTS = 0x110000
 LETTER, DIGIT, HAN, SPACE, NEWLINE, UPPER, LOWER, PUNCTUATION = (1 << bit for bit in range(8))
 """Flags of `classes()`. DIGIT: what Python counts as alphanumeric and not as a letter; HAN: ideographs that are tokens

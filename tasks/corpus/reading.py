@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tasks.corpus import jsonl, parquet, warc
-from tasks.corpus.archives import File, Unreadable, entries, packed
+from tasks.corpus.archives import Unreadable, entries, packed
 from tasks.corpus.compression import DamagedError, decompressed, read_whole
 from tasks.corpus.encoding import NotTextError, decode
 from tasks.corpus.extract.kinds import EXTRACT, RECORDS, kind, vendored
@@ -52,12 +52,6 @@ def passages(
             with shard.open(info) as raw:
                 stream = io.BufferedReader(raw)  # type: ignore[type-var]
                 yield from _placed(info.filename, stream, source, record_bytes_max, watch)
-
-
-def read(file: File, source: Source, limit: int) -> Iterator[Passage | Unreadable]:
-    """Everything that one raw file in memory holds, its records and what it unpacks to at most `limit` bytes each; a
-    defect ends it with an Unreadable that says what it was."""
-    yield from _read(file.path, io.BytesIO(file.data), source, limit, Watch())
 
 
 def _referenced(

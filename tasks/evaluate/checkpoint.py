@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from model.convert import load_hf, save_hf
+from model.storage import sha256_file
 from model.transformer import Transformer
-from tasks.part import sha256_file
 
 CHECKSUMS = "SHA256SUMS"
 READ = (".safetensors", ".safetensors.index.json", "config.json", "tokenizer.json")

@@ -11,6 +11,7 @@ import polars as pl
 
 from model import storage
 from tasks.artifact import Artifact, NotReady, Step
+from training.metrics import read_metrics
 
 
 class NotRun(RuntimeError):
@@ -70,8 +71,7 @@ class Book:
         artifact = self.stage(name)
         if not artifact.parts("metrics"):
             raise Absent(f"`{name}` lists no part `metrics`")
-        with artifact.file("metrics").open(encoding="utf-8") as file:
-            return [json.loads(line) for line in file if line.strip()]
+        return read_metrics(artifact.file("metrics"))
 
     def events(self, name: str, event: str) -> list[dict[str, Any]]:
         """Those lines of one kind; Absent where there is none."""

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from tasks.accounts import Balance
-from tasks.artifact import Artifact, Step, lacking
+from tasks.artifact import Artifact, Step
+from tasks.manifest import lacking
 from training.ranges import BLOCK, DIGEST, block_digests
 from training.shards import TABLE, TOKEN, blocks_path, index_path, shard_path
 

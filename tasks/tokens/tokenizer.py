@@ -1,8 +1,7 @@
 """A byte-level BPE with K2's special tokens, trained on a sample of the corpus.
 
-Every text comes back exactly (nothing is normalised, all 256 bytes are in the alphabet), and so do arbitrary bytes
-through `encode_bytes` and `decode_bytes`. Text never encodes to a special token: a document that spells `<|im_end|>`
-stays text.
+Every text comes back exactly: nothing is normalised, and all 256 bytes are in the alphabet. Text never encodes to a
+special token: a document that spells `<|im_end|>` stays text.
 """
 
 from __future__ import annotations
@@ -195,19 +194,6 @@ def cut(text: str, piece: int = PIECE) -> list[str]:
     if text[start:]:
         pieces.append(text[start:])
     return pieces
-
-
-def encode_bytes(tokenizer: BPE, data: bytes) -> list[int]:
-    """Token ids of arbitrary bytes: what is UTF-8 encodes as text, every other byte as its own token."""
-    alphabet = {value: char for char, value in byte_of_char().items()}
-    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
-    ids: list[int] = []
-    for piece in re.split(r"([\udc80-\udcff]+)", data.decode("utf-8", "surrogateescape")):
-        if re.match(r"[\udc80-\udcff]", piece):
-            ids += [vocabulary[alphabet[byte]] for byte in piece.encode("utf-8", "surrogateescape")]
-        else:
-            ids += encode_texts(tokenizer, [piece])[0]
-    return ids
 
 
 def decode_bytes(tokenizer: BPE, ids: Sequence[int]) -> bytes:

@@ -20,6 +20,7 @@ from tests.posttraining import RL, World, go, model_artifact, tiny_config, write
 from tests.pretend.device import Pretended, pretended
 from training import checkpoint
 from training.expert_parallel import network
+from training.metrics import read_metrics
 from training.objective import Objective
 from training.parallel import World as Ranks
 from training.pretrain import NextToken
@@ -117,7 +118,7 @@ def check_rl(gpu: AbstractContextManager[object], world: World) -> None:
     job = on(world.rl("rl", base, **RL | little | {"int4": True, "dtype": "bfloat16", "float32_head": True}), "cuda")
     with gpu:
         finish(Reinforcement, job)
-    (told,) = [record for record in records(job.parent) if record["event"] == "update"]
+    (told,) = read_metrics(job.parent / "metrics.jsonl", "update")
     assert told["disagreement"] < 0.05
 
 
@@ -133,11 +134,6 @@ def finish(kind: type[Objective], job: Path) -> None:
         assert go(kind, job) == DONE
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-def records(work: Path) -> list[dict]:
-    """A job's metrics."""
-    return [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
 
 
 def main() -> None:

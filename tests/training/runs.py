@@ -17,6 +17,7 @@ from training import checkpoint
 from training.config import PretrainConfig
 from training.job import Job
 from training.mesh import Mesh
+from training.metrics import read_metrics
 from training.pretrain import NextToken
 from training.trainer import Trainer
 from training.watchdog import Watchdog
@@ -98,7 +99,7 @@ def wait(processes: Sequence[Launched], folder: Path) -> list[int]:
 
 def lines(work_dir: Path) -> list[dict[str, Any]]:
     """The metrics without their timing."""
-    records = [json.loads(line) for line in (work_dir / "metrics.jsonl").read_text().splitlines()]
+    records = read_metrics(work_dir / "metrics.jsonl")
     return [{key: value for key, value in record.items() if key != "timing"} for record in records]
 
 

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
@@ -34,27 +33,6 @@ def put(uri: str, name: str, content: bytes) -> File:
 @pytest.fixture
 def memory() -> str:
     return f"memory://{uuid.uuid4().hex}"
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """An s3:// address on a server of our own, its keys in the environment."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    values = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.get_host_and_port()[1]}",
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in values.items():
-            patch.setenv(name, value)
-        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("tokens")
-        yield "s3://tokens"
-    server.stop()
 
 
 def held(cache: Cache) -> int:
@@ -208,8 +186,8 @@ def read_all(folder: str, limit: int, files: list[File], seed: int) -> tuple[int
     return wrong, cache.fetched_files
 
 
-def test_processes_share_a_cache_that_is_too_small(bucket: str, tmp_path: Path) -> None:
-    files = [put(f"{bucket}/shared", str(number), RANDOM.bytes(50_000 + number)) for number in range(8)]
+def test_processes_share_a_cache_that_is_too_small(kept_bucket: str, tmp_path: Path) -> None:
+    files = [put(f"{kept_bucket}/shared", str(number), RANDOM.bytes(50_000 + number)) for number in range(8)]
     limit = 170_000
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         jobs = [pool.apply_async(read_all, (str(tmp_path), limit, files, seed)) for seed in range(3)]
@@ -233,12 +211,16 @@ def test_processes_share_a_cache_that_is_too_small(bucket: str, tmp_path: Path) 
 
 
 @pytest.fixture(scope="module")
-def ranged(bucket: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, File, File]:
+def ranged(kept_bucket: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, File, File]:
     """A file of three and a half blocks, and the list of their sha256."""
     content = RANDOM.bytes(3 * BLOCK + BLOCK // 2)
     local = tmp_path_factory.mktemp("ranged") / "shard"
     local.write_bytes(content)
-    return content, put(f"{bucket}/ranged", "shard", content), put(f"{bucket}/ranged", "blocks", block_digests(local))
+    return (
+        content,
+        put(f"{kept_bucket}/ranged", "shard", content),
+        put(f"{kept_bucket}/ranged", "blocks", block_digests(local)),
+    )
 
 
 @given(st.data(), st.booleans())
@@ -258,12 +240,12 @@ def test_any_range_is_that_of_the_file(
     ranges.close()
 
 
-def test_a_bad_block_is_an_error_only_where_it_is_read(bucket: str, tmp_path: Path) -> None:
+def test_a_bad_block_is_an_error_only_where_it_is_read(kept_bucket: str, tmp_path: Path) -> None:
     content = bytearray(RANDOM.bytes(3 * BLOCK))
     (tmp_path / "shard").write_bytes(content)
     digests = block_digests(tmp_path / "shard")
     content[BLOCK + 5] ^= 1
-    file, blocks = put(f"{bucket}/bad", "shard", bytes(content)), put(f"{bucket}/bad", "blocks", digests)
+    file, blocks = put(f"{kept_bucket}/bad", "shard", bytes(content)), put(f"{kept_bucket}/bad", "blocks", digests)
     ranges = Ranges(Cache(tmp_path / "cache"))
     assert ranges.read(Range(file, blocks, 0, BLOCK)) == content[:BLOCK]
     assert ranges.read(Range(file, blocks, 2 * BLOCK, 3 * BLOCK)) == content[2 * BLOCK :]
@@ -271,7 +253,7 @@ def test_a_bad_block_is_an_error_only_where_it_is_read(bucket: str, tmp_path: Pa
     ranges.prefetch([bad])
     with pytest.raises(ShardError, match="shard was altered or cut: block 1 of 65536 bytes"):
         ranges.read(bad)
-    put(f"{bucket}/bad", "shard", bytes(content[: 2 * BLOCK + 9]))
+    put(f"{kept_bucket}/bad", "shard", bytes(content[: 2 * BLOCK + 9]))
     with pytest.raises(ShardError, match="altered or cut: block 2"):
         ranges.read(Range(file, blocks, 2 * BLOCK, 2 * BLOCK + 5))
     fsspec.filesystem("s3").rm(file.name)

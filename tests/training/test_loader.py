@@ -18,7 +18,7 @@ from tests.training.data import LENGTHS, MIX, SOURCES, artifact, flip, shard_fil
 from tests.training.test_checkpoint import full_disk
 from training import samples
 from training.cache import Cache, ShardError
-from training.loader import Batch, Loader, Span, require, share
+from training.loader import Batch, Loader, Span, require
 from training.order import OrderError
 from training.samples import IGNORED, Kind
 from training.shards import BadShard, TokenShards, count_windows
@@ -70,26 +70,6 @@ def test_without_a_mix_one_epoch_of_everything(uri: str) -> None:
     expected = [row for rows in windows_of(uri, "train", 8).values() for row in rows]
     batch = Loader(uri, "train", None, seed=0, sequence_length=8).batch(0, len(expected))
     assert sorted(read_BT(batch).tolist()) == sorted(expected)
-
-
-@given(st.integers(0, 200), st.integers(1, 60))
-def test_shares_cover_a_batch_without_overlap_and_evenly(count: int, world: int) -> None:
-    slices = [share(count, rank, world) for rank in range(world)]
-    assert [number for offset, size in slices for number in range(offset, offset + size)] == list(range(count))
-    assert max(size for _, size in slices) - min(size for _, size in slices) <= 1
-
-
-@given(st.integers(0, 20_000), st.integers(0, 9000))
-@settings(max_examples=20, deadline=None)
-def test_a_batch_depends_on_nothing_asked_before(uri: str, first: int, count: int) -> None:
-    used = Loader(uri, "train", MIX, seed=1, sequence_length=8)
-    used.batch(12_345, 3)
-    whole = used.batch(first, count)
-    fresh = Loader(uri, "train", MIX, seed=1, sequence_length=8)
-    middle = count // 3
-    parts = [fresh.batch(first + middle, count - middle), fresh.batch(first, middle)]
-    assert torch.equal(read_BT(whole), torch.cat([read_BT(parts[1]), read_BT(parts[0])]))
-    assert torch.equal(whole.domains_B, torch.cat([parts[1].domains_B, parts[0].domains_B]))
 
 
 @given(st.lists(st.integers(1, 12), min_size=4, max_size=30), st.integers(2, 9), st.integers(0, 2**16))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_checkpoint import full_disk
-from training.metrics import Metrics, summarise, write_progress
+from training.metrics import Metrics, read_metrics, summarise, write_progress
 
 
 def test_lines_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_lines_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     metrics = Metrics(path, after=3)
     metrics.write("update", 4, loss=0.5)
     metrics.close()
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = read_metrics(path)
     assert [(record["event"], record["step"]) for record in records] == [
         *[(event, step) for step in (1, 2, 3) for event in ("update", "evaluation")],
         ("update", 4),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import statistics
@@ -28,6 +27,7 @@ from tasks.code import closure
 from tests.posttraining import DIALOGUES, RL, SFT, dialogues_artifact, model_artifact, tiny_config, write_job
 from tests.posttraining import World as Inputs
 from tests.training.ranks import launch, run_ranks
+from tests.training.runs import lines
 from training import checkpoint
 from training.inputs import load_chat, load_model, load_splits
 from training.job import Job, JobError
@@ -154,11 +154,6 @@ def run(kind: type[Objective], path: Path, world: World | None = None, gradients
     trainer.accumulate = kept  # type: ignore[method-assign]
     assert trainer.run() == DONE
     return trainer
-
-
-def lines(folder: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "timing"} for line in found]
 
 
 def close(one: Any, other: Any) -> bool:

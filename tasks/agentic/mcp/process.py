@@ -29,6 +29,7 @@ from model.visible import flat
 from tasks.agentic.mcp.allowance import Allowance
 from tasks.agentic.mcp.config import ServerConfig, ServerError
 from tasks.agentic.mcp.walls import HOME, control_groups, limited, walled
+from tasks.process import marked
 
 MARK = "OPENK2_TOOL_SERVER"
 """An environment variable by which a server's descendants are known, also those that left its process group."""
@@ -207,7 +208,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
     for _ in range(100):  # what forks while it is being killed is found the next time
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        left = marked(mark)
+        left = marked(MARK, mark)
         for one in left:
             with suppress(psutil.Error):
                 one.kill()
@@ -221,18 +222,8 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
 def _seconds(mark: str) -> float:
     """Processor time of a server's processes so far."""
     seconds = 0.0
-    for one in marked(mark):
+    for one in marked(MARK, mark):
         with suppress(psutil.Error):
             times = one.cpu_times()
             seconds += times.user + times.system
     return seconds
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """The processes that run and have this server's mark in their environment."""
-    found = []
-    for one in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if one.status() != psutil.STATUS_ZOMBIE and one.environ().get(MARK) == mark:
-                found.append(one)
-    return found

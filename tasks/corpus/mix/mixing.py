@@ -85,7 +85,7 @@ def build(
     read = [*corpus.parts("documents"), *rewrites.parts("rewrites")]
     keys = ["table", "readable", *(f"copies/{part.key}" for part in read)]
     balance = Balance("documents", taken=rows_of(read), out="copies")
-    return step.publish(_statistics(rations, scores, config), keys, balance)
+    return step.publish(_statistics(rations, scores), keys, balance)
 
 
 def _named(config: MixConfig, corpus: Artifact, scores: Artifact) -> None:
@@ -237,7 +237,7 @@ def markdown(rations: list[Ration]) -> str:
     return "# The mix\n\n" + "\n".join(lines) + "\n"
 
 
-def _statistics(rations: list[Ration], scores: Artifact, config: MixConfig) -> dict[str, Any]:
+def _statistics(rations: list[Ration], scores: Artifact) -> dict[str, Any]:
     return {
         "tokens": round(math.fsum(ration.tokens for ration in rations)),
         "available": round(math.fsum(ration.group.tokens for ration in rations)),

@@ -126,7 +126,7 @@ class BadWordsError(ValueError):
 def prose(text: str, config: ProseConfig, path: str = "") -> list[float]:
     """The numbers of PROSE, in its order."""
     plain = outside(text)
-    return [*_shared(plain, config.short_line_chars, False)[0], *_pages(text, plain, config)]
+    return [*_shared(plain, config.short_line_chars, False)[0], *_pages(plain, config)]
 
 
 def mathematics(text: str, config: MathematicsConfig, path: str = "") -> list[float]:
@@ -138,7 +138,7 @@ def mathematics(text: str, config: MathematicsConfig, path: str = "") -> list[fl
     cut = abs(whole.count("\\begin{") - whole.count("\\end{"))
     return [
         *shared,
-        *_pages(text, plain, config),
+        *_pages(plain, config),
         f[formulas.IN_FORMULAS] / max(f[formulas.VISIBLE], 1),
         (f[formulas.BROKEN] + cut) / max(f[formulas.FORMULAS] + cut, _FORMULAS_MIN),
         counts[scan.NUMERIC_LINES] / max(counts[scan.LINES], 1),
@@ -228,7 +228,7 @@ def _shared(plain: str, short: int, han: bool) -> tuple[list[float], list[int]]:
     ], c
 
 
-def _pages(text: str, plain: str, config: ProseConfig) -> list[float]:
+def _pages(plain: str, config: ProseConfig) -> list[float]:
     """C4's page rules: curly brackets, placeholders, bad words."""
     lower = plain.lower()
     bad = 0

@@ -19,7 +19,7 @@ COUNTS = (
 
 # StarCoder2 (arXiv 2402.19173, 2.1): runs of so many base64 characters, or so many spelled-out bytes or characters.
 _BASE64_RUN, _UNIT_RUN = 64, 8
-_NEWLINE, _BACKSLASH, _HASH, _SLASH, _STAR, _DASH, _SEMICOLON, _BANG = 10, 92, 35, 47, 42, 45, 59, 33
+_NEWLINE, _BACKSLASH, _HASH, _SLASH, _STAR, _DASH, _SEMICOLON = 10, 92, 35, 47, 42, 45, 59
 _X, _U, _ZERO, _COMMA, _PLUS, _EQUALS, _QUOTE, _APOSTROPHE = 120, 117, 48, 44, 43, 61, 34, 39
 
 

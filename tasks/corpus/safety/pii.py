@@ -18,7 +18,6 @@ from tasks.corpus.safety.numbers import numbers
 from tasks.corpus.safety.scan import Scan
 from tasks.corpus.safety.secrets import GATES, secrets
 
-PLACEHOLDER = re.compile(r"<PII:[A-Z]+(?::[0-9]+)?>")
 _SCAN = Scan(GATES)
 # Where two claims overlap the surer one holds.
 _RANK = {kind: rank for rank, kind in enumerate(("KEY", "PASSWORD", "EMAIL", "IBAN", "ID", "CARD", "IP", "PHONE"))}

@@ -30,7 +30,6 @@ from tasks.progress import Progress
 from training.draw import draw
 
 RUBRIC = Path(__file__).with_name("rubric.yaml")
-ROWS = 1024
 JUDGED = pa.schema(
     [pa.field(name, pa.string(), nullable=False) for name in ("id", "source", "url", "domain", "language")]
     + [pa.field("outcome", pa.string(), nullable=False)]  # graded, refused or unparsable

@@ -39,7 +39,7 @@ from model.visible import flat
 from tasks.evaluate.suites.config import External
 from tasks.evaluate.suites.item import Item, Measured, Scored, SuiteError, Unmeasurable, rate
 from tasks.evaluate.suites.subject import Endpoint, Network, Subject
-from tasks.process import die_with_parent, stop
+from tasks.process import die_with_parent, marked, stop
 from training.intervals import mean, wilson
 
 log = logging.getLogger(__name__)
@@ -222,12 +222,10 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     """End the command and all that it started, also what has left its process group."""
     stop(process, PATIENCE)
     for _ in range(100):  # what forks while it is being killed is found the next time
-        left = []
-        for one in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                if one.status() != psutil.STATUS_ZOMBIE and one.environ().get(MARK) == mark:
-                    left.append(one)
-                    one.kill()
+        left = marked(MARK, mark)
+        for one in left:
+            with suppress(psutil.Error):
+                one.kill()
         if not left:
             return
         time.sleep(0.05)

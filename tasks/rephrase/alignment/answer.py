@@ -174,10 +174,10 @@ def copy_share(source: str, rewrite: str) -> float:
     return sum(taken) / max(len(taken), 1)
 
 
-def taken_words(source: str, rewrite: str, run: int = RUN) -> list[bool]:
-    """Of each word of the rewrite whether it lies in a run of at least `run` words that the source has too."""
+def taken_words(source: str, rewrite: str) -> list[bool]:
+    """Of each word of the rewrite whether it lies in a run of at least RUN words that the source has too."""
     old, new = [word.lower() for word in words(source)], [word.lower() for word in words(rewrite)]
-    return in_runs(old, new, min(run, max(len(new), 1)))
+    return in_runs(old, new, min(RUN, max(len(new), 1)))
 
 
 def in_runs(old: Sequence[str], new: Sequence[str], size: int) -> list[bool]:

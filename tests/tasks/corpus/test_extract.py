@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.corpus.archives import File, Unreadable
+from tasks.corpus.archives import Unreadable
 from tasks.corpus.extract import dictionary, html, man, plain, python, rst, tex
 from tasks.corpus.extract.kinds import EXTRACT
 from tasks.corpus.extract.passage import ExtractionError, Passage
-from tasks.corpus.reading import read
 from tasks.corpus.sources import FolderSource
 from tests.linear import assert_linear
+from tests.raw import read
 
 MATHML = """<math display="block"><mrow><msup><mi>x</mi><mn>2</mn></msup><mo>≤</mo>
 <mfrac><mn>1</mn><msqrt><mi>π</mi></msqrt></mfrac></mrow></math>"""
@@ -381,16 +381,16 @@ def test_what_follows_the_end_of_a_latex_document_is_none_of_it():
 def test_records_of_jsonl_and_parquet_one_bad_line_does_not_hide_the_rest(tmp_path):
     lines = [json.dumps({"body": "one", "l": "MIT"}), "{broken", json.dumps({"other": 1}), json.dumps({"body": "two"})]
     own = source(text_field="body", licence_field="l")
-    found = list(read(File("a.jsonl.gz", gzip.compress("\n".join(lines).encode())), own, 10_000))
+    found = read("a.jsonl.gz", gzip.compress("\n".join(lines).encode()), own, 10_000)
     assert [type(one).__name__ for one in found] == ["Passage", "Unreadable", "Unreadable", "Passage"]
     assert (found[0].text, found[0].licence, found[3].licence) == ("one", "MIT", "")
     assert found[1].path == "a.jsonl.gz#2"
     pq.write_table(pa.table({"body": ["one", None, "two"], "n": [1, 2, 3]}), tmp_path / "a.parquet")
     data = (tmp_path / "a.parquet").read_bytes()
-    assert [one.text for one in read(File("a.parquet", data), own, 10_000)] == ["one", "", "two"]
-    (missing,) = read(File("a.parquet", data), source(), 10_000)
+    assert [one.text for one in read("a.parquet", data, own, 10_000)] == ["one", "", "two"]
+    (missing,) = read("a.parquet", data, source(), 10_000)
     assert "no column 'text' among body, n" in missing.reason
-    (cut,) = read(File("a.parquet", data[:-10]), own, 10_000)
+    (cut,) = read("a.parquet", data[:-10], own, 10_000)
     assert isinstance(cut, Unreadable)
 
 
@@ -404,7 +404,7 @@ def test_records_of_jsonl_and_parquet_one_bad_line_does_not_hide_the_rest(tmp_pa
     ],
 )
 def test_a_file_that_cannot_be_read_says_why(path, data, reason):
-    (found,) = read(File(path, data), source(), 10_000)
+    (found,) = read(path, data, source(), 10_000)
     assert isinstance(found, Unreadable)
     assert found.path == path
     assert reason in found.reason

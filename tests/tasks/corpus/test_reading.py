@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.corpus.acquire import acquire
-from tasks.corpus.archives import File, Unreadable
+from tasks.corpus.archives import Unreadable
 from tasks.corpus.extract.passage import Passage
 from tasks.corpus.licence import refusal
-from tasks.corpus.reading import passages, read
+from tasks.corpus.reading import passages
 from tasks.corpus.sources import FolderSource
 from tests.linear import assert_linear
-from tests.raw import PACK, SHARED, folder, step, warc
+from tests.raw import PACK, SHARED, folder, read, step, warc
 
 PAGES = [f"<title>T{number}</title><p>Page {number} has a few words.</p>" for number in range(4)]
 WORDS = [f"Page {number} has a few words." for number in range(4)]
@@ -37,7 +37,7 @@ def source(**more) -> FolderSource:
 
 
 def found(path: str, data: bytes, limit: int = 1_000_000, **more) -> list[Passage | Unreadable]:
-    return list(read(File(path, data), source(**more), limit))
+    return read(path, data, source(**more), limit)
 
 
 def texts(items) -> list[str]:
@@ -247,7 +247,7 @@ def test_parquet_of_every_kind_of_string_and_of_none(tmp_path):
         assert {one.url for one in items} == {"http://u"}
     (number,) = found("a.parquet", parquet(tmp_path, text=[1, 2]))
     assert "column 'text' holds int64" in number.reason
-    assert found("a.parquet", parquet(tmp_path, text=pa.array([], pa.string()))) == []
+    assert found("a.parquet", parquet(tmp_path, text=pa.array([], pa.string()))) == [Passage("")]
     (empty,) = found("a.parquet", b"")
     assert "not readable as Parquet" in empty.reason
     large = found("a.parquet", parquet(tmp_path, text=["x" * 2000, "y"]), limit=1000)

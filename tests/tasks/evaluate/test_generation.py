@@ -8,12 +8,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from model.chat import Chat
+from model.storage import sha256_file
 from tasks.artifact import Artifact, Step
 from tasks.evaluate.checkpoint import CHECKSUMS, ReleaseError, read_checkpoint
 from tasks.evaluate.config import ReleaseConfig
 from tasks.evaluate.generation import Released
 from tasks.evaluate.release import checkpoint_folder, release
-from tasks.part import sha256_file
 from tests.tasks.evaluate.conftest import Literals, publish_model, publish_tokenizer, small_model
 
 

@@ -13,7 +13,7 @@ import torch
 from model.attention import document_mask
 from model.chat import Chat, Reply, flat, user
 from model.transformer import Transformer
-from tests.posttraining import byte_tokenizer, tiny_config
+from tests.posttraining import byte_tokenizer, tiny_config, writes_letters
 from training.rl.config import RewardConfig, RlConfig
 from training.rl.environments import (
     ENVIRONMENTS,
@@ -46,12 +46,8 @@ def model(chat: Chat) -> Transformer:
     """A network that writes letters, hardly ever anything else, and ends its turns now and then."""
     made = Transformer(tiny_config(initializer_range=0.2, max_position_embeddings=4096), seed=1).eval()
     with torch.no_grad():
-        made.embed_tokens.weight[:, 0] = 5  # nearly the same number at every position: what stands on it is a bias
-        for token in range(made.config.vocab_size):
-            letter = chat.decode([token])
-            made.lm_head.weight[token, 0] = 0 if letter.isascii() and letter.isalpha() else -3
         made.lm_head.weight[chat.stop] = 0
-        made.lm_head.weight[chat.stop, 0] = 0.4
+    writes_letters(made, chat, 0.4)
     return made
 
 

@@ -11,6 +11,7 @@ from flows.preset import load_preset
 from flows.request import PresetName, Request
 from model.transformer import Transformer
 from tests.posttraining import RL, World, go, model_artifact, summary, tiny_config
+from training.metrics import read_metrics
 from training.rl.judge import Judge
 from training.rl.train import Reinforcement
 from training.trainer import DONE
@@ -41,8 +42,7 @@ def test_the_rl_of_the_large_presets_runs(tmp_path, monkeypatch):
     assert go(Reinforcement, job) == DONE
     measured = {name.partition(".")[0] for name in summary(job.parent)["after"]["by_environment"]}
     assert measured == {*rl["sets"], "larger"}
-    lines = [json.loads(line) for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
-    updates = [line for line in lines if line["event"] == "update"]
+    updates = read_metrics(job.parent / "metrics.jsonl", "update")
     assert max(update["paused"] for update in updates) > 0
     assert max(update["disagreement"] for update in updates) < 1e-4
     assert updates[0]["temperature"] > updates[-1]["temperature"]

@@ -13,6 +13,7 @@ import pytest
 
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
 from training.checkpoint import load_model, load_state
+from training.metrics import read_metrics
 from training.rl import rollout
 from training.rl.config import RlConfig
 from training.rl.environments.exact import ExactAnswer
@@ -64,10 +65,9 @@ def test_rl_raises_the_heldout_reward(world, tuned, practised):
         for kind in ("sampled", "greedy"):
             assert rise[kind]["rise"] == pytest.approx(after[kind] - before[kind])
             assert rise[kind]["interval"][0] <= rise[kind]["rise"] <= rise[kind]["interval"][1]
-    lines = [json.loads(line) for line in (practised / "metrics.jsonl").read_text().splitlines()]
-    assert max(line["disagreement"] for line in lines if line["event"] == "update") < 1e-4
-    losses = [line["ptx_loss"] for line in lines if line["event"] == "update"]
-    assert losses[-1] < losses[0]
+    updates = read_metrics(practised / "metrics.jsonl", "update")
+    assert max(update["disagreement"] for update in updates) < 1e-4
+    assert updates[-1]["ptx_loss"] < updates[0]["ptx_loss"]
 
 
 @pytest.mark.parametrize("after", [3, 13])
@@ -160,8 +160,8 @@ def test_an_iteration_says_how_long_it_waited_for_verdicts(world, tuned, monkeyp
     changes = {"iterations": 1, "prompts": 1, "responses": 2, "evaluate_samples": 1, "evaluate_prompts": 1}
     job = world.rl(f"rl-waits {waits}", tuned, **changes)
     assert go(Reinforcement, job) == DONE
-    lines = [json.loads(line) for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
-    (timing,) = [line["timing"] for line in lines if line["event"] == "update"]
+    (update,) = read_metrics(job.parent / "metrics.jsonl", "update")
+    timing = update["timing"]
     assert 0 < timing["idle_seconds"] < timing["seconds"] if waits else timing["idle_seconds"] == 0
 
 
@@ -176,8 +176,8 @@ def test_a_run_with_pauses_that_is_killed_ends_with_the_same_bytes(world, tuned,
     paused = {"iterations": 4, "prompts": 8, "segment": 1, "evaluate_samples": 1, "run": {"checkpoint_every": 1}}
     whole, cut = (world.rl(name, tuned, **paused) for name in ("rl-paused", "rl-paused-cut"))
     assert go(Reinforcement, whole) == DONE
-    lines = [json.loads(line) for line in (whole.parent / "metrics.jsonl").read_text().splitlines()]
-    assert [line["paused"] > 0 for line in lines if line["event"] == "update"][:2] == [True, True]
+    updates = read_metrics(whole.parent / "metrics.jsonl", "update")
+    assert [update["paused"] > 0 for update in updates[:2]] == [True, True]
     cut_after(monkeypatch, 2)
     with pytest.raises(Cut):
         go(Reinforcement, cut)
@@ -199,8 +199,7 @@ def test_everything_at_once(world, tuned, segment):
     }
     job = world.rl(f"rl-extras-{segment}", tuned, **extras)
     assert go(Reinforcement, job) == DONE
-    lines = [json.loads(line) for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
-    updates = [line for line in lines if line["event"] == "update"]
+    updates = read_metrics(job.parent / "metrics.jsonl", "update")
     assert [line["temperature"] for line in updates] == [1.0, 0.8]
     assert any("critic_right" in line for line in updates)
     state = load_state(job.parent / "final")["state"]
@@ -212,6 +211,6 @@ def test_everything_at_once(world, tuned, segment):
         assert [line["finished"] for line in updates] == [0.0, 1.0], "all are paused at first, and end a policy later"
         assert state["paused"]
     assert summary(job.parent)["before"]["by_environment"].keys() > {"larger", "instructions"}
-    measured = [(line["step"], line["split"]) for line in lines if line["event"] == "evaluation"]
+    measured = [(line["step"], line["split"]) for line in read_metrics(job.parent / "metrics.jsonl", "evaluation")]
     curve = [(step, "development") for step in (0, 1, 2)]
     assert measured == [curve[0], (0, "test"), *curve[1:], (2, "test")]

@@ -7,7 +7,6 @@ installed, with the CPU's memory in a GPU's place), and a run. Runs only where v
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.posttraining import SMALL, World, byte_tokenizer, go, model_artifact,
 from tests.training.rl.test_checkpoint_engine import needs_library
 from tests.training.rl.test_episodes import attacks, compared
 from tests.vllm_server import HOUSE, NAME, SHAPE, Server, needs_vllm, served
+from training.metrics import read_metrics
 from training.parallel import World as Ranks
 from training.rl.checkpoint_engine import ColocatedEndpoint
 from training.rl.config import RewardConfig, RolloutsConfig
@@ -130,8 +130,7 @@ def test_a_run_of_rl_samples_from_vllm(server, tmp_path):
     job = world.rl("rl", start, rollouts=rollouts, learning_rate=0.01, **few)
     assert go(Reinforcement, job) == DONE
     assert summary(job.parent)["iterations"] == 3
-    lines = [json.loads(line) for line in (job.parent / "metrics.jsonl").read_text().splitlines()]
-    apart = [line["disagreement"] for line in lines if line["event"] == "update"]
+    apart = [update["disagreement"] for update in read_metrics(job.parent / "metrics.jsonl", "update")]
     assert len(apart) == 3
     assert max(apart) < 0.02  # weights of float32, of which the server has the bfloat16
 

@@ -17,6 +17,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+LONGEST_ANSWER = 1 << 20
+"""Bytes of an answer."""
 LONGEST_QUESTION = 60_000
 """Bytes of a question: what the pipe to a process that reads nothing takes without blocking."""
 
@@ -32,16 +34,14 @@ class LineProcessError(RuntimeError):
 class LineProcess:
     """One process, one question at a time."""
 
-    def __init__(self, command: Sequence[str], keep: Sequence[str] = (), longest: int = 1 << 20) -> None:
+    def __init__(self, command: Sequence[str], keep: Sequence[str] = ()) -> None:
         """Starts it; raises OSError where it cannot be.
 
         Args:
             keep: variables of the environment that it gets beside the path and the language. No credentials of ours go
                 into a process that reads what a model wrote.
-            longest: bytes of an answer.
         """
         kept = ("PATH", "LANG", "LD_LIBRARY_PATH", *keep)
-        self.longest = longest
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -68,8 +68,8 @@ class LineProcess:
         """Its answer.
 
         Raises:
-            LineProcessError: none came in time, the process ended, or what came is no JSON object of at most `longest`
-                bytes. ValueError where the question is too long.
+            LineProcessError: none came in time, the process ended, or what came is no JSON object of at most
+                LONGEST_ANSWER bytes. ValueError where the question is too long.
         """
         asked = json.dumps(question).encode() + b"\n"
         if len(asked) > LONGEST_QUESTION:
@@ -103,8 +103,8 @@ class LineProcess:
                 if not piece:
                     raise LineProcessError("ended", "it ended without an answer")
                 line += piece
-                if len(line) > self.longest:
-                    raise LineProcessError("unreadable", f"its answer has more than {self.longest:,} bytes")
+                if len(line) > LONGEST_ANSWER:
+                    raise LineProcessError("unreadable", f"its answer has more than {LONGEST_ANSWER:,} bytes")
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):

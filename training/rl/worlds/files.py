@@ -44,10 +44,6 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def name_of(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
 def _room(data: Mapping[str, Any], path: str) -> None:
     """Raises RefusalError where no file can come to `path`."""
     if folder_of(path) not in data["folders"]:

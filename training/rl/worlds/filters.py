@@ -201,9 +201,15 @@ def judge(trajectory: Trajectory) -> Verdict:
     return verify(episode)
 
 
+def folded(arguments: Any) -> Any:
+    """As arguments are compared: searches ignore case; where a call writes, the final state tells."""
+    if not isinstance(arguments, Mapping):
+        return arguments
+    return {name: value.casefold() if isinstance(value, str) else value for name, value in arguments.items()}
+
+
 def _meets(made: Made, checkpoint: Checkpoint, before: list[Made]) -> bool:
-    # searches ignore case; where a call writes, the final state tells
-    if made.tool != checkpoint.tool or not same(_folded(made.arguments), _folded(dict(checkpoint.arguments))):
+    if made.tool != checkpoint.tool or not same(folded(made.arguments), folded(dict(checkpoint.arguments))):
         return False
     error = made.outcome.error
     if not checkpoint.allowed:
@@ -214,12 +220,6 @@ def _meets(made: Made, checkpoint: Checkpoint, before: list[Made]) -> bool:
         for one in before
     )
     return error in (None, "already_done") or (lost and error == "not_found")
-
-
-def _folded(arguments: Any) -> Any:
-    if not isinstance(arguments, Mapping):
-        return arguments
-    return {name: value.casefold() if isinstance(value, str) else value for name, value in arguments.items()}
 
 
 def _content(message: Mapping[str, Any]) -> str:

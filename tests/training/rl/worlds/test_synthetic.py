@@ -7,10 +7,11 @@ import json
 import pytest
 
 from tasks.agentic.synthesis.evolve import domains, tools
+from tests.training.rl.worlds.spoiled import SPOILED, spoil
 from training.rl.environments import Services, environment
 from training.rl.environments.world import problem_of
 from training.rl.worlds.filters import judge
-from training.rl.worlds.policies import SPOILED, WRONG, play, spoil
+from training.rl.worlds.policies import WRONG, play
 from training.rl.worlds.synthetic.operations import OPERATIONS
 from training.rl.worlds.synthetic.requests import WISHES, setting_of
 from training.rl.worlds.synthetic.service import function_of

@@ -11,11 +11,12 @@ import re
 import pytest
 
 from model.dialogue import assistant, numbered
+from tests.training.rl.worlds.spoiled import SPOILED, spoil
 from training.rl.worlds.episode import Episode
 from training.rl.worlds.families.table import FAMILIES
 from training.rl.worlds.filters import Trajectory, as_written, judge, verify
 from training.rl.worlds.personas import PERSONAS
-from training.rl.worlds.policies import SPOILED, WRONG, play, spoil
+from training.rl.worlds.policies import WRONG, play
 from training.rl.worlds.task import Kind, draw_task
 from training.rl.worlds.wording import FRAMES, SPLITS, fields, say, split_of
 
