@@ -284,12 +284,13 @@ def test_sft_is_the_plain_update(alone: Callable[[type[Objective]], Path]) -> No
     assert_plain(folder, plain, model)
 
 
-@pytest.mark.parametrize("updates", [1, 2])
-def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path, updates: int) -> None:
+@pytest.mark.parametrize(("updates", "reset"), [(1, False), (2, False), (2, True)])
+def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path, updates: int, reset: bool) -> None:
     """Iterations of one update each, or of two, the second held against the policy before the first: all its groups in
     one batch, all samples of PTX in another, and in a third all rows of dialogues, which are those of the family that
-    is not practised. Large weights of the log-ratio, so that it shows."""
-    changes = {"iterations": UPDATES // updates, "updates": updates, "tau": 1.0}
+    is not practised. Large weights of the log-ratio, so that it shows. `reset`: each iteration has a new optimizer,
+    which both of its updates take."""
+    changes = {"iterations": UPDATES // updates, "updates": updates, "tau": 1.0, "reset_optimizer": reset}
     path = job_of(Reinforcement, inputs, tmp_path, **changes)
     run(Reinforcement, path)
     job = Job.read(path)
@@ -324,6 +325,8 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path, updates: int) ->
         assert sum(group.informative for group in all_groups) > 1
         shares = [all_groups[first::updates] for first in range(updates)]
         before = [through(groups)[2].detach() for groups in shares]
+        if reset:
+            optimizer = MuonClip.for_model(model, config.optimizer)
         for update, (groups, old_NT) in enumerate(zip(shares, before, strict=True), number * updates):
             output, trees, log_probs_NT = through(groups)
             rewards_N = torch.tensor([reward for group in groups for reward in group.rewards])

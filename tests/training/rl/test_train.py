@@ -16,6 +16,7 @@ from training.checkpoint import load_model, load_state
 from training.rl import rollout
 from training.rl.config import RlConfig
 from training.rl.environments.exact import ExactAnswer
+from training.rl.practice import Practice
 from training.rl.train import Reinforcement
 from training.sft import Tuning
 from training.trainer import DONE, FAILED, PREEMPTED, Trainer
@@ -115,6 +116,23 @@ def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch,
 def test_every_step_has_a_prompt():
     with pytest.raises(ValueError, match="updates = 5: each needs a prompt"):
         RlConfig(prompts=4, updates=5)
+
+
+@pytest.mark.parametrize("text", [0.0, 0.1])
+def test_an_iteration_of_fewer_groups_than_steps_takes_fewer(world, tuned, monkeypatch, text):
+    """Pauses leave an iteration with any number of groups; a step without one has no attention logits to clip by."""
+    real, steps = Practice.iterate, []
+
+    def few(*given):
+        groups, left = real(*given)
+        return sorted(groups, key=lambda group: not group.informative)[:1], left
+
+    apply = Trainer.apply
+    monkeypatch.setattr(Practice, "iterate", few)
+    monkeypatch.setattr(Trainer, "apply", lambda trainer, *given: steps.append(trainer.done) or apply(trainer, *given))
+    changes = {"iterations": 3, "prompts": 8, "updates": 4, "ptx_weight": text, "evaluate_samples": 1}
+    assert go(Reinforcement, world.rl(f"rl-few-{text}", tuned, **changes)) == DONE
+    assert steps == [0, 1, 2]
 
 
 @pytest.mark.parametrize("learns", ["as ever", "from no group", "and all are paused"])
