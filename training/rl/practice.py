@@ -30,21 +30,27 @@ class Practice:
         config, problems = self.config, self.curriculum.problems
         seed = f"rl/{config.seed}/{player.version}"
         drawn = self.curriculum.draw(config.prompts, f"{seed}/prompts")
-        resumed = [Open.of(record, problems) for record in paused]
-        groups, left = self._roll_out(player, [*resumed, *opened(drawn, config.responses, seed)])
-        tried, spare = {problem.id for problem in drawn}, config.refill
-        while spare and (dull := [place for place, group in enumerate(groups) if not group.informative]):
+        work = [*(Open.of(record, problems) for record in paused), *opened(drawn, config.responses, seed)]
+        groups, left = self._roll_out(player, work)
+        tried, spare, awaited = {one.problem.id for one in work}, config.refill, 0
+        while spare and len(dull := [place for place, group in enumerate(groups) if self._dull(group)]) > awaited:
             # Of an environment that is mastered or never right others would be dull as well.
             lively = {group.problem.environment for group in groups if group.informative}
-            count = min(spare, len(dull), len(problems))
+            count = min(spare, len(dull) - awaited, len(problems))
             fresh = self.curriculum.draw(count, f"{seed}/refill/{spare}", tried, lively)
             if not fresh:
                 break
             more, late = self._roll_out(player, opened(fresh, config.responses, f"{seed}/refill/{spare}"))
-            replaced = set(dull[: len(fresh)])
+            replaced = set(dull[: len(more)])
             groups = [one for place, one in enumerate(groups) if place not in replaced] + more
             left, spare, tried = left + late, spare - len(fresh), tried | {problem.id for problem in fresh}
+            awaited += len(fresh) - len(more)  # paused before any response has ended: what they replace stays till then
         return groups, [one.record(problems.index(one.problem)) for one in left]
+
+    def _dull(self, group: Group) -> bool:
+        """Whether its prompt teaches nothing: all K responses have ended, and all were worth the same. Of a prompt with
+        paused ones nobody knows yet."""
+        return not group.informative and len(group.responses) + len(group.before) == self.config.responses
 
     def under_way(self, paused: Sequence[dict[str, Any]]) -> list[Group]:
         """What is paused, as groups without rewards."""
