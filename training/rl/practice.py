@@ -20,6 +20,9 @@ class Practice:
 
     def __init__(self, config: RlConfig, curriculum: Curriculum, judge: Judge | None) -> None:
         self.config, self.curriculum, self.judge = config, curriculum, judge
+        self.under_way: list[Group] = []
+        """What the last iteration left paused, as groups without rewards: with the experts that tokens were routed to,
+        which nothing of what is saved knows."""
 
     def iterate(self, player: Player, paused: Sequence[dict[str, Any]]) -> tuple[list[Group], list[dict[str, Any]]]:
         """The groups of iteration `player.version`, from 0, and what is paused at its end.
@@ -27,7 +30,7 @@ class Practice:
         Args:
             paused: what was paused at the end of the last one.
         """
-        config, problems = self.config, self.curriculum.problems
+        config, problems, self.under_way = self.config, self.curriculum.problems, []
         seed = f"rl/{config.seed}/{player.version}"
         drawn = self.curriculum.draw(config.prompts, f"{seed}/prompts")
         work = [*(Open.of(record, problems) for record in paused), *opened(drawn, config.responses, seed)]
@@ -45,17 +48,13 @@ class Practice:
             groups = [one for place, one in enumerate(groups) if place not in replaced] + more
             left, spare, tried = left + late, spare - len(fresh), tried | {problem.id for problem in fresh}
             awaited += len(fresh) - len(more)  # paused before any response has ended: what they replace stays till then
+        self.under_way = [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in left]
         return groups, [one.record(problems.index(one.problem)) for one in left]
 
     def _dull(self, group: Group) -> bool:
         """Whether its prompt teaches nothing: all K responses have ended, and all were worth the same. Of a prompt with
         paused ones nobody knows yet."""
         return not group.informative and len(group.responses) + len(group.before) == self.config.responses
-
-    def under_way(self, paused: Sequence[dict[str, Any]]) -> list[Group]:
-        """What is paused, as groups without rewards."""
-        work = [Open.of(record, self.curriculum.problems) for record in paused]
-        return [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in work]
 
     def closed_loop(self, player: Player, groups: Sequence[Group]) -> list[Group]:
         """Comparisons with known answers, made of the iteration's verifiable groups and answered by the policy."""

@@ -95,17 +95,18 @@ class Reinforcement(Measuring):
         if config.updates > 1 and groups:  # later steps need the policy before the first
             apart = agreed(compared(trainer, list(chain(*steps))), config.agreement, trainer.done + 1)
         elif not used:  # what nothing is learned from, or is not yet, tells as well whether the two agree
-            parts = drawn.micro_batches([*groups, *self.practice.under_way(self.counts["paused"])])
+            parts = drawn.micro_batches([*groups, *self.practice.under_way])
             apart = agreed(compared(trainer, parts[:1]), config.agreement, trainer.done + 1)
+        learns = used or self.ptx is not None or self.kept is not None
         for number, parts in enumerate(steps, done * config.updates):
             if self.ptx is not None:
                 parts += self.text(self.ptx, number, config.ptx_samples, config.ptx_weight)
             if self.kept is not None:
                 parts += self.dialogues(self.kept, number, config.dialogue_weight)[0]
-            if used or self.ptx is not None or self.kept is not None:
-                totals = trainer.accumulate(parts)
-                if used and config.updates == 1:
-                    apart = agreed(totals.measures, config.agreement, trainer.done + 1)
+            totals = trainer.accumulate(parts if learns else [])  # else to hear of an order to stop
+            if used and config.updates == 1:
+                apart = agreed(totals.measures, config.agreement, trainer.done + 1)
+            if learns:
                 found.append(trainer.apply(totals, rate))
         return {name: mean(float(values[name]) for values in found) for name in NUMBERS} | {"disagreement": apart}
 

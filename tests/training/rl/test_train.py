@@ -13,7 +13,7 @@ import pytest
 
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
 from training.checkpoint import load_model, load_state
-from training.rl import rollout
+from training.rl import rollout, train
 from training.rl.config import RlConfig
 from training.rl.environments.exact import ExactAnswer
 from training.rl.practice import Practice
@@ -103,6 +103,24 @@ def test_sigterm_writes_a_checkpoint_and_says_preempted(world, tuned, practised,
     assert finals(job.parent) == finals(practised)
 
 
+def test_sigterm_is_heard_where_nothing_is_learned(world, tuned, monkeypatch):
+    """All groups dull, and neither text nor dialogues beside them: no update hears of it."""
+    real, played = Practice.iterate, []
+
+    def ask(*given):
+        played.append(1)
+        if len(played) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*given)
+
+    monkeypatch.setattr(Practice, "iterate", ask)
+    monkeypatch.setattr(rollout.Group, "informative", property(lambda group: False))
+    changes = {"iterations": 3, "prompts": 2, "ptx_weight": 0, "evaluate_samples": 1}
+    job = world.rl("rl-nothing", tuned, **changes)
+    assert go(Reinforcement, job) == PREEMPTED
+    assert json.loads((job.parent / "preempted.json").read_text()) == {"step": 2}
+
+
 def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch, capsys):
     job = world.rl("rl-other", tuned)
     cut_after(monkeypatch, 3)
@@ -157,6 +175,24 @@ def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, cap
     assert go(Reinforcement, job) == FAILED
     assert "differ from the trainer's" in capsys.readouterr().err
     assert not (job.parent / "final").exists()
+
+
+def test_what_is_paused_is_compared_by_the_routes_it_was_drawn_with(world, tuned, monkeypatch):
+    """In bfloat16 other routes would differ by more than is allowed, and end the run."""
+    real, seen = train.compared, []
+
+    def look(trainer, parts):
+        seen.extend(parts)
+        return real(trainer, parts)
+
+    monkeypatch.setattr(train, "compared", look)
+    monkeypatch.setattr(rollout.Player, "_judged", lambda player, work: None)
+    monkeypatch.setattr(Reinforcement, "measure_first", lambda objective: False)
+    monkeypatch.setattr(Reinforcement, "evaluates", lambda objective, number: False)
+    monkeypatch.setattr(Reinforcement, "summary", lambda objective: {})
+    changes = {"iterations": 2, "prompts": 2, "segment": 1, "replay_routing": True}
+    assert go(Reinforcement, world.rl("rl-routes", tuned, **changes)) == DONE
+    assert [part.experts_BSLK is not None for part in seen] == [True, True]
 
 
 def test_pretraining_text_is_drawn_as_its_mix_says(world, tuned, capsys):
