@@ -225,17 +225,27 @@ def test_a_job_without_an_input_says_which(world, capsys):
     assert "no input 'sft'" in capsys.readouterr().err
 
 
-def test_a_run_with_pauses_that_is_killed_ends_with_the_same_bytes(world, tuned, monkeypatch):
-    """Paused responses are part of a checkpoint: one token of a reply an iteration."""
-    paused = {"iterations": 4, "prompts": 8, "segment": 1, "evaluate_samples": 1, "run": {"checkpoint_every": 1}}
-    whole, cut = (world.rl(name, tuned, **paused) for name in ("rl-paused", "rl-paused-cut"))
+EVERYTHING = {
+    **{"iterations": 5, "prompts": 8, "responses": 4, "segment": 1, "refill": 4, "updates": 2, "reset_optimizer": True},
+    **{"sets": {"instructions": 8, "safety": 6, "critique": 6}, "environments": {}, "critic": {"comparisons": 2}},
+    **{"rewards": {"budget": 6, "length_weight": 0.1, "length_from": 0.5}, "temperature": [1.2, 0.8]},
+    **{"correction": 2.0, "replay_routing": True, "evaluate_samples": 1, "evaluate_prompts": 2, "evaluate_every": 2},
+    **{"record": {"every": 1}, "run": {"checkpoint_every": 1}},
+}
+
+
+def test_a_run_with_all_of_it_that_is_killed_ends_with_the_same_bytes(world, tuned, monkeypatch):
+    """Paused responses are part of a checkpoint, one token of a reply an iteration, and so is what they are compared
+    with; killed between the two updates of an iteration, and once more behind them."""
+    whole, cut = (world.rl(name, tuned, **EVERYTHING) for name in ("rl-paused", "rl-paused-cut"))
     assert go(Reinforcement, whole) == DONE
     lines = [json.loads(line) for line in (whole.parent / "metrics.jsonl").read_text().splitlines()]
     assert [line["paused"] > 0 for line in lines if line["event"] == "update"][:2] == [True, True]
-    cut_after(monkeypatch, 2)
-    with pytest.raises(Cut):
-        go(Reinforcement, cut)
-    monkeypatch.undo()
+    for updates in (3, 4):
+        cut_after(monkeypatch, updates)
+        with pytest.raises(Cut):
+            go(Reinforcement, cut)
+        monkeypatch.undo()
     assert go(Reinforcement, cut) == DONE
     assert finals(cut.parent) == finals(whole.parent)
 
