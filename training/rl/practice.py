@@ -24,6 +24,15 @@ class Practice:
         """What the last iteration left paused, as groups without rewards: with the experts that tokens were routed to,
         which nothing of what is saved knows."""
 
+    def play(
+        self, player: Player, paused: Sequence[dict[str, Any]]
+    ) -> tuple[list[Group], list[Group], list[dict[str, Any]]]:
+        """All that iteration `player.version` is trained on: `iterate`'s groups and `closed_loop`'s; what is paused."""
+        groups, left = self.iterate(player, paused)
+        verdicts = self.closed_loop(player, groups)
+        player.rest()
+        return groups, verdicts, left
+
     def iterate(self, player: Player, paused: Sequence[dict[str, Any]]) -> tuple[list[Group], list[dict[str, Any]]]:
         """The groups of iteration `player.version`, from 0, and what is paused at its end.
 

@@ -65,10 +65,9 @@ class Reinforcement(Measuring):
         progress, waited = done / max(1, config.iterations - 1), self.services.idle_seconds
         temperature = _between(config.temperature, progress)
         rate = _between((config.learning_rate, config.final_learning_rate), progress)
-        player = self.player(done, temperature, progress)
-        groups, self.counts["paused"] = self.practice.iterate(player, self.counts["paused"])
-        verdicts = self.practice.closed_loop(player, groups)
-        player.rest()
+        # what plays may be a copy of the policy: nothing here keeps it, for the update takes its memory
+        played = self.practice.play(self.player(done, temperature, progress), self.counts["paused"])
+        groups, verdicts, self.counts["paused"] = played
         idle = self.services.idle_seconds - waited  # of this rank
         if config.reset_optimizer:
             trainer.new_optimizer()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
 import statistics
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -193,6 +195,27 @@ def test_what_is_paused_is_compared_by_the_routes_it_was_drawn_with(world, tuned
     changes = {"iterations": 2, "prompts": 2, "segment": 1, "replay_routing": True}
     assert go(Reinforcement, world.rl("rl-routes", tuned, **changes)) == DONE
     assert [part.experts_BSLK is not None for part in seen] == [True, True]
+
+
+def test_the_copy_that_plays_is_gone_when_the_policy_learns(world, tuned, monkeypatch):
+    """The plan of memory counts on it: a whole model on each rank, where they share experts or INT4 rounds them."""
+    accumulate, made, alive = Trainer.accumulate, [], []
+
+    def copied(trainer, model):
+        policy = copy.deepcopy(model)
+        made.append(weakref.ref(policy))
+        return policy
+
+    def learn(trainer, parts):
+        alive.append(sum(each() is not None for each in made))
+        return accumulate(trainer, parts)
+
+    monkeypatch.setattr(Trainer, "whole", copied)
+    monkeypatch.setattr(Trainer, "accumulate", learn)
+    changes = {"iterations": 2, "prompts": 4, "sets": {"critique": 5}, "critic": {"comparisons": 2}, "environments": {}}
+    assert go(Reinforcement, world.rl("rl-copies", tuned, evaluate_samples=1, evaluate_prompts=2, **changes)) == DONE
+    assert alive == [0, 0]
+    assert len(made) >= 4
 
 
 def test_pretraining_text_is_drawn_as_its_mix_says(world, tuned, capsys):
