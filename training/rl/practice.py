@@ -58,7 +58,7 @@ class Practice:
             left, spare, tried = left + late, spare - len(fresh), tried | {problem.id for problem in fresh}
             awaited += len(fresh) - len(more)  # paused before any response has ended: what they replace stays till then
         self.under_way = [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in left]
-        return groups, [one.record(problems.index(one.problem)) for one in left]
+        return groups, [one.record(self.curriculum.place(one.problem)) for one in left]
 
     def _dull(self, group: Group) -> bool:
         """Whether its prompt teaches nothing: all K responses have ended, and all were worth the same. Of a prompt with

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 
 import pytest
@@ -81,6 +82,12 @@ def test_quotas_are_the_shares_to_within_one(families, data):
     if all(quota + 1 <= families[name][0] for name, quota in quotas.items()):
         found = Counter(problem.environment for problem in drawn)
         assert all(abs(found[name] - quota) < 1 + 1e-9 for name, quota in quotas.items())
+
+
+def test_a_paused_prompt_is_found_again_among_its_phrasings():
+    said = [Problem("same", "easy", "exact", ({"role": "user", "content": text},), "1") for text in ("a", "b")]
+    curriculum = Curriculum([*EASY, *said, *said], {})
+    assert [curriculum.place(problem) for problem in (EASY[7], *copy.deepcopy(said))] == [7, 50, 51]
 
 
 def test_an_unknown_environment_and_too_many_prompts_are_refused():
