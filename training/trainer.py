@@ -161,7 +161,8 @@ class Trainer:
         return made
 
     def new_optimizer(self) -> None:
-        """An optimizer without memory."""
+        """An optimizer without memory; that of the former is free before this one takes its own."""
+        self.__dict__.pop("optimizer", None)
         self.optimizer = MuonClip.for_model(self.model, self.objective.optimizer, self.mesh)
 
     # ----------------------------------------------------------------------------------------------------- the run

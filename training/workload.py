@@ -211,11 +211,12 @@ def of_rl(config: RlConfig, model: ModelConfig, dialogue_tokens: int, environmen
             "rl.prompts",
         )
     ]
+    steps = config.iterations * config.updates  # each has pretraining tokens and dialogues of its own
     if config.ptx_weight and config.ptx_samples:
-        text = (config.ptx_sequence_length, config.ptx_samples, config.iterations, config.run)
+        text = (config.ptx_sequence_length, config.ptx_samples, steps, config.run)
         phases.append(_text("rl.ptx_samples", *text))
     if config.dialogue_weight and config.dialogue_rows:
-        rows = (config.dialogue_sequence_length, config.dialogue_rows, config.iterations, config.run)
+        rows = (config.dialogue_sequence_length, config.dialogue_rows, steps, config.run)
         phases.append(_rows(DIALOGUES, "rl.dialogue_rows", *rows))
     practice = Sampling(config.iterations, config.prompts * config.responses, dialogue_tokens, budget)
     curve = 2 + (config.iterations - 1) // config.evaluate_every if config.evaluate_every else 0

@@ -222,6 +222,16 @@ def test_problems_that_rl_makes_are_sampled_too() -> None:
     assert (measured.replies - before.replies, shown.replies - seen.replies) == (10 * 5, 5)
 
 
+def test_each_step_of_an_iteration_has_text_and_dialogues_of_its_own() -> None:
+    work = post_training({})[2]
+    config = {"iterations": 5, "prompts": 12, "ptx_samples": 2, "ptx_sequence_length": 8, "dialogue_rows": 1}
+    once, thrice = (RlConfig.model_validate({"dtype": "float32", "updates": updates, **config}) for updates in (1, 3))
+    (replies, *beside), (same, *more) = (of_rl(each, work.model, 20, 2).phases for each in (once, thrice))
+    assert replies == same
+    assert [phase.tokens for phase in beside] == [5 * 2 * 8, 5 * 512]
+    assert [phase.tokens for phase in more] == [15 * 2 * 8, 15 * 512]
+
+
 def test_every_stage_of_sft_is_weighed_by_its_own_rows() -> None:
     """16 rows of the first stage, 2 and 1 of the others, for two ranks."""
     work = post_training({"expert": 2})[1]

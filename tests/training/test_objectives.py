@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -279,12 +281,13 @@ def test_sft_is_the_plain_update(alone: Callable[[type[Objective]], Path]) -> No
     assert_plain(folder, plain, model)
 
 
-@pytest.mark.parametrize("updates", [1, 2])
-def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path, updates: int) -> None:
+@pytest.mark.parametrize(("updates", "reset"), [(1, False), (2, False), (2, True)])
+def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path, updates: int, reset: bool) -> None:
     """Iterations of one update each, or of two, the second held against the policy before the first: all its groups in
     one batch, all samples of PTX in another, and in a third all rows of dialogues, which are those of the family that
-    is not practised. Large weights of the log-ratio, so that it shows."""
-    changes = {"iterations": UPDATES // updates, "updates": updates, "tau": 1.0}
+    is not practised. Large weights of the log-ratio, so that it shows. `reset`: each iteration has a new optimizer,
+    which both of its updates take."""
+    changes = {"iterations": UPDATES // updates, "updates": updates, "tau": 1.0, "reset_optimizer": reset}
     path = job_of(Reinforcement, inputs, tmp_path, **changes)
     run(Reinforcement, path)
     job = Job.read(path)
@@ -319,6 +322,8 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path, updates: int) ->
         assert sum(group.informative for group in all_groups) > 1
         shares = [all_groups[first::updates] for first in range(updates)]
         before = [through(groups)[2].detach() for groups in shares]
+        if reset:
+            optimizer = MuonClip.for_model(model, config.optimizer)
         for update, (groups, old_NT) in enumerate(zip(shares, before, strict=True), number * updates):
             output, trees, log_probs_NT = through(groups)
             rewards_N = torch.tensor([reward for group in groups for reward in group.rewards])
@@ -338,6 +343,69 @@ def test_rl_is_the_plain_update(inputs: Inputs, tmp_path: Path, updates: int) ->
             plain.append((float(loss.detach()), norm))
     iterations = [plain[first : first + updates] for first in range(0, len(plain), updates)]
     assert_plain(tmp_path, [tuple(map(statistics.fmean, zip(*each, strict=True))) for each in iterations], model)
+
+
+@pytest.mark.parametrize(("updates", "correction"), [(1, 0.0), (3, 1.5)])
+def test_what_is_paused_is_learned_by_the_formula(
+    inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, updates: int, correction: float
+) -> None:
+    """Losses and gradients, in float64 and response by response: only what the present policy drew has a log-ratio, and
+    rewards are held against all that have ended."""
+    update, accumulate = Reinforcement._update, Trainer.accumulate
+    old, groups, temperature, version = Transformer(tiny_config()).double(), list[Group](), 0.0, 0
+    seen: Counter[str] = Counter()
+
+    def begins(objective: Reinforcement, learned: Sequence[Group], rate: float, now: float, done: int) -> Any:
+        nonlocal old, groups, temperature, version
+        old, groups, temperature, version = exactly(objective.trainer.model), list(learned), now, done
+        return update(objective, learned, rate, now, done)
+
+    def log_probs(model: Transformer, ids: list[int]) -> Tensor:
+        hidden_SD = model(torch.tensor([ids[:-1]])).hidden_BSD[0].double()
+        logits_SV = hidden_SD @ model.lm_head.weight.T / temperature
+        return logits_SV.log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+    def held_against(trainer: Trainer, parts: Any) -> Any:
+        totals, model, config = accumulate(trainer, parts), exactly(trainer.model), trainer.config
+        share = groups[seen["steps"] % updates :: updates]
+        seen["steps"] += 1
+        loss = sum(parameter.sum() * 0 for parameter in model.parameters())
+        for group in share if updates > 1 else [group for group in share if group.informative]:
+            rewards = [*group.earlier, *group.rewards]
+            for response, reward in zip(group.responses, group.rewards, strict=True):
+                present_T = torch.tensor([drew == version for drew in response.versions])
+                ids, first = [*response.prompt, *response.ids], len(response.prompt) - 1
+                now_T = log_probs(model, ids)[first:][present_T]
+                old_T = log_probs(old, ids)[first:][present_T].detach()
+                square = (reward - statistics.fmean(rewards) - config.tau * (now_T - old_T).sum()) ** 2
+                if correction:
+                    drawn_T = torch.tensor(response.log_probs, dtype=torch.float64)[present_T]
+                    square = square * (old_T - drawn_T).sum().exp().clamp(max=correction)
+                loss = loss + square / sum(len(each.responses) for each in share) / (2 * config.tau)
+                seen["resumed"] += len(present_T) > present_T.sum()
+                seen["earlier"] += bool(group.earlier)
+        loss.backward()
+        assert totals.loss == pytest.approx(float(loss.detach()), rel=1e-5, abs=1e-6)
+        for (name, mine), exact in zip(trainer.model.named_parameters(), model.parameters(), strict=True):
+            if mine.grad is not None:
+                close_to = {"rtol": 1e-4, "atol": 2e-6, "msg": lambda text, at=name: f"{at}: {text}"}
+                torch.testing.assert_close(mine.grad.double(), exact.grad, **close_to)
+        return totals
+
+    monkeypatch.setattr(Reinforcement, "_update", begins)
+    monkeypatch.setattr(Trainer, "accumulate", held_against)
+    changes = {"updates": updates, "correction": correction, "tau": 0.5, "segment": 1, "temperature": [1.2, 0.8]}
+    more = {"ptx_weight": 0.0, "dialogue_rows": 0, "rewards": {"budget": 4, "length_weight": 0.2, "length_from": 0.3}}
+    run(Reinforcement, job_of(Reinforcement, inputs, tmp_path, **changes, **more))
+    assert min(seen["resumed"], seen["earlier"]) > 10, seen
+
+
+def exactly(model: Transformer) -> Transformer:
+    """A copy in float64, without gradients."""
+    made = copy.deepcopy(model).double()
+    made.float32_head = False
+    made.zero_grad(set_to_none=True)
+    return made
 
 
 def test_what_is_sampled_with_and_saved_is_what_the_forward_sees(inputs: Inputs, tmp_path: Path) -> None:

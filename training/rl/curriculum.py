@@ -33,8 +33,16 @@ class Curriculum:
             raise ValueError(f"rl.environments names {sorted(unknown)}: the dialogues have {sorted(sizes)}")
         self.shares = {name: share for name, share in (shares or sizes).items() if share > 0}
         self.problems = [problem for problem in problems if problem.environment in self.shares]
+        self._places: dict[str, list[int]] = {}
+        for place, problem in enumerate(self.problems):
+            self._places.setdefault(problem.id, []).append(place)
         self.seen: dict[str, list[int]] = {} if seen is None else seen
         """Right and tried responses by problem id: the state of a run."""
+
+    def place(self, problem: Problem) -> int:
+        """Where it, or one equal to it, stands among `problems`: phrasings share an id. Looked for among hundreds of
+        thousands, the paused prompts of an iteration would take longer than a minute."""
+        return next(place for place in self._places[problem.id] if self.problems[place] == problem)
 
     def weights(self) -> list[float]:
         """Each problem's weight among those of its environment: 1 - success rate."""

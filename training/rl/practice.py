@@ -20,6 +20,18 @@ class Practice:
 
     def __init__(self, config: RlConfig, curriculum: Curriculum, judge: Judge | None) -> None:
         self.config, self.curriculum, self.judge = config, curriculum, judge
+        self.under_way: list[Group] = []
+        """What the last iteration left paused, as groups without rewards: with the experts that tokens were routed to,
+        which nothing of what is saved knows."""
+
+    def play(
+        self, player: Player, paused: Sequence[dict[str, Any]]
+    ) -> tuple[list[Group], list[Group], list[dict[str, Any]]]:
+        """All that iteration `player.version` is trained on: `iterate`'s groups and `closed_loop`'s; what is paused."""
+        groups, left = self.iterate(player, paused)
+        verdicts = self.closed_loop(player, groups)
+        player.rest()
+        return groups, verdicts, left
 
     def iterate(self, player: Player, paused: Sequence[dict[str, Any]]) -> tuple[list[Group], list[dict[str, Any]]]:
         """The groups of iteration `player.version`, from 0, and what is paused at its end.
@@ -27,29 +39,31 @@ class Practice:
         Args:
             paused: what was paused at the end of the last one.
         """
-        config, problems = self.config, self.curriculum.problems
+        config, problems, self.under_way = self.config, self.curriculum.problems, []
         seed = f"rl/{config.seed}/{player.version}"
         drawn = self.curriculum.draw(config.prompts, f"{seed}/prompts")
-        resumed = [Open.of(record, problems) for record in paused]
-        groups, left = self._roll_out(player, [*resumed, *opened(drawn, config.responses, seed)])
-        tried, spare = {problem.id for problem in drawn}, config.refill
-        while spare and (dull := [place for place, group in enumerate(groups) if not group.informative]):
+        work = [*(Open.of(record, problems) for record in paused), *opened(drawn, config.responses, seed)]
+        groups, left = self._roll_out(player, work)
+        tried, spare, awaited = {one.problem.id for one in work}, config.refill, 0
+        while spare and len(dull := [place for place, group in enumerate(groups) if self._dull(group)]) > awaited:
             # Of an environment that is mastered or never right others would be dull as well.
             lively = {group.problem.environment for group in groups if group.informative}
-            count = min(spare, len(dull), len(problems))
+            count = min(spare, len(dull) - awaited, len(problems))
             fresh = self.curriculum.draw(count, f"{seed}/refill/{spare}", tried, lively)
             if not fresh:
                 break
             more, late = self._roll_out(player, opened(fresh, config.responses, f"{seed}/refill/{spare}"))
-            replaced = set(dull[: len(fresh)])
+            replaced = set(dull[: len(more)])
             groups = [one for place, one in enumerate(groups) if place not in replaced] + more
             left, spare, tried = left + late, spare - len(fresh), tried | {problem.id for problem in fresh}
-        return groups, [one.record(problems.index(one.problem)) for one in left]
+            awaited += len(fresh) - len(more)  # paused before any response has ended: what they replace stays till then
+        self.under_way = [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in left]
+        return groups, [one.record(self.curriculum.place(one.problem)) for one in left]
 
-    def under_way(self, paused: Sequence[dict[str, Any]]) -> list[Group]:
-        """What is paused, as groups without rewards."""
-        work = [Open.of(record, self.curriculum.problems) for record in paused]
-        return [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in work]
+    def _dull(self, group: Group) -> bool:
+        """Whether its prompt teaches nothing: all K responses have ended, and all were worth the same. Of a prompt with
+        paused ones nobody knows yet."""
+        return not group.informative and len(group.responses) + len(group.before) == self.config.responses
 
     def closed_loop(self, player: Player, groups: Sequence[Group]) -> list[Group]:
         """Comparisons with known answers, made of the iteration's verifiable groups and answered by the policy."""

@@ -183,7 +183,7 @@ class Player:
                         raise ValueError(f"problem {problems[row.index].id}: {row.fault}")
                     # a row that comes back whole is looked at as it would have been on its way
                     end = len(row.tokens)
-                    ways = range(1, end) if self.endpoint else range(end, end + (row.finish is None))
+                    ways = range(1 if self.endpoint else end, end + (row.finish != "stop"))
                     loop = next((n for n in ways if stage.repeats(row.index, row.tokens[:n])), None)
                     if loop and isinstance(batch, Batch):
                         batch.drop(row.index)

@@ -27,7 +27,7 @@ from training.rl.update import MEASURES, NUMBERS, Drawn, agreed, compared, rows_
 from training.selection import selected
 from training.trainer import Trainer, main
 
-VERSION = 13  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 14  # raise it where the same inputs give other bytes (tasks/code.py)
 
 
 class Reinforcement(Measuring):
@@ -65,10 +65,9 @@ class Reinforcement(Measuring):
         progress, waited = done / max(1, config.iterations - 1), self.services.idle_seconds
         temperature = _between(config.temperature, progress)
         rate = _between((config.learning_rate, config.final_learning_rate), progress)
-        player = self.player(done, temperature, progress)
-        groups, self.counts["paused"] = self.practice.iterate(player, self.counts["paused"])
-        verdicts = self.practice.closed_loop(player, groups)
-        player.rest()
+        # what plays may be a copy of the policy: nothing here keeps it, for the update takes its memory
+        played = self.practice.play(self.player(done, temperature, progress), self.counts["paused"])
+        groups, verdicts, self.counts["paused"] = played
         idle = self.services.idle_seconds - waited  # of this rank
         if config.reset_optimizer:
             trainer.new_optimizer()
@@ -95,17 +94,18 @@ class Reinforcement(Measuring):
         if config.updates > 1 and groups:  # later steps need the policy before the first
             apart = agreed(compared(trainer, list(chain(*steps))), config.agreement, trainer.done + 1)
         elif not used:  # what nothing is learned from, or is not yet, tells as well whether the two agree
-            parts = drawn.micro_batches([*groups, *self.practice.under_way(self.counts["paused"])])
+            parts = drawn.micro_batches([*groups, *self.practice.under_way])
             apart = agreed(compared(trainer, parts[:1]), config.agreement, trainer.done + 1)
+        learns = used or self.ptx is not None or self.kept is not None
         for number, parts in enumerate(steps, done * config.updates):
             if self.ptx is not None:
                 parts += self.text(self.ptx, number, config.ptx_samples, config.ptx_weight)
             if self.kept is not None:
                 parts += self.dialogues(self.kept, number, config.dialogue_weight)[0]
-            if used or self.ptx is not None or self.kept is not None:
-                totals = trainer.accumulate(parts)
-                if used and config.updates == 1:
-                    apart = agreed(totals.measures, config.agreement, trainer.done + 1)
+            totals = trainer.accumulate(parts if learns else [])  # else to hear of an order to stop
+            if used and config.updates == 1:
+                apart = agreed(totals.measures, config.agreement, trainer.done + 1)
+            if learns:
                 found.append(trainer.apply(totals, rate))
         return {name: mean(float(values[name]) for values in found) for name in NUMBERS} | {"disagreement": apart}
 

@@ -145,13 +145,15 @@ class Drawn:
     """Tokens of a row at most."""
 
     def steps(self, groups: Sequence[Group]) -> list[list[MicroBatch]]:
-        """Those of each of the iteration's optimizer steps (`updates`), which share its groups.
+        """Those of each of the iteration's optimizer steps (`updates`), which share its groups; fewer steps where so
+        much is paused that there are fewer groups, for one that nothing went through has nothing to clip by.
 
         A single step leaves out groups of equal rewards, which have no gradient at pi_theta = pi_old. Further off they
         have one, back to it.
         """
-        shares = [groups[first :: self.config.updates] for first in range(self.config.updates)]
-        return [self.micro_batches(mine, equal=len(shares) > 1) for mine in shares]
+        updates = self.config.updates
+        count = max(1, min(updates, len(groups)))
+        return [self.micro_batches(groups[first::count], equal=updates > 1) for first in range(count)]
 
     def micro_batches(self, groups: Sequence[Group], equal: bool = True) -> list[MicroBatch]:
         """Those of some groups, the smallest rows first. Without `equal`, groups of equal rewards are left out, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 
 import pytest
@@ -13,7 +14,7 @@ from training.rl.curriculum import Curriculum
 from training.rl.environments import Problem
 from training.rl.episodes import Episode
 from training.rl.practice import Practice
-from training.rl.rollout import Group
+from training.rl.rollout import Ended, Group, Open
 
 EASY = [Problem(f"e{place}", "easy", "exact", (), "1") for place in range(50)]
 HARD = [Problem(f"h{place}", "hard", "exact", (), "1") for place in range(50)]
@@ -83,6 +84,12 @@ def test_quotas_are_the_shares_to_within_one(families, data):
         assert all(abs(found[name] - quota) < 1 + 1e-9 for name, quota in quotas.items())
 
 
+def test_a_paused_prompt_is_found_again_among_its_phrasings():
+    said = [Problem("same", "easy", "exact", ({"role": "user", "content": text},), "1") for text in ("a", "b")]
+    curriculum = Curriculum([*EASY, *said, *said], {})
+    assert [curriculum.place(problem) for problem in (EASY[7], *copy.deepcopy(said))] == [7, 50, 51]
+
+
 def test_an_unknown_environment_and_too_many_prompts_are_refused():
     with pytest.raises(ValueError, match="'gone'"):
         Curriculum(EASY, {"gone": 1.0})
@@ -119,14 +126,50 @@ class Half(Dull):
 
 
 def test_what_replaces_a_dull_group_is_of_an_environment_that_was_not_dull():
-    practice = Practice(RlConfig(prompts=20, refill=8), Curriculum(EASY + HARD, {"easy": 1.0, "hard": 1.0}), None)
+    config = RlConfig(prompts=20, responses=2, refill=8)
+    practice = Practice(config, Curriculum(EASY + HARD, {"easy": 1.0, "hard": 1.0}), None)
     groups, _ = practice.iterate(Half(), [])
     assert Counter(group.problem.environment for group in groups) == {"easy": 18, "hard": 2}
 
 
+class Slow(Dull):
+    """One of the easy ones' two responses ends in an iteration; of the hard ones both, but none of what is refilled."""
+
+    def __init__(self) -> None:
+        self.refilled = 0
+
+    def roll_out(self, work):
+        groups, left = [], []
+        for one in work:
+            easy, first = one.problem.environment == "easy", "refill" not in one.episodes[0].seed
+            self.refilled += not first
+            ending = one.episodes[:1] if easy else one.episodes if first else []
+            if ending:
+                rewards = [0.0] * len(ending)
+                groups.append(Group(one.problem, ending, rewards, tuple(0.0 for _ in one.before), one.before))
+            if rest := one.episodes[len(ending) :]:
+                before = tuple(Ended(0.0, True, 1, []) for _ in ending)
+                left.append(Open(one.problem, rest, (*one.before, *before)))
+        return groups, left
+
+
+def test_a_prompt_is_not_replaced_before_all_its_responses_have_ended():
+    """And one whose replacements are all paused is told of as it is: nothing stands in its place."""
+    practice = Practice(RlConfig(prompts=10, responses=2, refill=8), Curriculum(EASY, {}), None)
+    player = Slow()
+    groups, left = practice.iterate(player, [])
+    assert (len(groups), len(left), player.refilled) == (10, 10, 0)
+    groups, left = practice.iterate(player, left)
+    assert player.refilled == 8, "those that were resumed have all ended, and all were wrong"
+    assert len(groups) == 20
+    hard, player = Practice(RlConfig(prompts=10, responses=2, refill=8), Curriculum(HARD, {}), None), Slow()
+    groups, left = hard.iterate(player, [])
+    assert (len(groups), len(left), player.refilled) == (10, 8, 8)
+
+
 def test_a_refill_of_few_problems_takes_those_that_are_left():
     """What is resumed makes an iteration's groups more than there are problems."""
-    practice = Practice(RlConfig(prompts=3, refill=8), Curriculum(EASY[:4], {}), None)
+    practice = Practice(RlConfig(prompts=3, responses=2, refill=8), Curriculum(EASY[:4], {}), None)
     paused = [{"problem": place, "episodes": [], "before": []} for place in range(4)]
     groups, left = practice.iterate(Dull(), paused)
     assert (len(groups), left) == (7, [])

@@ -241,6 +241,9 @@ def test_a_loop_is_cut_and_scores_nothing(chat):
     assert len(one.ids) == 64
     assert (one.finished, one.score, one.reason) == (False, 0.0, "it repeats itself")
     assert found[0].rewards == [rewards.over_budget]
+    for segment in (5, 16, 64):  # wherever pauses fall
+        parts, _ = paused(made, chat, attacks()[:1], segment, temperature=0.0, rewards=rewards)
+        assert {(tuple(each.ids), each.reason) for each in parts.values()} == {(tuple(one.ids), one.reason)}
 
 
 def test_loops_are_told_from_texts_that_repeat_a_little():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
 import statistics
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,10 @@ import pytest
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
 from training.checkpoint import load_model, load_state
 from training.metrics import read_metrics
-from training.rl import rollout
+from training.rl import rollout, train
 from training.rl.config import RlConfig
 from training.rl.environments.exact import ExactAnswer
+from training.rl.practice import Practice
 from training.rl.train import Reinforcement
 from training.sft import Tuning
 from training.trainer import DONE, FAILED, PREEMPTED, Trainer
@@ -102,6 +105,24 @@ def test_sigterm_writes_a_checkpoint_and_says_preempted(world, tuned, practised,
     assert finals(job.parent) == finals(practised)
 
 
+def test_sigterm_is_heard_where_nothing_is_learned(world, tuned, monkeypatch):
+    """All groups dull, and neither text nor dialogues beside them: no update hears of it."""
+    real, played = Practice.iterate, []
+
+    def ask(*given):
+        played.append(1)
+        if len(played) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*given)
+
+    monkeypatch.setattr(Practice, "iterate", ask)
+    monkeypatch.setattr(rollout.Group, "informative", property(lambda group: False))
+    changes = {"iterations": 3, "prompts": 2, "ptx_weight": 0, "evaluate_samples": 1}
+    job = world.rl("rl-nothing", tuned, **changes)
+    assert go(Reinforcement, job) == PREEMPTED
+    assert json.loads((job.parent / "preempted.json").read_text()) == {"step": 2}
+
+
 def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch, capsys):
     job = world.rl("rl-other", tuned)
     cut_after(monkeypatch, 3)
@@ -115,6 +136,23 @@ def test_another_configuration_does_not_take_up_a_run(world, tuned, monkeypatch,
 def test_every_step_has_a_prompt():
     with pytest.raises(ValueError, match="updates = 5: each needs a prompt"):
         RlConfig(prompts=4, updates=5)
+
+
+@pytest.mark.parametrize("text", [0.0, 0.1])
+def test_an_iteration_of_fewer_groups_than_steps_takes_fewer(world, tuned, monkeypatch, text):
+    """Pauses leave an iteration with any number of groups; a step without one has no attention logits to clip by."""
+    real, steps = Practice.iterate, []
+
+    def few(*given):
+        groups, left = real(*given)
+        return sorted(groups, key=lambda group: not group.informative)[:1], left
+
+    apply = Trainer.apply
+    monkeypatch.setattr(Practice, "iterate", few)
+    monkeypatch.setattr(Trainer, "apply", lambda trainer, *given: steps.append(trainer.done) or apply(trainer, *given))
+    changes = {"iterations": 3, "prompts": 8, "updates": 4, "ptx_weight": text, "evaluate_samples": 1}
+    assert go(Reinforcement, world.rl(f"rl-few-{text}", tuned, **changes)) == DONE
+    assert steps == [0, 1, 2]
 
 
 @pytest.mark.parametrize("learns", ["as ever", "from no group", "and all are paused"])
@@ -139,6 +177,45 @@ def test_a_generator_that_disagrees_stops_the_run(world, tuned, monkeypatch, cap
     assert go(Reinforcement, job) == FAILED
     assert "differ from the trainer's" in capsys.readouterr().err
     assert not (job.parent / "final").exists()
+
+
+def test_what_is_paused_is_compared_by_the_routes_it_was_drawn_with(world, tuned, monkeypatch):
+    """In bfloat16 other routes would differ by more than is allowed, and end the run."""
+    real, seen = train.compared, []
+
+    def look(trainer, parts):
+        seen.extend(parts)
+        return real(trainer, parts)
+
+    monkeypatch.setattr(train, "compared", look)
+    monkeypatch.setattr(rollout.Player, "_judged", lambda player, work: None)
+    monkeypatch.setattr(Reinforcement, "measure_first", lambda objective: False)
+    monkeypatch.setattr(Reinforcement, "evaluates", lambda objective, number: False)
+    monkeypatch.setattr(Reinforcement, "summary", lambda objective: {})
+    changes = {"iterations": 2, "prompts": 2, "segment": 1, "replay_routing": True}
+    assert go(Reinforcement, world.rl("rl-routes", tuned, **changes)) == DONE
+    assert [part.experts_BSLK is not None for part in seen] == [True, True]
+
+
+def test_the_copy_that_plays_is_gone_when_the_policy_learns(world, tuned, monkeypatch):
+    """The plan of memory counts on it: a whole model on each rank, where they share experts or INT4 rounds them."""
+    accumulate, made, alive = Trainer.accumulate, [], []
+
+    def copied(trainer, model):
+        policy = copy.deepcopy(model)
+        made.append(weakref.ref(policy))
+        return policy
+
+    def learn(trainer, parts):
+        alive.append(sum(each() is not None for each in made))
+        return accumulate(trainer, parts)
+
+    monkeypatch.setattr(Trainer, "whole", copied)
+    monkeypatch.setattr(Trainer, "accumulate", learn)
+    changes = {"iterations": 2, "prompts": 4, "sets": {"critique": 5}, "critic": {"comparisons": 2}, "environments": {}}
+    assert go(Reinforcement, world.rl("rl-copies", tuned, evaluate_samples=1, evaluate_prompts=2, **changes)) == DONE
+    assert alive == [0, 0]
+    assert len(made) >= 4
 
 
 def test_pretraining_text_is_drawn_as_its_mix_says(world, tuned, capsys):
@@ -171,17 +248,27 @@ def test_a_job_without_an_input_says_which(world, capsys):
     assert "no input 'sft'" in capsys.readouterr().err
 
 
-def test_a_run_with_pauses_that_is_killed_ends_with_the_same_bytes(world, tuned, monkeypatch):
-    """Paused responses are part of a checkpoint: one token of a reply an iteration."""
-    paused = {"iterations": 4, "prompts": 8, "segment": 1, "evaluate_samples": 1, "run": {"checkpoint_every": 1}}
-    whole, cut = (world.rl(name, tuned, **paused) for name in ("rl-paused", "rl-paused-cut"))
+EVERYTHING = {
+    **{"iterations": 5, "prompts": 8, "responses": 4, "segment": 1, "refill": 4, "updates": 2, "reset_optimizer": True},
+    **{"sets": {"instructions": 8, "safety": 6, "critique": 6}, "environments": {}, "critic": {"comparisons": 2}},
+    **{"rewards": {"budget": 6, "length_weight": 0.1, "length_from": 0.5}, "temperature": [1.2, 0.8]},
+    **{"correction": 2.0, "replay_routing": True, "evaluate_samples": 1, "evaluate_prompts": 2, "evaluate_every": 2},
+    **{"record": {"every": 1}, "run": {"checkpoint_every": 1}},
+}
+
+
+def test_a_run_with_all_of_it_that_is_killed_ends_with_the_same_bytes(world, tuned, monkeypatch):
+    """Paused responses are part of a checkpoint, one token of a reply an iteration, and so is what they are compared
+    with; killed between the two updates of an iteration, and once more behind them."""
+    whole, cut = (world.rl(name, tuned, **EVERYTHING) for name in ("rl-paused", "rl-paused-cut"))
     assert go(Reinforcement, whole) == DONE
-    updates = read_metrics(whole.parent / "metrics.jsonl", "update")
-    assert [update["paused"] > 0 for update in updates[:2]] == [True, True]
-    cut_after(monkeypatch, 2)
-    with pytest.raises(Cut):
-        go(Reinforcement, cut)
-    monkeypatch.undo()
+    lines = read_metrics(whole.parent / "metrics.jsonl", "update")
+    assert [line["paused"] > 0 for line in lines[:2]] == [True, True]
+    for updates in (3, 4):
+        cut_after(monkeypatch, updates)
+        with pytest.raises(Cut):
+            go(Reinforcement, cut)
+        monkeypatch.undo()
     assert go(Reinforcement, cut) == DONE
     assert finals(cut.parent) == finals(whole.parent)
 
