@@ -40,9 +40,9 @@ TAKES = (
 class ColocatedEndpoint(Endpoint):
     """Servers on the GPUs that train. Every rank makes one, and they all call `sync` together."""
 
-    def __init__(self, config: RolloutsConfig, world: World) -> None:
+    def __init__(self, config: RolloutsConfig, world: World, beat: Callable[[str], None] = lambda doing: None) -> None:
         """Raises `EndpointError` on every rank where the library is missing on one, or finds no GPU there."""
-        super().__init__(config, world)
+        super().__init__(config, world, beat)
         # other users reach the library's own addresses, and may take them first: nobody else enters this folder
         self._folder = tempfile.TemporaryDirectory(prefix="openk2-sync-", ignore_cleanup_errors=True)
         port = world.from_first(_free_port() if world.rank == 0 else 0)

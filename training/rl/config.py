@@ -146,8 +146,9 @@ class RolloutsConfig(Config):
     next weights."""
     slots: int = Field(default=64, ge=1)
     """Requests in flight of each rank."""
-    answer_seconds: float = Field(default=600.0, gt=0)
-    """In which one answer, or a reading of the weights, has to be there."""
+    answer_seconds: float = Field(default=240.0, gt=0)
+    """In which one answer, or a reading of the weights, has to be there; less than `run.stall_seconds`, which does not
+    name the server."""
     attempts: int = Field(default=5, ge=1)
     """Times that a request is sent before the run ends; the same seed gives the same answer."""
 
@@ -367,6 +368,12 @@ class RlConfig(Config):
             raise ValueError(f"updates = {self.updates}: each needs a prompt of its own, and there are {self.prompts}")
         if self.correction and self.correction < 1:
             raise ValueError(f"correction = {self.correction}: it bounds a factor whose mean is 1; give at least 1")
+        stall = self.run.stall_seconds
+        if self.rollouts is not None and stall is not None and self.rollouts.answer_seconds >= stall:
+            raise ValueError(
+                f"rollouts.answer_seconds = {self.rollouts.answer_seconds:g}: run.stall_seconds = {stall:g} would end "
+                "the run first, and not say which server it waited for; give less, or a longer stall"
+            )
         if self.rollouts is not None and self.replay_routing:
             raise ValueError("rollouts and replay_routing: a server does not tell its experts; leave one of them out")
         if self.critic is not None and self.critic.judge == "endpoint" and self.judge is None:

@@ -7,10 +7,12 @@ weights before it samples with them: a folder that it reads again, and a text of
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import random
 import time
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +36,8 @@ PROOF_TOKENS = 64
 SLEEPS = "; rl.rollouts.sleep needs vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1"
 BUSY = {408, 425, 429, 500, 502, 503, 504}
 
+log = logging.getLogger(__name__)
+
 
 class EndpointError(JobError):
     """A server that does not answer, or not as the policy would; the text says which and what to do."""
@@ -42,9 +46,11 @@ class EndpointError(JobError):
 class Endpoint:
     """One or several servers of the policy; use it as `with Endpoint(...) as endpoint`."""
 
-    def __init__(self, config: RolloutsConfig, world: World | None = None) -> None:
-        """`world`: the ranks that sync together."""
-        self.config, self.world = config, world or World()
+    def __init__(
+        self, config: RolloutsConfig, world: World | None = None, beat: Callable[[str], None] = lambda doing: None
+    ) -> None:
+        """`world`: the ranks that sync together; `beat` hears of every further attempt."""
+        self.config, self.world, self.beat = config, world or World(), beat
         self.urls = [url.strip().rstrip("/") for url in config.url.split(",")]
         key = os.environ.get(KEY_VARIABLE, "")
         self.client = httpx.Client(
@@ -167,9 +173,12 @@ class Endpoint:
     def _send(self, url: str, body: dict[str, Any], hint: str = "", attempts: int | None = None) -> Any:
         """The answer's JSON, {} where it has none. What may pass is tried again; an error ends with `hint`."""
         trouble = ""
-        for attempt in range(attempts or self.config.attempts):
+        most = attempts or self.config.attempts
+        for attempt in range(most):
             if attempt:
+                log.warning("%s does not answer (%s): attempt %d of %d follows", url, trouble, attempt + 1, most)
                 _pause(attempt)
+                self.beat(f"an answer of {url}")
             try:
                 answer = self.client.post(url, json=body)
             except (httpx.HTTPError, httpx.StreamError) as error:

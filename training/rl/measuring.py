@@ -68,7 +68,7 @@ class Measuring(PostTraining):
         self.endpoint: Endpoint | None = None
         if config.rollouts is not None:
             servers = Endpoint if config.rollouts.sync == "files" else ColocatedEndpoint
-            self.endpoint = self.open.enter_context(servers(config.rollouts, trainer.world))
+            self.endpoint = self.open.enter_context(servers(config.rollouts, trainer.world, trainer.watchdog.beat))
         self.services = self.open.enter_context(Services(support=support, judge=self.judge, library=config.library))
 
     def fill(self, model: Transformer) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from model.chat import Chat
 from model.engines.reply import KEY_VARIABLE
+from model.generate import Request
 from model.serve.app import application
 from model.serve.server import in_background
 from model.transformer import Transformer
@@ -117,3 +118,15 @@ def test_a_server_that_cannot_is_named(model, chat, config, tmp_path):
             played(model, chat, config.model_copy(update=changes))
     with pytest.raises(ValueError, match="does not tell its experts"):
         RlConfig(rollouts=config, replay_routing=True)
+
+
+def test_a_server_that_is_late_is_told_of_before_the_watchdog_ends_the_run(config, caplog):
+    RlConfig(rollouts={"url": config.url, "model": "policy"})
+    with pytest.raises(ValueError, match=r"run\.stall_seconds = 480 would end the run first"):
+        RlConfig(rollouts=config.model_copy(update={"answer_seconds": 600.0}))
+    heard: list[str] = []
+    nobody = config.model_copy(update={"url": "http://127.0.0.1:9/v1", "attempts": 2})
+    with Endpoint(nobody, beat=heard.append) as endpoint, pytest.raises(EndpointError, match="does not answer"):
+        endpoint.ask(nobody.url, Request([0], 1))
+    assert heard == ["an answer of http://127.0.0.1:9/v1/completions"]
+    assert "attempt 2 of 2 follows" in caplog.text
