@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
 
+from training.job import JobError
 from training.rl.environments import Problem
 
 FLOOR = 0.05  # a problem that is always solved is still looked at now and then
@@ -30,7 +31,7 @@ class Curriculum:
         sizes = Counter(problem.environment for problem in problems)
         unknown = set(shares) - set(sizes)
         if unknown:
-            raise ValueError(f"rl.environments names {sorted(unknown)}: the dialogues have {sorted(sizes)}")
+            raise JobError(f"rl.environments names {sorted(unknown)}: the dialogues have {sorted(sizes)}")
         self.shares = {name: share for name, share in (shares or sizes).items() if share > 0}
         self.problems = [problem for problem in problems if problem.environment in self.shares]
         self._places: dict[str, list[int]] = {}
@@ -73,8 +74,6 @@ class Curriculum:
             without: ids of problems that are not drawn; where there are too few others, they are fewer than `count`.
             among: environments that are drawn from; of all where there are none.
         """
-        if count > len(self.problems):
-            raise ValueError(f"an iteration wants {count} prompts of {len(self.problems)}: lower rl.prompts")
         stream = random.Random(seed)
         pools: dict[str, list[Problem]] = {name: [] for name in self.shares if not among or name in among}
         # Efraimidis and Spirakis: the largest of u^(1/w)

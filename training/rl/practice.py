@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from training.inputs import Dialogues, Example
+from training.job import JobError
 from training.rl.config import RlConfig
 from training.rl.critic import comparisons, critiqued, judge_asks, policy_asks
 from training.rl.curriculum import Curriculum
@@ -19,6 +20,12 @@ class Practice:
     """The prompts of a run, and whoever judges what no rule can."""
 
     def __init__(self, config: RlConfig, curriculum: Curriculum, judge: Judge | None) -> None:
+        """Raises JobError where there are fewer problems than prompts."""
+        if config.prompts > (left := len(curriculum.problems)):
+            raise JobError(
+                f"rl.prompts = {config.prompts}: the selection of SFT (sft.band), rl.environments and rl.sets leave "
+                f"{left} problems to practise on; lower it, or let more of them in"
+            )
         self.config, self.curriculum, self.judge = config, curriculum, judge
         self.under_way: list[Group] = []
         """What the last iteration left paused, as groups without rewards: with the experts that tokens were routed to,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training.job import JobError
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.environments import Problem
@@ -91,10 +92,10 @@ def test_a_paused_prompt_is_found_again_among_its_phrasings():
 
 
 def test_an_unknown_environment_and_too_many_prompts_are_refused():
-    with pytest.raises(ValueError, match="'gone'"):
+    with pytest.raises(JobError, match="'gone'"):
         Curriculum(EASY, {"gone": 1.0})
-    with pytest.raises(ValueError, match=r"rl\.prompts"):
-        Curriculum(EASY, {}).draw(51, "seed")
+    with pytest.raises(JobError, match=r"rl\.prompts = 51: .* leave 50 problems"):
+        Practice(RlConfig(prompts=51), Curriculum(EASY, {}), None)
 
 
 def test_what_was_tried_is_left_out_of_a_refill():
