@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.corpus import archives, compression, reading
+from tasks.corpus import archives, compression
 from tasks.corpus.archives import File, Unreadable, members
 from tasks.corpus.compression import DamagedError, decompressed, read_whole
 from tasks.corpus.sources import FolderSource
+from tests import raw
 from tests.raw import PACK, ar, folder, tar
 
 LIMIT = 1_000_000
@@ -226,7 +227,7 @@ def test_an_archive_within_an_archive_is_named_and_not_opened():
     inner = zipped({"a.txt": b"deep"})
     source = FolderSource(**folder("x"))
     for item in members("z.zip", io.BytesIO(zipped({"b.zip": inner, "c.jsonl.gz.gz": b"x", "d.txt": b"D"})), LIMIT):
-        (found,) = reading.read(item, source, LIMIT)
+        (found,) = raw.read(item.path, item.data, source, LIMIT)
         if item.path.endswith("d.txt"):
             assert found.text == "D"
         else:
