@@ -228,13 +228,8 @@ def unfit(task):  # type: ignore[no-untyped-def]
     from verifiers.v1.task import Task
 
     kind = type(task)
-    messages = prompt(task.data)
-    if not messages or messages[-1].role != "user":
-        return "it does not begin with what a user asks"
-    if any(one.role == "tool" or getattr(one, "tool_calls", None) for one in messages):
-        return "its prompt has calls of tools"
-    if any(not isinstance(one.content, str) and any(part.type != "text" for part in one.content) for one in messages):
-        return "its prompt has pictures"
+    if reason := unaskable(prompt(task.data)):
+        return reason
     if task.NEEDS_CONTAINER or task.data.image:
         return "it needs a container"
     for toolset in kind.toolsets(task.config):
@@ -253,6 +248,16 @@ def unfit(task):  # type: ignore[no-untyped-def]
         if asked is not None and asked.default is inspect.Parameter.empty:
             return f"its reward {reward.__name__} needs a runtime"
     return "" if rewards else "it has no reward"
+
+
+def unaskable(messages):  # type: ignore[no-untyped-def]
+    """Why a task cannot begin with these messages, empty where it can."""
+    found = [fields(one) for one in messages]
+    if not found or found[-1].get("role") != "user":
+        return "it does not begin with what a user asks"
+    if any(one["role"] == "tool" or one.get("tool_calls") for one in found):
+        return "its prompt has calls of tools"
+    return "its prompt has pictures" if any(words(one["content"]) is None for one in found) else ""
 
 
 # Environments that play themselves
@@ -286,25 +291,20 @@ class Played:
         model, _ = await self.played(given, key, [])
         if model.wanted is None:
             return {"refused": "it ends before it asks anything"}
-        asked = [one if isinstance(one, dict) else one.model_dump() for one in model.wanted]
-        if not asked or asked[-1].get("role") != "user":
-            return {"refused": "it does not begin with what a user asks"}
-        if any(one["role"] == "tool" or one.get("tool_calls") for one in asked):
-            return {"refused": "its prompt has calls of tools"}
-        if any(words(one["content"]) is None for one in asked):
-            return {"refused": "its prompt has pictures"}
+        if reason := unaskable(model.wanted):
+            return {"refused": reason}
         info = given.get("info") or {}
-        fields = {**(json.loads(info) if isinstance(info, str) else info), **given}
+        columns = {**(json.loads(info) if isinstance(info, str) else info), **given}
         found = {
-            "messages": [{"role": one["role"], "content": words(one["content"])} for one in asked],
-            "answer": fields.get(self.answer),
+            "messages": [{"role": role, "content": content} for role, content, _ in map(plain, model.wanted)],
+            "answer": columns.get(self.answer),
             "key": key,
             "tools": [
                 {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters}
                 for tool in model.tools
             ],
         }
-        return {**found, "calls": fields.get(self.calls)} if self.calls else found
+        return {**found, "calls": columns.get(self.calls)} if self.calls else found
 
     async def turn(self, row, key, turns):  # type: ignore[no-untyped-def]
         """What the environment says to the last reply, or the reward of the episode that it ended."""
@@ -392,15 +392,20 @@ def said_since(wanted, before, turn):  # type: ignore[no-untyped-def]
 
 def plain(message):  # type: ignore[no-untyped-def]
     """(role, text, the call that it answers) of a message in either of the library's forms."""
-    found = message if isinstance(message, dict) else message.model_dump()
+    found = fields(message)
     return found.get("role"), words(found.get("content")), found.get("tool_call_id")
+
+
+def fields(one):  # type: ignore[no-untyped-def]
+    """A message, or a part of its content, in either of the library's forms."""
+    return one if isinstance(one, dict) else one.model_dump()
 
 
 def words(content):  # type: ignore[no-untyped-def]
     """The text of a message's content; None where there is more than text."""
     if isinstance(content, str) or content is None:
         return content or ""
-    parts = [part if isinstance(part, dict) else part.model_dump() for part in content]
+    parts = [fields(part) for part in content]
     return "".join(part["text"] for part in parts) if all(part.get("type") == "text" for part in parts) else None
 
 
