@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,22 @@ def run(step: Step, execution: Execution) -> Artifact:
     """The stage: write and verify both checkpoints, and lay them out as folders, with what goes beside them."""
     if execution.signing_key is not None:
         check_key(execution.signing_key)
-    artifact = release(step, step.input("rl"), step.input("tokenizer"))
-    for variant in VARIANTS:
-        accompany(checkpoint_folder(artifact, variant), variant, artifact, ancestors(step), execution)
-    return artifact
+
+    def beside(made: Artifact) -> None:
+        for variant in VARIANTS:
+            accompany(checkpoint_folder(made, variant), variant, made, ancestors(step), execution)
+
+    return release(step, step.input("rl"), step.input("tokenizer"), beside)
 
 
-def release(step: Step, rl: Artifact, tokenizer: Artifact) -> Artifact:
+def release(
+    step: Step, rl: Artifact, tokenizer: Artifact, beside: Callable[[Artifact], None] = lambda made: None
+) -> Artifact:
     """Write, verify and publish both checkpoints of the RL model.
+
+    Args:
+        beside: adds to the folders what is no part of the release. Called before publishing: a published stage is
+            never run again, and folders without checksums or signature would stay so.
 
     Raises:
         ReleaseError: what was written does not read back as the model that was trained; nothing is published then.
@@ -80,6 +89,7 @@ def release(step: Step, rl: Artifact, tokenizer: Artifact) -> Artifact:
                     step.adopt(f"{variant}/{path.name}", path)
             progress.advance(note=f"{variant} published")
     files = [f"{variant}/{path.name}" for variant in VARIANTS for path in (work / variant).iterdir()]
+    beside(step.unpublished(step.parts(files), statistics))
     artifact = step.publish(statistics, files)
     shutil.rmtree(work)
     return artifact

@@ -13,7 +13,7 @@ import pytest
 from tasks.artifact import Step
 from tasks.evaluate.checkpoint import ReleaseError
 from tasks.evaluate.config import ReleaseConfig
-from tasks.evaluate.provenance import bill_of_materials
+from tasks.evaluate.provenance import bill_of_materials, sign
 from tasks.evaluate.release import ancestors, checkpoint_folder, lineage, run
 from tasks.launch import Execution
 from tests.tasks.evaluate.conftest import Literals, publish_model, publish_tokenizer, small_model
@@ -80,6 +80,25 @@ def test_a_folder_is_accounted_for_and_signed(tmp_path, key):
     assert all(f"| {each.name} | `{each.fingerprint}` |" in account for each in ancestors(made))
     (folder / "SHA256SUMS").write_text("0" * 64 + "  model.safetensors\n")
     assert not signed(folder)
+
+
+def test_what_was_not_signed_is_not_published_and_the_same_command_signs_it(tmp_path, key, monkeypatch):
+    made, asked = step(tmp_path), []
+
+    def late(file: Path, own: Path) -> None:
+        """The owner of a key on a card touches it for `check_key` and for bf16, and then has gone."""
+        asked.append(file.parent.name)
+        if asked[1:] == ["bf16", "int4"]:
+            raise ReleaseError("ssh-keygen did not sign")
+        sign(file, own)
+
+    monkeypatch.setattr("tasks.evaluate.provenance.sign", late)
+    with pytest.raises(ReleaseError, match="did not sign"):
+        run(made, Execution(signing_key=str(key)))
+    assert made.artifact() is None
+    artifact = run(made, Execution(signing_key=str(key)))
+    assert made.artifact() == artifact
+    assert all(signed(checkpoint_folder(artifact, variant)) for variant in ("bf16", "int4"))
 
 
 def test_the_bill_names_the_model_its_packages_and_its_data(tmp_path):
