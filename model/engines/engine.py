@@ -24,6 +24,10 @@ class PromptRefused(EngineError):
     """This one prompt will never be answered (longer than the context, refused by the server); others may be."""
 
 
+class PromptTooLong(PromptRefused):
+    """The context has no room for this prompt and its answer."""
+
+
 class Sampling(Config):
     """How tokens are drawn. The same prompt, sampling and seed give the same text on a deterministic engine."""
 

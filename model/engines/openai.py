@@ -28,6 +28,7 @@ from model.engines.engine import (
     Message,
     Prompt,
     PromptRefused,
+    PromptTooLong,
     RequestLimits,
     Sampling,
     candidates,
@@ -81,12 +82,20 @@ class OpenAI:
             self._line = None
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        return self._all(prompts, lambda future: future.result())
+
+    def fitting(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
+        """As `complete`, with None for a prompt that is too long: for prompts that were made for no certain context,
+        whose refusal says nothing against the endpoint."""
+        return self._all(prompts, _fitting, made=False)
+
+    def _all(self, prompts: Sequence[Prompt], result: Callable[[Future[Completion]], T], made: bool = True) -> list[T]:
         line = self._line
         if line is None:
             raise EngineError("the engine is not open: use it as `with OpenAI(...) as engine:`")
-        futures = [line.submit(prompt, self._body(prompt)) for prompt in prompts]
+        futures = [line.submit(prompt, self._body(prompt), made) for prompt in prompts]
         try:
-            return [future.result() for future in futures]
+            return [result(future) for future in futures]
         except CancelledError:  # before it had begun, so that it could not say itself what ended it
             raise line.broken or EngineError(CLOSED) from None
         finally:
@@ -111,6 +120,13 @@ class OpenAI:
         return json.dumps(body).encode()
 
 
+def _fitting(future: Future[Completion]) -> Completion | None:
+    try:
+        return future.result()
+    except PromptTooLong:
+        return None
+
+
 class _Line:
     """The open connection: an event loop, its client, and what is known of the replicas."""
 
@@ -126,8 +142,9 @@ class _Line:
         self._troubled: float | None = None  # since when there have been nothing but failures
         self._run(self._open()).result()
 
-    def submit(self, prompt: Prompt, body: bytes) -> Future[Completion]:
-        return self._run(self._answer(prompt, body))
+    def submit(self, prompt: Prompt, body: bytes, made: bool) -> Future[Completion]:
+        """`made`: for the context that the endpoint should have."""
+        return self._run(self._answer(prompt, body, made))
 
     def close(self) -> None:
         # What was submitted before is ended by `_close`; what came later would wait for a loop that has stopped.
@@ -197,18 +214,18 @@ class _Line:
             task.cancel()
         return tasks
 
-    async def _answer(self, prompt: Prompt, body: bytes) -> Completion:
+    async def _answer(self, prompt: Prompt, body: bytes, made: bool) -> Completion:
         """The answer to one prompt, after as many attempts as it takes."""
         try:
-            return await self._insist(prompt, body)
+            return await self._insist(prompt, body, made)
         except asyncio.CancelledError:
             raise self.broken or EngineError("the request was cancelled") from None
 
-    async def _insist(self, prompt: Prompt, body: bytes) -> Completion:
+    async def _insist(self, prompt: Prompt, body: bytes, made: bool) -> Completion:
         weight, turned, last = 0, 0, False
         while True:
             try:
-                return await self._attempt(prompt, body)
+                return await self._attempt(prompt, body, made)
             except Busy as busy:
                 trouble, turned = str(busy), turned + 1
                 self._trouble(trouble, busy.asked)
@@ -227,7 +244,7 @@ class _Line:
             log.debug("%s: another attempt in %.1f s", trouble, pause)
             await asyncio.sleep(pause)
 
-    async def _attempt(self, prompt: Prompt, body: bytes) -> Completion:
+    async def _attempt(self, prompt: Prompt, body: bytes, made: bool = True) -> Completion:
         replica, replicas = await self._take(prompt.session), self._replicas
         sent = self._loop.time()
         landed: Callable[[Replica], None] = replicas.left
@@ -239,7 +256,7 @@ class _Line:
             return answer
         except PromptRefused as refusal:
             landed, self._troubled = replicas.succeeded, None
-            self._refused += 1
+            self._refused += made or not isinstance(refusal, PromptTooLong)
             if not self._answered and self._refused >= FIRST_REFUSALS:
                 self._break(
                     f"{replica.url} refused each of the first {FIRST_REFUSALS} prompts, the last time with {refusal}"

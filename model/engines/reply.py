@@ -7,18 +7,35 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from model.engines.engine import Completion, EngineError, Finish, Prompt, PromptRefused, estimate, likeliest, sound
+from model.engines.engine import (
+    Completion,
+    EngineError,
+    Finish,
+    Prompt,
+    PromptRefused,
+    PromptTooLong,
+    estimate,
+    likeliest,
+    sound,
+)
 
 KEY_VARIABLE = "OPENK2_ENGINE_KEY"
 """Environment variable with the endpoint's key; a key is no configuration and is never recorded."""
 BUSY = {429, 503}
 REFUSED = {400, 413, 422}
 PASSING = {408, 409, 425}
+TOO_LONG = re.compile(
+    r"context (?:length|size|window)|(?:prompt|input) is too long|longer than the (?:maximum )?model|model's window",
+    re.IGNORECASE,
+)
+"""How OpenAI, vLLM, SGLang, llama.cpp and `model.serve` say that a prompt exceeds the context: the status is the one of
+any other fault."""
 FINISHES: dict[str, Finish] = {
     "stop": "stop", "tool_calls": "stop", "function_call": "stop", "content_filter": "filtered"
 }  # fmt: skip
@@ -62,7 +79,8 @@ def problem(url: str, status: int, headers: Mapping[str, str], words: str) -> Ex
     if status >= 500 or status in PASSING:
         return Failed(trouble)
     if status in REFUSED:
-        return PromptRefused(f"{url} refused a prompt with {trouble}")
+        refused = PromptTooLong if TOO_LONG.search(words) else PromptRefused
+        return refused(f"{url} refused a prompt with {trouble}")
     if status in (401, 403):
         return EngineError(f"{url} wants another key ({trouble}): set ${KEY_VARIABLE} to one that it accepts")
     if 300 <= status < 400:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from model.chat import Chat
-from model.engines.engine import Completion, Message, Prompt, Sampling
+from model.engines.engine import Completion, Message, Prompt, PromptRefused, Sampling
 from model.engines.openai import OpenAI
 from model.generate import Generator, Request
 from model.reply import ParseError, Reply, ToolCall
@@ -151,11 +151,15 @@ class Endpoint:
         if any(not ask.messages for ask in asks):
             raise Unmeasurable("an endpoint answers dialogues and continues no text: set the suite's `form` to chat")
         prompts = [self._prompt(ask, seed) for ask in asks for seed in ask.seeds]
-        answers = iter(self.engine.complete(prompts))
+        try:
+            answers = iter(self.engine.fitting(prompts))
+        except PromptRefused as refusal:  # it takes no tools, say: other suites may be measured
+            raise Unmeasurable(str(refusal)) from None
         found: list[list[Reply] | None] = []
         for ask in asks:
             drawn = [next(answers) for _ in ask.seeds]
-            found.append([reply_of(one) for one in drawn])
+            said = [reply_of(one) for one in drawn if one is not None]
+            found.append(said if len(said) == len(drawn) else None)
         return found
 
     def likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[Likelihood]:

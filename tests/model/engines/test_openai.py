@@ -429,12 +429,12 @@ def test_a_request_that_had_not_begun_is_told_what_ended_all_of_them() -> None:
         assert line is not None
         submit = line.submit
 
-        def late(asked: Prompt, body: bytes) -> Future[Completion]:
+        def late(asked: Prompt, body: bytes, made: bool) -> Future[Completion]:
             futures: list[Future[Completion]] = []
             begun = threading.Event()
 
             def take() -> None:  # in the loop's thread: what it submits begins after what it calls next
-                futures.append(submit(asked, body))
+                futures.append(submit(asked, body, made))
                 line._loop.call_soon(end)
 
             def end() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from model.dialogue import tool_result
 from model.engines.engine import Completion
-from model.engines.openai import OpenAI
+from model.engines.openai import FIRST_REFUSALS, OpenAI
 from model.reply import ParseError, Reply, ToolCall
 from tasks.corpus.unavailable import UnavailableError
 from tasks.evaluate.suites import answer, calls, choice, code, needle, played, refusal, sets
@@ -243,6 +243,35 @@ def test_an_endpoint_is_asked_with_tools_and_its_calls_are_judged():
             with pytest.raises(Unmeasurable, match="endpoint"):
                 asked()
     assert found == [1.0, 0.0]
+
+
+def test_what_exceeds_an_endpoint_s_context_has_failed_and_the_rest_is_measured():
+    """More of them, and before any answer, than would speak against the endpoint."""
+    told = b'{"error": {"message": "This model\'s maximum context length is 64 tokens. However, you requested 90"}}'
+
+    def small(handler, request, number):
+        asked = request["messages"][-1]["content"]
+        if len(asked) > 100:
+            respond(handler, 400, told)
+        else:
+            respond(handler, 200, b'{"choices": [{"message": {"content": "42"}, "finish_reason": "stop"}]}')
+
+    rows = ["long " * 40] * FIRST_REFUSALS + ["What is 40 + 2?"]
+    items = [Item(str(place), "", {"question": row, "answer": "42"}) for place, row in enumerate(rows)]
+    suite = Answer(kind="answer", name="a", path="x")
+    with serving(small) as server, OpenAI(server.url, "tiny", slots=1) as engine:
+        found = answer.measure(suite, Endpoint(engine), items, 0).scored
+    assert [one.score for one in found] == [0.0] * FIRST_REFUSALS + [1.0]
+    assert found[0].why == "the window has no room for it"
+
+
+def test_an_endpoint_that_refuses_prompts_for_another_reason_says_why_in_the_suite_s_place():
+    with (
+        serving(lambda handler, request, number: respond(handler, 400, b"it takes no tools")) as server,
+        OpenAI(server.url, "tiny", slots=1) as engine,
+        pytest.raises(Unmeasurable, match="status 400: it takes no tools"),
+    ):
+        Endpoint(engine).replies([Ask.of("chat", "Play.")])
 
 
 @pytest.mark.parametrize(
