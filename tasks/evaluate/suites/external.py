@@ -197,16 +197,19 @@ def _run(suite: External, variables: dict[str, str], folder: Path, hidden: Seque
     work, output, mark = folder / "work", folder / "output", uuid.uuid4().hex
     work.mkdir()
     with output.open("wb") as log_file:
-        process = subprocess.Popen(
-            [str(Path(program).absolute()), *suite.command[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=subprocess.STDOUT,
-            cwd=work,
-            env={**variables, "TMPDIR": str(folder), MARK: mark},
-            start_new_session=True,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,
-        )
+        try:
+            process = subprocess.Popen(
+                [str(Path(program).absolute()), *suite.command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+                cwd=work,
+                env={**variables, "TMPDIR": str(folder), MARK: mark},
+                start_new_session=True,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            )
+        except (OSError, ValueError) as error:  # a script that names no interpreter, an argument with a null character
+            raise FailedError(f"{suite.command[0]} cannot be started: {error}") from None
     try:
         code = process.wait(timeout=suite.seconds)
     except subprocess.TimeoutExpired:

@@ -134,9 +134,13 @@ def test_a_file_that_holds_no_scores_is_one_error_that_names_the_suite(nowhere, 
         external.measure(writing(content), nowhere, (), 0)
 
 
-def test_a_harness_that_fails_is_one_error_or_stands_as_not_measured(nowhere, monkeypatch):
+def test_a_harness_that_fails_is_one_error_or_stands_as_not_measured(nowhere, tmp_path, monkeypatch):
     monkeypatch.setattr(external, "MOST_BYTES", 100)
+    script = tmp_path / "harness"
+    script.write_text("echo no interpreter is named\n")
+    script.chmod(0o755)
     for harness, told in (
+        (suite(str(script)), "harness cannot be started: .*Exec format error"),
         (python(""), r"wrote no file to \$OPENK2_SCORES"),
         (python("os.mkfifo(os.environ['OPENK2_SCORES'])"), "wrote no file"),
         (writing(b" " * 101), "its scores have over"),
