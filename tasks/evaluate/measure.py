@@ -8,6 +8,7 @@ Shapes: B windows, S tokens.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from training.rl.config import RewardConfig
 from training.rl.environments import Problem
 from training.rl.rollout import roll_out
 from training.shards import TokenShards
+
+log = logging.getLogger(__name__)
 
 BATCH = 8  # windows of one forward of the held-out loss
 REPLIES = pa.schema(
@@ -108,14 +111,20 @@ def even(problems: Sequence[Problem], count: int) -> list[Problem]:
 
 
 def show(model: Transformer, chat: Chat, turns: Sequence[Turn], config: EvaluateConfig) -> list[dict[str, str]]:
-    """Text to look at, as it comes: plain continuations, chat replies, one tool call; greedy and one sample of each."""
-    end = model.config.eos_token_id
+    """Text to look at, as it comes: plain continuations, chat replies, one tool call; greedy and one sample of each. A
+    prompt that leaves the window no room for `max_new_tokens` is left out, and said."""
+    end, room = model.config.eos_token_id, model.config.max_position_embeddings - config.max_new_tokens
     jobs = [("continuation", prompt, chat.encode(prompt), end) for prompt in config.continuation_prompts]
     jobs += [("chat", prompt, chat.prompt([user(prompt)]), chat.stop) for prompt in config.chat_prompts]
-    due = next((turn for turn in turns if turn.calls), None)
-    if due is not None:
-        asked = due.messages[-1]["content"]
-        jobs.append(("tool call", asked, chat.prompt(due.messages, due.tools), chat.stop))
+    for kind, prompt, ids, _ in jobs:
+        if len(ids) > room:
+            log.warning("not shown: the %s of %r, whose %d tokens exceed the window", kind, prompt[:40], len(ids))
+    jobs = [job for job in jobs if len(job[2]) <= room]
+    due = ((turn, chat.prompt(turn.messages, turn.tools)) for turn in turns if turn.calls)
+    for turn, ids in due:
+        if len(ids) <= room:
+            jobs.append(("tool call", turn.messages[-1]["content"], ids, chat.stop))
+            break
     styles = (("greedy", GREEDY), ("sampled", config.temperature))
     requests = [
         Request(

@@ -21,7 +21,7 @@ from tasks.corpus.executor import Processes
 from tasks.evaluate import evaluation
 from tasks.evaluate.config import EvaluateConfig, ReleaseConfig
 from tasks.evaluate.evaluation import MODELS, difference, evaluate_release, table
-from tasks.evaluate.measure import even, heldout_loss
+from tasks.evaluate.measure import even, heldout_loss, show
 from tasks.evaluate.release import release
 from tests.posttraining import (
     Label,
@@ -32,6 +32,7 @@ from tests.posttraining import (
     tokenizer_artifact,
 )
 from tests.shards import publish_shards
+from tests.tasks.evaluate.conftest import small_model, small_tokenizer
 from training.fidelity import Turn, judge, tool_turns, try_tools
 from training.rl.environments import Problem
 from training.shards import TokenShards
@@ -259,3 +260,20 @@ def test_models_measured_on_different_problems_are_not_compared():
     row = {"problem": "a", "greedy": 1.0, "sampled": 0.5}
     with pytest.raises(ValueError, match="different problems"):
         difference([row], [row | {"problem": "b"}])
+
+
+def test_text_is_shown_of_the_prompts_that_the_window_has_room_for(caplog):
+    model, chat = small_model(), Chat(small_tokenizer())
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    turns = [
+        Turn([{"role": "user", "content": text}], [tool], [{"name": "f", "arguments": {}, "id": "functions.f:0"}])
+        for text in ("word " * model.config.max_position_embeddings, "call f")
+    ]
+    config = CONFIG.model_copy(update={"chat_prompts": ("1+1=", "word " * model.config.max_position_embeddings)})
+    shown = show(model, chat, turns, config)
+    assert [(one["kind"], one["prompt"]) for one in shown] == [
+        ("continuation", "def f"),
+        ("chat", "1+1="),
+        ("tool call", "call f"),
+    ]
+    assert "not shown: the chat of 'word word" in caplog.text
