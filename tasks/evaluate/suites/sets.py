@@ -163,7 +163,8 @@ def _stored(item: Item) -> dict[str, Any]:
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> Any:
-    text = "".join(f"{json.dumps(row, ensure_ascii=False, sort_keys=True)}\n" for row in rows)
+    # a date or an image in a column of Parquet that no suite reads is kept as its text
+    text = "".join(f"{json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)}\n" for row in rows)
     return lambda path: path.write_text(text, encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from model.engines.engine import RequestLimits
 from tasks.artifact import Step
 from tasks.corpus.config import CorpusConfig
 from tasks.evaluate.suites import measuring, positions, sets
-from tasks.evaluate.suites.config import SuitesConfig
+from tasks.evaluate.suites.config import Answer, SuitesConfig
 from tasks.evaluate.suites.item import Unmeasurable
 from tasks.evaluate.suites.subject import Ask, Network
 from tasks.evaluate.suites.target import TargetError, measured, opened
@@ -88,6 +89,17 @@ def test_an_item_that_the_corpus_holds_is_found_by_the_corpus_own_rule(made):
     (line,) = [json.loads(line) for line in made[0].require().file("contamination").read_text().splitlines()[:1]]
     assert (line["item"], line["document"], line["share"]) == ("geese", "first", 1.0)
     assert sets.chosen(made[0].require())["letters"].contaminated == {"geese"}
+
+
+def test_columns_of_parquet_that_json_has_no_form_for_are_kept_as_text(tmp_path):
+    day = datetime.date(2026, 1, 2)
+    pq.write_table(
+        pa.table({"question": ["a"], "answer": ["b"], "day": [day], "image": [b"\xff"]}), tmp_path / "s.parquet"
+    )
+    suite = Answer(kind="answer", name="s", path=str(tmp_path / "s.parquet"))
+    sets._lines(map(sets._stored, sets.items_of(suite, 0)))(tmp_path / "items")
+    (row,) = sets._read(tmp_path / "items")
+    assert row["row"] == {"question": "a", "answer": "b", "day": "2026-01-02", "image": "b'\\xff'"}
 
 
 def test_scores_have_intervals_and_contamination_and_what_cannot_be_measured_says_so(made):
