@@ -58,12 +58,23 @@ def evaluate(
     """  # fmt: skip
     if target is None and not compare:
         raise RequestError("name what to measure (`openk2 evaluate base`), or say --compare for what was measured")
+    _refuse(target, record, compare, others or [])
     if target is not None:
         _measure(request_of(preset, root, preset_file, overrides), target, suite or [], model, label, record)
     if compare:
         from tasks.report.comparison import write_comparison
 
         out.print(styled("Side by side: ", (write_comparison(root, others or ()), "bold")))
+
+
+def _refuse(target: str | None, record: str, compare: bool, others: list[str]) -> None:
+    """Raise RequestError for what would be taken no notice of, or would fail when hours of measuring are over."""
+    if others and not compare:
+        raise RequestError("--with adds a model to the page that --compare writes: say --compare, too")
+    if target is None and record:
+        raise RequestError("--json writes what is measured now: name what to measure (`openk2 evaluate base`)")
+    if record and (Path(record).is_dir() or not Path(record).absolute().parent.is_dir()):
+        raise RequestError(f"--json {record}: name a file in a folder that is there")
 
 
 def _measure(request: Request, target: str, names: list[str], served: str, label: str, record: str) -> None:

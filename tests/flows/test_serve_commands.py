@@ -1,9 +1,11 @@
-"""`openk2 serve`: who may be served without a key of their own, and from which folder."""
+"""`openk2 serve`: who may be served without a key of their own, and from which folder. `openk2 evaluate`: what it
+refuses before it measures anything."""
 
 from __future__ import annotations
 
 import pytest
 
+from flows.evaluate_commands import evaluate
 from flows.options import RequestError
 from flows.request import Request
 from flows.serve_commands import KEY_VARIABLE, _folder, _key
@@ -32,3 +34,17 @@ def test_a_folder_that_is_named_is_the_one_that_is_read(tmp_path):
         _folder(request, tmp_path, int4=True)
     with pytest.raises(RequestError, match="no release of this preset"):
         _folder(Request(root=str(tmp_path)), None, int4=True)
+
+
+def test_what_would_be_lost_or_ignored_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr("flows.evaluate_commands._measure", lambda *_: pytest.fail("it measures"))
+    for options, told in (
+        ({"record": str(tmp_path / "nowhere" / "record.json")}, "a folder that is there"),
+        ({"record": str(tmp_path)}, "a folder that is there"),
+        ({"others": ["other.json"]}, "say --compare"),
+        ({"target": None, "compare": True, "record": "record.json"}, "name what to measure"),
+    ):
+        with pytest.raises(RequestError, match=told):
+            evaluate(
+                **{"target": "base", "root": str(tmp_path), "record": "", "compare": False, "others": None} | options
+            )
