@@ -68,10 +68,11 @@ class Answers:
     def complete(self, engine: Engine, prompt: Prompt) -> tuple[Completion, bool]:
         """The answer that was given before, or the engine's; and whether another payer has paid for it."""
         key = bytes.fromhex(prompt.key(engine.name, engine.model))
-        if (found := self._get(key)) is not None:
+        if (found := self._get(key)) is not None and not _cut_by_context(engine, prompt, found[0]):
             return found
         answer = engine.complete([prompt])[0]
-        self._put(key, answer)
+        if not _cut_by_context(engine, prompt, answer):
+            self._put(key, answer)
         return answer, False
 
     def __len__(self) -> int:
@@ -191,6 +192,13 @@ class Answers:
             log.info("%s: %d answers longest unused were forgotten", self.path, before - after)
 
         self._do(work)
+
+
+def _cut_by_context(engine: Engine, prompt: Prompt, answer: Completion) -> bool:
+    """Whether an embedded engine's context ended the answer, of which the key does not know: it is not kept, for a
+    larger context goes on."""
+    embedded = bool(getattr(engine, "context", 0))  # an endpoint's is not ours to choose
+    return embedded and answer.finish == "length" and answer.generated_tokens < prompt.max_tokens
 
 
 def _intact(key: Any, digest: Any, data: Any) -> bool:

@@ -54,6 +54,28 @@ def prompt(number: int) -> Prompt:
     return Prompt((Message("user", f"text {number} é\u2028"),), Sampling(), 9, number)
 
 
+class Embedded(Counting):
+    """Gives as many tokens as its context has room for, as llama.cpp does."""
+
+    def __init__(self, context: int) -> None:
+        super().__init__()
+        self.context = context
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self.asked += prompts
+        rooms = [min(one.max_tokens, self.context - 3) for one in prompts]
+        return [Completion("a" * room, "length", 3, 0, room, 0.5) for room in rooms]
+
+
+def test_an_answer_that_the_context_cut_is_not_that_of_a_larger_one(tmp_path: Path) -> None:
+    answers, small, large = Answers(tmp_path), Embedded(8), Embedded(64)
+    assert answers.complete(small, prompt(0))[0].text == "a" * 5
+    for _ in range(2):
+        assert answers.complete(large, prompt(0))[0].text == "a" * prompt(0).max_tokens
+    assert len(large.asked) == 1  # what max_tokens ended is whole
+    answers.close()
+
+
 def test_what_was_asked_is_not_asked_again_and_who_paid_is_known(tmp_path: Path) -> None:
     first, engine = Answers(tmp_path, "one"), Counting()
     given = [first.complete(engine, prompt(number)) for number in range(5)]
