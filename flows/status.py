@@ -75,7 +75,7 @@ def _state(step: Step) -> Line:
 
 def _others(step: Step) -> list[str]:
     """Fingerprints under which this step has been published before."""
-    found = storage.matching(f"{step.root.rstrip('/')}/{step.name}/*/{MANIFEST}")
+    found = storage.matching(f"{step.name}/*/{MANIFEST}", under=step.root)
     return sorted(address.split("/")[-2] for address in found)
 
 
