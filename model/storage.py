@@ -51,7 +51,7 @@ def is_local(url: str) -> bool:
 
 
 def local_path(url: str) -> Path:
-    """The path of a local address. `~` is the home, as fsspec has it: no shell reads a form, a YAML file or `--root=~/a`."""
+    """The path of a local address. `~` is the home, as fsspec has it: no shell reads a form, a preset or `--root=~`."""
     return Path(os.path.expanduser(url.removeprefix("file://")))  # noqa: PTH111 (Path's own refuses a folder `~name`)
 
 

@@ -66,8 +66,8 @@ def model_card(
 
 
 def hub_licence(licence: str) -> dict[str, str]:
-    """The header's licence as Hugging Face takes it: its own identifier, which is lower-case where SPDX's is not; what it
-    does not know is `other`, and has to have a name."""
+    """The header's licence as Hugging Face takes it: its own identifier, which is lower-case where SPDX's is not; what
+    it does not know is `other`, and has to have a name."""
     name = "-".join(licence.lower().split())
     if name in HUB_LICENCES:
         return {"license": name}
