@@ -58,6 +58,9 @@ def _state(step: Step) -> Line:
             return Line(step.name, fingerprint, "stale", took, sentence)
         since = "code changed since; " if artifact.other_code(step.code) else ""
         return Line(step.name, fingerprint, "done", took, f"{since}{holds}")
+    if changed := step.begun_from_others():
+        sentence = f"{' and '.join(changed)} came out otherwise than when it was begun; a run begins it anew"
+        return Line(step.name, fingerprint, "stale", "", sentence)
     begun = step.recorded()
     if begun:
         return Line(step.name, fingerprint, "begun", "", f"{len(begun)} parts finished; a run goes on from here")
