@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,12 +58,6 @@ def evaluate(
     """  # fmt: skip
     if target is None and not compare:
         raise RequestError("name what to measure (`openk2 evaluate base`), or say --compare for what was measured")
-    if target is None:
-        for name, given in (("suite", suite), ("model", model), ("label", label), ("json", record)):
-            if given:
-                raise RequestError(f"--{name} is about what is measured now: name that too (`openk2 evaluate base`)")
-    if others and not compare:
-        raise RequestError("--with adds a model to the page that --compare writes: say --compare too")
     if target is not None:
         _measure(request_of(preset, root, preset_file, overrides), target, suite or [], model, label, record)
     if compare:
@@ -78,7 +73,6 @@ def _measure(request: Request, target: str, names: list[str], served: str, label
     from flows.preset import load_preset
     from flows.steps import graph, known
     from flows.terminal import shown
-    from model import storage
     from tasks.evaluate.suites.measuring import said
     from tasks.evaluate.suites.sets import chosen, unchecked
     from tasks.evaluate.suites.target import labelled, measured, opened
@@ -104,6 +98,5 @@ def _measure(request: Request, target: str, names: list[str], served: str, label
         table.add_row(name, one.get("measure", one["kind"]), said(one))
     out.print(table)
     if record:
-        # with its folders: what took hours to measure is not lost to one that is missing
-        storage.write(record, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
+        Path(record).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         out.print(styled("The record: ", (record, "bold")))

@@ -6,7 +6,7 @@ import pytest
 
 from flows.options import RequestError
 from flows.request import Request
-from flows.serve_commands import KEY_VARIABLE, _folder, _key, chat
+from flows.serve_commands import KEY_VARIABLE, _folder, _key
 
 
 def test_a_server_that_others_can_reach_wants_a_key_of_its_owners(monkeypatch, tmp_path):
@@ -32,16 +32,3 @@ def test_a_folder_that_is_named_is_the_one_that_is_read(tmp_path):
         _folder(request, tmp_path, int4=True)
     with pytest.raises(RequestError, match="no release of this preset"):
         _folder(Request(root=str(tmp_path)), None, int4=True)
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ({"model": "kimi-k2"}, "say --url too"),
-        ({"url": "http://127.0.0.1:1/v1", "int4": True}, "--int4 is for a model in this process"),
-        ({"url": "http://127.0.0.1:1/v1", "device": "cuda"}, "--device is for a model in this process"),
-    ],
-)
-def test_a_chat_with_another_model_than_was_meant_is_refused(asked, told):
-    with pytest.raises(RequestError, match=told):
-        chat(**asked)
