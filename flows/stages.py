@@ -113,18 +113,18 @@ def _settled(request: Request) -> Request:
 
 
 def _discard(step: Step, rebuild: bool) -> None:
-    """Take back what a step published where it is to be made anew: as asked, because other code made it, or because its
-    inputs were made anew and came out otherwise."""
+    """Take back what a step published, or began, where it is to be made anew: as asked, because other code made it, or
+    because its inputs were made anew and came out otherwise. Raises NotReady, and takes nothing back, where an input is
+    not there to make it from."""
     if step.leaf and step.inputs:
         return  # a later snapshot of the sources is history
     artifact = step.artifact()
-    if artifact is None:
-        return
-    if changed := step.outdated():
-        why = f"{' and '.join(changed)} came out otherwise than when it was made"
-    elif rebuild and artifact.other_code(step.code):
+    if changed := step.outdated() if artifact else step.begun_from_others():
+        why = f"{' and '.join(changed)} came out otherwise than when it was {'made' if artifact else 'begun'}"
+    elif rebuild and artifact and artifact.other_code(step.code):
         why = "other code made it"
     else:
         return
+    step.read()
     log.warning("%s is made anew: %s", step.name, why)
     step.discard()

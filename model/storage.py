@@ -9,6 +9,7 @@ that), StorageError, in one sentence that names the address, for everything else
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import logging
 import os
@@ -50,8 +51,8 @@ def is_local(url: str) -> bool:
 
 
 def local_path(url: str) -> Path:
-    """The path of a local address."""
-    return Path(url.removeprefix("file://"))
+    """The path of a local address. `~` is the home, as fsspec has it: no shell reads a form, a preset or `--root=~`."""
+    return Path(os.path.expanduser(url.removeprefix("file://")))  # noqa: PTH111 (Path's own refuses a folder `~name`)
 
 
 def sha256_file(path: Path) -> str:
@@ -178,8 +179,10 @@ def sizes(url: str) -> dict[str, int]:
     return {PurePosixPath(place).as_posix(): size for place, size in found.items()}
 
 
-def matching(pattern: str) -> list[str]:
-    """The addresses that match a pattern with `*`, sorted."""
+def matching(pattern: str, under: str = "") -> list[str]:
+    """The addresses that match a pattern with `*`, sorted; the folder `under`, below which it is looked for, may have
+    any name."""
+    pattern = f"{glob.escape(under.rstrip('/'))}/{pattern}" if under else pattern
     fs, path = filesystem(pattern)
     found = sorted(str(place) for place in patient(lambda: fs.glob(path), pattern))
     return found if is_local(pattern) else [fs.unstrip_protocol(place) for place in found]

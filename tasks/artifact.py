@@ -45,6 +45,7 @@ from training.cache import cache_folder as cache_folder
 log = logging.getLogger(__name__)
 
 BEGUN = "begun.json"
+INPUTS = "inputs.json"
 FULL = 1 << 20  # a disk with fewer bytes free is full
 
 
@@ -213,23 +214,40 @@ class Step:
         return {step.name: self.input(step.name) for step in self.inputs}
 
     def discard(self) -> Artifact | None:
-        """Take back what has been published or begun, so that a run makes it anew: manifest, records and workspace go,
+        """Take back what has been published or begun, so that a run makes it anew: workspace, records and manifest go,
         files stay until others of the same name are written. Returns what was published."""
         artifact = self.artifact()
         if artifact is not None:
             artifact.manifest  # noqa: B018 (read while it is there)
-        for place in (MANIFEST, BEGUN, "records"):
-            storage.remove(f"{self.uri}/{place}")
         shutil.rmtree(self.work, ignore_errors=True)
+        # The manifest after the records: ended in between, this has to leave something published, which the next run
+        # takes back again, and never records that the next run would publish as if it had made them.
+        for place in ("records", BEGUN, MANIFEST, INPUTS):
+            storage.remove(f"{self.uri}/{place}")
         return artifact
 
     def outdated(self) -> list[str]:
         """The inputs whose bytes are others than those that the published artifact was made from: a stage that was
         made anew by other code may have come out otherwise. Empty where nothing is published."""
-        record = read_json(f"{self.uri}/{MANIFEST}")
+        return self._changed_since(read_json(f"{self.uri}/{MANIFEST}"))
+
+    def begun_from_others(self) -> list[str]:
+        """The inputs whose bytes are others than those that the first attempt at it began with; empty where there was
+        none. What that attempt finished must not be published with what is made now."""
+        return self._changed_since(read_json(f"{self.uri}/{INPUTS}"))
+
+    def _changed_since(self, record: Mapping[str, Any] | None) -> list[str]:
         # by identity, not by place: a root may have been moved or copied since
         made_from = {given["identity"]: given["content"] for given in record["inputs"]} if record else {}
         return [step.name for step in self.inputs if made_from and step._content() != made_from[step.identity]]
+
+    def record_inputs(self) -> None:
+        """Note which bytes the inputs have, before the first part is made of them (`begun_from_others`)."""
+        if not self.inputs or read_json(f"{self.uri}/{INPUTS}") is not None:
+            return
+        given = [step._as_input() for step in self.inputs]
+        if all(each["content"] for each in given):  # else nothing can be made of them yet
+            write_json(f"{self.uri}/{INPUTS}", {"inputs": given})
 
     def under_way(self) -> bool:
         """Whether it has been published, or a job of it has begun: here or on any machine that shares the root."""

@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-from model.storage import filesystem, is_local, patient
+from model.storage import filesystem, is_local, local_path, patient
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -40,7 +40,7 @@ _HELD: ContextVar[frozenset[str]] = ContextVar("roots that this run holds", defa
 def alone(root: str, work: str) -> Iterator[None]:
     """Hold `root` for the block, as `work`; waits while another run holds it. Within a block that holds it, a block of
     the same run enters at once."""
-    place = os.path.realpath(root.removeprefix("file://")) if is_local(root) else root.rstrip("/")
+    place = os.path.realpath(local_path(root)) if is_local(root) else root.rstrip("/")
     if place in _HELD.get():
         yield
         return

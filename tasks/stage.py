@@ -45,6 +45,7 @@ def make(step: Step, execution: Execution) -> Artifact:
     """Run a stage to its published artifact; what an earlier attempt finished of it is kept."""
     if artifact := step.begin().artifact():
         return artifact
+    step.record_inputs()
     if step.module.startswith("training."):
         return run_job(step, execution)
     module = import_module(step.module)

@@ -52,7 +52,7 @@ def reviewable(step: Step) -> Artifact:
     if (made := step.artifact()) is not None:
         return made
     found = []
-    for address in storage.matching(f"{step.root.rstrip('/')}/{step.name}/*/{MANIFEST}"):
+    for address in storage.matching(f"{step.name}/*/{MANIFEST}", under=step.root):
         earlier = Artifact.load(address.removesuffix(f"/{MANIFEST}"))
         if _settings(earlier.manifest["config"]) == _settings(step.config.model_dump(mode="json")):
             found.append(earlier)

@@ -12,6 +12,16 @@ from tasks.evaluate.config import ReleaseConfig
 
 QUESTION = "What is 17 + 25?"
 CHAIN = ("sources", "corpus", "rewrites", "tokenizer", "tokens", "base", "dialogues", "sft", "rl")
+HUB_LICENCES = frozenset(
+    "apache-2.0 mit isc zlib ncsa unlicense wtfpl postgresql bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear "
+    "afl-3.0 artistic-2.0 ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 mpl-2.0 ms-pl osl-3.0 ofl-1.1 lppl-1.3c "
+    "gpl gpl-2.0 gpl-3.0 lgpl lgpl-2.1 lgpl-3.0 lgpl-lr agpl-3.0 gfdl cc cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0 "
+    "cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0 "
+    "cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 c-uda cdla-sharing-1.0 cdla-permissive-1.0 "
+    "cdla-permissive-2.0 odc-by odbl pddl openrail openrail++ bigscience-openrail-m creativeml-openrail-m "
+    "bigscience-bloom-rail-1.0 bigcode-openrail-m unknown".split()
+)
+"""Licences that Hugging Face knows by name (https://huggingface.co/docs/hub/repositories-licenses)."""
 
 
 def model_card(
@@ -36,7 +46,7 @@ def model_card(
     corpus = lineage["corpus"].statistics if "corpus" in lineage else {}
     languages = sorted(corpus.get("by_language", {})) or ["en"]
     header = {
-        "license": config.licence,
+        **hub_licence(config.licence),
         "language": languages,
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
@@ -53,6 +63,15 @@ def model_card(
         "## Lineage\n\n" + "\n".join(_chain(lineage)),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def hub_licence(licence: str) -> dict[str, str]:
+    """The header's licence as Hugging Face takes it: its own identifier, which is lower-case where SPDX's is not; what
+    it does not know is `other`, and has to have a name."""
+    name = "-".join(licence.lower().split())
+    if name in HUB_LICENCES:
+        return {"license": name}
+    return {"license": "other", "license_name": "undecided" if name == "other" else name}
 
 
 def _summary(

@@ -50,7 +50,7 @@ def tried(artifact: Artifact) -> list[Tried]:
 def gathered(root: str) -> list[Tried]:
     """Everything that was measured under `root`, oldest first."""
     found: list[Tried] = []
-    for path in storage.matching(f"{root.rstrip('/')}/*-suites/*/{MANIFEST}"):
+    for path in storage.matching(f"*-suites/*/{MANIFEST}", under=root):
         found += tried(Artifact.load(path.removesuffix(f"/{MANIFEST}")))
     return sorted(found, key=lambda one: (one.finished, place(one)))
 

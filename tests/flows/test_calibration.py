@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows import cli
+from flows.calibration import cores
 from tasks.rephrase.calibration.pairs import load
 
 RECORD = {
@@ -62,6 +63,11 @@ def test_failures_of_the_test_set_are_refused(monkeypatch, capsys, pairs: list[s
     assert not any(row.rewrite[:60] in told for row in load(["test"]))
 
 
+def test_cores_are_counted_where_no_affinity_is_told(monkeypatch):
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)  # macOS
+    assert cores() >= 1
+
+
 def test_failures_of_pairs_that_may_be_read(monkeypatch, capsys, tmp_path: Path):
     own = tmp_path / "own.jsonl"
     own.write_text(json.dumps(RECORD), encoding="utf-8")
@@ -75,6 +81,7 @@ def test_failures_of_pairs_that_may_be_read(monkeypatch, capsys, tmp_path: Path)
     [
         (["--failures", "colour"], "there is no kind 'colour'"),
         (["--failures", "formula", "--pairs", "dev"], "these pairs have none of kind 'formula'"),
+        (["--failures", "hedge", "--pairs", "dev", "--html", "page.html"], "--html writes the figures"),
         (["--pairs", "/nowhere.jsonl"], "cannot be read"),
         (["--set", "rephrase.alignment.fidelity=7"], "fidelity"),
         (["--set", "rephrase.alignment.judge={engine: endpoint, model: x}"], "execution.judge_url"),

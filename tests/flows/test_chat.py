@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from flows.chat import MOST_ROUNDS, ChatEnded, Dialogue, Endpoint, converse, in_process
+from flows.options import RequestError
+from flows.serve_commands import chat
 from model.chat import Chat, tool_result
 from model.transformer import Transformer
 from tasks.evaluate.generation import Released
@@ -180,3 +182,16 @@ def test_an_endpoint_that_streams_nonsense_ends_the_turn_alone(chunk, capsys):
         dialogue.say("Hello")
     assert dialogue.messages == []
     assert "No answer: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"model": "kimi-k2"}, "say --url too"),
+        ({"url": "http://127.0.0.1:1/v1", "int4": True}, "--int4 is for a model in this process"),
+        ({"url": "http://127.0.0.1:1/v1", "device": "cuda"}, "--device is for a model in this process"),
+    ],
+)
+def test_a_chat_with_another_model_than_was_meant_is_refused(asked, told):
+    with pytest.raises(RequestError, match=told):
+        chat(**asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,33 @@ def test_a_rebuild_that_was_ended_half_way_is_ended_by_the_next_run(tmp_path: Pa
     published(steps)
     steps[0].discard()
     assert discarded(chain(tmp_path), rebuild=False, text="other bytes") == ["first", "second"]
+
+
+def test_what_was_begun_with_other_bytes_is_not_gone_on_with(tmp_path: Path) -> None:
+    """A run is ended in the middle of a step; what the step reads is then made anew, and comes out otherwise."""
+    first, second, *_ = chain(tmp_path)
+    published([first])
+    second.record_inputs()
+    second.put("part", ".txt", lambda path: path.write_text("of a"))
+    _discard(second, rebuild=False)
+    assert second.part("part") is not None, "nothing has changed: it goes on from there"
+    first.discard()
+    published([first], "other bytes")
+    _discard(second, rebuild=False)
+    assert second.part("part") is None
+    second.record_inputs()
+    assert second.begun_from_others() == []
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_nothing_is_taken_back_that_could_not_be_made_anew(tmp_path: Path, rebuild: bool) -> None:
+    """A rebuild of what it reads was ended half way, and this stage alone is asked for."""
+    first, second, *_ = chain(tmp_path)
+    published([first, second])
+    first.discard()
+    with pytest.raises(NotReady, match="'first'"):
+        _discard(replace(second, code="new"), rebuild)
+    assert second.artifact() is not None
 
 
 def test_a_graph_tells_whether_all_of_it_is_made_from_what_is_there(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ REFUSED = {
         r"line 2: .*number; got 'nan'",
     ),
     "a number for a boolean": ("extends: test\npretrain: {separate_documents: 1}\n", r"line 2: .*boolean; got 1"),
+    "a number for the sources": ("extends: test\nsources: 5\n", r"line 2: field 'sources'"),
     "a typo": ("extends: test\n\nrephrase:\n  documets: 3\n", r"line 4: .*no such field; did you mean 'documents'"),
     "an empty path": (
         "extends: test\nsources:\n  sources:\n"

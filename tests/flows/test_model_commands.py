@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.model_commands import network
+from flows.options import RequestError
 from flows.preset import PresetError
 from flows.request import PresetName
 from model.describe import Description
@@ -69,6 +70,10 @@ def test_what_cannot_be_described_is_refused():
     said = CliRunner().invoke(network, ["describe", "--preset", "3b", "--set", "x=1"], env={"COLUMNS": "200"})
     assert said.exit_code == 2
     assert "is a size and no recipe" in said.output
+    with pytest.raises(RequestError, match="--checkpoint is a network by itself"):
+        told("describe", "--checkpoint", "nowhere", "--set", "pretrain.seed=1")
+    with pytest.raises(RequestError, match="credentials"):
+        told("describe", "--set", "rephrase.model=https://me:secret@host/model")
     with pytest.raises(PresetError, match="qk_rope_head_dim = 7"):
         told("describe", "--set", "pretrain.model.qk_rope_head_dim=7")
     with pytest.raises(FileNotFoundError, match=r"config\.json"):

@@ -1,4 +1,4 @@
-"""`openk2 status`: what it says of a training job that did not reach its end."""
+"""`openk2 status`: what it says of work that did not reach its end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from flows.graph import Graph
 from flows.request import PresetName, Request
 from flows.status import survey
 from flows.steps import graph
+from model.config import Config
 from model.precision import speed
+from tasks.artifact import Step
 from training.metrics import write_progress
 
 
@@ -34,3 +37,19 @@ def test_a_job_that_was_ended_is_begun_and_not_missing(status: str, note: str, s
     assert not plan["base"].work.exists()
     write_progress(plan["base"].workspace() / "progress.json", 41, 60, status, note=note)
     assert base() == ("begun", f"in {fast}: {said}")
+
+
+def test_what_was_begun_with_other_bytes_does_not_go_on(tmp_path: Path) -> None:
+    first = Step("first", Config(), str(tmp_path))
+    second = Step("second", Config(), str(tmp_path), (first,))
+    for text in ("a", "b"):
+        first.put("part", ".txt", lambda path, text=text: path.write_text(text))
+        first.publish({})
+        if text == "a":
+            second.record_inputs()
+            second.put("part", ".txt", lambda path: path.write_text("of a"))
+            (line,) = survey(Graph([second]))
+            assert (line.state, line.sentence) == ("begun", "1 parts finished; a run goes on from here")
+    (line,) = survey(Graph([second]))
+    assert line.state == "stale"
+    assert line.sentence == "first came out otherwise than when it was begun; a run begins it anew"

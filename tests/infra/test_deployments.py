@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,39 @@ def test_pins_are_requirements(file):
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     assert pins
     assert all(pin.specifier for pin in pins)
+
+
+PYTHON = """#!/bin/sh
+echo "$*" >> calls
+case "$*" in
+-c*) exit $OLD ;;
+"-m venv"*) mkdir -p .venv/bin && cp python .venv/bin/python; [ -z "$WHOLE" ] || touch .venv/pip; [ -n "$WHOLE" ] ;;
+"-m pip --version") [ -e .venv/pip ] ;;
+*) exit 7 ;;
+esac
+"""
+"""Stands for an interpreter that is too OLD or not, and whose venv comes out WHOLE or without pip."""
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_an_environment_that_came_out_without_pip_is_made_again(tmp_path):
+    """Debian without python3-venv makes half of one. Nor is one made by a Python that is too old for us."""
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(HOUSE / name, tmp_path)
+    shutil.copytree(HOUSE / "infra", tmp_path / "infra")
+
+    def made(old: str = "0", whole: str = "") -> list[str]:
+        (tmp_path / "calls").write_text("")
+        told = os.environ | {"OLD": old, "WHOLE": whole, "MAKEFLAGS": ""}
+        subprocess.run(["make", "install", "PYTHON=./python"], cwd=tmp_path, env=told, capture_output=True)
+        return [line[:11] for line in (tmp_path / "calls").read_text().splitlines()]
+
+    assert "-m venv .ve" not in made(old="1")
+    assert made()[-1] == "-m venv .ve"
+    assert made(whole="yes")[-1] == "-m pip inst"
+    assert "-m venv .ve" not in made()
 
 
 def test_infra_stays_small():

@@ -88,6 +88,14 @@ def test_a_conversion_that_fails_leaves_no_model_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "smollm2").exists()
 
 
+def test_an_interpreter_without_our_libraries_is_refused_before_anything_is_installed(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", str(SCRIPT), "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": "/nowhere"})
+    assert done.returncode == 2
+    assert "use openk2's own, `.venv/bin/python infra/vllm_cpu.py`" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("folder", ["nothing-here", "."])
 def test_a_model_without_configuration_is_refused(tmp_path: Path, folder: str) -> None:
     done = start("--folder", str(tmp_path), "--model", str(tmp_path / folder))

@@ -52,6 +52,27 @@ def test_every_filesystem_answers_alike(root, tmp_path):
     assert storage.sizes(root) == {"a/c.txt": 5}
 
 
+def test_a_folder_may_have_any_name(root):
+    storage.write(f"{root}/d[1]?/a/b.txt", b"here")
+    storage.write(f"{root}/d1x/a/b.txt", b"elsewhere")
+    assert [storage.read(found) for found in storage.matching("a/*.txt", under=f"{root}/d[1]?")] == [b"here"]
+
+
+def test_the_home_is_one_place_whoever_reads_the_address(tmp_path, monkeypatch):
+    """Nothing is taken from the home that was never written there, or the other way round."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    storage.write("~/data/a.txt", b"hello")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert storage.read(f"{tmp_path}/home/data/a.txt") == b"hello"
+    assert [storage.read(found) for found in storage.matching("*.txt", under="~/data")] == [b"hello"]
+    assert storage.sizes("~/data") == {"a.txt": 5}
+    storage.remove("~/data/a.txt")
+    assert not storage.exists("~/data/a.txt")
+    storage.write("~nobody-of-this-name/a.txt", b"a folder's own name")
+    assert (tmp_path / "~nobody-of-this-name" / "a.txt").exists()
+
+
 def elsewhere(statement: str) -> None:
     """Do it in another process."""
     environment = os.environ | {"PYTHONPATH": str(HOUSE)}

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model import storage
 from model.config import Config
 from tasks import artifact
 from tasks.artifact import Artifact, ArtifactError, NotReady, Step, digest
@@ -89,6 +91,26 @@ def test_what_was_made_from_other_bytes_is_outdated(tmp_path):
     first.put("a", ".txt", lambda path: path.write_text("b"))
     first.publish({})
     assert last.outdated() == ["first"]
+
+
+@pytest.mark.parametrize("calls", range(5))
+def test_taking_back_that_is_ended_leaves_it_published_or_nothing_of_it(tmp_path, monkeypatch, calls):
+    """Records without a manifest would be published by the next run, as if it had made them."""
+    step, left, remove = make(tmp_path), [None] * calls, storage.remove
+    step.put("a", ".txt", lambda path: path.write_text("a"))
+    (step.workspace() / "summary.json").write_text("{}")
+    step.publish({})
+
+    def ended(url):
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        remove(url)
+
+    monkeypatch.setattr(storage, "remove", ended)
+    with suppress(KeyboardInterrupt):
+        step.discard()
+    assert step.artifact() is not None or (step.recorded() == [] and not step.work.exists())
 
 
 def test_an_input_is_read_when_its_gate_has_let_it_through(tmp_path):

@@ -39,7 +39,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
     "tasks.agentic.dialogues": (9, "f0b21997ba675671"),
-    "tasks.evaluate.release": (8, "e70d0640ba6f6f93"),
+    "tasks.evaluate.release": (9, "2894d3b2e002c23c"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}
 """A card has its fingerprint, which changes with every stage before."""

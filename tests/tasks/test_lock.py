@@ -36,6 +36,12 @@ def holder(root: str) -> subprocess.Popen[str]:
     return process
 
 
+def test_a_root_in_the_home_is_locked_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with alone("~/data", "a run"):
+        assert (tmp_path / "data" / ".lock").exists()
+
+
 @pytest.fixture
 def soon(monkeypatch):
     """A store's lock is renewed, and given up, in less time than a test may take."""

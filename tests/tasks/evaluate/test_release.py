@@ -23,7 +23,7 @@ from model.convert import as_served, read_tensors
 from model.quantize import is_routed_expert
 from model.transformer import routers
 from tasks.artifact import Artifact, Step
-from tasks.evaluate.card import QUESTION, model_card, table
+from tasks.evaluate.card import QUESTION, hub_licence, model_card, table
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint
 from tasks.evaluate.config import ReleaseConfig
 from tasks.evaluate.release import checkpoint_folder, release
@@ -165,7 +165,7 @@ def test_the_released_tokenizer_speaks_the_chat_format(released):
 def test_the_cards_name_every_source_and_licence_and_no_machine(released, tmp_path):
     folder = checkpoint_folder(released, "int4")
     card, data = (folder / "README.md").read_text(), (folder / "DATA.md").read_text()
-    assert card.startswith("---\nlicense: ")
+    assert card.startswith('---\nlicense: "other"\nlicense_name: "undecided"\n')
     assert 'language: ["en", "zh"]' in card
     assert "| manual | Debian package manual 1-1 | knowledge | en | 4 | 0.01 | GPL-2.0 |" in data
     assert "| odd\\|name |  | code | zh | 3 | 0.00 | unknown |" in data
@@ -178,6 +178,19 @@ def test_the_cards_name_every_source_and_licence_and_no_machine(released, tmp_pa
     other = (checkpoint_folder(released, "bf16") / "README.md").read_text()
     assert "compressed-tensors" not in other
     assert "trained with these rounded weights in the forward" in card
+
+
+@pytest.mark.parametrize(
+    ("licence", "header"),
+    [
+        ("Apache-2.0", {"license": "apache-2.0"}),
+        ("cc-by-4.0", {"license": "cc-by-4.0"}),
+        ("GPL-2.0-or-later", {"license": "other", "license_name": "gpl-2.0-or-later"}),
+        ("MIT OR Apache-2.0", {"license": "other", "license_name": "mit-or-apache-2.0"}),
+    ],
+)
+def test_the_header_names_the_licence_as_hugging_face_takes_it(licence, header):
+    assert hub_licence(licence) == header
 
 
 class Trained(Literals):
