@@ -89,6 +89,7 @@ def test_a_rebuild_lists_sources_again_and_leaves_snapshots_that_others_follow(t
     def made(step, execution):  # without Prefect
         if step.name in ("sources", "corpus"):
             return step.artifact() or import_module(step.module).run(step.begin(), execution)
+        return None
 
     def curated() -> list[int]:
         stages.corpus.fn.__wrapped__(request)
