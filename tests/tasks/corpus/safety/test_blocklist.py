@@ -78,6 +78,9 @@ def test_international_names_are_one_with_their_ascii_form():
         ("http://ok.org/a.zip", {"urls": ["*.zip"]}, "*.zip"),
         ("https://ok.org/a", {"urls": ["http://OK.org/*"]}, "http://OK.org/*"),
         ("https://ok.org/a", {"urls": ["*://ok.org/?"]}, "*://ok.org/?"),
+        ("https://ok.org", {"urls": ["https://ok.org/*"]}, "https://ok.org/*"),
+        ("https://www.ok.org/", {"urls": ["*.ok.org/*"]}, "*.ok.org/*"),
+        ("https://ok.zip/", {"urls": ["*.zip"]}, "*.zip"),
         ("https://ok.org/a", {"urls": ["https://ok.org/"]}, "ok.org/"),
         ("https://ok.org", {"urls": ["ok.org"]}, "ok.org/"),
         ("http://ok.org/best-casino", {"words": ["Casino"]}, "the word 'casino'"),
@@ -91,6 +94,7 @@ def test_beginnings_patterns_and_words(url, config, value):
 
 def test_what_only_looks_alike_passes():
     assert blocked("http://ok.org/xy", urls=["ok.org/x"]) is None
+    assert blocked("http://ok.org/", urls=["ok.org/?*"]) is None
     assert blocked("http://ok.org/casinos", words=["casino"]) is None
     assert blocked("http://ok.org/free/free", soft_words=["free", "poker"]) is None
 
