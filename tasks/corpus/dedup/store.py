@@ -70,7 +70,7 @@ class Run:
         out = np.empty((max(stop - first, 0), *rest), np.dtype(dtype))
         if out.size:
             self._file.seek(offset + first * (out.nbytes // len(out)))
-            left = memoryview(out.reshape(-1).view(np.uint8))
+            left = out.reshape(-1).view(np.uint8).data
             while left:  # one call gives 2 GiB at most, and on a network disk sometimes less than is there
                 count = self._file.readinto(left)  # type: ignore[attr-defined]
                 if not count:
