@@ -12,6 +12,8 @@ DEEPEST = 20
 """Parentheses within each other, likewise."""
 _MALFORMED = ["?"]  # left over at the end, where nothing may be
 _TOKEN = re.compile(r"\(|\)|[^\s()]+")
+_WHICH = re.compile(r"-(?:only|or-later)$|\+$")
+"""What an entry such as `LGPL-2.1` leaves open: it takes that version alone as well as any later one."""
 
 
 def allowed(expression: str, patterns: Sequence[str]) -> bool:
@@ -49,4 +51,5 @@ def _one(tokens: list[str], patterns: Sequence[str]) -> tuple[bool, list[str]]:
     names, rest = [tokens[0].lower()], tokens[1:]
     if rest[:1] == ["WITH"]:
         names, rest = [*names, " ".join(tokens[:3]).lower()], tokens[3:]
+    names.append(_WHICH.sub("", names[0]))
     return any(fnmatchcase(name, pattern.lower()) for name in names for pattern in patterns), rest

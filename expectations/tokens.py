@@ -26,7 +26,7 @@ AGAIN = "delete the tokens artifact and run its stage again"
 
 def tables(gate: TokensGate, tokens: Artifact, inputs: Mapping[str, Artifact]) -> list[Table]:
     """The metrics of `tokens` with their rules. Reads every shard once, memory-mapped. `inputs` must hold the corpus
-    and may hold the rewrites: an indexed document must be one of theirs."""
+    and may hold the rewrites: an indexed document must be one of theirs; and the mix, which may leave domains out."""
     store = TokenShards(tokens.uri)
     rows, indices = [], []
     for shard in store:
@@ -40,7 +40,7 @@ def tables(gate: TokensGate, tokens: Artifact, inputs: Mapping[str, Artifact]) -
     )
     return [
         _whole(gate, tokens, inputs, shards, documents),
-        _domains(gate, tokens, shards),
+        _domains(gate, tokens, shards, inputs.get("mix")),
         _shards_table(shards, store.vocabulary),
     ]
 
@@ -161,10 +161,14 @@ def _whole(
     return Table("whole", "the shards as a whole", "tokens_artifact", pl.DataFrame([row]), rules)
 
 
-def _domains(gate: TokensGate, tokens: Artifact, shards: pl.DataFrame) -> Table:
+def _domains(gate: TokensGate, tokens: Artifact, shards: pl.DataFrame, mix: Artifact | None) -> Table:
     stated, stated_held = tokens.statistics.get("by_domain", {}), tokens.statistics.get("heldout", {})
     rows = []
-    for domain in sorted(set(gate.bytes_per_token) | set(shards["domain"])):
+    # Held-out documents are written whatever the mix says: of a domain that it leaves out there are no others.
+    trained = set(shards.filter(pl.col("split") == "train")["domain"])
+    given = mix.statistics["by_domain"] if mix else {}
+    left_out = {domain for domain, counts in given.items() if not counts["tokens"]} - trained
+    for domain in sorted((set(gate.bytes_per_token) | set(shards["domain"])) - left_out):
         own = shards.filter(pl.col("domain") == domain)
         train, held = (int(own.filter(pl.col("split") == split)["tokens"].sum()) for split in SPLITS)
         ratio = float(stated.get(domain, {}).get("bytes_per_token") or 0.0)

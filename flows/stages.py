@@ -29,10 +29,18 @@ def _flow(name: str) -> Flow[[Request], Artifact]:
     def run(request: Request) -> Artifact:
         if graph(request).trains(name):
             request = _settled(request)
-        execution = load_preset(request).execution
-        for step in graph(request).of(name):
-            _discard(step, request.rebuild)
+        execution, found, done = load_preset(request).execution, graph(request), 0
+        while done < len(steps := found.of(name)):
+            step = steps[done]
+            published = step.leaf and step.artifact() is not None
+            # A snapshot of the sources that others follow is history: a new listing would not find what it held.
+            if not step.leaf or found[step.name] is step:
+                _discard(step, request.rebuild)
+            anew = published and step.artifact() is None
             artifact = make(step, execution)
+            done += 1
+            if anew:  # what reads it may be another step now: those that were drawn know its old content
+                found = graph(request)
         return artifact
 
     run.__doc__ = FLOWS[name]

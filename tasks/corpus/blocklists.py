@@ -21,7 +21,9 @@ from tasks.corpus.unavailable import UnavailableError
 
 ENTRY_CHARS = 2048
 """A longer line is no entry."""
-_HOSTS = re.compile(r"(?:0\.0\.0\.0|127\.0\.0\.1|::1?)\s+(\S+)")
+_HOSTS = re.compile(r"(?:0\.0\.0\.0|127\.0\.0\.1|::1?)\s+(?=\S)")
+# Not within a word: `host##.banner` is a rule that hides a part of a page, and `host/page#part` an address.
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 _KINDS = ("domains", "urls", "words")
 
 
@@ -65,19 +67,18 @@ def entries(one: BlocklistSource) -> Iterator[tuple[str, str, str]]:
         try:
             with fs.open(file, "rt", encoding="utf-8-sig", errors="replace", compression="infer") as lines:
                 for line in lines:
-                    entry = _entry(line)
-                    if entry:
+                    for entry in _entries(line):
                         yield _kind(entry) if kind == "auto" else kind, category or one.name, entry
         except (OSError, EOFError, zlib.error) as error:
             raise UnavailableError(f"block list '{one.name}': {file} could not be read: {error}") from error
 
 
-def _entry(line: str) -> str:
-    """What a line blocks, or '' where it is empty, a comment or no entry."""
-    text = line.partition("#")[0].strip() if line.lstrip().startswith("#") or " #" in line else line.strip()
-    found = _HOSTS.match(text)
-    text = (found[1] if found else text).removeprefix("||").removesuffix("^")
-    return text if len(text) <= ENTRY_CHARS and not text.startswith(("#", "!", "[")) else ""
+def _entries(line: str) -> list[str]:
+    """What a line blocks: nothing where it is empty, a comment or no entry; of a hosts file every name."""
+    text = _COMMENT.sub("", line.strip()).strip()
+    hosts = _HOSTS.match(text)
+    named = text[hosts.end() :].split() if hosts else [text.removeprefix("||").removesuffix("^")]
+    return [name for name in named if name and len(name) <= ENTRY_CHARS and not name.startswith(("#", "!", "["))]
 
 
 def _kind(entry: str) -> str:

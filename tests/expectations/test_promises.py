@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from expectations.licence import LONGEST, allowed
 from expectations.personal import personal
 from expectations.similarity import Sample
+from tasks.corpus.licence import allowed as curated
+from tasks.corpus.licence import normalised
 from tests.expectations.data import CORPUS_GATE, Promise, corpus, failures, key
 
 WORDS = [f"{first}{second}" for first in "bcdfghklmnprst" for second in ("alo", "eni", "iru", "oma", "ute")]
@@ -136,6 +138,16 @@ def test_personal_data_is_looked_for_in_linear_time():
 )
 def test_licence_expressions(expression, verdict):
     assert allowed(expression, ("MIT", "BSD-*")) is verdict
+
+
+@pytest.mark.parametrize("entry", ["GPL-2.0", "LGPL-2.1", "AGPL-3.0", "GFDL-1.3", "Apache-2.0"])
+@pytest.mark.parametrize("which", ["", "-only", "-or-later", "+", "-or-later WITH some-exception"])
+def test_an_entry_that_leaves_open_which_version_takes_here_what_curation_took(entry, which):
+    taken = [licence for licence in (f"{entry}{which}", f"MIT AND {entry}{which}") if curated(licence, (entry, "MIT"))]
+    assert taken
+    for licence in taken:
+        assert allowed(normalised(licence), (entry, "MIT"))
+        assert not allowed(normalised(licence), ("MIT",))
 
 
 @given(st.text(alphabet="()MITANDORWH x", max_size=200))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from flows import stages
 from flows.graph import Graph
+from flows.preset import load_preset
 from flows.request import Request
 from flows.stages import refresh
 from flows.status import survey
-from flows.steps import graph
+from flows.steps import graph, next_snapshot
 from tasks.artifact import NotReady
+from tasks.corpus.snapshots import acquire_new
 from tasks.progress import Tick, listen
 from tests.tasks.corpus.data import sentences
 
@@ -74,3 +79,38 @@ def test_a_refresh_makes_the_version_that_everything_reads_from_then_on(server, 
     with pytest.raises(NotReady, match="pins the corpus to snapshot 0: set it to null to refresh"):
         refresh(request("sources.snapshot=0"))
     assert graph(request("sources.snapshot=1"))["corpus"].artifact() == second
+
+
+def test_a_rebuild_lists_sources_again_and_leaves_snapshots_that_others_follow(tmp_path, monkeypatch):
+    folder, preset = tmp_path / "in", tmp_path / "mine.yaml"
+    preset.write_text(PRESET.format(folder=folder))
+    request = Request(preset_file=str(preset), root=str(tmp_path / "data"), overrides=GATES, rebuild=True)
+
+    def made(step, execution):  # without Prefect
+        if step.name in ("sources", "corpus"):
+            return step.artifact() or import_module(step.module).run(step.begin(), execution)
+        return None
+
+    def curated() -> list[int]:
+        stages.corpus.fn.__wrapped__(request)
+        return [entry["documents"] for entry in graph(request)["corpus"].require().statistics["snapshots"]]
+
+    def made_by_other_code() -> None:
+        for step in graph(request).steps[:4]:
+            if step.name in ("sources", "corpus"):
+                manifest = Path(step.uri) / "manifest.json"
+                record = json.loads(manifest.read_text()) | {"code": [{"hash": "another", "parts": 1}]}
+                manifest.write_text(json.dumps(record))
+
+    monkeypatch.setattr(stages, "make", made)
+    write(folder, *range(3))
+    assert curated() == [3]
+    write(folder, 3)
+    made_by_other_code()
+    assert curated() == [4]
+    write(folder, 4)
+    (folder / "page0.txt").unlink()
+    acquire_new(next_snapshot(graph(request), load_preset(request)), tmp_path / "cache")
+    assert curated() == [4, 1]
+    made_by_other_code()
+    assert curated() == [4, 1], "the page that is gone stays"

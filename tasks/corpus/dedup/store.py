@@ -70,7 +70,12 @@ class Run:
         out = np.empty((max(stop - first, 0), *rest), np.dtype(dtype))
         if out.size:
             self._file.seek(offset + first * (out.nbytes // len(out)))
-            self._file.readinto(out.reshape(-1).view(np.uint8))  # type: ignore[attr-defined]
+            left = out.reshape(-1).view(np.uint8).data
+            while left:  # one call gives 2 GiB at most, and on a network disk sometimes less than is there
+                count = self._file.readinto(left)  # type: ignore[attr-defined]
+                if not count:
+                    raise StoreError(f"'{name}' ends {len(left):,} bytes early: the file was cut; run its step again")
+                left = left[count:]
         return out
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:

@@ -188,8 +188,10 @@ class Blocklist:
             if category is not None:
                 return "blocked_url", f"{start} ({category})" if category else start
         text = place.text
+        # A host's first page has no path left, and `host/*` means it too.
+        whole = text if place.path else f"{text}/"
         for entry, pattern in self._patterns:
-            if pattern.match(text):
+            if pattern.match(text) or pattern.match(whole):
                 return "blocked_url", entry
         return self._spoken(text)
 

@@ -145,6 +145,14 @@ def test_the_gate_lets_copies_through(made: Made) -> None:
     assert judge(Step("tokens-gate", gate, made.root, (tokens,)), tokens).statistics["success"]
 
 
+@pytest.mark.parametrize("bands", [{}, dict.fromkeys(("knowledge", "math", "web"), (1, 9))])
+def test_the_gate_asks_for_no_training_tokens_of_a_domain_that_the_mix_leaves_out(made: Made, bands: dict) -> None:
+    gate = TokensGate(tokens=100, heldout_share=(0.0, 1.0), bytes_per_token=bands, bytes_per_token_any=(1, 9))
+    tokens = made.tokens(made.mix(MixConfig(domains={"knowledge": 1, "math": 1})))
+    assert "web" in tokens.require().statistics["heldout"]
+    assert judge(Step("tokens-gate", gate, made.root, (tokens,)), tokens).statistics["success"]
+
+
 def test_the_table_says_how_often_each_group_is_read_and_the_copies_keep_to_it(made: Made) -> None:
     mix = made.mix(STRONG).require()
     table = pl.read_parquet(mix.file("table"))

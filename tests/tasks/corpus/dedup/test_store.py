@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -38,3 +40,22 @@ def test_a_cut_file_is_named(tmp_path):
     (tmp_path / "file").write_bytes((tmp_path / "file").read_bytes()[:-1])
     with Store(tmp_path / "file") as held, pytest.raises(StoreError, match="file is not"):
         list(held.runs)
+
+
+def test_an_array_is_read_whole_in_however_many_calls(tmp_path):
+    """Linux reads 2,147,479,552 bytes in one call at most."""
+    values = np.arange(1000, dtype=np.uint64)
+    store.write(tmp_path / "file", {"values": values})
+
+    class Halting(io.FileIO):
+        def readinto(self, buffer):
+            return super().readinto(memoryview(buffer)[:100])
+
+    with Store(tmp_path / "file") as held, Halting(tmp_path / "file") as file:
+        (run,) = held.runs
+        run._file = file
+        assert run.read("values").tolist() == values.tolist()
+        assert run.read("values", 900).tolist() == values[900:].tolist()
+        run._places["values"][2][0] = 10**6
+        with pytest.raises(StoreError, match="'values' ends"):
+            run.read("values")

@@ -78,6 +78,9 @@ def test_international_names_are_one_with_their_ascii_form():
         ("http://ok.org/a.zip", {"urls": ["*.zip"]}, "*.zip"),
         ("https://ok.org/a", {"urls": ["http://OK.org/*"]}, "http://OK.org/*"),
         ("https://ok.org/a", {"urls": ["*://ok.org/?"]}, "*://ok.org/?"),
+        ("https://ok.org", {"urls": ["https://ok.org/*"]}, "https://ok.org/*"),
+        ("https://www.ok.org/", {"urls": ["*.ok.org/*"]}, "*.ok.org/*"),
+        ("https://ok.zip/", {"urls": ["*.zip"]}, "*.zip"),
         ("https://ok.org/a", {"urls": ["https://ok.org/"]}, "ok.org/"),
         ("https://ok.org", {"urls": ["ok.org"]}, "ok.org/"),
         ("http://ok.org/best-casino", {"words": ["Casino"]}, "the word 'casino'"),
@@ -91,6 +94,7 @@ def test_beginnings_patterns_and_words(url, config, value):
 
 def test_what_only_looks_alike_passes():
     assert blocked("http://ok.org/xy", urls=["ok.org/x"]) is None
+    assert blocked("http://ok.org/", urls=["ok.org/?*"]) is None
     assert blocked("http://ok.org/casinos", words=["casino"]) is None
     assert blocked("http://ok.org/free/free", soft_words=["free", "poker"]) is None
 
@@ -198,3 +202,24 @@ def test_entries_of_one_file(tmp_path):
     (tmp_path / "list.txt").write_text("\ufeffbad.test\nbad.test/page\n", encoding="utf-8")
     own = BlocklistSource(name="mine", path=str(tmp_path / "list.txt"))
     assert list(blocklists.entries(own)) == [("domains", "mine", "bad.test"), ("urls", "mine", "bad.test/page")]
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("bad.test\t# why", ["bad.test"]),
+        ("bad.test # why # and more", ["bad.test"]),
+        (" # why", []),
+        ("0.0.0.0 bad.test worse.test\tworst.test # why", ["bad.test", "worse.test", "worst.test"]),
+        ("127.0.0.1\tbad.test\t#why", ["bad.test"]),
+        ("0.0.0.0 # nothing", ["0.0.0.0"]),
+        ("ok.test##.banner", ["ok.test##.banner"]),  # hides a part of a page: blocks nobody
+        ("bad.test/page#part", ["bad.test/page#part"]),
+        ("||bad.test^ # why", ["bad.test"]),
+        ("! why", []),
+    ],
+)
+def test_a_line_blocks_all_that_it_names_and_its_comment_is_none_of_it(tmp_path, line, wanted):
+    (tmp_path / "domains").write_text(f"{line}\n", encoding="utf-8")
+    own = BlocklistSource(name="mine", path=str(tmp_path / "domains"))
+    assert [entry for _, _, entry in blocklists.entries(own)] == wanted
