@@ -58,7 +58,7 @@ def evaluate(
     """  # fmt: skip
     if target is None and not compare:
         raise RequestError("name what to measure (`openk2 evaluate base`), or say --compare for what was measured")
-    _refuse(target, record, compare, others or [])
+    _refuse(target, {"suite": suite, "model": model, "label": label, "json": record}, record, compare, others or [])
     if target is not None:
         _measure(request_of(preset, root, preset_file, overrides), target, suite or [], model, label, record)
     if compare:
@@ -67,12 +67,12 @@ def evaluate(
         out.print(styled("Side by side: ", (write_comparison(root, others or ()), "bold")))
 
 
-def _refuse(target: str | None, record: str, compare: bool, others: list[str]) -> None:
-    """Raise RequestError for what would be taken no notice of, or would fail when hours of measuring are over."""
+def _refuse(target: str | None, of_target: dict[str, object], record: str, compare: bool, others: list[str]) -> None:
+    """Raise RequestError for an option of which nothing would come, or that would fail after hours of measuring."""
     if others and not compare:
         raise RequestError("--with adds a model to the page that --compare writes: say --compare, too")
-    if target is None and record:
-        raise RequestError("--json writes what is measured now: name what to measure (`openk2 evaluate base`)")
+    if target is None and (given := [name for name, value in of_target.items() if value]):
+        raise RequestError(f"--{given[0]} is about what is measured now: name that too (`openk2 evaluate base`)")
     if record and (Path(record).is_dir() or not Path(record).absolute().parent.is_dir()):
         raise RequestError(f"--json {record}: name a file in a folder that is there")
 

@@ -29,18 +29,16 @@ def _flow(name: str) -> Flow[[Request], Artifact]:
     def run(request: Request) -> Artifact:
         if graph(request).trains(name):
             request = _settled(request)
-        execution, found, done = load_preset(request).execution, graph(request), 0
-        while done < len(steps := found.of(name)):
-            step = steps[done]
-            published = step.leaf and step.artifact() is not None
-            # A snapshot of the sources that others follow is history: a new listing would not find what it held.
-            if not step.leaf or found[step.name] is step:
+        execution, found = load_preset(request).execution, graph(request)
+        for leaf in [step for step in found.of(name) if step.leaf]:
+            if found[leaf.name] is leaf:  # a snapshot that others follow is history: its files may be gone
+                _discard(leaf, request.rebuild)
+            make(leaf, execution)
+        # Drawn again: what reads a leaf that was made anew may be another step now.
+        for step in graph(request).of(name):
+            if not step.leaf:
                 _discard(step, request.rebuild)
-            anew = published and step.artifact() is None
             artifact = make(step, execution)
-            done += 1
-            if anew:  # what reads it may be another step now: those that were drawn know its old content
-                found = graph(request)
         return artifact
 
     run.__doc__ = FLOWS[name]

@@ -42,7 +42,8 @@ def test_what_would_be_lost_or_ignored_is_refused_before_anything_is_measured(tm
         ({"record": str(tmp_path / "nowhere" / "record.json")}, "a folder that is there"),
         ({"record": str(tmp_path)}, "a folder that is there"),
         ({"others": ["other.json"]}, "say --compare"),
-        ({"target": None, "compare": True, "record": "record.json"}, "name what to measure"),
+        ({"target": None, "compare": True, "record": "record.json"}, "--json is about what is measured now"),
+        ({"target": None, "compare": True, "suite": ["sums"]}, "--suite is about what is measured now"),
     ):
         with pytest.raises(RequestError, match=told):
             evaluate(
