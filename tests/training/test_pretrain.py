@@ -261,6 +261,8 @@ def test_a_state_that_does_not_say_its_code_is_of_an_older_version(shards: Path,
         ({"inputs": {}}, "JobError: the job names no input 'tokens'"),
         ({"model": MODEL | {"vocab_size": 32}}, "64 token ids and the model 32"),
         ({"model": {"preset": "desktop"}}, "no model preset 'desktop'"),
+        ({"model": {"preset": ["laptop"]}}, "no model preset ['laptop']"),
+        ({"model": {"preset": "laptop", "name": "mine"}}, "config.name: Extra inputs are not permitted"),
         ({"model": MODEL | {"max_position_embeddings": 16}}, "samples of 32 tokens and a window of 16"),
         ({"stages": [STAGES[0] | {"mix": {"law": 1.0}}]}, "asks for 'law'"),
         ({"run": {"layout": {"expert": 2}}}, "LayoutError: 1 ranks do not hold whole copies of the model"),
@@ -276,6 +278,21 @@ def test_a_job_that_cannot_run_says_why(
     path.write_text(json.dumps(values))
     assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "change", [{"device": "gpu"}, {"device": None}, {"threads": "4"}, {"threads": 0}, {"threads": True}, {"inputs": []}]
+)
+def test_a_job_that_asks_for_what_there_is_not_is_refused_before_it_begins(
+    shards: Path, tmp_path: Path, change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job(shards, tmp_path / "work") | change))
+    assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert f"{path}: {next(iter(change))}" in told
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_file_that_is_no_job_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
