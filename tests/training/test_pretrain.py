@@ -248,6 +248,20 @@ def test_a_checkpoint_of_another_run_is_refused(
     assert "another configuration" in error
 
 
+def test_a_checkpoint_of_another_order_of_samples_is_refused(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = job(shards, tmp_path / "work")
+    state = {**trainer_of(values).objective.identity, "update": 3, "code": []}
+    older = {name: value for name, value in state.items() if name != "order_of_samples"}
+    for kept in (state, older):  # older ones did not record it
+        trainer_of(values)._check_run(tmp_path, kept)
+    monkeypatch.setattr("training.order.VERSION", 3)
+    for kept in (state, older):
+        with pytest.raises(CheckpointError, match="was trained with other order of samples"):
+            trainer_of(values)._check_run(tmp_path, kept)
+
+
 def test_a_state_that_does_not_say_its_code_is_of_an_older_version(shards: Path, tmp_path: Path) -> None:
     trainer = trainer_of(job(shards, tmp_path / "work"))
     with pytest.raises(CheckpointError, match="was written by an older version, which did not record its code"):
