@@ -211,7 +211,7 @@ class ModelConfig(Config):
         yarn = YarnConfig(factor=factor, original_max_position_embeddings=original)
         return self.replace(rope_scaling=yarn, max_position_embeddings=int(factor * original))
 
-    def replace(self, **changes: Any) -> ModelConfig:
+    def replace(self, /, **changes: Any) -> ModelConfig:
         """A validated copy with some fields changed."""
         return ModelConfig.model_validate(dict(self) | changes)
 

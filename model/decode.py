@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.kernels.table import operation
 from model.moe import MixtureOfExperts
@@ -166,7 +166,7 @@ class PlainDecoder:
     def __init__(self, model: Transformer) -> None:
         dtype = compute_dtype(model.embed_tokens.weight)
         same = model.embed_tokens.weight.dtype == dtype
-        self.model = model if same else copy.deepcopy(model).to(dtype)
+        self.model = model if same else _copied(model, dtype)
         self.head = torch.float32 if model.float32_head else dtype
 
     def step(self, tokens_N: Tensor, cache: LatentCache) -> Tensor:
@@ -204,6 +204,13 @@ class PlainDecoder:
         """As `Decoder.logits`."""
         with torch.autocast(x_ND.device.type, enabled=False):
             return F.linear(self.model.norm(x_ND, self.head), self.model.lm_head.weight.to(self.head)).float()
+
+
+def _copied(model: Transformer, dtype: torch.dtype) -> Transformer:
+    """The model in `dtype`, weight by weight: a copy that is cast afterwards is there in both dtypes, which the plan of
+    memory does not count (`training.workload`)."""
+    cast = {id(weight): nn.Parameter(weight.detach().to(dtype), False) for weight in model.parameters()}
+    return copy.deepcopy(model, cast)  # type: ignore[arg-type]  # a memo holds what stands for an object
 
 
 def _step(

@@ -155,12 +155,12 @@ MODEL_PRESETS: Mapping[str, ModelConfig] = {
 """Every size by name: three cut for their machines, then the ladder. `.with_yarn(32)` of `k2` is the 128K release."""
 
 
-def model_preset(name: str, **changes: Any) -> ModelConfig:
+def model_preset(name: str, /, **changes: Any) -> ModelConfig:
     """A size of `MODEL_PRESETS` with some fields changed, such as the vocabulary of the tokenizer at hand.
 
     Raises:
         KeyError: no preset of that name.
     """
-    if name not in MODEL_PRESETS:
+    if not isinstance(name, str) or name not in MODEL_PRESETS:
         raise KeyError(f"no model preset {name!r}: choose one of {', '.join(MODEL_PRESETS)}")
     return MODEL_PRESETS[name].replace(**changes)

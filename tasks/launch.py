@@ -159,7 +159,7 @@ def run_job(step: Step, execution: Execution) -> Artifact:
                 indent=1,
             )
         )
-        if not (work / "summary.json").exists():
+        if _read(work / "summary.json") is None:  # a machine that lost its power may have kept the name alone
             _supervise(step.module, job, step.name, execution, lock)
         return _publish(step, work, execution)
 
@@ -285,7 +285,7 @@ def _read(file: Path) -> dict[str, Any] | None:
     try:
         return json.loads(file.read_text())
     except (FileNotFoundError, ValueError):
-        return None  # not written yet, or this very moment
+        return None  # not written yet, or this very moment, or cut
 
 
 def last_words(journal: Path, began: int) -> str:

@@ -9,12 +9,13 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from model.config import Config
 from training.precision import undecided
 
 C = TypeVar("C", bound=Config)
+Device = Literal["auto", "cpu", "cuda"]
 
 
 class JobError(ValueError):
@@ -34,7 +35,7 @@ class Job:
     """Its folder: checkpoints, metrics, progress, and at last `final/` and `summary.json`."""
     threads: int | None = None
     """CPU threads of each rank; None leaves them to torch. Sums may round differently with another number."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Where the model lives; `auto` takes CUDA where there is one."""
     code: str = ""
     """The hash of the code that trains, for the record."""
@@ -43,10 +44,10 @@ class Job:
 
     @classmethod
     def read(cls, path: Path) -> Job:
-        """Raises `JobError` where the file is missing, is no JSON or lacks a field."""
+        """Raises `JobError` where the file is missing, is no JSON, lacks a field or asks for what there is not."""
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            return cls(
+            job = cls(
                 config=record["config"],
                 inputs=record["inputs"],
                 work=Path(record["work"]),
@@ -59,6 +60,15 @@ class Job:
             raise JobError(f"{path} lacks {error}: a job has config, inputs, work, threads and device") from None
         except (OSError, ValueError, TypeError) as error:
             raise JobError(f"{path} is no job file: {error}") from error
+        if job.device not in get_args(Device):  # any other would train on the CPU, and nobody would know why so slowly
+            raise JobError(f"{path}: device is {job.device!r}: choose one of {', '.join(get_args(Device))}")
+        if job.threads is not None and (type(job.threads) is not int or job.threads < 1):
+            raise JobError(f"{path}: threads is {job.threads!r}: give each rank a whole number of them, or null")
+        if not isinstance(job.inputs, dict) or not all(isinstance(uri, str) for uri in job.inputs.values()):
+            raise JobError(
+                f"{path}: inputs are the artifacts' addresses by name, such as {{'tokens': 'data/tokens/4be0'}}"
+            )
+        return job
 
     def configured(self, kind: type[C]) -> C:
         """The stage's own configuration. Raises pydantic's ValidationError, or `JobError` where a precision is open:

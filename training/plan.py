@@ -66,19 +66,26 @@ class Plan:
     money: float
 
 
-def muon_shapes(config: ModelConfig, router: bool = True) -> list[tuple[int, int, int]]:
-    """(how many, rows, columns) of the matrices that Muon updates in a model of that shape."""
+def muon_shapes(config: ModelConfig, router: bool = True, per_head: bool = False) -> list[tuple[int, int, int]]:
+    """(how many, rows, columns) of the matrices that Muon updates in a model of that shape: with the routers', and each
+    head's part of the up-projections apart, if so asked (`MuonClipConfig`)."""
     c, layers, moe = config, config.num_hidden_layers, config.num_moe_layers
     width, heads = c.hidden_size, c.num_attention_heads
 
     def swiglu(inner: int, count: int) -> list[tuple[int, int, int]]:
         return [(2 * count, inner, width), (count, width, inner)]
 
+    def by_head(columns: int, *rows: int) -> list[tuple[int, int, int]]:
+        """An up-projection whose block of a head has so many rows of each kind."""
+        return (
+            [(layers * heads, each, columns) for each in rows] if per_head else [(layers, heads * sum(rows), columns)]
+        )
+
     return [
         *([(layers, c.q_lora_rank, width)] if c.q_lora_rank is not None else []),
-        (layers, heads * c.qk_head_dim, c.q_lora_rank or width),
+        *by_head(c.q_lora_rank or width, c.qk_head_dim),
         (layers, c.kv_lora_rank + c.qk_rope_head_dim, width),
-        (layers, heads * (c.qk_nope_head_dim + c.v_head_dim), c.kv_lora_rank),
+        *by_head(c.kv_lora_rank, c.qk_nope_head_dim, c.v_head_dim),
         (layers, width, heads * c.v_head_dim),
         *swiglu(c.intermediate_size, c.first_k_dense_replace),
         *swiglu(c.n_shared_experts * c.moe_intermediate_size, moe),
@@ -115,7 +122,8 @@ def plan(
     optimizer = optimizer or MuonClipConfig()
     count = parameter_count(model)
     routed = count.components["routed_experts"]
-    shapes = muon_shapes(model, router=optimizer.router == "muon") if optimizer.matrices == "muon" else []
+    asked = optimizer.router == "muon", optimizer.per_head
+    shapes = muon_shapes(model, *asked) if optimizer.matrices == "muon" else []
     muon = sum(number * rows * columns for number, rows, columns in shapes)
     held = routed / (layout.pipeline * layout.expert) + (count.total - routed) / layout.pipeline
     master = 4 if weight_bytes < 4 else 0

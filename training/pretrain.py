@@ -21,6 +21,7 @@ from torch import Tensor
 
 from model.config import YarnConfig, parameter_count
 from model.transformer import Transformer
+from training import best_fit, order
 from training.cache import Cache, ShardError
 from training.config import PretrainConfig
 from training.engine import Measures, MicroBatch
@@ -59,7 +60,12 @@ class NextToken(Objective):
                 f"{self.tokens} has {self.shards.vocabulary} token ids and the model {self.model.vocab_size}: "
                 "set model.vocab_size to the tokenizer's"
             )
-        self.identity = {"run": self.config.fingerprint, "tokens_content": self.shards.content}
+        versions = [order.VERSION, best_fit.VERSION]
+        self.identity = {
+            "run": self.config.fingerprint,
+            "tokens_content": self.shards.content,
+            "order_of_samples": versions,  # another one would read some samples twice and others never
+        }
         self.heldout = HeldoutText(trainer, self.tokens, self.cache)
         self._warn_of_padding()
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections import Counter
 
 import pytest
 import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.config import ModelConfig
-from model.decode import PLACES, LatentCache, decoder
+from model.decode import PLACES, LatentCache, PlainDecoder, decoder
 from model.generate import Batch, Completion, ConstraintError, Generator, Request, requests_for
 from model.sizes import model_preset
 from model.transformer import Transformer
@@ -310,3 +314,33 @@ def test_a_float32_head_has_the_gradients_of_float64():
     ours, theirs = torch.autograd.grad(value, (hidden, weight)), torch.autograd.grad(wanted, (exact_h, exact_w))
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine.double(), other, atol=1e-6, rtol=1e-4)
+
+
+class Made(TorchDispatchMode):
+    """The most bytes of what operations made that were there at once, what a model holds apart."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.most = 0
+        self._held = {tensor.untyped_storage()._cdata for tensor in model.state_dict().values()}
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and (storage := made.untyped_storage())._cdata not in self._held:
+            self._alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+            self._alive = {at: one for at, one in self._alive.items() if not one[0].expired()}
+            self.most = max(self.most, sum(size for _, size in self._alive.values()))
+        return made
+
+
+def test_the_copy_for_decoding_takes_what_the_plan_says(model):
+    """Half the bytes of the float32 weights, and never all of them in float32 as well."""
+    held = sum(weight.nbytes for weight in model.parameters()) // 2
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), Made(model) as made:
+        kept = PlainDecoder(model)
+    assert made.most < 1.2 * held
+    assert all(weight.dtype == torch.bfloat16 for weight in kept.model.parameters())
+    plain = copy.deepcopy(model).to(torch.bfloat16).state_dict()
+    assert all(torch.equal(plain[name], tensor) for name, tensor in kept.model.state_dict().items())
+    assert all(weight.dtype == torch.float32 for weight in model.parameters())

@@ -124,6 +124,13 @@ def test_the_rate_is_this_attempts_where_an_earlier_one_came_further(tmp_path):
     assert all(tick.rate >= 0 for tick in ticks)
 
 
+@pytest.mark.parametrize("left", ["", '{"loss": 1'])
+def test_a_summary_that_lost_its_bytes_is_written_again(tmp_path, left):
+    step = step_for(tmp_path)
+    (step.workspace() / "summary.json").write_text(left)
+    assert run_job(step, EXECUTION).statistics == {"loss": 1.0}
+
+
 def test_a_failure_carries_the_jobs_last_words_and_where_its_log_lies(tmp_path):
     step = step_for(tmp_path, fail_at=3)
     with pytest.raises(JobFailed, match=r"RuntimeError: the loss is nan at step 3.*log\.txt") as caught:

@@ -9,7 +9,7 @@ from tests.training.k2 import k2_stages
 from training.config import MuonClipConfig
 from training.layout import Layout, LayoutError
 from training.muonclip import MuonClip
-from training.plan import Hardware, muon_shapes, plan
+from training.plan import Hardware, muon_shapes, plan, update_flops
 
 H800 = Hardware(name="H800", peak_flops=989e12, memory_bytes=80e9, mfu=0.3, price_per_hour=2.0)
 K2 = Layout(pipeline=16, expert=16)
@@ -32,12 +32,17 @@ def test_k2_at_full_scale() -> None:
     assert result.money == pytest.approx(2 * result.accelerator_hours)
 
 
+@pytest.mark.parametrize("per_head", [False, True])
 @pytest.mark.parametrize("router", ["muon", "adamw"])
-def test_it_counts_the_matrices_of_a_real_optimizer(router: str) -> None:
-    config = model_preset("tiny")
-    optimizer = MuonClip.for_model(Transformer(config), MuonClipConfig.model_validate({"router": router}))
-    shapes = muon_shapes(config, router=router == "muon")
+def test_it_counts_the_matrices_of_a_real_optimizer(router: str, per_head: bool) -> None:
+    config, asked = model_preset("tiny"), MuonClipConfig.model_validate({"router": router, "per_head": per_head})
+    optimizer = MuonClip.for_model(Transformer(config), asked)
+    shapes = muon_shapes(config, router == "muon", per_head)
     assert optimizer.matrices == sum(count for count, _, _ in shapes)
+    planned = plan(config, k2_stages(), Layout(), 1, H800, asked)
+    assert planned.muon_matrices == optimizer.matrices
+    priced = planned.newton_schulz_share * update_flops(config, k2_stages().stages[0])
+    assert priced == pytest.approx(sum(stack.size * stack.cost for stack in optimizer._stacks))
     ours: dict[tuple[int, int], int] = {}
     for count, rows, columns in shapes:
         if count:

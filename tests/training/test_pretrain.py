@@ -248,6 +248,20 @@ def test_a_checkpoint_of_another_run_is_refused(
     assert "another configuration" in error
 
 
+def test_a_checkpoint_of_another_order_of_samples_is_refused(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = job(shards, tmp_path / "work")
+    state = {**trainer_of(values).objective.identity, "update": 3, "code": []}
+    older = {name: value for name, value in state.items() if name != "order_of_samples"}
+    for kept in (state, older):  # older ones did not record it
+        trainer_of(values)._check_run(tmp_path, kept)
+    monkeypatch.setattr("training.order.VERSION", 3)
+    for kept in (state, older):
+        with pytest.raises(CheckpointError, match="was trained with other order of samples"):
+            trainer_of(values)._check_run(tmp_path, kept)
+
+
 def test_a_state_that_does_not_say_its_code_is_of_an_older_version(shards: Path, tmp_path: Path) -> None:
     trainer = trainer_of(job(shards, tmp_path / "work"))
     with pytest.raises(CheckpointError, match="was written by an older version, which did not record its code"):
@@ -261,6 +275,8 @@ def test_a_state_that_does_not_say_its_code_is_of_an_older_version(shards: Path,
         ({"inputs": {}}, "JobError: the job names no input 'tokens'"),
         ({"model": MODEL | {"vocab_size": 32}}, "64 token ids and the model 32"),
         ({"model": {"preset": "desktop"}}, "no model preset 'desktop'"),
+        ({"model": {"preset": ["laptop"]}}, "no model preset ['laptop']"),
+        ({"model": {"preset": "laptop", "name": "mine"}}, "config.name: Extra inputs are not permitted"),
         ({"model": MODEL | {"max_position_embeddings": 16}}, "samples of 32 tokens and a window of 16"),
         ({"stages": [STAGES[0] | {"mix": {"law": 1.0}}]}, "asks for 'law'"),
         ({"run": {"layout": {"expert": 2}}}, "LayoutError: 1 ranks do not hold whole copies of the model"),
@@ -276,6 +292,21 @@ def test_a_job_that_cannot_run_says_why(
     path.write_text(json.dumps(values))
     assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "change", [{"device": "gpu"}, {"device": None}, {"threads": "4"}, {"threads": 0}, {"threads": True}, {"inputs": []}]
+)
+def test_a_job_that_asks_for_what_there_is_not_is_refused_before_it_begins(
+    shards: Path, tmp_path: Path, change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job(shards, tmp_path / "work") | change))
+    assert main(NextToken, "training.pretrain", ["--config", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert f"{path}: {next(iter(change))}" in told
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_file_that_is_no_job_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
