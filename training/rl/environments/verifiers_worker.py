@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import random
@@ -57,9 +58,16 @@ def opened_set(module, arguments, answer, calls):  # type: ignore[no-untyped-def
         path = Path(module).resolve()
         sys.path.insert(0, str(path.parent))
         module = path.stem
+    name = module.rpartition("/")[2].replace("-", "_")
     try:
-        found = importlib.import_module(module.rpartition("/")[2].replace("-", "_"))
-    except ModuleNotFoundError:  # the library looks in further places, and says what is missing
+        found = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # A set that is there and misses a module of its own says which. One that is not there itself, the library looks
+        # for in further places, and it says what is missing, where it is of the form that does.
+        absent = f"{name}.".startswith(f"{error.name}.")
+        before = importlib.util.find_spec("verifiers") and not importlib.util.find_spec("verifiers.v1")
+        if not absent or before:
+            raise
         return Tasks(module, arguments, answer, calls)
     if hasattr(found, "load_environment"):
         return Played(found.load_environment(**arguments), answer, calls)

@@ -244,6 +244,27 @@ def test_a_set_that_cannot_be_loaded_is_told_with_what_to_do(tmp_path, monkeypat
         verifiers.problems(9, "a", config)
 
 
+@pytest.mark.parametrize(
+    ("module", "library", "missing"),
+    [
+        ("lacking.py", "0.4", "a_dependency"),
+        ("lacking.py", "0.3", "a_dependency"),
+        ("lacking.py", "", "a_dependency"),
+        ("nowhere.py", "0.3", "nowhere"),
+        ("nowhere.py", "", "verifiers"),
+    ],
+)
+def test_a_set_that_lacks_a_module_says_which(tmp_path, module, library, missing):
+    (tmp_path / "lacking.py").write_text("import a_dependency\n")
+    if library:
+        for folder in ("verifiers", *(["verifiers/v1"] if library == "0.4" else [])):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "__init__.py").touch()
+    config = LibraryConfig(python=sys.executable, module=str(tmp_path / module))
+    with pytest.raises(EnvironmentUnavailable, match=rf"{module} .*: No module named '{missing}' "):
+        verifiers.problems(9, "a", config)
+
+
 def test_an_interpreter_that_is_not_there_is_told():
     with pytest.raises(EnvironmentUnavailable, match="nowhere/python does not run it"):
         verifiers.problems(9, "a", LibraryConfig(python="/nowhere/python", module="doubles"))
