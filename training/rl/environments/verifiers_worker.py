@@ -28,6 +28,9 @@ ROWS = 100_000
 """Tasks of a finite set that are looked at."""
 LONGEST = 20_000
 """Characters of what a tool says that a model sees."""
+LONGEST_LINE = 1 << 20
+"""Bytes of an answer that is read (`line_process.LONGEST_ANSWER`). A longer one would end the job: what is said instead
+makes a task left out, or a reply wrong."""
 
 
 def main() -> None:
@@ -36,7 +39,10 @@ def main() -> None:
     os.dup2(2, 1)
 
     def say(answer) -> None:  # type: ignore[no-untyped-def]
-        print(json.dumps(answer), file=out, flush=True)
+        line = json.dumps(answer)
+        if len(line) >= LONGEST_LINE:  # what one prompt, or the results of one reply's many calls, may come to
+            line = json.dumps({"raised": f"too much: an answer of more than {LONGEST_LINE:,} bytes"})
+        print(line, file=out, flush=True)
 
     try:
         tasks = opened_set(**json.loads(sys.stdin.readline()))
