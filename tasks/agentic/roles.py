@@ -86,7 +86,8 @@ class Player:
             calls = tuple(replace(call, index=first + place) for place, call in enumerate(reply.calls))
             try:
                 turn = None if reply.errors else replace(reply, calls=calls).message()
-            except ChatError:  # half a character in an argument
+                compact(turn)
+            except ChatError:  # half a character in an argument, or in a name
                 turn = None
             if turn is None:
                 return Verdict(0.0, "player", "a call cannot be read")

@@ -87,8 +87,11 @@ class Tool:
             self.validator.validate(dict(arguments))
         except jsonschema.ValidationError as error:
             raise ToolError(f"{self.name}: {error.message}") from error
-        # JSON schema takes 3.0 for an integer
-        given = {name: int(value) if isinstance(value, float) else value for name, value in arguments.items()}
+        given = {
+            # JSON schema takes 3.0 for an integer; a tool of a server may take 36.6
+            name: int(value) if isinstance(value, float) and self.properties[name] == NUMBER else value
+            for name, value in arguments.items()
+        }
         try:
             return self.run(**given)
         except ToolError:

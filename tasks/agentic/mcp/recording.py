@@ -39,7 +39,7 @@ from training.rl.worlds.wording import fields
 if TYPE_CHECKING:
     from tasks.agentic.mcp.client import Toolbox
 
-VERSION = 2  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 3  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 

@@ -35,6 +35,7 @@ from tasks.corpus.dedup.near import near_duplicates
 from tasks.launch import Execution
 from tasks.part import write_table
 from tasks.progress import Progress
+from training.draw import problem_id
 from training.rl.worlds.synthetic.service import function_of, world_of
 from training.rl.worlds.synthetic.spec import DomainSpec, ToolSpec
 
@@ -102,7 +103,10 @@ def batches(step: Step, config: ToolsConfig, execution: Execution) -> Iterator[t
             for domain in batch:
                 yield from judged(config, domain, tools(domain, config.seed, config.per_domain), SCRIPT)
 
-        yield kept_part(step, f"candidates/{number:04}", make), {domain.name: domain for domain in batch}
+        # By its domains: where the model proposes others than at an earlier attempt, whose answers another machine has,
+        # other names are taken, and what was kept under the number would be the tools of other domains.
+        found = {domain.name: domain for domain in batch}
+        yield kept_part(step, f"candidates/{number:04}-{problem_id('domains', *found)}", make), found
         number += 1
 
 

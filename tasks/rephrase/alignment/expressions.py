@@ -9,6 +9,7 @@ rewriter's: its length and depth are bounded, and what overflows is no expressio
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
@@ -37,6 +38,11 @@ LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢⱼₖ"
 SCRIPT = re.compile(r"([⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+)|([₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢⱼₖ]+)")
 LONGEST = 4000
 """Characters of a formula that is read; what is longer is compared without its blanks."""
+LARGEST = 1e300
+"""Of the values that are computed with: beyond it any two numbers would be the same infinity."""
+SWAMPED = 1e-5
+"""Of two numbers that are added, the share of the larger one below which too little of the smaller one is left in the
+digits that are compared: `10^12 + a` would be `10^12 - b`, and `N = 10^12` would be `N = 10^13`."""
 DEEPEST = 40
 POINTS = 2
 """Points at which an expression is evaluated: at two, `2x = 2` is seen to be `x = 1`."""
@@ -150,6 +156,9 @@ def reading(formula: str) -> Reading | None:
         chains = [parser.chain(0) for parser in parsers]
         if parsers[0].place < len(signs):
             return None
+        # not `>`: what is no number is no larger one either
+        if not all(abs(value) < LARGEST for sides, _ in chains for value in sides):
+            return None
         return Reading(tuple(zip(*(sides for sides, _ in chains), strict=True)), tuple(chains[0][1]))
     except (_NoExpression, RecursionError, ArithmeticError, ValueError):
         return None
@@ -165,11 +174,18 @@ def _related(one: Value, mark: str, other: Value, scaled: bool) -> str:
     if mark in TURNED:
         one, mark, other = other, TURNED[mark], one
     apart = [a - b for a, b in zip(one, other, strict=True)]
-    if scaled and mark in ("=", "!=", "<", "<=") and all(abs(each) > 1e-9 for each in apart):
+    telling = all(abs(each) > 1e-9 for each in apart) and not any(map(_swamped, zip(one, other, strict=True)))
+    if scaled and mark in ("=", "!=", "<", "<=") and telling:
         sign = "" if mark in MUTUAL else str(apart[0].real > 0)
         return f"{mark}{sign} {_number(apart[0] / apart[1])}"  # 2x = 2 and x = 1
     sides = [_written(one), _written(other)]
     return f" {mark} ".join(sorted(sides) if mark in MUTUAL else sides)
+
+
+def _swamped(summands: Iterable[complex]) -> bool:
+    """Whether one of them is lost beside another."""
+    sizes = [abs(each) for each in summands if each]
+    return bool(sizes) and min(sizes) < SWAMPED * max(sizes)
 
 
 def _written(value: Value) -> str:
@@ -229,13 +245,15 @@ class _Parser:
         return self.named(opening, *marks, *sides)
 
     def total(self, depth: int) -> complex:
-        value = complex(0)
+        terms = list[complex]()
         sign = self.take() if self.peek() in ("+", "-", "±") else "+"
         while sign:
             term = self.product(depth)
-            value += {"+": term, "-": -term}.get(sign) or self.named(sign) * term
+            terms.append({"+": term, "-": -term}.get(sign) or self.named(sign) * term)
             sign = self.take() if self.peek() in ("+", "-", "±") else ""
-        return value
+        if _swamped(terms):
+            raise _NoExpression
+        return sum(terms, complex(0))
 
     def product(self, depth: int, within: bool = False) -> complex:
         """Factors; `within` a function's argument the next function ends it."""

@@ -134,6 +134,8 @@ def test_a_model_plays_both_sides_and_the_rules_say_what_it_is_worth(acting, tmp
         (lambda turn: {"role": "assistant", "content": ""}, "ends"),
         (lambda turn: {"role": "assistant", "tool_calls": [
             {"function": {"name": "x", "arguments": '{"a": "\\ud800"}'}}]}, "player"),
+        (lambda _: {"role": "assistant", "tool_calls": [
+            {"function": {"name": "x\ud800", "arguments": "{}"}}]}, "player"),
     ],
 )  # fmt: skip
 def test_what_a_model_does_wrong_is_refused_and_raises_nothing(acting, tmp_path, spoiled, reason):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import random
@@ -27,6 +28,9 @@ ROWS = 100_000
 """Tasks of a finite set that are looked at."""
 LONGEST = 20_000
 """Characters of what a tool says that a model sees."""
+LONGEST_LINE = 1 << 20
+"""Bytes of an answer that is read (`line_process.LONGEST_ANSWER`). A longer one would end the job: what is said instead
+makes a task left out, or a reply wrong."""
 
 
 def main() -> None:
@@ -35,7 +39,10 @@ def main() -> None:
     os.dup2(2, 1)
 
     def say(answer) -> None:  # type: ignore[no-untyped-def]
-        print(json.dumps(answer), file=out, flush=True)
+        line = json.dumps(answer)
+        if len(line) >= LONGEST_LINE:  # what one prompt, or the results of one reply's many calls, may come to
+            line = json.dumps({"raised": f"too much: an answer of more than {LONGEST_LINE:,} bytes"})
+        print(line, file=out, flush=True)
 
     try:
         tasks = opened_set(**json.loads(sys.stdin.readline()))
@@ -57,9 +64,16 @@ def opened_set(module, arguments, answer, calls):  # type: ignore[no-untyped-def
         path = Path(module).resolve()
         sys.path.insert(0, str(path.parent))
         module = path.stem
+    name = module.rpartition("/")[2].replace("-", "_")
     try:
-        found = importlib.import_module(module.rpartition("/")[2].replace("-", "_"))
-    except ModuleNotFoundError:  # the library looks in further places, and says what is missing
+        found = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # A set that is there and misses a module of its own says which. One that is not there itself, the library looks
+        # for in further places, and it says what is missing, where it is of the form that does.
+        absent = f"{name}.".startswith(f"{error.name}.")
+        before = importlib.util.find_spec("verifiers") and not importlib.util.find_spec("verifiers.v1")
+        if not absent or before:
+            raise
         return Tasks(module, arguments, answer, calls)
     if hasattr(found, "load_environment"):
         return Played(found.load_environment(**arguments), answer, calls)

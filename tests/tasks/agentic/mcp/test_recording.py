@@ -221,6 +221,18 @@ def test_a_result_is_told_in_json_and_not_in_python(result: str, said: str) -> N
     assert _tool(row, {"{}": (result, "")}).reply("english", {}, result) == said
 
 
+@pytest.mark.parametrize("kind", ["number", ["number", "null"], "integer"])
+def test_what_a_server_answered_to_a_number_is_found_again(kind) -> None:
+    schema = {"type": "object", "properties": {"celsius": {"type": kind}}, "required": ["celsius"]}
+    declared = {"type": "function", "function": {"name": "s_t", "parameters": schema}}
+    row = {"declaration": json.dumps(declared), "function": "s_t", "licence": "MIT", "requests": []}
+    given = [{"celsius": 37}] if kind == "integer" else [{"celsius": 36.6}, {"celsius": 37.0}, {"celsius": -0.5}]
+    tool = _tool(row, {compact(one): (str(one["celsius"]), "") for one in given})
+    assert [tool.call(one) for one in given] == [str(one["celsius"]) for one in given]
+    if kind == "integer":
+        assert tool.call({"celsius": 37.0}) == "37"
+
+
 def test_servers_that_are_called_for_the_report_are_in_it_and_missing_ones_too(tmp_path):
     gone = row("honest", name="gone", command="no-such-server", args=(), optional=True)
     step = Step("real-tools", RecordingConfig(servers=(row("honest"), gone), recorded=3), str(tmp_path), leaf=True)

@@ -199,6 +199,30 @@ def test_what_a_model_proposes_passes_the_same_rules(tmp_path, monkeypatch):
     assert "2 rows: the model m" in artifact.file("card").read_text()
 
 
+def test_a_run_that_goes_on_with_other_proposals_loses_no_domain(tmp_path, monkeypatch):
+    """Another machine has none of the answers that the first one kept."""
+    config = ToolsConfig(count=60, proposer=ProposerConfig(engine="endpoint", model="m"))
+    taken = next(domains(config.seed))
+    proposed = iter([{**ANSWER["domain"], "name": taken.name, "category": taken.category}, ANSWER["domain"]])
+
+    def proposals(*_):
+        domain = next(proposed)
+        yield read(json.dumps({**ANSWER, "domain": domain}), domain["category"])
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, "proposals", proposals)
+    with monkeypatch.context() as first:
+        first.setattr(stage, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            stage.run(Step("tools", config, str(tmp_path)), Execution())
+    artifact = stage.run(Step("tools", config, str(tmp_path)), Execution())
+    kept, models = frame(artifact, "tools"), frame(artifact, "domains")
+    assert set(kept["domain"]) == set(models["domain"])
+    assert taken.name in set(models["domain"])
+
+
 def test_a_domain_that_does_not_hold_together_is_refused():
     for change, told in (
         ({"name": "Kite"}, "domain.name"),

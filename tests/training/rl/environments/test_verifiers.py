@@ -13,6 +13,7 @@ import stat
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,80 @@ def test_a_set_that_cannot_be_loaded_is_told_with_what_to_do(tmp_path, monkeypat
     Path(config.python).write_text(written)
     with pytest.raises(EnvironmentUnavailable, match=rf"{said}.*rl\.library\.python is an interpreter with verifiers"):
         verifiers.problems(9, "a", config)
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "missing"),
+    [
+        ("lacking.py", "0.4", "a_dependency"),
+        ("lacking.py", "0.3", "a_dependency"),
+        ("lacking.py", "", "a_dependency"),
+        ("nowhere.py", "0.3", "nowhere"),
+        ("nowhere.py", "", "verifiers"),
+    ],
+)
+def test_a_set_that_lacks_a_module_says_which(tmp_path, module, library, missing):
+    (tmp_path / "lacking.py").write_text("import a_dependency\n")
+    if library:
+        for folder in ("verifiers", *(["verifiers/v1"] if library == "0.4" else [])):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "__init__.py").touch()
+    config = LibraryConfig(python=sys.executable, module=str(tmp_path / module))
+    with pytest.raises(EnvironmentUnavailable, match=rf"{module} .*: No module named '{missing}' "):
+        verifiers.problems(9, "a", config)
+
+
+LIBRARY = {
+    "__init__": "",
+    "clients": "class Client:\n    def __init__(self, config): pass\n",
+    "types": "from types import SimpleNamespace\nResponse = ResponseMessage = ToolCall = SimpleNamespace\n",
+}
+"""As much of the library before 0.4 as an environment of ours needs."""
+PAGES = """
+class Pages:
+    requires_group_rollouts = False
+
+    def get_dataset(self):
+        return [{"question": asked, "answer": "1"} for asked in ("One?", "One? " * 500_000)]
+
+    async def rollout(self, given, client, model, arguments):
+        messages = [{"role": "user", "content": given["question"]}]
+        while True:
+            said = (await client.get_response(messages, model, arguments)).message
+            messages.append({"role": "assistant", "content": said.content})
+            if not said.tool_calls:
+                return {"reward": float(said.content == "1")}
+            page = {"role": "tool", "content": chr(0x4E2D) * 20_000}
+            messages += [{**page, "tool_call_id": call.id} for call in said.tool_calls]
+
+    @property
+    def rubric(self):
+        return self
+
+    async def score_rollout(self, state): pass
+
+
+load_environment = Pages
+"""
+
+
+def test_an_answer_of_the_library_that_is_too_long_is_no_end_of_the_job(tmp_path, caplog):
+    (tmp_path / "verifiers").mkdir()
+    for name, text in LIBRARY.items():
+        (tmp_path / "verifiers" / f"{name}.py").write_text(text)
+    (tmp_path / "pages.py").write_text(PAGES)
+    config = LibraryConfig(python=sys.executable, module=str(tmp_path / "pages.py"))
+    with caplog.at_level(logging.WARNING):
+        (problem,) = verifiers.problems(9, "a", config)
+    assert "1 of 2 tasks" in caplog.text
+    assert "because too much: an answer of more than 1,048,576 bytes" in caplog.text
+    tool = {"type": "function", "function": {"name": "page", "parameters": {"type": "object"}}}
+    problem = replace(problem, tools=(tool,))
+    with Services(library=config) as services:
+        judge = environment(problem, services)
+        few, many = ([ToolCall("page", {}, place) for place in range(count)] for count in (2, 20))
+        assert judge.play(problem, [Reply("", tuple(few)), Reply("1")]).reward == 1.0
+        assert judge.play(problem, [Reply("", tuple(many))]).reason.startswith("its tool raised too much")
 
 
 def test_an_interpreter_that_is_not_there_is_told():
