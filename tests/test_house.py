@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -78,3 +79,12 @@ def test_no_files_need_each_other() -> None:
 def test_the_loop_of_reinforcement_learning_is_read_at_once() -> None:
     """What an iteration is, from top to bottom; its parts are in other files."""
     assert len((HOUSE / "training/rl/train.py").read_text(encoding="utf-8").splitlines()) < 120
+
+
+def test_every_row_of_a_table_in_the_documents_has_the_cells_of_its_head() -> None:
+    for page in [*HOUSE.glob("*.md"), *HOUSE.glob("docs/**/*.md")]:
+        cells = 0
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            own = re.sub(r"`[^`]*`|\\\|", "", line).count("|") if line.startswith("|") else 0
+            assert own == (cells or own) or not own, f"{page.name}:{number} has another number of cells"
+            cells = own
