@@ -134,15 +134,16 @@ class Worker:
         line: dict[int, Request] = {}  # in the order in which they came
         batch = Batch(self.model, self.rows)
         while self._take(batch, line):
+            added: list[int] = []
             try:
                 while line and batch.room:
-                    number = next(iter(line))
-                    batch.add(number, line.pop(number))
+                    added.append(next(iter(line)))
+                    batch.add(added[-1], line.pop(added[-1]))
                 rows = batch.step() if batch else []
             except (RuntimeError, MemoryError, ValueError) as error:
                 # Out of memory, say: what is under way is lost, what comes need not be.
                 log.exception("a step of the model failed")
-                lost, batch = batch.indices, Batch(self.model, self.rows)
+                lost, batch = {*batch.indices, *added}, Batch(self.model, self.rows)
                 fault = ApiError(500, f"the model failed ({type(error).__name__}): the server's log says more")
                 self._loop.call_soon_threadsafe(self._fail, lost, fault)
                 continue

@@ -22,7 +22,7 @@ def passages(path: str, stream: io.BufferedIOBase, fields: Fields, limit: int) -
     """Rows of `stream`; an Unreadable for each with a text of more than `limit` bytes. A stream that
     cannot seek is read whole, if it is no larger than that.
 
-    Raises ExtractionError where it is not Parquet, has no such column or one that holds no text.
+    Raises ExtractionError where it is not Parquet, has no such columns or one that holds no text.
     """
     file: Any = stream if stream.seekable() else io.BytesIO(read_whole(stream, limit))
     try:
@@ -40,8 +40,11 @@ def passages(path: str, stream: io.BufferedIOBase, fields: Fields, limit: int) -
 
 
 def _columns(schema: pa.Schema, fields: Fields) -> list[str]:
-    if schema.names.count(fields.text) != 1:
-        raise ExtractionError(f"no column '{fields.text}' among {', '.join(schema.names)[:200] or 'none'}")
+    # Without the column of licences every row would be under the source's own.
+    for name in (fields.text, fields.licence):
+        if name and schema.names.count(name) != 1:
+            how = "several columns" if name in schema.names else "no column"
+            raise ExtractionError(f"{how} '{name}' among {', '.join(schema.names)[:200] or 'none'}")
     kind = schema.field(fields.text).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):

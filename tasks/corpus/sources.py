@@ -80,7 +80,8 @@ class FolderSource(_Source):
     text_field: str = "text"
     """The column or key that holds the text of JSONL and Parquet records."""
     licence_field: str | None = None
-    """The column or key that holds a record's own licence, where records have one."""
+    """The column or key that holds a record's own licence, where records have one. A Parquet file without the column is
+    rejected; a JSONL record without the key is under the source's licence."""
     url_field: str | None = "url"
     """The column or key that holds a record's web address, where records have one."""
 

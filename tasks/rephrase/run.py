@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Run:
         self.folder = step.workspace()
         self._file = self.folder / "run.json"
         self._state: dict[str, Any] = {"prediction": {}, "seconds": 0.0}
-        if self._file.exists():
+        with suppress(FileNotFoundError, ValueError):  # a machine that lost its power may have kept the name alone
             self._state |= json.loads(self._file.read_text())
         self._began = 0.0
 

@@ -21,6 +21,11 @@ def measure(suite: Choice, subject: Subject, items: Sequence[Item], seed: int) -
         question, choices, _ = _read(suite, item)
         spans.append((len(pairs), len(pairs) + len(choices)))
         if suite.by == "letter":
+            if len(choices) > len(LETTERS):
+                raise Unmeasurable(
+                    f"item {item.id} of suite '{suite.name}' has {len(choices)} choices and no letters for them: "
+                    "set `by: text`"
+                )
             listed = "\n".join(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
             pairs += [(f"{question}\n{listed}\nAnswer:", f" {letter}") for letter in LETTERS[: len(choices)]]
         else:

@@ -188,6 +188,7 @@ def reply_of(completion: Completion) -> Reply:
             name = str(call["function"]["name"])
             if not name:
                 raise ValueError("it names no function")
+            json.dumps([name, arguments], ensure_ascii=False).encode()  # no half of a character
             calls.append(ToolCall(name, arguments, place))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             errors.append(ParseError(f"a call that cannot be read: {error}", str(call)[:400]))

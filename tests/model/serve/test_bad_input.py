@@ -16,6 +16,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from model.generate import Batch
 from model.serve import app as serving
 from model.serve import guard, server, trial
 from model.serve.app import BODY_BYTES, application
@@ -446,3 +447,17 @@ def test_an_answer_that_takes_too_long_is_ended_and_says_so(running: Running, mo
             assert json.loads(events[-2].removeprefix("data: "))["error"]["code"] == "timeout"
             assert events[-1] == "data: [DONE]"
             other.until_free()
+
+
+def test_a_request_that_the_model_cannot_take_in_is_told_so(running: Running, client, monkeypatch):
+    """Not left to wait until its time is up; and those that come after it are answered."""
+    add = Batch.add
+
+    def full(batch, number, request):
+        monkeypatch.setattr(Batch, "add", add)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Batch, "add", full)
+    body = {"messages": HELLO, "max_tokens": 2}
+    refused(client.post(CHAT, json=body), 500, "the model failed (RuntimeError)")
+    assert client.post(CHAT, json=body).status_code == 200

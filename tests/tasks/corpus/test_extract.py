@@ -387,6 +387,9 @@ def test_records_of_jsonl_and_parquet_one_bad_line_does_not_hide_the_rest(tmp_pa
     assert found[1].path == "a.jsonl.gz#2"
     pq.write_table(pa.table({"body": ["one", None, "two"], "n": [1, 2, 3]}), tmp_path / "a.parquet")
     data = (tmp_path / "a.parquet").read_bytes()
+    (unlicensed,) = read("a.parquet", data, own, 10_000)  # its rows would be under the source's licence
+    assert "no column 'l' among body, n" in unlicensed.reason
+    own = source(text_field="body")
     assert [one.text for one in read("a.parquet", data, own, 10_000)] == ["one", "", "two"]
     (missing,) = read("a.parquet", data, source(), 10_000)
     assert "no column 'text' among body, n" in missing.reason

@@ -220,11 +220,13 @@ def test_what_an_endpoint_calls_is_read_and_what_is_no_call_is_an_error():
         {"function": {"name": "f", "arguments": '{"a": 1}'}},
         {"function": {"name": "g", "arguments": "["}},
         {"function": {"name": "h", "arguments": "[1]"}},
+        {"function": {"name": "half \ud800", "arguments": "{}"}},
+        {"function": {"name": "i", "arguments": '{"a": "\\ud800"}'}},
         "nonsense",
     ]
     reply = reply_of(Completion("", "stop", 1, 0, 1, 0.1, calls=json.dumps(given)))
     assert [(one.name, one.arguments) for one in reply.calls] == [("f", {"a": 1})]
-    assert len(reply.errors) == 3
+    assert len(reply.errors) == 5
 
 
 def test_an_endpoint_is_asked_with_tools_and_its_calls_are_judged():
@@ -357,6 +359,9 @@ def test_the_likeliest_choice_is_taken_and_the_right_one_is_read_in_every_form(r
     assert (found.scored[0].score, found.details["chance"]) == (1.0, 0.5)
     with pytest.raises(Unmeasurable, match="item a of suite 'c'"):
         choice.measure(suite, Parrot(), [Item("a", "", row | {"answer": "Z"})], 0)
+    many = row | {suite.choices_field: [str(number) for number in range(27)], "answer": 26}
+    with pytest.raises(Unmeasurable, match="27 choices and no letters"):
+        choice.measure(Choice(kind="choice", name="c", path="x"), Parrot(), [Item("a", "", many)], 0)
 
 
 @pytest.mark.parametrize(("answer", "due"), [("1", 0), ("4", 3), ("C", None), (2, 1)])
