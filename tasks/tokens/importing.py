@@ -10,6 +10,7 @@ Legend: N documents, T tokens, V vocabulary.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def pairs_in(paths: Sequence[str]) -> list[Path]:
     """The prefixes that `paths` name: a pair with or without suffix, or a folder with all pairs under it."""
     found: list[Path] = []
     for name in paths:
-        path = Path(name)
+        path = Path(os.path.abspath(name))  # noqa: PTH100 (`a`, `./a` and `b/../a` are one pair)
         if path.is_dir():
             inside = sorted(index.with_name(index.name.removesuffix(".idx")) for index in path.rglob("*.idx"))
             inside = [prefix for prefix in inside if not prefix.parent.name.endswith(".unfinished")]
