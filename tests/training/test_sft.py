@@ -135,9 +135,9 @@ def test_a_family_that_rests_is_trained_no_further():
 @pytest.mark.parametrize(
     ("rates", "weights"),
     [
-        ({"sort": 0.3, "addition": 0.01, "copy": 0.95}, {"sort": 1.0, "addition": 0.0, "copy": 0.0}),
+        ({"sort": 0.3, "addition": 0.01, "copy": 0.95}, {"sort": 1.0, "addition": 0.0, "copy": 0.25}),
         ({"sort": 0.6, "addition": 0.1}, {"sort": 0.25, "addition": 0.25}),
-        ({"sort": 0.99, "addition": 0.02}, {"sort": 0.0, "addition": 1.0}),
+        ({"sort": 0.99, "addition": 0.02}, {"sort": 0.25, "addition": 1.0}),
     ],
 )
 def test_each_family_is_selected_by_its_own_rate(rates, weights, tmp_path):

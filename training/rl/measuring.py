@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
@@ -19,6 +21,8 @@ from training.rl.judge import Judge
 from training.rl.records import Records
 from training.rl.rollout import Evaluation, Player, evaluate, first_of_each
 from training.trainer import Trainer
+
+log = logging.getLogger(__name__)
 
 
 def made(config: RlConfig) -> tuple[list[Problem], list[Problem], list[Problem]]:
@@ -135,14 +139,16 @@ class Measuring(PostTraining):
         counts = self.counts
         before, after = (Evaluation(**counts[name]) for name in ("before", "after"))
         names = sorted(set(before.environments))
+        rises = {name: _rise(before.of(name), after.of(name)) for name in names}
+        if lost := fallen(rises):
+            log.warning(
+                "right less often than before: %s. `rl.environments` gives them a larger share", ", ".join(lost)
+            )
         return {
             "iterations": self.trainer.done,
             "before": before.record(),
             "after": after.record(),
-            "rise": {
-                **_rise(before, after),
-                "by_environment": {name: _rise(before.of(name), after.of(name)) for name in names},
-            },
+            "rise": {**_rise(before, after), "by_environment": rises},
             "responses": counts["responses"],
             "response_tokens": counts["tokens"],
             "prompts_seen": len(counts["seen"]),
@@ -157,3 +163,9 @@ def _rise(before: Evaluation, after: Evaluation) -> dict[str, Any]:
         found = paired_difference(getattr(before, kind), getattr(after, kind))
         rises[kind] = {"rise": found.value, "interval": [found.low, found.high]}
     return rises
+
+
+def fallen(rises: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The environments whose pass rate fell by more than chance, with the points that they lost."""
+    lost = {name: rise["sampled"] for name, rise in rises.items() if rise["sampled"]["interval"][1] < 0}
+    return [f"{name} ({100 * found['rise']:.0f} points)" for name, found in lost.items()]

@@ -19,6 +19,7 @@ from training.metrics import read_metrics
 from training.rl import rollout, train
 from training.rl.config import RlConfig
 from training.rl.environments.exact import ExactAnswer
+from training.rl.measuring import fallen
 from training.rl.practice import Practice
 from training.rl.train import Reinforcement
 from training.sft import Tuning
@@ -301,3 +302,9 @@ def test_everything_at_once(world, tuned, segment):
     measured = [(line["step"], line["split"]) for line in read_metrics(job.parent / "metrics.jsonl", "evaluation")]
     curve = [(step, "development") for step in (0, 1, 2)]
     assert measured == [curve[0], (0, "test"), *curve[1:], (2, "test")]
+
+
+def test_what_practice_has_cost_is_told_by_its_name():
+    found = {"calls": (-0.7, -0.8, -0.6), "luck": (-0.1, -0.3, 0.1), "sort": (0.5, 0.4, 0.6)}
+    rises = {name: {"sampled": {"rise": rise, "interval": [low, high]}} for name, (rise, low, high) in found.items()}
+    assert fallen(rises) == ["calls (-70 points)"]
