@@ -7,8 +7,10 @@ end; products stay torch's.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -92,9 +94,18 @@ def kernel(function: Callable[..., None]) -> Any:
     """Compiled at its first call, and kept on disk unless neither this folder nor the user's cache can be written."""
     compiled = partial(numba.njit, nogil=True, error_model="numpy", fastmath=SUMS)
     try:
-        return compiled(cache=True)(function)
+        made: Any = compiled(cache=True)(function)
     except RuntimeError:  # no place to keep it: every process compiles its own
         return compiled()(function)
+    # numba compiles anew where a kernel's own file changed, and does not look at this one, which is a part of them all
+    kept = made._cache._cache_file
+    kept._source_stamp = kept._source_stamp, _digest(Path(__file__))
+    return made
+
+
+@cache
+def _digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
 @_inlined

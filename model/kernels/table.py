@@ -138,6 +138,17 @@ def operation(plain: Callable[P, R]) -> Callable[P, R]:
 
 
 def plainly(name: str) -> bool:
-    """Whether the environment asks for the plain form of an operation."""
-    asked = os.environ.get(VARIABLE, "")
-    return asked == "all" or name in asked.split(",")
+    """Whether the environment asks for the plain form of an operation. ValueError where it asks for what is none: the
+    faster forms would be taken for plain ones."""
+    asked = _asked(os.environ.get(VARIABLE, ""))
+    return "all" in asked or name in asked
+
+
+@cache
+def _asked(names: str) -> frozenset[str]:
+    asked, known = {name.strip() for name in names.split(",")} - {""}, {form.operation for form in TABLE}
+    if unknown := sorted(asked - known - {"all"}):
+        raise ValueError(
+            f"{VARIABLE} names no operation by {', '.join(unknown)}: say all, or {', '.join(sorted(known))}"
+        )
+    return frozenset(asked)

@@ -34,17 +34,18 @@ class Chapter:
         if self.stages and not any(book.has(stage) for stage in self.stages):
             return Section(self.key, self.title, "", waiting=f"It is written from `{'`, `'.join(self.stages)}`.")
         summary, blocks = "", []
-        for block in _safely(lambda book: [self.summary(book)], book, "the summary"):
+        for block in safely(lambda book: [self.summary(book)], book, "the summary"):
             if isinstance(block, str):
                 summary = block
             else:
                 blocks.append(block)
         for maker in self.makers:
-            blocks += _safely(maker, book, (maker.__doc__ or maker.__name__).split(".")[0])
+            blocks += safely(maker, book, (maker.__doc__ or maker.__name__).split(".")[0])
         return Section(self.key, self.title, summary, blocks)
 
 
-def _safely(maker: Callable[[Book], Iterable[Any]], book: Book, what: str) -> list[Any]:
+def safely(maker: Callable[[Book], Iterable[Any]], book: Book, what: str) -> list[Any]:
+    """What `maker` gives; a Problem that says why, and a line in the log, where it fails."""
     try:
         return list(maker(book))
     except NotRun as reason:

@@ -7,7 +7,8 @@ path = write_comparison("data")      # data/comparison.html
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -106,12 +107,20 @@ def place(model: Tried) -> tuple[int, str]:
 
 def write_comparison(root: str, records: Sequence[str] = ()) -> str:
     """Write `{root}/comparison.html`; returns where it lies. ComparisonError where nothing has been measured."""
-    models = gathered(root) + [read_record(path) for path in records]
+    models = gathered(root)
+    for path in dict.fromkeys(records):
+        models.append(_apart(read_record(path), path, {model.label for model in models}))
     if not models:
         raise ComparisonError(f"nothing has been measured under {root}: `openk2 run evaluate`, then this")
     path = f"{root.rstrip('/')}/comparison.html"
     storage.write(path, html.page(compose(models)).encode())
     return path
+
+
+def _apart(model: Tried, path: str, taken: Collection[str]) -> Tried:
+    """A model from elsewhere under a label of its own: of those that share one, `latest` keeps one. Another root's
+    `int4` is called like ours."""
+    return replace(model, label=f"{model.label} ({path})") if model.label in taken else model
 
 
 def _section(key: str, title: str, summary: str, parts: Iterable[Iterable[Block]]) -> Section:

@@ -6,14 +6,15 @@ publish_report(graph(request).newest(), "data")     # and keeps data/report.html
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from model import storage
 from model.config import Config
 from tasks.artifact import Artifact, Step
 from tasks.report import html, markdown, words
-from tasks.report.blocks import Document, Headline
+from tasks.report.blocks import Document, Headline, Problem
 from tasks.report.book import Absent, Book, NotRun, column
+from tasks.report.chapter import safely
 from tasks.report.chapters import (
     corpus,
     dialogues,
@@ -97,49 +98,79 @@ def compose(book: Book) -> Document:
 def _lead(book: Book) -> str:
     if not book.done:
         return "Nothing has been run yet: `openk2 run` begins with the sources."
-    blocked = [name for name in gates.names(book) if book.blocked(name)]
-    stopped = f" **{', '.join(blocked)} stopped the run.**" if blocked else ""
+    blocked = safely(_blocked, book, "the gates that stopped the run")
+    # what cannot be read is said in the chapter of the gates
+    stopped = "".join(f" **{name} stopped the run.**" for name in blocked if isinstance(name, str))
     return f"Every number on this page comes from the records that the stages left behind.{stopped}"
 
 
-def _figures(book: Book) -> list[tuple[str, str, str]]:
-    """The headline: what can be said so far."""
-    figures = []
+def _blocked(book: Book) -> Iterable[str]:
+    blocked = [name for name in gates.names(book) if book.blocked(name)]
+    return [", ".join(blocked)] if blocked else []
 
-    def told(name: str, statistic: str) -> str:
-        return words.count(book.optional(name, statistic, default=0))
 
+Figure = tuple[str, str, str]
+
+
+def _figures(book: Book) -> list[Figure]:
+    """The headline: what can be said so far. A figure that cannot be made is left out: its chapter says why."""
+    makers = (_text, _accepted, _tokens, _loss, _rate, _size, _expectations, _time)
+    found = [figure for maker in makers for figure in safely(maker, book, f"the headline's {maker.__name__[1:]}")]
+    return [figure for figure in found if not isinstance(figure, Problem)]
+
+
+def _told(book: Book, name: str, statistic: str) -> str:
+    return words.count(book.optional(name, statistic, default=0))
+
+
+def _text(book: Book) -> Iterable[Figure]:
     if book.has("corpus"):
         s = book.stage("corpus").statistics
         remark = f"{words.count(s.get('documents', 0))} documents, {len(s.get('by_source', {}))} sources"
-        figures.append((words.size(s.get("bytes", 0)), "curated text", remark))
+        yield words.size(s.get("bytes", 0)), "curated text", remark
+
+
+def _accepted(book: Book) -> Iterable[Figure]:
     if (rate := book.optional("rewrites", "acceptance_rate")) is not None:
-        figures.append((words.share(rate), "rewrites accepted", f"of {told('rewrites', 'segments')} attempts"))
+        yield words.share(rate), "rewrites accepted", f"of {_told(book, 'rewrites', 'segments')} attempts"
+
+
+def _tokens(book: Book) -> Iterable[Figure]:
     if (count := book.optional("tokens", "tokens")) is not None:
-        figures.append((words.short(count), "training tokens", f"vocabulary {told('tokens', 'vocabulary')}"))
-    if (loss := _loss(book)) is not None:
-        figures.append((f"{loss[1]:.3f}", "training loss, nats", f"from {loss[0]:.2f}"))
+        yield words.short(count), "training tokens", f"vocabulary {_told(book, 'tokens', 'vocabulary')}"
+
+
+def _loss(book: Book) -> Iterable[Figure]:
+    try:
+        losses = smooth(column(book.events("base", "update"), "loss"))
+    except (Absent, NotRun):
+        return
+    yield f"{losses[-1]:.3f}", "training loss, nats", f"from {losses[0]:.2f}"
+
+
+def _rate(book: Book) -> Iterable[Figure]:
     before, after = (book.optional("rl", when, "sampled") for when in ("before", "after"))
     if before is not None and after is not None:
         remark = f"from {words.share(before)} after SFT, seed {book.optional('rl', 'seed', default=words.NOTHING)}"
-        figures.append((words.share(after), "held-out pass rate after RL", remark))
+        yield words.share(after), "held-out pass rate after RL", remark
+
+
+def _size(book: Book) -> Iterable[Figure]:
     if (size := book.optional("release", "int4_bytes")) is not None:
         whole = words.size(book.optional("release", "bf16_bytes", default=0))
-        figures.append((words.size(size), "INT4 release", f"{whole} in bf16"))
+        yield words.size(size), "INT4 release", f"{whole} in bf16"
+
+
+def _expectations(book: Book) -> Iterable[Figure]:
     names = gates.names(book)
     if judged := [one for _, expectations, _ in gates.verdicts(book) for one in expectations]:
         remark = f"{sum(map(book.has, names))} of {len(names)} gates passed"
-        figures.append((f"{sum(one['success'] for one in judged)} of {len(judged)}", "expectations hold", remark))
+        yield f"{sum(one['success'] for one in judged)} of {len(judged)}", "expectations hold", remark
+
+
+def _time(book: Book) -> Iterable[Figure]:
     manifests = [book.stage(name).manifest for name in book.done]
     money = sum(manifest["cost"].get("money", 0.0) for manifest in manifests)
     remark = f"cost {money:,.2f}" if money else f"{len(manifests)} steps"
     seconds = sum(manifest["seconds"] for manifest in manifests)
-    return [*figures, (words.duration(seconds), "time of all steps", remark)]
-
-
-def _loss(book: Book) -> tuple[float, float] | None:
-    try:
-        losses = smooth(column(book.events("base", "update"), "loss"))
-    except (Absent, NotRun):
-        return None
-    return losses[0], losses[-1]
+    yield words.duration(seconds), "time of all steps", remark

@@ -17,6 +17,22 @@ def test_a_kernel_that_cannot_be_kept_on_disk_is_compiled_all_the_same(monkeypat
     assert y.tolist() == [[0.5] * 3, [0.25] * 3]
 
 
+def test_a_change_of_what_kernels_share_compiles_them_anew(monkeypatch, tmp_path):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    y, by = torch.ones(2, 3).numpy(), torch.ones(2).numpy()
+
+    def hits() -> int:
+        compiled = one_pass.kernel(blockwise_attention._divide_rows.py_func)
+        compiled(0, 2, y, by)
+        return sum(compiled.stats.cache_hits.values())
+
+    assert [hits(), hits()] == [0, 1]
+    changed = tmp_path / "one_pass.py"
+    changed.write_text("# another exp")
+    monkeypatch.setattr(one_pass, "__file__", str(changed))
+    assert [hits(), hits()] == [0, 1]
+
+
 def test_threads_change_no_bit(monkeypatch):
     monkeypatch.setattr(one_pass, "FEW", 1)
     q, k, v = drawn(3, 2, 3, 150, 24).unbind()

@@ -70,6 +70,10 @@ def test_the_switch_takes_the_plain_form_of_what_it_names(monkeypatch):
     assert names("silu_times,rms_norm")
     assert not names("silu_times")
     assert not names("")
+    assert names("silu_times, rms_norm")
+    for unknown in ("rms_nrom", "silu_times,rms_nrom", "ALL"):
+        with pytest.raises(ValueError, match="names no operation by"):
+            names(unknown)
     monkeypatch.setenv(VARIABLE, "all")
     inverse = x.square().mean(-1, keepdim=True).add(1e-6).rsqrt()
     assert torch.equal(attention.rms_norm(x, weight, 1e-6, torch.float32), x * inverse * weight)

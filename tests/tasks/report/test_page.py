@@ -247,6 +247,30 @@ def test_gate_that_failed_is_shown_first(tmp_path):
     assert 'href="corpus-gate/' in page, "the pages are linked from where the report lies"
 
 
+@pytest.mark.parametrize("left", ['[{"success": fal', "[{}]"])
+def test_a_verdict_that_was_cut_short_is_said_in_its_place(tmp_path, left):
+    found = data.publish(tmp_path, "corpus")
+    gate = next(step for step in found if step.name == "corpus-gate")
+    (Path(gate.uri) / "docs").mkdir(parents=True)
+    (Path(gate.uri) / "docs" / "verdict.json").write_text(left)
+    page, text = build_report(found)
+    assert "The expectations of each gate could not be made" in page
+    assert "curated text" in text, "the rest is there"
+
+
+def test_a_lost_file_costs_its_chapter_and_not_the_page(tmp_path, caplog):
+    found = data.publish(tmp_path)
+    base = next(step.artifact() for step in found if step.name == "base")
+    assert base is not None
+    base.file("metrics").unlink()
+    _, text = build_report(found)
+    assert "Loss and learning rate could not be made" in text
+    assert "is listed but missing" in text
+    assert "training loss, nats" not in text
+    assert "| INT4 release |" in text
+    assert "the headline's loss could not be made" in caplog.text
+
+
 def test_written_as_an_artifact_with_a_copy_for_people(tmp_path):
     found = data.publish(tmp_path)
     artifact = publish_report(found, str(tmp_path))

@@ -176,6 +176,12 @@ def test_the_page_holds_every_measurement_of_a_root_and_records_from_elsewhere(m
     page = Path(write_comparison(root, [str(path)])).read_text()
     for words in ("Side by side", "elsewhere", "letters", "not looked for", "without YaRN", "nothing lies at"):
         assert words in page
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(record | {"label": "base", "finished": "9999"}))
+    page = Path(write_comparison(root, [str(path), str(other), str(other)])).read_text()
+    heads = page[page.index("<th") : page.index("</thead>")]
+    assert ">base<" in heads
+    assert f">base ({other})<" in heads, "not in place of the root's own"
     again = gathered(root) + [model.__class__(model.label, model.records, "9999", "later") for model in gathered(root)]
     (time,) = [section for section in compose(again).sections if section.key == "time"]
     assert time.blocks
