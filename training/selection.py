@@ -12,15 +12,15 @@ from typing import Any
 from training.cache import read_manifest
 
 NEAR = 0.25
-"""Weight of a family outside the band. One that is mastered has little to win, and is lost without practice: in a run of
-`evening` calls that were due fell from 78 to 6 % while refusing others was practised."""
+"""Weight of a family outside the band. One that is mastered has little to win, and is lost without practice: in a run
+of `evening` calls that were due fell from 78 to 6 % while not calling was practised."""
 REACH = (0.05, 0.8)
 """Pass rates below which a family is left out, with nothing to go by, and above which it is mastered."""
 
 
 def select(rates: Mapping[str, float], band: tuple[float, float]) -> dict[str, dict[str, Any]]:
-    """For each family its `pass_rate`, its `weight` in RL and `because`. Where each is out of reach or mastered, the one
-    that is nearest to the band has the full weight."""
+    """For each family its `pass_rate`, its `weight` in RL and `because`. Where each is out of reach or mastered, the
+    one that is nearest to the band has the full weight."""
     low, high = band
     found: dict[str, dict[str, Any]] = {}
     for name, rate in sorted(rates.items()):
