@@ -85,6 +85,7 @@ def test_every_row_of_a_table_in_the_documents_has_the_cells_of_its_head() -> No
     for page in [*HOUSE.glob("*.md"), *HOUSE.glob("docs/**/*.md")]:
         cells = 0
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-            own = re.sub(r"`[^`]*`|\\\|", "", line).count("|") if line.startswith("|") else 0
+            # in code, too: GitHub splits cells before it reads anything else
+            own = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
             assert own == (cells or own) or not own, f"{page.name}:{number} has another number of cells"
             cells = own

@@ -154,6 +154,8 @@ class Store:
         whole, asked = [], []
         for place in sorted(found):
             path = place.removeprefix(self.root).lstrip("/")
+            if not HIDDEN.isdisjoint(path.split("/")[:-1]):
+                continue
             if found[place].get("size") is None:
                 asked.append(path)
             else:

@@ -116,6 +116,7 @@ def put_everything(put) -> dict[str, list[str]]:
     put("b/rows.parquet", table.getvalue().to_pybytes())
     put("crawl.warc.gz", gzip.compress(warc("<p>Crawled.</p>")))
     put("packed.tar", tar({"x/inner.txt": b"Inner."}))
+    put("b/.git/note.txt", b"No document.")
     return {
         "a/page.html": ["A page."], "a/lines.jsonl.gz": ["one", "two"], "b/rows.parquet": ["row 0", "row 1"],
         "crawl.warc.gz": ["Crawled."], "packed.tar/x/inner.txt": ["Inner."],
@@ -135,7 +136,8 @@ def test_a_local_folder_an_s3_bucket_and_a_web_server_give_the_same(tmp_path, bu
 
     expected = put_everything(put_local(web[0]))
     put_everything(lambda name, data: fsspec.filesystem("s3").pipe(f"{bucket}/pre/{name}", data))
-    (web[0] / "paths.txt").write_text("\n".join(str(path.relative_to(web[0])) for path in web[0].rglob("*.*")))
+    listed = [str(path.relative_to(web[0])) for path in web[0].rglob("*.*") if ".git" not in path.parts]
+    (web[0] / "paths.txt").write_text("\n".join(listed))
     for number, source in enumerate(
         (
             folder(web[0], exclude=["paths.txt"]),
