@@ -6,6 +6,7 @@ anywhere. Learned from the texts of `train` (tasks/rephrase/calibration/pairs), 
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -41,4 +42,5 @@ def main(place: Path = TABLE) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # --help writes nothing
     main()

@@ -53,6 +53,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if unknown := set(filter(None, (arguments.of or "").split(","))) - {"all", *(form.operation for form in TABLE)}:
+        parser.error(f"--of: there is no operation {', '.join(sorted(unknown))}")
     for stage in arguments.stages.split(","):
         if arguments.here:
             measure(stage, arguments)
@@ -79,7 +81,10 @@ def measure(stage: str, arguments: argparse.Namespace) -> None:
 
 def trainer_of(root: Path, stage: str, work: Path) -> Trainer:
     """The stage's job at its beginning, on this machine."""
-    (file,) = sorted(root.glob(f"{stage}/*/work/job.json"))[-1:]
+    files = root.glob(f"{stage}/*/work/job.json") if stage in KINDS else ()
+    file = max(files, key=lambda path: path.stat().st_mtime, default=None)
+    if file is None:
+        raise SystemExit(f"{root} has no job of a stage {stage}: of {', '.join(KINDS)}, run the laptop preset there")
     values = json.loads(file.read_text())
     fast = speed("cpu").fast
     if stage != "rl":  # which the preset trains in float32 everywhere
