@@ -112,8 +112,8 @@ def figures(model: Transformer, made: Mapping[str, Artifact], config: EvaluateCo
     losses = heldout_loss(model, made["tokens"], config)
     found = {
         "heldout": statistics.fmean(domain["nats"] for domain in losses.values()),
-        "sampled": statistics.fmean(one.sampled for one in answered),
-        "greedy": statistics.fmean(one.greedy for one in answered),
+        "sampled": statistics.fmean(one["sampled"] for one in answered),
+        "greedy": statistics.fmean(one["greedy"] for one in answered),
     }
     return {name: round(value, 5) for name, value in found.items()} | {
         name: "" if calls[name] is None else calls[name] for name in ("trigger_f1", "schema_accuracy", "exact")

@@ -71,7 +71,7 @@ def ours(corpus: str, learned: str, folder: Path, workers: int) -> None:
 
 def our_documents(uri: str) -> Iterator[np.ndarray]:
     for shard in TokenShards(uri):
-        yield from np.split(shard.tokens_T, shard.documents["end"][:-1])
+        yield from np.split(shard.tokens_T, shard.ends()[:-1])
 
 
 def their_documents(folder: Path) -> Iterator[np.ndarray]:
@@ -167,6 +167,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.what == "compression" and not given.ranks:
+        parser.error("compression wants --ranks")
     if given.what == "ours":
         ours(given.corpus, given.learned, given.folder, given.workers)
     elif given.what == "write":

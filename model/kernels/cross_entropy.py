@@ -27,6 +27,9 @@ def cross_entropy(hidden_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, ignor
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, ignore: int, dtype: torch.dtype):
+        wrong_T = (targets_T < 0) & (targets_T != ignore)
+        if targets_T.device.type == "cpu" and wrong_T.any():  # below, what is ignored is negative
+            raise IndexError(f"target {int(targets_T[wrong_T][0])} is no id: what is ignored is {ignore} alone")
         wants = hidden_TD.requires_grad or weight_VD.requires_grad
         w_VD = weight_VD.to(dtype)
         loss = hidden_TD.new_zeros((), dtype=torch.float32)

@@ -48,7 +48,7 @@ def kernels(dtype: torch.dtype) -> Kernels | None:
     if dtype not in _SETS or not _serves(dtype):
         return None
     try:
-        return Kernels(ctypes.CDLL(str(_built(dtype))), dtype)
+        return Kernels(_loaded(dtype), dtype)
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         log.warning("no native decoding kernels, generation will be slower: %s", error)
         return None
@@ -273,6 +273,16 @@ def _serves(dtype: torch.dtype) -> bool:
         return False
 
 
+def _loaded(dtype: torch.dtype) -> ctypes.CDLL:
+    """The library; one that cannot be loaded, as a full disk or a power cut leaves it, is built once more."""
+    library = _built(dtype)
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        library.unlink(missing_ok=True)
+        return ctypes.CDLL(str(_built(dtype)))
+
+
 def _built(dtype: torch.dtype) -> Path:
     """The library, built where there is none of this source yet."""
     flags = ["-O3", "-std=c11", "-shared", "-fPIC", *(f"-m{one}" for one in _SETS[dtype])]
@@ -289,8 +299,9 @@ def _built(dtype: torch.dtype) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as place:
             half = Path(place) / name
-            done = subprocess.run([*compiler, *flags, "-o", str(half), str(SOURCES[0])], capture_output=True, text=True)
+            done = subprocess.run([*compiler, *flags, "-o", str(half), str(SOURCES[0])], capture_output=True)
             if done.returncode:
-                raise OSError(f"{compiler[0]} failed; name another compiler in CC: {done.stderr.strip()[:200]}")
+                said = done.stderr.decode(errors="replace").strip()[:200]  # in whatever its locale writes
+                raise OSError(f"{compiler[0]} failed; name another compiler in CC: {said}")
             half.replace(library)  # whole or not at all, whoever builds beside us
     return library

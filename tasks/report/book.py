@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -82,12 +83,17 @@ class Book:
             raise Absent(f"the metrics of `{name}` have no `{event}` line, only {', '.join(kinds) or 'nothing'}")
         return found
 
-    def rows(self, name: str, group: str) -> pl.LazyFrame:
-        """A group of parquet parts, to take samples from; Absent where the stage has none."""
+    def files(self, name: str, group: str) -> list[Path]:
+        """A group of parts; Absent where the stage has none."""
         files = self.stage(name).files(group)
         if not files:
             raise Absent(f"`{name}` lists no parts under `{group}`")
-        return pl.scan_parquet(files)
+        return files
+
+    def rows(self, name: str, group: str) -> pl.LazyFrame:
+        """A group of parquet parts of narrow columns; Absent where the stage has none. Samples of long texts are
+        `inspect.rows`'s: a frame that is collected may hold all of a corpus."""
+        return pl.scan_parquet(self.files(name, group))
 
     def address(self, path: str) -> str:
         """Where a file of an artifact lies, seen from the page at the artifacts' root."""

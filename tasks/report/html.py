@@ -89,10 +89,11 @@ def _css(text: str) -> str:
 
 
 def _said(text: str) -> Markup:
-    """Escaped, with `code`, **strong** and [links](address) set; text that comes from data is `Verbatim`."""
+    """Escaped, with `code`, **strong** and [links](address) set; text that comes from data is `Verbatim`. No link
+    leads to another host, as `//host` would."""
     marked = escape(text, quote=False)
     if not isinstance(text, Verbatim):
         marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", marked)
-        marked = re.sub(r"\[([^\]]+)\]\((#?[\w./-]+)\)", r'<a href="\2">\1</a>', marked)
+        marked = re.sub(r"\[([^\]]+)\]\(((?!//)#?[\w./-]+)\)", r'<a href="\2">\1</a>', marked)
         marked = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", marked)
     return Markup(marked)

@@ -99,7 +99,7 @@ def _line(text: str) -> str:
     """One line; of our own text its `code`, **strong** and links, and nothing else that a name within it may hold."""
     if isinstance(text, Verbatim):
         return plain(text)
-    shown = re.sub(r"\]\((?!#?[\w./-]+\))", r"]\\(", visible(text).replace("\n", " "))
+    shown = re.sub(r"\]\((?!(?!//)#?[\w./-]+\))", r"]\\(", visible(text).replace("\n", " "))
     return "".join(
         part if part.startswith("`") else part.replace("<", "&lt;") for part in re.split(r"(`[^`]+`)", shown)
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import polars as pl
+from operator import itemgetter
 
 from tasks.report import figures, rejects, words
 from tasks.report.blocks import Block, Fold, Table
@@ -12,6 +11,7 @@ from tasks.report.book import Book
 from tasks.report.chapter import Chapter, everything, grid
 from tasks.report.chapters import dropped
 from tasks.report.chapters.dropped import head
+from tasks.report.inspect.rows import first
 
 DOMAINS = ("web", "code", "math", "knowledge")
 """Those that the style sheet has a colour for."""
@@ -102,15 +102,8 @@ def _snapshots(book: Book) -> Iterable[Block]:
 
 def _documents(book: Book) -> Iterable[Block]:
     """A few documents as they were kept"""
-    sample = (
-        book.rows("corpus", "documents")
-        .select("domain", "source", "id", pl.col("text").str.slice(0, 160).alias("head"))
-        .group_by("domain")
-        .head(2)
-        .sort("domain", "id")
-        .collect()
-    )
-    rows = [[row["domain"], row["source"], f"`{row['id'][:12]}`", head(row["head"])] for row in sample.to_dicts()]
+    sample = sorted(first(book.files("corpus", "documents"), ["domain"], 2), key=itemgetter("domain", "id"))
+    rows = [[row["domain"], row["source"], f"`{row['id'][:12]}`", head(row["text"][:160])] for row in sample]
     yield Fold(
         "Two documents of each domain",
         [Table(("domain", "source", "id", "the text begins"), rows, "`openk2 lineage ID` tells where one comes from.")],

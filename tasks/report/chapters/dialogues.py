@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import polars as pl
-
 from model.storage import is_local
 from tasks.agentic.dialogue import FILTERS, filter_of
 from tasks.agentic.verdicts import read_verdicts, verdicts_file
@@ -17,10 +15,10 @@ from tasks.report import charts, words
 from tasks.report.blocks import Block, Chart, Fold, Prose, Score, Table, Transcript, Turn, Verbatim
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter, everything
+from tasks.report.inspect.rows import first
 
 SAID = 2000
 """Characters of a turn that are shown."""
-COLUMNS = ("environment", "player", "persona", "messages", "rubric", "verdicts", "reason")
 
 
 def _summary(book: Book) -> str:
@@ -141,11 +139,8 @@ def _examples(book: Book) -> Iterable[Block]:
     shown: list[tuple[str, bool, str, dict[str, Any]]] = []
     for group, good in (("dialogues/train", True), ("rejected/train", False)):
         if book.stage("dialogues").files(group):
-            rows = book.rows("dialogues", group)
-            names = [name for name in COLUMNS if name in rows.collect_schema().names()]
-            kind = ["environment", "player"] if good else ["environment"]
-            sample = rows.select(names).group_by(kind, maintain_order=True).agg(pl.all().first()).collect()
-            shown += [(row["environment"], not good, row.get("player", ""), row) for row in sample.to_dicts()]
+            sample = first(book.files("dialogues", group), ["environment", "player"] if good else ["environment"], 1)
+            shown += [(row["environment"], not good, row.get("player", ""), row) for row in sample]
     yield from (transcript(row, not refused) for _, refused, _, row in sorted(shown, key=lambda one: one[:3]))
 
 

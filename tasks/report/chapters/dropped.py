@@ -12,6 +12,7 @@ from tasks.report import charts, figures, rejects, words
 from tasks.report.blocks import Block, Chart, Fold, Table, Verbatim
 from tasks.report.book import Book
 from tasks.report.inspect.corpus.rejects import heads
+from tasks.report.inspect.rows import row_groups
 
 STAGE_COLOURS = {
     "quality": "warm",
@@ -126,16 +127,12 @@ def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _samples(book: Book) -> Table:
-    sample = (
-        book.rows("corpus", "rejected")
-        .select("stage", "reason", "value", "source", "text_head")
-        .group_by("reason")
-        .agg(pl.all().sort_by("source", "text_head").head(2))
-        .explode("stage", "value", "source", "text_head")
-        .sort("reason", "source", "text_head")
-        .head(160)
-        .collect()
-    )
+    names = ["reason", "source", "text_head", "value", "stage"]
+    sample = pl.DataFrame()
+    for frame in row_groups(book.files("corpus", "rejected"), names):  # the whole table may not fit into memory
+        both = pl.concat([sample, frame.select(names)]) if sample.height else frame.select(names)
+        sample = both.sort(names).group_by("reason", maintain_order=True).head(2).select(names)
+    sample = sample.head(160)
     shown = [
         [row["stage"], words.name(row["reason"]), head(row["value"], 24), row["source"], head(row["text_head"])]
         for row in sample.iter_rows(named=True)

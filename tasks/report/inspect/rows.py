@@ -24,6 +24,16 @@ def row_groups(files: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.Dat
                 yield frame.with_columns(**dict(zip(PLACE, at, strict=True)))
 
 
+def first(files: Sequence[Path], kind: Sequence[str], count: int) -> Iterator[dict[str, Any]]:
+    """The first `count` rows of every kind: of the values of these columns."""
+    places: pl.DataFrame | None = None
+    for frame in row_groups(files, kind):
+        both = frame if places is None else pl.concat([places, frame])
+        places = both.group_by(kind, maintain_order=True).head(count).select(both.columns)
+    if places is not None:
+        yield from fetch(files, places)
+
+
 def fetch(files: Sequence[Path], places: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """The whole rows at the PLACE of every row of `places`, in its order."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}

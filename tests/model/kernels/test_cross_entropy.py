@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from model.head import token_cross_entropy
-from model.kernels.cross_entropy import in_one_pass
+from model.kernels.cross_entropy import cross_entropy, in_one_pass
 from tests.model.kernels.numbers import ROUNDING, close, drawn
 
 
@@ -49,6 +49,12 @@ def test_a_target_beyond_the_vocabulary_is_refused_before_anything_is_written():
     with pytest.raises(IndexError, match=r"target 32 .* vocabulary of 32"):
         in_one_pass(logits, torch.tensor([0, 32, -1, 5]))
     assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_negative_target_that_is_not_ignored_is_refused_as_by_the_plain_form(dtype):
+    with pytest.raises(IndexError, match="target -5 is no id"):
+        cross_entropy(torch.ones(3, 4), torch.ones(6, 4), torch.tensor([-100, 1, -5]), -100, dtype)
 
 
 def test_what_is_not_a_number_stays_so():

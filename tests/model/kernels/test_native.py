@@ -317,6 +317,23 @@ def test_a_compiler_that_refuses_is_quoted_and_leaves_nothing(nowhere, monkeypat
     assert not list((nowhere / "openk2").iterdir())
 
 
+def test_a_compiler_that_speaks_in_another_encoding_is_quoted(nowhere, monkeypatch, caplog):
+    compiler = nowhere / "compiler"
+    compiler.write_text("#!/bin/sh\nprintf '\\377 bad' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert native.kernels(torch.float32) is None
+    assert "\ufffd bad" in caplog.text
+
+
+@pytest.mark.skipif(not native._serves(torch.float32), reason="no AVX2")
+def test_a_library_that_was_cut_short_is_built_once_more(nowhere):
+    library = native._built(torch.float32)
+    library.write_bytes(b"")
+    assert native.kernels(torch.float32) is not None
+    assert library.stat().st_size
+
+
 def test_without_a_home_one_line_says_so(nowhere, monkeypatch, caplog):
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")  # as pathlib does for a user that nobody knows

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from operator import itemgetter
 from pathlib import Path
 
 import polars as pl
 
 from tasks.artifact import Artifact, Step
 from tasks.report import rejects
+from tasks.report.book import Book
+from tasks.report.chapters import corpus, dropped
 from tasks.report.page import build_report
 from tests.tasks.report import data
 
@@ -54,6 +57,36 @@ def test_lengths_are_in_doublings_and_a_sample_is_bounded(tmp_path):
     assert seen == 100
     assert {low: count for low, _, count in bins} == {0: 20, 128: 40, 256: 20, 512: 0, 1024: 0, 2048: 20}
     assert rejects.lengths(artifact, 10)[1] <= 12
+
+
+def test_samples_are_taken_of_one_row_group_after_the_other(tmp_path, monkeypatch):
+    draw = random.Random(3)
+    rows = [
+        {"stage": "quality", "reason": draw.choice("abc"), "value": str(number), "source": draw.choice("xy")}
+        | {"text_head": draw.choice(["", f"text {draw.random()}"])}
+        for number in range(300)
+    ]
+    texts = [
+        {"domain": draw.choice(["web", "code"]), "source": "s", "id": f"{number:032x}", "text": f"{number} " * 99}
+        for number in range(300)
+    ]
+    step = Step("corpus", data.Settings(), str(tmp_path))
+    for number in range(3):
+        for key, table in (("rejected", rows), ("documents", texts)):
+            frame = pl.DataFrame(table[100 * number : 100 * number + 100])
+            step.put(f"{key}/{number}", ".parquet", lambda path, f=frame: f.write_parquet(path, row_group_size=7))
+    step.publish({})
+    monkeypatch.setattr(Book, "rows", None)  # a frame of a whole table
+    order = ("reason", "source", "text_head", "value")
+    wanted = [
+        [row["value"] for row in sorted((r for r in rows if r["reason"] == reason), key=itemgetter(*order))[:2]]
+        for reason in "abc"
+    ]
+    assert [row[2] for row in dropped._samples(Book([step])).rows] == [value for two in wanted for value in two]
+    (fold,) = corpus._documents(Book([step]))
+    shown = [row[3] for row in fold.blocks[0].rows]
+    first = [[one["text"] for one in texts if one["domain"] == domain][:2] for domain in ("code", "web")]
+    assert shown == [" ".join(text[:160].split())[:120] for two in first for text in two]
 
 
 def test_the_chapter_names_what_could_not_be_read_and_what_was_contaminated(tmp_path):

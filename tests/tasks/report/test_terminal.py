@@ -145,3 +145,10 @@ def test_names_from_data_within_our_own_text_are_no_markup_in_markdown():
     assert not [line for line in text.splitlines() if line.startswith("# H")]
     assert not set(text) & {"\x1b", "\u202e"}
     assert "see [that](#that), `a < b`" in text
+
+
+def test_no_link_within_our_own_text_leads_to_another_host():
+    shown = Document("", "", "see [it](//evil.example) and [us](a/b.html)", Headline([]), [])
+    assert html.page(shown).count("<a href") == 1
+    assert "[us](a/b.html)" in markdown.markdown(shown)
+    assert "[it](//" not in markdown.markdown(shown)

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tasks.report.inspect.rollouts.responses import SAMPLED, Response, ends, environments, mean, of
+from tasks.report.inspect.rollouts.responses import SAMPLED, Response, by_problem, ends, environments, mean, of
 
 FEW, MANY = 0.25, 4.0
 """Of the typical length of right replies in the same environment: what counts as very short and very long."""
@@ -42,8 +42,11 @@ def best(responses: Sequence[Response], count: int) -> list[Response]:
     """Of the last recorded iteration and each environment in turn: the best paid, those first whose siblings did
     worst; none that was paid nothing."""
     last = ends(responses)[1]
+    groups = by_problem(last)  # each asked once: an iteration may have many thousands of responses
     return _in_turn(
-        [one for one in last if one.reward > 0], lambda one: (-one.reward, _siblings(last, one), one.tokens), count
+        [one for one in last if one.reward > 0],
+        lambda one: (-one.reward, _siblings(groups[one.problem], one), one.tokens),
+        count,
     )
 
 
@@ -63,8 +66,8 @@ def improved(responses: Sequence[Response], count: int) -> list[tuple[Response, 
     if first == last:
         return []
     rises: list[tuple[float, int, tuple[Response, Response]]] = []
-    for problem in dict.fromkeys(one.problem for one in sampled):
-        early, late = (of(sampled, problem=problem, iteration=number) for number in (first, last))
+    for group in by_problem(sampled).values():
+        early, late = (of(group, iteration=number) for number in (first, last))
         if early and late and (rise := mean(one.reward for one in late) - mean(one.reward for one in early)) > 0:
             pair = min(early, key=lambda one: one.reward), max(late, key=lambda one: one.reward)
             rises.append((-rise, len(rises), pair))
@@ -81,8 +84,8 @@ def _in_turn(responses: Sequence[Response], key: Callable[[Response], tuple], co
     return [one for *_, one in sorted(ordered, key=lambda entry: entry[:2])[:count]]
 
 
-def _siblings(responses: Sequence[Response], one: Response) -> float:
-    return mean(other.reward for other in of(responses, problem=one.problem) if other is not one)
+def _siblings(group: Sequence[Response], one: Response) -> float:
+    return mean(other.reward for other in group if other is not one)
 
 
 # ------------------------------------------------------------------------------------------------------ suspected hacks

@@ -110,6 +110,14 @@ def of(responses: Iterable[Response], **wanted: Any) -> list[Response]:
     return [one for one in responses if all(getattr(one, name) == value for name, value in wanted.items())]
 
 
+def by_problem(responses: Iterable[Response]) -> dict[str, list[Response]]:
+    """The responses to each prompt, in the order in which those come."""
+    found: dict[str, list[Response]] = {}
+    for one in responses:
+        found.setdefault(one.problem, []).append(one)
+    return found
+
+
 def ends(responses: Sequence[Response]) -> tuple[list[Response], list[Response]]:
     """Practice in the first and in the last recorded iteration."""
     practice = of(responses, kind=PRACTICE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -14,7 +15,7 @@ from tasks.artifact import Artifact, Step
 from tasks.report import html
 from tasks.report.inspect.rollouts import choice
 from tasks.report.inspect.rollouts import page as pages
-from tasks.report.inspect.rollouts.responses import GROUP, Response, of, read
+from tasks.report.inspect.rollouts.responses import GROUP, PRACTICE, SAMPLED, Response, of, read
 from tests.posttraining import Label
 from tests.tasks.report import rollouts
 from tests.tasks.report.inspect.hostility import CONTROL, Elements
@@ -51,6 +52,20 @@ def test_best_worst_and_most_improved(responses):
     ((before, after),) = choice.improved(responses, 5)
     assert (before.reply, before.reward, after.reply, after.reward) == ("6", 0.0, "7", 1.0)
     assert choice.improved(of(responses, iteration=0), 5) == [], "nothing to compare with"
+
+
+def test_choosing_among_many_looks_at_each_a_few_times(responses, monkeypatch):
+    first, last = (of(responses, kind=SAMPLED, iteration=number) for number in (0, 2))
+    many = [
+        replace(one, problem=f"{one.problem}{number}", kind=kind, iteration=number % 2)
+        for one, kind in ((first[0], SAMPLED), (last[0], SAMPLED), (last[0], PRACTICE))
+        for number in range(200)
+    ]
+    looked: list[int] = []
+    monkeypatch.setattr(choice, "of", lambda among, **wanted: looked.append(len(among)) or of(among, **wanted))
+    choice.best(many, 3)
+    choice.improved(many, 3)
+    assert sum(looked) < 20 * len(many)
 
 
 @pytest.mark.parametrize(
