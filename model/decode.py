@@ -209,8 +209,9 @@ class PlainDecoder:
 def _copied(model: Transformer, dtype: torch.dtype) -> Transformer:
     """The model in `dtype`, weight by weight: a copy that is cast afterwards is there in both dtypes, which the plan of
     memory does not count (`training.workload`)."""
-    cast = {id(weight): nn.Parameter(weight.detach().to(dtype), False) for weight in model.parameters()}
-    return copy.deepcopy(model, cast)  # type: ignore[arg-type]  # a memo holds what stands for an object
+    with torch.inference_mode(False):  # within it nothing that is made becomes a parameter
+        cast = {id(weight): nn.Parameter(weight.detach().to(dtype), False) for weight in model.parameters()}
+        return copy.deepcopy(model, cast)  # type: ignore[arg-type]  # a memo holds what stands for an object
 
 
 def _step(
