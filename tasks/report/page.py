@@ -98,15 +98,10 @@ def compose(book: Book) -> Document:
 def _lead(book: Book) -> str:
     if not book.done:
         return "Nothing has been run yet: `openk2 run` begins with the sources."
-    blocked = safely(_blocked, book, "the gates that stopped the run")
-    # what cannot be read is said in the chapter of the gates
-    stopped = "".join(f" **{name} stopped the run.**" for name in blocked if isinstance(name, str))
+    found = safely(lambda book: filter(book.blocked, gates.names(book)), book, "the gates that stopped the run")
+    blocked = [name for name in found if isinstance(name, str)]  # the chapter of the gates says what cannot be read
+    stopped = f" **{', '.join(blocked)} stopped the run.**" if blocked else ""
     return f"Every number on this page comes from the records that the stages left behind.{stopped}"
-
-
-def _blocked(book: Book) -> Iterable[str]:
-    blocked = [name for name in gates.names(book) if book.blocked(name)]
-    return [", ".join(blocked)] if blocked else []
 
 
 Figure = tuple[str, str, str]

@@ -38,7 +38,7 @@ def measure(suite: Played, subject: Subject, items: Sequence[Item], seed: int) -
     """Every problem once, greedily; by environment, and by level where there are levels."""
     problems = [Problem(**item.row) for item in items]
     problems = [replace(one, messages=tuple(one.messages), tools=tuple(one.tools)) for one in problems]
-    with Services(SandboxConfig(workers=os.cpu_count() or 1, wall_seconds=CODE_SECONDS)) as services:
+    with Services(SandboxConfig(wall_seconds=CODE_SECONDS)) as services:
         scored = _scored(subject, problems, items, suite.max_new_tokens, services)
     names = [problem.environment.removeprefix(f"{suite.set}.") for problem in problems]
     levels = [f"level {problem.answer['level']}" for problem in problems if "level" in problem.answer]
@@ -53,7 +53,7 @@ def measure_dialogues(suite: MultiTurn, subject: Subject, items: Sequence[Item],
     except UnavailableError as error:
         raise Unmeasurable(str(error)) from error
     problems = [problem_of(item.row, item.row["ground_truth"], apis) for item in items]
-    with Services(SandboxConfig(workers=os.cpu_count() or 1, wall_seconds=CODE_SECONDS), apis=apis) as services:
+    with Services(SandboxConfig(wall_seconds=CODE_SECONDS), apis=apis) as services:
         scored = _scored(subject, problems, items, suite.max_new_tokens, services)
     # a dialogue counts for each of its APIs
     pairs = [(name, one) for one, problem in zip(scored, problems, strict=True) for name in problem.answer["apis"]]
