@@ -1,7 +1,10 @@
 """Make the table that the check of fluency reads: how much likelier each kind of word is behind each other one than
 anywhere. Learned from the texts of `train` (tasks/rephrase/calibration/pairs), sources and faithful rewrites.
 
-    python -m benchmarks.fluency_table     # writes tasks/rephrase/alignment/fluency.safetensors, the same each time
+    python -m benchmarks.fluency_table     # writes tasks/rephrase/alignment/fluency.safetensors
+
+The same pairs give the same bytes. The table in the repository is of the pairs of 2026-11-23; those written since would give
+another one, which nobody has measured.
 """
 
 from __future__ import annotations
