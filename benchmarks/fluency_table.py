@@ -3,8 +3,8 @@ anywhere. Learned from the texts of `train` (tasks/rephrase/calibration/pairs), 
 
     python -m benchmarks.fluency_table     # writes tasks/rephrase/alignment/fluency.safetensors
 
-The same pairs give the same bytes. The table in the repository is of the pairs of 2026-11-23; those written since would give
-another one, which nobody has measured.
+The same pairs give the same bytes. The table in the repository is of the pairs of 2026-11-23; those written since would
+give another one, which nobody has measured.
 """
 
 from __future__ import annotations
