@@ -1,4 +1,4 @@
-"""Environments of the library `verifiers` as they were before 0.4, for test_verifiers.py: they are read by the library,
+"""Environments of the library `verifiers` as they were before 0.4, for test_played.py: they are read by the library,
 under its interpreter."""
 
 from __future__ import annotations

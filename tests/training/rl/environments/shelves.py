@@ -1,4 +1,4 @@
-"""A task set with tools of the library `verifiers`, for test_verifiers.py: it is read by the library, under its
+"""A task set with tools of the library `verifiers`, for test_library.py: it is read by the library, under its
 interpreter."""
 
 from __future__ import annotations
