@@ -30,12 +30,14 @@ def _flow(name: str) -> Flow[[Request], Artifact]:
         if graph(request).trains(name):
             request = _settled(request)
         execution, found = load_preset(request).execution, graph(request)
-        for leaf in [step for step in found.of(name) if step.leaf]:
+        leaves = [step for step in found.of(name) if step.leaf]
+        for leaf in leaves:
             if found[leaf.name] is leaf:  # a snapshot that others follow is history: its files may be gone
                 _discard(leaf, request.rebuild)
             make(leaf, execution)
-        # Drawn again: what reads a leaf that was made anew may be another step now.
-        for step in graph(request).of(name):
+        if leaves:  # what reads one that was made anew may be another step now
+            found = graph(request)
+        for step in found.of(name):
             if not step.leaf:
                 _discard(step, request.rebuild)
             artifact = make(step, execution)
