@@ -307,15 +307,17 @@ def test_an_environment_that_waits_does_not_hold_back_the_others(model, chat):
 
 
 class Meeting(Environment):
-    """Each episode's first turn is answered when those of all episodes are there, and so are its others."""
+    """Each episode's first turn is answered when those of all episodes are there and somebody was seen to wait for
+    them, and so are its others."""
 
     turns, waits = 9, True
     count = 4
-    met = threading.Barrier(count)
+    met, awaited = threading.Barrier(count), threading.Event()
     heard = 0
 
     def answer(self, problem: Problem, reply: Reply) -> Outcome:
         self.met.wait(30)
+        assert self.awaited.wait(30), "the stage gave no sign of life while it waited"
         type(self).heard += 1
         return Outcome(False, messages=(user("Go on."),))
 
@@ -333,17 +335,20 @@ def test_resumed_episodes_are_played_again_together_once_they_are_asked(chat, mo
         Episode(str(n), chat.prompt(problem.messages), [*ids], [0.0] * len(ids), [*versions])
         for n in range(Meeting.count)
     ]
-    beats: list[str] = []
+
+    def beat(doing: str) -> None:
+        if doing == "verdicts of environments":
+            Meeting.awaited.set()
+
     limits = Limits(RewardConfig(), 4096, segment=len(turn))
     with Services() as services:
-        stage = Stage(chat, [problem] * Meeting.count, resumed, 1.0, limits, 1, services, beats.append)
+        stage = Stage(chat, [problem] * Meeting.count, resumed, 1.0, limits, 1, services, beat)
         while (place := stage.next()) is not None:
             assert Meeting.heard == 0, "nothing is played again before it is needed"
             stage.hear(place, turn, [0.0] * len(turn))
         stage.close()
         assert services.idle_seconds > 0
     assert Meeting.heard == 3 * Meeting.count
-    assert "verdicts of environments" in beats
     assert all(len(one.turns()) == 3 and not one.ended for one in resumed)
 
 
