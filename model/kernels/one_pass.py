@@ -7,10 +7,7 @@ end; products stay torch's.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -21,6 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from model.compiled import compiled
 from model.kernels.threads import share
 
 I16, I32, F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
@@ -90,22 +88,7 @@ def two_to(context: Any, shifted: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-def kernel(function: Callable[..., None]) -> Any:
-    """Compiled at its first call, and kept on disk unless neither this folder nor the user's cache can be written."""
-    compiled = partial(numba.njit, nogil=True, error_model="numpy", fastmath=SUMS)
-    try:
-        made: Any = compiled(cache=True)(function)
-    except RuntimeError:  # no place to keep it: every process compiles its own
-        return compiled()(function)
-    # numba compiles anew where a kernel's own file changed, and does not look at this one, which is a part of them all
-    kept = made._cache._cache_file
-    kept._source_stamp = kept._source_stamp, _digest(Path(__file__))
-    return made
-
-
-@cache
-def _digest(path: Path) -> bytes:
-    return hashlib.sha256(path.read_bytes()).digest()
+kernel = compiled(nogil=True, error_model="numpy", fastmath=SUMS)
 
 
 @_inlined

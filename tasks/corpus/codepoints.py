@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numba
 import numpy as np
+
+from model.compiled import compiled
 
 CODE_POINTS = 0x110000
 LETTER, DIGIT, HAN, SPACE, NEWLINE, UPPER, LOWER, PUNCTUATION = (1 << bit for bit in range(8))
@@ -135,14 +136,14 @@ def _sigma(text: str) -> str:
     return "".join(low if char == "Σ" else char for char, low in zip(text, lower, strict=True))
 
 
-@numba.njit(cache=True)
+@compiled
 def _mixed(value):  # type: ignore[no-untyped-def]
     value = (value ^ (value >> _S33)) * _MIX_1
     value = (value ^ (value >> _S33)) * _MIX_2
     return value ^ (value >> _S33)
 
 
-@numba.njit(cache=True)
+@compiled
 def _tokens(data, ends_N, lowered, hashes, starts, begins, ends):  # type: ignore[no-untyped-def]
     """Reads UTF-8 (as Python encodes it: every sequence is whole)."""
     places = len(begins) > 0
@@ -202,7 +203,7 @@ def _tokens(data, ends_N, lowered, hashes, starts, begins, ends):  # type: ignor
         starts[text + 1] = count
 
 
-@numba.njit(cache=True)
+@compiled
 def _rolling(hashes, starts, n, power, borders, windows):  # type: ignore[no-untyped-def]
     """Karp and Rabin's rolling hash modulo 2^64, mixed: power is the base to the n."""
     for text in range(len(starts) - 1):

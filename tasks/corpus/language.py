@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-import numba
 import numpy as np
 from resiliparse.parse.lang import detect_fast
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import LETTER, classes, codepoints
 from tasks.corpus.quality.blocks import outside
 from tasks.corpus.wordlist import words
@@ -67,7 +67,7 @@ def _reads_english(prose: str) -> bool:
     return sum(word in _ENGLISH for word in found) >= ENGLISH_SHARE * len(found)
 
 
-@numba.njit(cache=True)
+@compiled
 def _scripts(points, classes):  # type: ignore[no-untyped-def]
     """int64 [5]: letters in runs of two or more, Latin words of two letters or more, Han characters, kana, hangul."""
     counts = np.zeros(5, np.int64)

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import pyarrow as pa
 from tokenizers import Regex, models, pre_tokenizers
 from tokenizers import Tokenizer as BPE
 
+from model.compiled import compiled
 from tasks.tokens.tokenizer import byte_of_char, encode_texts, pre_tokenizer
 from training.shards import TOKEN
 
@@ -133,7 +133,7 @@ def classes() -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------------- kernels
 
 
-@numba.njit(cache=True, inline="always")
+@compiled(inline="always")
 def _look(text_Y, at, classes_C):  # type: ignore[no-untyped-def]
     """(flags of the character at byte `at`, its bytes); the text is UTF-8."""
     one = text_Y[at]
@@ -148,7 +148,7 @@ def _look(text_Y, at, classes_C):  # type: ignore[no-untyped-def]
     return classes_C[point], 4
 
 
-@numba.njit(cache=True)
+@compiled
 def _run(text_Y, at, end, classes_C, mask, wanted):  # type: ignore[no-untyped-def]
     """Where the run of characters with `flags & mask == wanted` from `at` on ends."""
     while at < end:
@@ -159,7 +159,7 @@ def _run(text_Y, at, end, classes_C, mask, wanted):  # type: ignore[no-untyped-d
     return at
 
 
-@numba.njit(cache=True)
+@compiled
 def _word(text_Y, at, end, digits, classes_C):  # type: ignore[no-untyped-def]
     """Where the word that begins at `at` ends: the alternatives of `tokenizer.words`, in their order."""
     flags, size = _look(text_Y, at, classes_C)
@@ -199,13 +199,13 @@ def _word(text_Y, at, end, digits, classes_C):  # type: ignore[no-untyped-def]
     return last if place < end and last > at else place
 
 
-@numba.njit(cache=True, inline="always")
+@compiled(inline="always")
 def _slot(key, size):  # type: ignore[no-untyped-def]
     mixed = key * _ODD
     return (mixed ^ (mixed >> np.uint64(29))) & np.uint64(size - 1)
 
 
-@numba.njit(cache=True)
+@compiled
 def _fill(pairs, merges_M3):  # type: ignore[no-untyped-def]
     """Enter the merges: (left id, right id) -> (rank, id). Of a pair that is listed twice the last one counts."""
     size = len(pairs)
@@ -218,7 +218,7 @@ def _fill(pairs, merges_M3):  # type: ignore[no-untyped-def]
         pairs[slot, 1] = np.uint64(rank) << np.uint64(32) | merges_M3[rank, 2]
 
 
-@numba.njit(cache=True)
+@compiled
 def _find(pairs, one, other):  # type: ignore[no-untyped-def]
     """rank << 32 | id of the merge of two tokens, _NOTHING where there is none."""
     key = np.uint64(one) << np.uint64(32) | np.uint64(other)
@@ -233,7 +233,7 @@ def _find(pairs, one, other):  # type: ignore[no-untyped-def]
         slot = (slot + np.uint64(1)) & np.uint64(size - 1)
 
 
-@numba.njit(cache=True)
+@compiled
 def _push(heap, length, value):  # type: ignore[no-untyped-def]
     place = length
     while place > 0:
@@ -246,7 +246,7 @@ def _push(heap, length, value):  # type: ignore[no-untyped-def]
     return length + 1
 
 
-@numba.njit(cache=True)
+@compiled
 def _pop(heap, length):  # type: ignore[no-untyped-def]
     """Take the smallest away; what is left has the length returned."""
     length -= 1
@@ -265,7 +265,7 @@ def _pop(heap, length):  # type: ignore[no-untyped-def]
     return length
 
 
-@numba.njit(cache=True)
+@compiled
 def _merge(text_Y, at, end, byte_ids, pairs, token, before, after, merge, heap, ids_T, count):  # type: ignore[no-untyped-def]
     """Append the tokens of the word text_Y[at:end] to ids_T: of all adjacent pairs the one of the lowest rank, the
     leftmost of equals, becomes one token, until none has a merge. `merge` is what each pair would become; an entry of
@@ -310,7 +310,7 @@ def _merge(text_Y, at, end, byte_ids, pairs, token, before, after, merge, heap, 
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _encode(text_Y, border_N, head, tail, digits, classes_C, byte_ids, pairs, words_W2, tokens_W, ids_T, end_N):  # type: ignore[no-untyped-def]
     """Fill `ids_T` and `end_N`; returns how many tokens there are."""
     longest = max(1, np.max(np.diff(border_N))) if len(end_N) else 1

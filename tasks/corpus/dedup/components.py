@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from model.compiled import compiled
 
 
 class Components:
@@ -22,7 +23,7 @@ class Components:
         return self.parents
 
 
-@numba.njit(cache=True)
+@compiled
 def root(parents, node):  # type: ignore[no-untyped-def]
     """The root of a node; paths are halved on the way."""
     while parents[node] != node:
@@ -31,14 +32,14 @@ def root(parents, node):  # type: ignore[no-untyped-def]
     return node
 
 
-@numba.njit(cache=True)
+@compiled
 def _join(parents, edges):  # type: ignore[no-untyped-def]
     for at in range(len(edges)):
         one, other = root(parents, edges[at, 0]), root(parents, edges[at, 1])
         parents[max(one, other)] = min(one, other)
 
 
-@numba.njit(cache=True)
+@compiled
 def _flatten(parents):  # type: ignore[no-untyped-def]
     # A parent is never larger than its child: one pass upwards is enough.
     for node in range(len(parents)):

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numba
 import numpy as np
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import rolling, token_hashes
 from tasks.corpus.dedup.config import NearConfig
 
@@ -81,7 +81,7 @@ def _permutations(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return factors_K, random.integers(0, 1 << 32, count, np.uint32)
 
 
-@numba.njit(cache=True)
+@compiled
 def _minima(shingles, first, stop, factors_K, offsets_K, out_K):  # type: ignore[no-untyped-def]
     """The smallest value of each permutation; the inner loop runs over permutations, so that it is vectorised and its
     state stays in the first-level cache."""
@@ -93,7 +93,7 @@ def _minima(shingles, first, stop, factors_K, offsets_K, out_K):  # type: ignore
             out_K[k] = min(value, out_K[k])
 
 
-@numba.njit(cache=True)
+@compiled
 def _sign(shingles, starts, factors_K, offsets_K, rows, keys_NB, sketches_NW):  # type: ignore[no-untyped-def]
     values_K = np.empty(len(factors_K), np.uint32)
     for row in range(len(starts) - 1):

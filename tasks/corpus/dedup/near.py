@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from model.compiled import compiled
 from tasks.corpus.dedup.components import Components, root
 from tasks.corpus.dedup.config import NearConfig
 from tasks.corpus.dedup.minhash import agreement, sign
@@ -118,7 +118,7 @@ def repeated(ordered: np.ndarray) -> np.ndarray:
     return out
 
 
-@numba.njit(cache=True)
+@compiled
 def _agree(sketches, one, other):  # type: ignore[no-untyped-def]
     """Equal bits of two sketches (population count by parallel sums)."""
     total = 0
@@ -131,7 +131,7 @@ def _agree(sketches, one, other):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True)
+@compiled
 def _pairs(keys, documents, sketches, needed):  # type: ignore[no-untyped-def]
     out = np.empty((1024, 2), np.int64)
     count = 0
@@ -199,7 +199,7 @@ def _pairs(keys, documents, sketches, needed):  # type: ignore[no-untyped-def]
     return out[:count]
 
 
-@numba.njit(cache=True)
+@compiled
 def _jaccard(values, one, one_stop, other, other_stop):  # type: ignore[no-untyped-def]
     total = (one_stop - one) + (other_stop - other)
     shared = 0
@@ -211,7 +211,7 @@ def _jaccard(values, one, one_stop, other, other_stop):  # type: ignore[no-untyp
     return shared / (total - shared) if total else 0.0
 
 
-@numba.njit(cache=True)
+@compiled
 def _similarities(edges, values, starts):  # type: ignore[no-untyped-def]
     out = np.empty(len(edges), np.float64)
     for at in range(len(edges)):
@@ -220,7 +220,7 @@ def _similarities(edges, values, starts):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True)
+@compiled
 def _verify(edges, parents, values, starts, threshold):  # type: ignore[no-untyped-def]
     for at in range(len(edges)):
         one, other = edges[at, 0], edges[at, 1]

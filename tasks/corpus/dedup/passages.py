@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import Tokens
 from tasks.corpus.dedup.config import PassagesConfig
 from tasks.corpus.quality.blocks import blocks as covered
@@ -152,7 +152,7 @@ def _covered(text: str, first: int, stop: int, begin: int, end: int) -> bool:
     return first < stop and begin <= first and stop <= end
 
 
-@numba.njit(cache=True)
+@compiled
 def _hash(units, hashes, starts, places, keys, words):  # type: ignore[no-untyped-def]
     """Hashes of the tokens of units (document, begin, end, kind), which are in order of their documents."""
     for at in range(len(units)):

@@ -7,9 +7,9 @@ in a row share a fingerprint in them, wherever it stands.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import Tokens, rolling
 from tasks.corpus.dedup.config import SubstringConfig
 from tasks.corpus.dedup.passages import Fingerprints
@@ -26,7 +26,7 @@ def fingerprints(tokens: Tokens, wanted: np.ndarray, config: SubstringConfig) ->
     return Fingerprints(windows[chosen], documents, tokens.begins[first], tokens.ends[first + config.tokens - 1])
 
 
-@numba.njit(cache=True)
+@compiled
 def _winnow(windows, starts, wanted, size, chosen, documents):  # type: ignore[no-untyped-def]
     """A queue of rising hashes: its head is the smallest of the last `size`."""
     count = 0

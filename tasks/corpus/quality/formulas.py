@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import DIGIT, LETTER, PUNCTUATION, SPACE
 
 COUNTS = ("visible", "in_formulas", "formulas", "broken", "words", "garbled_words")
@@ -17,7 +17,7 @@ _DELIMITERS = (40, 91)  # ( and [ after a backslash; ) and ] close
 _TURNS = 4
 
 
-@numba.njit(cache=True)
+@compiled
 def scan(points, classes):  # type: ignore[no-untyped-def]
     """counts int64 [COUNTS] of a text, uint32 [characters]: visible characters, those within formulas, formulas, those
     that are broken (an opening mark without its closing one in the paragraph, unbalanced braces), words outside
@@ -95,7 +95,7 @@ def scan(points, classes):  # type: ignore[no-untyped-def]
     return counts
 
 
-@numba.njit(cache=True)
+@compiled
 def _formula(points, opened, mark, none):  # type: ignore[no-untyped-def]
     """(where the formula ends whose opening mark stands at `opened`, whether it is whole); (opened, False) where no
     closing mark comes in its paragraph. `none` remembers failures, so that time is linear."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-import numba
 import numpy as np
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import SPACE, classes, codepoints
 from tasks.corpus.quality.blocks import blocks, holding
 from tasks.corpus.quality.measures import LINE
@@ -72,7 +72,7 @@ def without_citations(text: str, most: float) -> tuple[str, dict[int, int]]:
     return "\n".join(lines), counts
 
 
-@numba.njit(cache=True)
+@compiled
 def _shapes(points, classes, ends, table):  # type: ignore[no-untyped-def]
     """Whether a line ends as a sentence and is not cut off, its words, the characters of its longest word."""
     line, length, last = 0, 0, -1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import DIGIT, LETTER, SPACE
 
 COUNTS = (
@@ -23,7 +23,7 @@ _NEWLINE, _BACKSLASH, _HASH, _SLASH, _STAR, _DASH, _SEMICOLON = 10, 92, 35, 47, 
 _X, _U, _ZERO, _COMMA, _PLUS, _EQUALS, _QUOTE, _APOSTROPHE = 120, 117, 48, 44, 43, 61, 34, 39
 
 
-@numba.njit(cache=True)
+@compiled
 def scan(points, classes):  # type: ignore[no-untyped-def]
     """counts int64 [COUNTS] of a text, uint32 [characters]."""
     size = len(points)
@@ -72,19 +72,19 @@ def scan(points, classes):  # type: ignore[no-untyped-def]
     return counts
 
 
-@numba.njit(cache=True)
+@compiled
 def _is_base64(point):  # type: ignore[no-untyped-def]
     return (
         97 <= point <= 122 or 65 <= point <= 90 or 48 <= point <= 57 or point in (_PLUS, _SLASH, _EQUALS, _NEWLINE)
     )  # fmt: skip
 
 
-@numba.njit(cache=True)
+@compiled
 def _is_hex(point):  # type: ignore[no-untyped-def]
     return 48 <= point <= 57 or 97 <= point <= 102 or 65 <= point <= 70
 
 
-@numba.njit(cache=True)
+@compiled
 def _units(points, at):  # type: ignore[no-untyped-def]
     """(how many spelled-out bytes or characters stand in a row from `at`, where the last one ends)."""
     size, units, end = len(points), 0, at
@@ -116,12 +116,12 @@ def _units(points, at):  # type: ignore[no-untyped-def]
     return units, end
 
 
-@numba.njit(cache=True)
+@compiled
 def _is_gap(point):  # type: ignore[no-untyped-def]
     return point in (_COMMA, _NEWLINE, _QUOTE, _APOSTROPHE) or point == 32 or point == 9
 
 
-@numba.njit(cache=True)
+@compiled
 def _is_comment(points, first, end):  # type: ignore[no-untyped-def]
     """Whether a line that begins at `first` is a comment: after #, //, /*, *, -- or ;. (#include is none.)"""
     mark = points[first]

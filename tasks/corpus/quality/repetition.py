@@ -6,14 +6,15 @@ where a run of n does, so that each length looks at no more places than the one 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from model.compiled import compiled
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY = np.int32(-1)
 
 
-@numba.njit(cache=True)
+@compiled
 def repeated(hashes, lengths):  # type: ignore[no-untyped-def]
     """(items that stood before, their characters)."""
     ids, _ = _number(hashes)
@@ -27,7 +28,7 @@ def repeated(hashes, lengths):  # type: ignore[no-untyped-def]
     return items, characters
 
 
-@numba.njit(cache=True)
+@compiled
 def ngrams(words, lengths, gap, step, tops, shares):  # type: ignore[no-untyped-def]
     """Characters of a text's repeated n-grams, for n = step, 2 * step, ...
 
@@ -82,7 +83,7 @@ def ngrams(words, lengths, gap, step, tops, shares):  # type: ignore[no-untyped-
         places, ids = places[:left], ids[:left]
 
 
-@numba.njit(cache=True)
+@compiled
 def _number(keys):  # type: ignore[no-untyped-def]
     """(ids int32 [N], how many): equal keys have equal ids, numbered in the order of their first appearance."""
     size, shift = 16, 60
@@ -106,7 +107,7 @@ def _number(keys):  # type: ignore[no-untyped-def]
     return ids, known
 
 
-@numba.njit(cache=True)
+@compiled
 def _top(places, ids, counts, ends, n, gap):  # type: ignore[no-untyped-def]
     most = 2
     for count in counts:
@@ -119,7 +120,7 @@ def _top(places, ids, counts, ends, n, gap):  # type: ignore[no-untyped-def]
     return best
 
 
-@numba.njit(cache=True)
+@compiled
 def _covered(places, ids, ends, n):  # type: ignore[no-untyped-def]
     characters, known, reach = 0, 0, 0
     for number in range(len(places)):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import DIGIT, HAN, LETTER, PUNCTUATION, SPACE
 from tasks.corpus.quality.characters import (
     BULLET,
@@ -45,7 +45,7 @@ def word_hash(word: str) -> int:
     return value
 
 
-@numba.njit(cache=True)
+@compiled
 def _stop(run, stops):  # type: ignore[no-untyped-def]
     """The bit of the stop word that `run` is, or 0."""
     for number in range(len(stops)):
@@ -54,7 +54,7 @@ def _stop(run, stops):  # type: ignore[no-untyped-def]
     return np.uint64(0)
 
 
-@numba.njit(cache=True)
+@compiled
 def scan(points, classes, marks, single_han, stops, short):  # type: ignore[no-untyped-def]
     """(counts int64 [COUNTS], words uint64 [W], their lengths int32 [W], lines uint64 [L], their lengths, paragraphs
     uint64 [P], their lengths): hashes of words, of stripped lines that are not blank, of paragraphs.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
+
+from model.compiled import compiled
 
 GATES_MAX = 63
 DIGITS_MIN = 7
@@ -43,7 +44,7 @@ class Scan:
         return int(bits), [(int(begin), int(end)) for begin, end in room[:count]]
 
 
-@numba.njit(cache=True)
+@compiled
 def _scan(data, table, kinds, room):  # type: ignore[no-untyped-def]
     value, bits, count = np.int64(0), np.int64(0), 0
     place, begin, end, digits = 0, -1, 0, 0

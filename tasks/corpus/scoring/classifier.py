@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-import numba
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from model.compiled import compiled
 from tasks.corpus.codepoints import rolling, token_hashes
 from tasks.corpus.scoring.calibration import Calibration, fit
 from tasks.corpus.scoring.config import ClassifierConfig
@@ -127,7 +127,7 @@ def raw_scores(model: Classifier, texts: Sequence[str]) -> np.ndarray:
     return scores
 
 
-@numba.njit(cache=True)
+@compiled
 def _means(ids, starts, weights, bias, scores):  # type: ignore[no-untyped-def]
     for text in range(len(starts) - 1):
         total = 0.0
@@ -136,7 +136,7 @@ def _means(ids, starts, weights, bias, scores):  # type: ignore[no-untyped-def]
         scores[text] = bias + total / max(starts[text + 1] - starts[text], 1)
 
 
-@numba.njit(cache=True)
+@compiled
 def _adagrad(ids, starts, labels, importance, turn, weights, gathered, bias, rate):  # type: ignore[no-untyped-def]
     """One pass of logistic regression; an n-gram that a text has twice moves twice."""
     last = len(weights)
