@@ -159,7 +159,7 @@ def test_a_user_may_answer_a_reply_and_more_than_1_may_be_full(tmp_path):
 
 
 def test_a_tool_that_hangs_makes_a_reply_wrong(tmp_path):
-    config = pretended(tmp_path, f"turns and turns[-1]['calls'] and {HANGS}", DOUBLE, seconds=0.5)
+    config = pretended(tmp_path, f"turns and turns[-1]['calls'] and {HANGS}", DOUBLE, seconds=3.0)
     (problem,) = verifiers.problems(1, "a", config)
     with Services(library=config) as services:
         judge = environment(problem, services)
