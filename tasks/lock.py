@@ -111,11 +111,11 @@ def _take(fs: Any, folder: str, record: dict[str, Any], url: str) -> int:
     seen: Any = None
     changed = 0.0
     while True:
+        now = time.monotonic()  # before it is read: how long that takes must not count against the holder
         numbers = _numbers(fs, folder)
         newest = _read(fs, folder, numbers[-1]) if numbers else None
-        now = time.monotonic()
         if newest != seen:  # by this machine's clock alone: two machines' clocks differ
-            seen, changed = newest, now
+            seen, changed = newest, time.monotonic()
         if not newest or newest["over"] or now - changed > ABANDONED:
             number = (numbers[-1] if numbers else 0) + 1
             try:

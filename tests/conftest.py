@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Generator, Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # pytest-xdist gives its workers a terminal of 80 columns, which would then be the width of every console of ours
 os.environ.pop("COLUMNS", None)
@@ -18,8 +18,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# How long an example takes says how busy the machine is, nothing else.
-settings.register_profile("untimed", deadline=None)
+# How long an example or its making takes says how busy the machine is, nothing else.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 

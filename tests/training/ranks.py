@@ -6,32 +6,46 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import random
+import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tests.posttraining import go
 from tests.training.test_checkpoint import full_disk
+from training.metrics import Metrics
 from training.objective import Objective
 from training.parallel import World, join
 
+GIVEN: set[int] = set()
+"""Ports that `free_ports` has given away in this process."""
+
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
+    """Ports that nobody listens on; below those that the kernel gives away, which another process could be given before
+    the ranks take them."""
+    draw, found = random.SystemRandom(), list[int]()
+    while len(found) < count:
+        port = draw.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            if port not in GIVEN:
+                GIVEN.add(port)
+                found.append(port)
+    return found
 
 
 @contextlib.contextmanager
-def among(rank: int, size: int, port: int, timeout: float = 60) -> Iterator[World]:
+def among(rank: int, size: int, port: int, timeout: float = 300) -> Iterator[World]:
     """A gloo process group."""
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     with join(timeout_seconds=timeout) as world:
@@ -60,9 +74,9 @@ def start(ranks: int, work: Callable[[int], Any]) -> tuple[list[ForkProcess], mu
 
 def outcomes(processes: Sequence[ForkProcess], results: multiprocessing.Queue[tuple[int, Any]]) -> dict[int, Any]:
     """What each of `processes` returned, or its error as text, by rank, once they have ended."""
-    found = dict(sorted(results.get(timeout=150) for _ in processes))
+    found = dict(sorted(results.get(timeout=400) for _ in processes))
     for process in processes:
-        process.join(30)
+        process.join(120)
     return found
 
 
@@ -101,7 +115,7 @@ class Launched(ForkProcess):
     def poll(self) -> int | None:
         return self.exitcode
 
-    def wait(self, timeout: float = 240) -> int:
+    def wait(self, timeout: float = 500) -> int:
         self.join(timeout)
         assert self.exitcode is not None, f"not ended in {timeout} s: {self.log.read_text()}"
         return self.exitcode
@@ -109,6 +123,37 @@ class Launched(ForkProcess):
     def send_signal(self, number: int) -> None:
         assert self.pid is not None
         os.kill(self.pid, number)
+
+
+def stop_itself() -> None:
+    """Stop this process. The signal is sent to the thread that calls: sent to the process, another thread may take it
+    while this one goes on for a while."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+
+def wait_stopped(process: ForkProcess) -> None:
+    """Wait until a child has stopped itself; the test's own timeout ends it."""
+    assert process.pid is not None
+    met = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert met is not None
+    assert met.si_code == os.CLD_STOPPED, "it ended before it was stopped"
+
+
+def stop_after(
+    patch: pytest.MonkeyPatch, step: int, ready: Callable[[], Any] = lambda: True, event: str = "update"
+) -> None:
+    """Rank 0 of a job that is launched from now on stops itself (SIGSTOP) after that line of its metrics, once `ready`.
+    What a test does then meets it there, however busy the machine; SIGCONT lets it go on."""
+    write = Metrics.write
+
+    def stopping(metrics: Metrics, kind: Any, number: int, **values: Any) -> None:
+        write(metrics, kind, number, **values)
+        if metrics.file and (kind, number) == (event, step):
+            while not ready():
+                time.sleep(0.01)
+            stop_itself()
+
+    patch.setattr(Metrics, "write", stopping)
 
 
 def launch(

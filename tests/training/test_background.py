@@ -1,34 +1,40 @@
 """Checkpoints written while a run trains: kills and full disks in the middle of one lose nothing but that one."""
 
 import signal
-import time
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+from torch import Tensor
+
+from tests.training.ranks import stop_itself, wait_stopped
 from tests.training.runs import assert_same, job, start, wait
-from training import checkpoint
+from training import checkpoint, checkpoint_writer
 
 
-def test_a_kill_in_the_middle_of_a_write_loses_that_write_only(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
-    """The process is stopped at a moment when a checkpoint is half written, looked at, and killed."""
+def test_a_kill_in_the_middle_of_a_write_loses_that_write_only(
+    shards: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process stops itself at a moment when a checkpoint is half written, is looked at, and killed."""
     work = tmp_path / "work"
     root = work / "checkpoints"
     values = job(shards, work, run={"checkpoint_every": 1, "retention": {"newest": 100}})
-    caught: list[tuple[int, list[int]]] = []
-    deadline = time.monotonic() + 200
-    while not caught and time.monotonic() < deadline:
+    save = checkpoint_writer._save_tensors
+
+    def stopping(tensors: Mapping[str, Tensor], path: Path) -> None:
+        save(tensors, path)
+        if path.parent.name == ".update-00000004.partial":
+            stop_itself()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_writer, "_save_tensors", stopping)
         (process,) = start(values, tmp_path)
-        while process.poll() is None and not caught:
-            if any(checkpoint.checkpoints(root)) and any(root.glob(".update-*.partial")):
-                process.send_signal(signal.SIGSTOP)
-                time.sleep(0.05)
-                half = [path for path in root.glob(".update-*.partial") if not path.name.endswith(".old.partial")]
-                if half:
-                    complete = [checkpoint.number(path) for path in checkpoint.checkpoints(root)]
-                    caught.append((int(half[0].name.split("-")[1].split(".")[0]), complete))
-                    process.kill()
-                process.send_signal(signal.SIGCONT)
-        assert process.wait() == (-signal.SIGKILL if caught else 0), "the run ended before it was caught writing"
-    ((writing, complete),) = caught
+    wait_stopped(process)
+    half = [path for path in root.glob(".update-*.partial") if not path.name.endswith(".old.partial")]
+    writing = int(half[0].name.split("-")[1].split(".")[0])
+    complete = [checkpoint.number(path) for path in checkpoint.checkpoints(root)]
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     assert writing not in complete
     assert checkpoint.newest(root) == root / f"update-{max(complete):08d}"
     assert wait(start(values, tmp_path), tmp_path) == [0]

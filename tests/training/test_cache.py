@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -186,6 +187,16 @@ def read_all(folder: str, limit: int, files: list[File], seed: int) -> tuple[int
     return wrong, cache.fetched_files
 
 
+def listed(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Size, inode and time of what lies in a folder, by name."""
+    found = {}
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # it left, or was renamed
+            stat = path.stat()
+            found[path.name] = (stat.st_size, stat.st_ino, stat.st_mtime_ns)
+    return found
+
+
 def test_processes_share_a_cache_that_is_too_small(kept_bucket: str, tmp_path: Path) -> None:
     files = [put(f"{kept_bucket}/shared", str(number), RANDOM.bytes(50_000 + number)) for number in range(8)]
     limit = 170_000
@@ -193,14 +204,9 @@ def test_processes_share_a_cache_that_is_too_small(kept_bucket: str, tmp_path: P
         jobs = [pool.apply_async(read_all, (str(tmp_path), limit, files, seed)) for seed in range(3)]
         while not all(job.ready() for job in jobs):
             time.sleep(0.005)
-            if (tmp_path / "files").exists():
-                sizes = []
-                for path in (tmp_path / "files").iterdir():
-                    try:
-                        sizes.append(path.stat().st_size)
-                    except FileNotFoundError:
-                        continue  # it left, or was renamed
-                assert sum(sizes) <= limit
+            # Files come and go while they are counted: what is found twice the same was there at once.
+            if (tmp_path / "files").exists() and (found := listed(tmp_path / "files")) == listed(tmp_path / "files"):
+                assert sum(size for size, _, _ in found.values()) <= limit
         results = [job.get() for job in jobs]
     assert [wrong for wrong, _ in results] == [0, 0, 0]
     whole = [read_all(str(tmp_path / "large"), 1 << 20, files, seed) for seed in range(2)]

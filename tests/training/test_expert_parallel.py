@@ -166,7 +166,7 @@ def ranks(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ports = free_ports(4)
     processes, _ = start(4, lambda rank: rank_work(rank, ports, shards, folder))
     for process in processes:
-        process.join(150)
+        process.join(500)
     assert [process.exitcode for process in processes] == [0, 0, 0, -signal.SIGKILL]
     return folder
 

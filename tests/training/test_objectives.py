@@ -8,7 +8,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -28,7 +27,7 @@ from tasks.agentic.config import TaskConfig
 from tasks.code import closure
 from tests.posttraining import DIALOGUES, RL, SFT, dialogues_artifact, model_artifact, tiny_config, write_job
 from tests.posttraining import World as Inputs
-from tests.training.ranks import launch, run_ranks
+from tests.training.ranks import Launched, launch, run_ranks, stop_after, wait_stopped
 from tests.training.runs import lines
 from training import checkpoint
 from training.inputs import load_chat, load_model, load_splits
@@ -434,14 +433,13 @@ def test_widths_that_int4_does_not_divide_are_refused_in_one_sentence(inputs: In
 # ----------------------------------------------------------------------------------------------------- ranks that end
 
 
-def until(folder: Path, step: int) -> None:
-    """Wait until the job's metrics have a line of a later step."""
-    metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 200
-    while time.monotonic() < deadline:
-        if metrics.exists() and any(f'"update", "step": {step}' in line for line in metrics.read_text().splitlines()):
-            return
-        time.sleep(0.01)
-    raise AssertionError((folder / "rank0.log").read_text())
+def stopped_after(step: int, kind: type[Objective], job: Path) -> list[Launched]:
+    """Two ranks of a job, the first of which stands still after that update."""
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, step)
+        processes = launch(kind, job, 2)
+    wait_stopped(processes[0])
+    return processes
 
 
 @KINDS
@@ -450,18 +448,18 @@ def test_ranks_that_are_killed_or_asked_to_stop_go_on(kind: type[Objective], inp
     same command ends with the bytes of an undisturbed run of two ranks."""
     longer = {"max_updates": 24, "evaluate_every": 12} if kind is Tuning else {"iterations": 20}
     whole, cut = (job_of(kind, inputs, tmp_path / name, **longer) for name in ("whole", "cut"))
-    assert [process.wait(200) for process in launch(kind, whole, 2)] == [0, 0]
-    killed = launch(kind, cut, 2)
-    until(tmp_path / "cut", 3)
+    assert [process.wait() for process in launch(kind, whole, 2)] == [0, 0]
+    killed = stopped_after(3, kind, cut)
     killed[1].send_signal(signal.SIGKILL)
-    assert [process.wait(200) for process in killed] == [1, -signal.SIGKILL]
+    killed[0].send_signal(signal.SIGCONT)
+    assert [process.wait() for process in killed] == [1, -signal.SIGKILL]
     assert "RankError: another rank has ended" in (tmp_path / "cut" / "rank0.log").read_text()
-    asked = launch(kind, cut, 2)
-    until(tmp_path / "cut", max(line["step"] for line in lines(tmp_path / "cut")) + 2)  # a line that is not there yet
+    asked = stopped_after(max(line["step"] for line in lines(tmp_path / "cut")) + 2, kind, cut)
     asked[1].send_signal(signal.SIGTERM)
-    assert [process.wait(200) for process in asked] == [75, 75]
+    asked[0].send_signal(signal.SIGCONT)
+    assert [process.wait() for process in asked] == [75, 75]
     assert (tmp_path / "cut" / "preempted.json").exists()
-    assert [process.wait(200) for process in launch(kind, cut, 2)] == [0, 0]
+    assert [process.wait() for process in launch(kind, cut, 2)] == [0, 0]
     assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
     one, other = ((tmp_path / name / "final" / "manifest.json").read_text() for name in ("cut", "whole"))
     assert one == other

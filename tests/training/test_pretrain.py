@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from model.config import ModelConfig
 from tests.shards import folder_of
 from tests.training.data import flip, shard_file
+from tests.training.ranks import stop_after, wait_stopped
 from tests.training.runs import (
     END,
     MODEL,
@@ -92,18 +92,17 @@ def test_a_run_killed_before_its_final_folder_was_whole_writes_the_same_one(
     assert written == before
 
 
-def test_a_killed_run_goes_on_bit_for_bit(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_bit_for_bit(
+    shards: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """kill -9 twice, at different moments; then the same command ends with the same bytes."""
     work_dir = tmp_path / "work"
     values = job(shards, work_dir)
     for moment in (4, 8):
-        (process,) = start(values, tmp_path)
-        deadline = time.monotonic() + 150
-        metrics = work_dir / "metrics.jsonl"
-        while time.monotonic() < deadline and process.poll() is None:
-            if metrics.exists() and f'"step": {moment}, "stage"' in metrics.read_text():
-                break
-            time.sleep(0.002)
+        with monkeypatch.context() as patch:
+            stop_after(patch, moment, lambda: checkpoint.checkpoints(work_dir / "checkpoints"))
+            (process,) = start(values, tmp_path)
+        wait_stopped(process)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
     assert wait(start(values, tmp_path), tmp_path) == [0]
@@ -136,14 +135,17 @@ def remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def test_a_preempted_run_writes_a_checkpoint_and_says_so(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_preempted_run_writes_a_checkpoint_and_says_so(
+    shards: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = job(shards, tmp_path / "work", run={"checkpoint_every": 1000})
-    (process,) = start(values, tmp_path)
-    deadline = time.monotonic() + 150
-    while time.monotonic() < deadline and not (tmp_path / "work" / "metrics.jsonl").exists():
-        time.sleep(0.002)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        (process,) = start(values, tmp_path)
+    wait_stopped(process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=150) == 75
+    process.send_signal(signal.SIGCONT)
+    assert process.wait() == 75
     progress = json.loads((tmp_path / "work" / "progress.json").read_text())
     assert progress["status"] == "preempted"
     assert json.loads((tmp_path / "work" / "preempted.json").read_text()) == {"step": progress["done"]}
@@ -175,16 +177,19 @@ def test_two_ranks_train_what_one_trains(shards: Path, undisturbed: Path, tmp_pa
             assert mine["max_logit_by_layer"] == pytest.approx(other["max_logit_by_layer"], rel=1e-2, abs=1e-3)
 
 
-def test_ranks_with_uneven_shares_and_a_lost_rank(shards: Path, tmp_path: Path) -> None:
+def test_ranks_with_uneven_shares_and_a_lost_rank(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two ranks of a batch of three; one is killed: the other ends too, and one rank alone finishes the run."""
     stages = [{**stage, "batch": 3} for stage in STAGES]
-    values = job(shards, tmp_path / "work", stages=stages, run={"collective_timeout_seconds": 60})
-    processes = start(values, tmp_path, ranks=2)
-    deadline = time.monotonic() + 150
-    while time.monotonic() < deadline and not checkpoint.checkpoints(tmp_path / "work" / "checkpoints"):
-        time.sleep(0.01)
+    values = job(shards, tmp_path / "work", stages=stages, run={"collective_timeout_seconds": 300})
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4, lambda: checkpoint.checkpoints(tmp_path / "work" / "checkpoints"))
+        processes = start(values, tmp_path, ranks=2)
+    wait_stopped(processes[0])
     processes[1].kill()
-    assert processes[0].wait(timeout=150) == 1
+    processes[0].send_signal(signal.SIGCONT)
+    assert processes[0].wait() == 1
     assert "RankError: another rank has ended" in (tmp_path / "rank0.log").read_text()
     assert wait(start(values, tmp_path), tmp_path) == [0]
     assert "resuming at update" in (tmp_path / "rank0.log").read_text()

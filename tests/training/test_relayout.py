@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from tests.training.ranks import among, free_ports, start
+from tests.training.ranks import among, free_ports, start, stop_itself, wait_stopped
 from tests.training.runs import assert_same, job, lines, trainer_of
-from training import checkpoint
+from training import checkpoint, checkpoint_writer
 from training.checkpoint import CheckpointError
 from training.layout import Layout
 from training.mesh import arrange
@@ -43,24 +43,26 @@ def begin(shards: Path, work: Path, layout: dict[str, int], ranks: int = 2) -> l
 
 def codes(processes: list[ForkProcess]) -> list[int | None]:
     for process in processes:
-        process.join(120)
+        process.join(500)
     return [process.exitcode for process in processes]
 
 
-def kill_while_writing(processes: list[ForkProcess], root: Path, at_least: int) -> int:
-    """Kill the second rank, its part of a checkpoint half written and `at_least` others complete; that one's update."""
-    victim = processes[1]
-    assert victim.pid is not None
-    while victim.is_alive():
-        if len(checkpoint.checkpoints(root)) >= at_least and any(unfinished(root)):
-            os.kill(victim.pid, signal.SIGSTOP)
-            time.sleep(0.05)  # what the first rank can do alone it has done
-            half = list(unfinished(root))
-            if half:
-                victim.kill()
-                return int(half[0].name.split("-")[1].split(".")[0])
-            os.kill(victim.pid, signal.SIGCONT)
-    raise AssertionError("the run ended before it was caught writing")
+def kill_while_writing(shards: Path, work: Path, layout: dict[str, int], update: int) -> list[ForkProcess]:
+    """Begin a run and kill its second rank, its part of that update's checkpoint half written."""
+    save = checkpoint_writer._save_tensors
+
+    def stopping(tensors: Mapping[str, Tensor], path: Path) -> None:
+        if path == work / "checkpoints" / f".update-{update:08d}.partial" / "optimizer-1-of-2.safetensors":
+            stop_itself()  # it is killed here, however busy the machine
+        save(tensors, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_writer, "_save_tensors", stopping)
+        processes = begin(shards, work, layout)
+    wait_stopped(processes[1])
+    assert any(unfinished(work / "checkpoints"))
+    processes[1].kill()
+    return processes
 
 
 def unfinished(root: Path) -> Iterator[Path]:
@@ -74,9 +76,8 @@ def test_killed_twice_while_writing_it_ends_with_the_same_bytes(shards: Path, tm
     undisturbed, work = tmp_path / "undisturbed", tmp_path / "work"
     assert codes(begin(shards, undisturbed, {"expert": 2})) == [0, 0]
     root = work / "checkpoints"
-    for at_least in (1, 4):
-        processes = begin(shards, work, {"expert": 2})
-        writing = kill_while_writing(processes, root, at_least)
+    for writing in (2, 5):
+        processes = kill_while_writing(shards, work, {"expert": 2}, writing)
         assert codes(processes) == [3, -signal.SIGKILL]
         newest = checkpoint.newest(root)
         assert newest is not None

@@ -262,8 +262,8 @@ def test_a_reader_of_a_quarter_holds_its_part_twice_at_most(tmp_path: Path) -> N
     results = context.Queue()
     process = context.Process(target=read_quarters, args=(sources, results), daemon=True)
     process.start()
-    _, (mine, rose) = results.get(timeout=60), results.get(timeout=60)
-    process.join(30)
+    _, (mine, rose) = results.get(timeout=240), results.get(timeout=240)
+    process.join(120)
     assert process.exitcode == 0
     assert mine < 0.3 * size
     pages = 3 * 2 * (2 << 20)  # both ends of three slices fall into pages of up to 2 MiB

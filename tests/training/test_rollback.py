@@ -5,13 +5,14 @@ import json
 import math
 import shutil
 import signal
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.training.ranks import stop_after, stop_itself, wait_stopped
 from tests.training.runs import assert_same, job, lines, next_token, start, trainer_of, wait
 from training import checkpoint
 from training.config import PretrainConfig
@@ -80,12 +81,22 @@ def test_a_spike_is_gone_round_and_recorded(shards: Path, rolled: Path) -> None:
     assert last["samples"][-1]["end"] > 4 * 4
 
 
-def test_a_run_killed_after_going_back_ends_with_the_same_bytes(shards: Path, rolled: Path, tmp_path: Path) -> None:
+def test_a_run_killed_after_going_back_ends_with_the_same_bytes(
+    shards: Path, rolled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = tmp_path / "work"
-    (process,) = start(touchy(shards, work), tmp_path)
-    deadline = time.monotonic() + 150
-    while time.monotonic() < deadline and not (work / "rollbacks.jsonl").exists():
-        time.sleep(0.001)
+    replace = Rollbacks.replace
+
+    def stopping(rollbacks: Rollbacks, found: Sequence[Rollback], writes: bool) -> None:
+        replace(rollbacks, found, writes)
+        if found and writes:
+            stop_itself()  # it has just gone back when it is killed, however busy the machine
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Rollbacks, "replace", stopping)
+        (process,) = start(touchy(shards, work), tmp_path)
+    wait_stopped(process)
+    assert (work / "rollbacks.jsonl").exists()
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert wait(start(touchy(shards, work), tmp_path), tmp_path) == [0]
@@ -93,17 +104,17 @@ def test_a_run_killed_after_going_back_ends_with_the_same_bytes(shards: Path, ro
     assert_same(work, rolled)
 
 
-def test_ranks_go_back_together(shards: Path, rolled: Path, tmp_path: Path) -> None:
+def test_ranks_go_back_together(shards: Path, rolled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Halves of the layers and of the experts; one rank is told to stop, all do, and the run goes on."""
     work = tmp_path / "work"
     values = touchy(shards, work)
     values["config"]["run"] |= {"layout": {"pipeline": 2, "expert": 2}, "micro_batch": 2}
-    processes = start(values, tmp_path, ranks=4)
-    deadline = time.monotonic() + 150
-    metrics = work / "metrics.jsonl"  # before the first spike: where a run stops, a checkpoint more can be gone back to
-    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
-        time.sleep(0.001)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)  # before the first spike: where a run stops, a checkpoint more can be gone back to
+        processes = start(values, tmp_path, ranks=4)
+    wait_stopped(processes[0])
     processes[2].send_signal(signal.SIGTERM)
+    processes[0].send_signal(signal.SIGCONT)
     assert wait(processes, tmp_path) == [75] * 4
     assert wait(start(values, tmp_path, ranks=4), tmp_path) == [0] * 4
     mine, other = (

@@ -3,10 +3,15 @@
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from tests.training.ranks import stop_after, wait_stopped
 from tests.training.runs import job, start
+from training import watchdog as watching
 from training.watchdog import Watchdog
 
 HANGS = """
@@ -15,10 +20,10 @@ from training.watchdog import Watchdog
 
 def stuck():
     if sys.argv[1] == "held":
-        ctypes.PyDLL(None).sleep(60)  # a call that keeps the interpreter's lock
-    time.sleep(60)
+        ctypes.PyDLL(None).sleep(600)  # a call that keeps the interpreter's lock
+    time.sleep(600)
 
-watchdog = Watchdog(0.5)
+watchdog = Watchdog(float(sys.argv[2]))
 with watchdog.watch():
     for _ in range(3):
         watchdog.beat("update 7")
@@ -26,12 +31,13 @@ with watchdog.watch():
 """
 
 
-def hang(how: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", HANGS, how], capture_output=True, text=True, timeout=50, check=False)
+def hang(how: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", HANGS, how, str(seconds)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_stacks_and_one_sentence() -> None:
-    ended = hang("free")
+    ended = hang("free", 2.0)  # seconds, or a busy machine lets the thread in C end it first, without a sentence
     assert ended.returncode == 1
     assert "in stuck" in ended.stderr
     last = ended.stderr.splitlines()[-1]
@@ -40,36 +46,59 @@ def test_the_stacks_and_one_sentence() -> None:
 
 
 def test_a_call_that_holds_the_interpreter_ends_too() -> None:
-    ended = hang("held")
+    ended = hang("held", 0.5)
     assert ended.returncode == 1
     assert "in stuck" in ended.stderr
 
 
-def test_nothing_is_watched_before_the_first_beat_at_rest_or_after_the_block() -> None:
-    watchdog = Watchdog(0.05)
+def test_nothing_is_watched_before_the_first_beat_at_rest_or_after_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test's own: by the real one a busy machine could end the tests themselves."""
+    now, looked, ended = [0.0], threading.Semaphore(0), list[float]()
+
+    def clock() -> float:
+        looked.release()
+        return now[0]
+
+    def hours_later() -> None:
+        now[0] += 10_000
+        while looked.acquire(blocking=False):
+            pass
+        for _ in range(3):  # the first may have begun before, and the last says that the second has ended
+            assert looked.acquire(timeout=60)
+
+    monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(watching, "LOOKS", 600_000)  # every millisecond
+    watchdog = Watchdog(600)
+    monkeypatch.setattr(watchdog, "_end", ended.append)
     with watchdog.watch():
-        time.sleep(0.2)
+        hours_later()
         watchdog.beat("update 1")
         watchdog.rest()
-        time.sleep(0.2)
+        hours_later()
         watchdog.beat("update 2")
-    time.sleep(0.2)
+        assert not ended
+        hours_later()
+        assert ended, "it was watched between"
+    ended.clear()
+    now[0] += 10_000
+    assert not [thread for thread in threading.enumerate() if thread.name == "watchdog"]
+    assert not ended
     with Watchdog(None).watch() as never:
         never.beat("update 1")
 
 
-def test_every_rank_of_a_run_that_hangs_ends(shards: Path, tmp_path: Path) -> None:
+def test_every_rank_of_a_run_that_hangs_ends(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One rank is stopped: the other waits for it in a collective, and each writes its stacks when it can."""
-    values = job(shards, tmp_path / "work", run={"stall_seconds": 6, "collective_timeout_seconds": 120})
-    processes = start(values, tmp_path, ranks=2)
-    metrics = tmp_path / "work" / "metrics.jsonl"
-    deadline = time.monotonic() + 150
-    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
-        time.sleep(0.002)
+    values = job(shards, tmp_path / "work", run={"stall_seconds": 20, "collective_timeout_seconds": 400})
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        processes = start(values, tmp_path, ranks=2)
+    wait_stopped(processes[0])
     processes[1].send_signal(signal.SIGSTOP)
-    assert processes[0].wait(timeout=60) == 1
+    processes[0].send_signal(signal.SIGCONT)
+    assert processes[0].wait() == 1
     log = (tmp_path / "rank0.log").read_text()
     assert log.splitlines()[-1].startswith("StallError: rank 0 made no progress")
     assert "in all_reduce" in log or "in wait" in log or "parallel.py" in log
     processes[1].send_signal(signal.SIGCONT)
-    assert processes[1].wait(timeout=60) == 1
+    assert processes[1].wait() == 1

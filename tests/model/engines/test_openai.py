@@ -105,8 +105,9 @@ def prompt(text: str = "hello", session: str = "") -> Prompt:
 
 
 def limits(**changes: float) -> RequestLimits:
+    """Those of a test that must not give up; one that must says by what."""
     return RequestLimits.model_validate(
-        {"backoff_seconds": 0.01, "patience_seconds": 0.3, "answer_seconds": 5} | changes
+        {"backoff_seconds": 0.01, "patience_seconds": 60, "answer_seconds": 60} | changes
     )
 
 
@@ -139,7 +140,12 @@ def test_a_schema_goes_with_the_request_that_has_one_and_with_no_other() -> None
 
 
 def test_answers_come_in_order_and_no_more_requests_fly_than_allowed() -> None:
+    second = threading.Event()
+
     def slow(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
+        if number:
+            second.set()
+        assert second.wait(60), "the second request waited for the first one's answer"
         time.sleep(0.02 if number % 2 else 0.05)
         good(handler, request, number)
 
@@ -178,7 +184,7 @@ def test_the_pause_that_the_server_asks_for_is_kept_and_one_of_a_day_ends_the_st
 def test_a_server_that_stays_broken_is_given_up_in_one_sentence() -> None:
     with (
         serving(lambda handler, request, number: reply(handler, 500, b"out of memory")) as server,
-        engine(server, attempts=3, answer_seconds=0.3) as some,
+        engine(server, attempts=3, patience_seconds=0.3) as some,
         pytest.raises(EngineError, match=rf"{server.url} answered nothing for .*status 500: out of memory.*finished"),
     ):
         some.complete([prompt(str(number)) for number in range(5)])
@@ -244,7 +250,7 @@ def test_a_server_that_hangs_or_drips_is_left_and_closing_waits_for_nobody() -> 
             began = time.monotonic()
             with pytest.raises(EngineError, match=r"no whole answer within 0\.1 s"):
                 some.complete([prompt()])
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 60  # the server would let it wait for ever
         told: list[BaseException] = []
 
         def ask(some: OpenAI, told: list[BaseException]) -> None:
@@ -261,7 +267,7 @@ def test_a_server_that_hangs_or_drips_is_left_and_closing_waits_for_nobody() -> 
             began = time.monotonic()
             some.__exit__()
             thread.join()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 60  # and not the time that an answer may take
         assert "closed" in str(told[0])
 
 
@@ -361,7 +367,10 @@ def test_a_lost_connection_is_tried_again() -> None:
 def test_nobody_listens() -> None:
     with serving(good) as server:
         pass
-    with engine(server) as some, pytest.raises(EngineError, match=r"answered nothing for .* no connection"):
+    with (
+        engine(server, patience_seconds=0.3) as some,
+        pytest.raises(EngineError, match=r"answered nothing for .* no connection"),
+    ):
         some.complete([prompt()])
 
 
@@ -504,13 +513,13 @@ def test_a_replica_that_dies_is_left_and_taken_again_when_it_is_back() -> None:
         reply(handler, 500, b"") if down.is_set() else good(handler, request, number)
 
     with serving(moody) as one, serving(good) as other:
-        with OpenAI([one.url, other.url], "tiny", limits=limits(patience_seconds=5)) as some:
+        with OpenAI([one.url, other.url], "tiny", limits=limits()) as some:
             for number in range(12):
                 assert some.complete([prompt(session=f"s{number}")])[0].text == "HELLO"
             failed = len(one.requests)
             assert 1 <= failed < 12
             down.clear()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 120
             while len(one.requests) < failed + 3 and time.monotonic() < deadline:
                 some.complete([prompt(session=f"t{time.monotonic()}")])
             assert len(one.requests) >= failed + 3
@@ -519,7 +528,7 @@ def test_a_replica_that_dies_is_left_and_taken_again_when_it_is_back() -> None:
 def test_a_busy_server_is_asked_less_until_it_answers() -> None:
     with (
         simulating(Behaviour(first=0.005, most=4)) as server,
-        OpenAI(server.url, "simulated", slots=32, limits=limits(patience_seconds=5)) as some,
+        OpenAI(server.url, "simulated", slots=32, limits=limits()) as some,
     ):
         answers = some.complete([prompt(f"n{number}") for number in range(200)])
     assert len(answers) == server.counts["answered"] == 200

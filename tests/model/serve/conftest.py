@@ -13,8 +13,7 @@ import torch
 
 from model.chat import Chat
 from model.generate import Completion, Generator, Request
-from model.serve import app as serving
-from model.serve import guard, trial
+from model.serve import trial
 from model.serve.app import application
 from model.serve.grammar import Free
 from model.serve.server import in_background
@@ -67,8 +66,6 @@ def running() -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "SECONDS", 0.3)
         app = application(model, chat, "tiny", KEY, ["127.0.0.1"], ROWS, WAITING)
-        patch.setattr(guard, "HEAD_SECONDS", 0.5)
-        patch.setattr(serving, "BODY_SECONDS", 0.5)
         with in_background(app) as url:
             yield Running(model, chat, url)
 

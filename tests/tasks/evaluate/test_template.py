@@ -81,7 +81,9 @@ calls = st.lists(st.tuples(names, st.dictionaries(st.text("abc", min_size=1), js
 @given(
     turns=st.lists(st.tuples(words, words, calls), min_size=1, max_size=4), prompt=st.booleans(), declared=st.booleans()
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_any_dialogue_renders_alike(tokenizer, turns, prompt, declared):
     messages, count = [], 0
     for asked, said, made in turns:

@@ -36,15 +36,16 @@ CONFIG = RephraseConfig(
     rewritten=0.0,
     part=4,
 )
-LIMITS = RequestLimits(answer_seconds=1.0, backoff_seconds=0.01, patience_seconds=20, attempts=20)
+LIMITS = RequestLimits(answer_seconds=3.0, backoff_seconds=0.01, patience_seconds=20, attempts=20)
 RUN = """
-import sys
+import sys, time
 from pathlib import Path
 from typing import Any
 from model.engines.engine import RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.rewriting import build
+Step.publish = lambda *_, **__: time.sleep(3600)  # it is killed before its end, however late that comes
 config = RephraseConfig.model_validate_json(sys.argv[2])
 build(Step("rewrites", config, sys.argv[1]), Artifact.load(sys.argv[3]), sys.argv[4], 8, answers=Path(sys.argv[5]))
 """
@@ -66,8 +67,9 @@ def build(root: Path, corpus: Artifact, url: str, config: RephraseConfig = CONFI
 
 def test_no_failure_loses_a_document_or_asks_twice(tmp_path: Path, corpus: Artifact) -> None:
     fail = dict.fromkeys(("die", "html", "error_500", "error_429", "truncated", "huge", "hang"), 0.04)
-    with serving(Behaviour(first=0.2, pairs=PAIRS)) as server:
-        whole = build(tmp_path / "whole", corpus, server.url, answers=None)
+    patient = LIMITS.model_copy(update={"answer_seconds": 60.0})
+    with serving(Behaviour(first=1.0, pairs=PAIRS)) as server:  # so long that a busy machine too has sent that many
+        whole = build(tmp_path / "whole", corpus, server.url, answers=None, limits=patient)
         assert server.counts["most"] >= 8
     assert not list(Path(whole.uri).rglob("answers*"))  # kept for this stage alone, and gone with it
     with serving(Behaviour(first=0.01, pairs=PAIRS, fail=fail)) as server:
@@ -79,7 +81,6 @@ def test_no_failure_loses_a_document_or_asks_twice(tmp_path: Path, corpus: Artif
     assert done.statistics["requests"] == done.statistics["segments"]
 
 
-@pytest.mark.timeout(300)
 def test_a_restart_after_sigkill_repeats_no_finished_request(tmp_path: Path, corpus: Artifact) -> None:
     with serving(Behaviour(first=0.05, pairs=PAIRS)) as server:
         arguments = [CONFIG.model_dump_json(), corpus.uri, server.url, str(tmp_path / "answers")]
@@ -132,7 +133,7 @@ def test_other_thresholds_ask_nothing_again(tmp_path: Path, corpus: Artifact) ->
 def test_an_endpoint_that_dies_stops_the_stage_at_once_and_keeps_what_was_answered(
     tmp_path: Path, corpus: Artifact
 ) -> None:
-    limits = RequestLimits(answer_seconds=60, backoff_seconds=0.01, patience_seconds=0.2)
+    limits = RequestLimits(answer_seconds=600, backoff_seconds=0.01, patience_seconds=0.2)
     with serving(Behaviour(pairs=PAIRS, model="another")) as server:
         with pytest.raises(EngineError, match="serves another and no 'simulated'"):
             build(tmp_path / "root", corpus, server.url, limits=limits)
@@ -140,7 +141,7 @@ def test_an_endpoint_that_dies_stops_the_stage_at_once_and_keeps_what_was_answer
         began = time.monotonic()
         with pytest.raises(EngineError, match="OPENK2_ENGINE_KEY"):
             build(tmp_path / "root", corpus, server.url, limits=limits)
-        assert time.monotonic() - began < 30  # and not the sixty seconds that the hanging ones may take
+        assert time.monotonic() - began < 300  # and not the ten minutes that the hanging ones may take
         with closing(Answers(tmp_path / "answers")) as kept:
             answered = len(kept)
     with serving(Behaviour(pairs=PAIRS)) as server:

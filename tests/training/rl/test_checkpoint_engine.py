@@ -269,17 +269,17 @@ def test_no_rank_of_the_library_waits_for_what_does_not_come():
 
     began = time.monotonic()
     with in_background(Server(status=500)) as url:
-        first, second = run_ranks(2, lambda world: synced(world, url))
+        first, second = run_ranks(2, lambda world: synced(world, url, answer_seconds=600.0))
     assert "status 500" in first
     assert "--worker-extension-cls" in first
     assert "rank 1" in second
     with in_background(Server(gpus=2, failing=True)) as url:
-        for rank, said in enumerate(run_ranks(2, lambda world: synced(world, url))):
+        for rank, said in enumerate(run_ranks(2, lambda world: synced(world, url, answer_seconds=600.0))):
             assert f"rank {rank}: a worker of vLLM on its GPU did not take the weights" in said
     with in_background(Server(gpus=2)) as url:
-        for said in run_ranks(2, lambda world: synced(world, url, missing=1)):
+        for said in run_ranks(2, lambda world: synced(world, url, answer_seconds=600.0, missing=1)):
             assert "is not there on rank 1" in said
-    assert time.monotonic() - began < 60  # far from the 60 s of an answer, three times
+    assert time.monotonic() - began < 400  # and not the ten minutes of an answer
     with in_background(Server(gpus=1)) as url:
         for said in run_ranks(2, lambda world: synced(world, url, answer_seconds=3.0)):
             assert said.startswith("EndpointError: ")

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import statistics
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
 from training.checkpoint import load_model, load_state
 from training.metrics import read_metrics
-from training.rl import rollout, train
+from training.rl import episodes, rollout, train
 from training.rl.config import RlConfig
 from training.rl.environments.exact import ExactAnswer
 from training.rl.measuring import fallen
@@ -227,14 +228,21 @@ def test_pretraining_text_is_drawn_as_its_mix_says(world, tuned, capsys):
 @pytest.mark.parametrize("waits", [True, False])
 def test_an_iteration_says_how_long_it_waited_for_verdicts(world, tuned, monkeypatch, waits):
     """Under `timing`, as all that the clock says. Nothing but the verdicts is left to be done when the last comes."""
-    real = ExactAnswer.answer
+    real, wait, looked = ExactAnswer.answer, episodes.wait, threading.Event()
+
+    def waiting(*given, **how):
+        looked.set()
+        return wait(*given, **how)
 
     def late(environment, problem, reply):
+        if waits:
+            assert looked.wait(60), "nobody waits for it"
         time.sleep(0.05)
         return real(environment, problem, reply)
 
     monkeypatch.setattr(ExactAnswer, "waits", waits)
     monkeypatch.setattr(ExactAnswer, "answer", late)
+    monkeypatch.setattr(episodes, "wait", waiting)
     changes = {"iterations": 1, "prompts": 1, "responses": 2, "evaluate_samples": 1, "evaluate_prompts": 1}
     job = world.rl(f"rl-waits {waits}", tuned, **changes)
     assert go(Reinforcement, job) == DONE

@@ -67,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.connection.close()
         says = params.get("arguments", {}).get("text", "")
         if says == "slow":
-            time.sleep(4)
+            time.sleep(600)
         if says == "drops":
             return self.connection.close()
         if says == "cut":
@@ -215,7 +215,7 @@ def test_an_answer_of_many_pieces_ends_early(kind, error, says):
 def test_a_call_that_goes_wrong_is_forgotten_by_the_next_one():
     """A slow answer, a lost connection or a packed one is the fault of one call, not the end of the server."""
     with web("json") as (server, _):
-        brief = server.model_copy(update={"limits": server.limits.model_copy(update={"call_seconds": 3.0})})
+        brief = server.model_copy(update={"limits": server.limits.model_copy(update={"call_seconds": 6.0})})
         with toolbox([brief]) as tools:
             for text, error in {
                 "slow": "timeout",

@@ -63,7 +63,9 @@ def documents(write_sentences, make_row, seed: int, count: int) -> list[dict]:
     run=st.sampled_from([1, 3, 1 << 14]),
     data=st.randoms(use_true_random=False),
 )
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_survivors_are_a_function_of_the_set(
     seed, count, parts, entries, run, data, write_sentences, make_row, deduplicated, small_jobs
 ):

@@ -16,7 +16,7 @@ KEYS = st.lists(st.integers(0, (1 << 64) - 1), max_size=60)
 
 
 @given(st.lists(KEYS, max_size=3), st.integers(0, 1 << 64), st.integers(0, 1 << 64))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_ranges_are_those_of_the_keys(tmp_path, monkeypatch, runs, one, other):
     monkeypatch.setattr(store, "_BLOCK", 4)
     low, high = sorted((one, other))

@@ -59,7 +59,7 @@ def test_programs_are_run_with_their_tests_and_pass_at_k_is_unbiased():
     subject = Parrot(right, wrong, fenced, "    while True: pass", wrong, "")
     items = [Item("a", "t", ADD), Item("b", "t", ADD)]
     try:
-        found = code.measure(suite.model_copy(update={"wall_seconds": 5.0}), subject, items, 0)
+        found = code.measure(suite.model_copy(update={"wall_seconds": 60.0}), subject, items, 0)
     except Unmeasurable as reason:
         pytest.skip(str(reason))
     assert [one.score for one in found.scored] == [pytest.approx(2 / 3), 0.0]

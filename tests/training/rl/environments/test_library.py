@@ -144,7 +144,7 @@ def test_what_a_reward_prints_is_no_answer_and_a_set_may_have_no_end():
 def test_a_worker_that_is_stopped_is_replaced_and_a_set_that_changes_is_refused(tmp_path):
     moved = tmp_path / "sums.py"
     moved.write_text(SUMS.read_text())
-    config = real(module=str(moved), seconds=1.0)
+    config = real(module=str(moved), seconds=5.0)
     (problem,) = verifiers.problems(1, "a", config)
     with Services(library=config) as services:
         judge = environment(problem, services)
