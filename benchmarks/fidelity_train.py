@@ -316,7 +316,8 @@ def main() -> None:
         model.start(given.init)
     encoder = Encoder(model)
     found = [record for record, _ in records(["train"])]
-    edited, stated = ([one for one in found if isinstance(one, kind)] for kind in (Edited, Stated))
+    edited = [one for one in found if isinstance(one, Edited)]
+    stated = [one for one in found if isinstance(one, Stated)]
     free = {record.id for record, _ in records(["dev"]) if isinstance(record, Stated)}
     dev = [row for row in load(["dev"]) if row.id.rpartition("/")[0] in free]
     dev = dev[:: max(1, len(dev) // given.dev)]

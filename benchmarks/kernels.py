@@ -38,7 +38,7 @@ from training.rl.environments import Services
 from training.rl.rollout import evaluate
 from training.rl.train import Reinforcement
 from training.sft import Tuning
-from training.trainer import Trainer
+from training.trainer import Trainer, be_deterministic
 
 KINDS: dict[str, type[Objective]] = {"base": NextToken, "sft": Tuning, "rl": Reinforcement}
 TRAINING = ("rms_norm", "causal_attention", "silu_times", "router_scores", "grouped_linear", "cross_entropy", "all")
@@ -66,9 +66,7 @@ def main() -> None:
 
 def measure(stage: str, arguments: argparse.Namespace) -> None:
     """The table of one stage."""
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)  # as a job does
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    be_deterministic(1)  # as a job is
     asked = arguments.of.split(",") if arguments.of else None
     with tempfile.TemporaryDirectory() as work:
         trainer = trainer_of(arguments.root, stage, Path(work))

@@ -82,7 +82,9 @@ def read(folder: Path, arguments: argparse.Namespace) -> None:
     packed = Loader(uri, "train", None, 0, arguments.length, "best_fit", cache)
     loader.store.verify()
     turns = sides(loader, packed, arguments.batch)
-    timed = {name: partial(rate, side, arguments.batch, arguments.seconds) for name, side in turns.items()}
+    timed: dict[str, Callable[[], dict[str, float]]] = {
+        name: partial(rate, side, arguments.batch, arguments.seconds) for name, side in turns.items()
+    }
     if arguments.peers:
         tokens, mds = folder / "tokens.bin", str(folder / "mds")
         with tokens.open("wb") as file:
@@ -90,7 +92,7 @@ def read(folder: Path, arguments: argparse.Namespace) -> None:
                 file.write(shard.tokens_T.tobytes())
         told([arguments.peers, PEER, "write", str(tokens), str(arguments.length), mds])
         reading = [arguments.peers, PEER, "read", mds, str(arguments.batch), str(arguments.seconds)]
-        timed["mosaicml"] = lambda: told(reading)
+        timed["mosaicml"] = partial(told, reading)
     found = in_turns(timed, arguments.rounds)
     print(f"windows of {arguments.length} tokens, batches of {arguments.batch}, medians of {arguments.rounds} rounds")
     wall, cpu = (

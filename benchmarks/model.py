@@ -201,25 +201,26 @@ def generate(folder: Path, vllm: str | None, number: int, threads: int) -> None:
         f"{ROWS} rows of {PROMPT} tokens continued by {NEW}"
     )
     common = {"folder": str(folder), "rows": ROWS, "prompt": PROMPT, "new": NEW, "threads": threads}
+    peer = [vllm, str(PEERS / "vllm_peer.py")] if vllm else []
     with ExitStack() as stack:
         sides = {}
         for dtype in ("float32", "bfloat16"):
             settings = common | {"dtype": dtype}
             ours = side([*WORKER, "generate"], settings, threads)
             sides[f"ours, {dtype}"] = stack.enter_context(ours)
-            for form in ("eager", "compiled") if vllm else ():
-                theirs = side([vllm, str(PEERS / "vllm_peer.py")], settings | {"form": form}, threads)
+            for form in ("eager", "compiled") if peer else ():
+                theirs = side(peer, settings | {"form": form}, threads)
                 sides[f"vLLM, {dtype}, {form}"] = stack.enter_context(theirs)
         found = in_turns({name: one.turn for name, one in sides.items()}, number, warm=1)
     rates = {name: median(turn["tokens"] / turn["cpu"] for turn in turns) for name, turns in found.items()}
     for name, rate in rates.items():
         print(f"{name:24} {rate:10,.0f} new tokens per CPU-second")
-    if vllm:
+    if peer:
         pairs = zip(*(found[f"{name}"][0]["rows"] for name in ("ours, float32", "vLLM, float32, eager")), strict=True)
         print(f"in float32 {sum(a == b for a, b in pairs)} of {ROWS} rows agree token for token")
-        ours, theirs = (max((n for n in rates if n.startswith(who)), key=rates.get) for who in ("ours", "vLLM"))
-        ratio = median(b["cpu"] / a["cpu"] for a, b in zip(found[ours], found[theirs], strict=True))
-        print(f"{ours} gives {ratio:.2f} times the tokens per CPU-second of {theirs} (asked: at least 2)")
+        best = [max((n for n in rates if n.startswith(who)), key=lambda n: rates[n]) for who in ("ours", "vLLM")]
+        ratio = median(b["cpu"] / a["cpu"] for a, b in zip(*(found[name] for name in best), strict=True))
+        print(f"{best[0]} gives {ratio:.2f} times the tokens per CPU-second of {best[1]} (asked: at least 2)")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from model.precision import speed
 from model.sizes import model_preset
 from model.transformer import Transformer
 from tests.training import runs
+from tests.training.ranks import Launched
 from training.config import MuonClipConfig
 from training.metrics import read_metrics
 from training.muonclip import MuonClip
@@ -99,11 +100,9 @@ def optimizer(folder: Path, arguments: argparse.Namespace) -> None:
             parameter.grad = torch.randn_like(parameter)
         theirs = []
         for parameter in parameters.values():
-            for matrix, gradient in zip(
-                parameter.detach().flatten(0, -3) if parameter.ndim > 2 else [parameter.detach()],
-                parameter.grad if parameter.ndim > 2 else [parameter.grad],
-                strict=True,
-            ):
+            assert parameter.grad is not None
+            stacks = (tensor.reshape(-1, *tensor.shape[-2:]) for tensor in (parameter.detach(), parameter.grad))
+            for matrix, gradient in zip(*stacks, strict=True):
                 theirs.append(nn.Parameter(matrix.clone()))
                 theirs[-1].grad = gradient.clone()
         ours = MuonClip(parameters, {}, lr=1e-3)
@@ -253,13 +252,13 @@ def ranks(folder: Path, arguments: argparse.Namespace) -> None:
     print(f"  by the clock {rates['two ranks'] / twice:.2f}; two processes alone {rates['two alone'] / twice:.2f}")
 
 
-def start(folder: Path, name: str, size: int, updates: int) -> tuple[Path, list[subprocess.Popen[bytes]]]:
+def start(folder: Path, name: str, size: int, updates: int) -> tuple[Path, list[Launched]]:
     """A run as the launcher starts it, a process for each rank."""
     values = job(folder / name, "work", MICRO_BATCHES * BATCH * size, updates)
     return Path(values["work"]), runs.start(values, folder / name, size)
 
 
-def finished(begun: list[tuple[Path, list[subprocess.Popen[bytes]]]]) -> list[Path]:
+def finished(begun: list[tuple[Path, list[Launched]]]) -> list[Path]:
     """Their work folders, once all have ended."""
     for work, processes in begun:
         codes = [process.wait() for process in processes]

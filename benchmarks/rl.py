@@ -29,12 +29,14 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.common import ONE_THREAD, PEERS, cpu, in_turns, module, ratio, told
 from benchmarks.pretrain import timed
@@ -42,7 +44,7 @@ from model.attention import document_mask
 from model.chat import Chat
 from model.config import ModelConfig
 from model.convert import save_hf
-from model.decode import decoder
+from model.decode import Decoder, decoder
 from model.generate import Generator, Request
 from model.transformer import Transformer
 from tests.posttraining import VOCABULARY, World, byte_tokenizer, model_artifact, writes_letters
@@ -60,7 +62,7 @@ from training.rl.train import Reinforcement
 from training.rl.update import practised, rows_of
 from training.trainer import Trainer
 
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 192,
     "num_hidden_layers": 4,
@@ -174,7 +176,7 @@ class Runs:
         return job.parent
 
 
-def updates(work: Path) -> list[Mapping[str, Any]]:
+def updates(work: Path) -> list[dict[str, Any]]:
     """What a run wrote of its iterations, but for the first, in which modules are loaded and workers begin."""
     return read_metrics(work / "metrics.jsonl", "update")[1:]
 
@@ -193,11 +195,10 @@ def sync(runs: Runs, rounds: int) -> None:
     for int4 in (False, True):
         job = Job.read(runs.job(f"sync {int4}", int4=int4))
         trainer = Trainer(Reinforcement, job.configured(RlConfig), job, Mesh(), torch.device("cpu"))
-        model, whole = trainer.model, trainer.whole
-        size = sum(tensor.nbytes for tensor in model.state_dict().values())
+        size = sum(tensor.nbytes for tensor in trainer.model.state_dict().values())
         sides = {
-            "clone": timed(lambda model=model: [tensor.clone() for tensor in model.state_dict().values()]),
-            "sync": timed(lambda model=model, whole=whole: decoder(whole(model).eval())),
+            "clone": timed(partial(cloned, trainer.model)),
+            "sync": timed(partial(synced, trainer)),
         }
         with torch.inference_mode():
             found = in_turns(sides, 5 * rounds, warm=2)
@@ -206,6 +207,14 @@ def sync(runs: Runs, rounds: int) -> None:
             f"sync{' with INT4' if int4 else ''}: {size / 1e6:.0f} MB at {rates['sync']:.1f} GB per CPU-second, "
             f"{ratio(found['clone'], found['sync']):.2f} of clone()'s {rates['clone']:.1f}"
         )
+
+
+def cloned(model: Transformer) -> list[Tensor]:
+    return [tensor.clone() for tensor in model.state_dict().values()]
+
+
+def synced(trainer: Trainer) -> Decoder:
+    return decoder(trainer.whole(trainer.model).eval())
 
 
 def ranks(runs: Runs, prompts: int, responses: int, budget: int, rounds: int) -> None:
@@ -254,6 +263,7 @@ def update(model: Transformer, optimizer: MuonClip, groups: Sequence[Group], con
     """All groups in one batch; none is left out, so that there is work whatever the verdicts."""
     rows = rows_of(groups, model.config.max_position_embeddings)
     part = practised(rows, sum(len(group.responses) for group in groups), 1.0, config, 0)
+    assert part.document_ids_BS is not None
     mask = document_mask(part.document_ids_BS, shared_prompt=True)
     output = model(part.tokens_BS, positions_BS=part.positions_BS, mask=mask, max_logits=True)
     loss, _ = part.loss(model, output.hidden_BSD)

@@ -19,6 +19,7 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -154,7 +155,7 @@ def dialogues_artifact(root: Path, chat: Chat) -> Artifact:
     for split, those in splits.items():
         rows = [_dialogue(chat, one, other, draw) for one, other in those]
         made = pa.Table.from_pylist(rows, SCHEMA)
-        step.put(f"dialogues/{split}/larger", ".parquet", lambda path, made=made: write_rows(path, made))
+        step.put(f"dialogues/{split}/larger", ".parquet", partial(write_rows, table=made))
     return step.publish({})
 
 

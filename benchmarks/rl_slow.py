@@ -143,7 +143,7 @@ def rounded(model: Transformer, rounding: Callable[[Tensor], Tensor]) -> Transfo
 
 def run(study: Study, name: str, arm: Arm, seed: int, rates: Mapping[str, Any]) -> Row:
     """One run and what came of it."""
-    kind = Reinforcement
+    kind: type[Reinforcement] = Reinforcement
     if arm.rounding is not None:
         kind = type("Arm", (Mismatched,), {"rounding": staticmethod(arm.rounding), "__doc__": Mismatched.__doc__})
     elif arm.beside is not None:

@@ -166,7 +166,7 @@ def server(command: list[str], arguments: argparse.Namespace) -> Iterator[tuple[
         child = subprocess.Popen(
             [str(port) if part == "PORT" else part for part in command], env=keyed, stdout=said, stderr=said
         )
-        client = {
+        client: dict[str, Any] = {
             "base_url": f"http://127.0.0.1:{port}",
             "headers": {"Authorization": f"Bearer {key}"},
             "timeout": 600,

@@ -11,7 +11,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 # Student's t, two-sided 95 %, by degrees of freedom (any table of it)
-STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+STUDENT: tuple[float, ...] = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 STUDENT += (2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 

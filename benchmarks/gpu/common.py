@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -62,6 +62,11 @@ class Bench:
     def tiny(self) -> bool:
         """Whether nothing is measured."""
         return self.device.type == "cpu"
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """The device as configurations name it."""
+        return "cpu" if self.tiny else "cuda"
 
     @property
     def config(self) -> ModelConfig:

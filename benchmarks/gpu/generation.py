@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def main() -> int:
     prompt, new, rows = (PROMPT, NEW, ROWS) if not bench.tiny else (4, 3, (1, 2))
     limit = bench.part("limits", lambda: {"bandwidth": bench.bandwidth()})
     for count in rows:
-        bench.part(f"{count} rows", lambda count=count: tokens(bench, model, count, prompt, new, limit["bandwidth"]))
+        bench.part(f"{count} rows", partial(tokens, bench, model, count, prompt, new, limit["bandwidth"]))
     bench.part("agreement", lambda: agreement(bench, model, prompt, new))
     bench.part("vLLM", lambda: vllm(model, max(rows), prompt, new))
     return bench.end()
@@ -78,7 +79,7 @@ def step_bytes(model: Transformer, rows: int, length: float) -> float:
 def agreement(bench: Bench, model: Transformer, prompt: int, new: int) -> dict[str, float]:
     """Between the log-probabilities that tokens were drawn by and those of the trainer's forward, with the head in
     float32 and without."""
-    found = {}
+    found: dict[str, float] = {}
     for head in (False, True):
         model.float32_head = head
         asked = requests(model, 4, prompt, new)

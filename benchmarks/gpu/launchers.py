@@ -14,7 +14,7 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -26,6 +26,7 @@ from tests.training.data import artifact
 from tests.training.runs import MODEL, VOCABULARY
 from training import checkpoint
 
+Launcher = Literal["torchrun", "deepspeed"]
 UPDATES = 40
 LIMIT = 60
 
@@ -68,7 +69,7 @@ def collectives(bench: Bench, root: Path) -> dict[str, Any]:
         dist.destroy_process_group()
 
 
-def begin(bench: Bench, root: Path, name: str, launcher: str) -> subprocess.Popen[bytes]:
+def begin(bench: Bench, root: Path, name: str, launcher: Launcher) -> subprocess.Popen[bytes]:
     """A small run of pretraining as the recipe launches it, with one process."""
     work = root / name
     work.mkdir(parents=True, exist_ok=True)
@@ -90,14 +91,14 @@ def begin(bench: Bench, root: Path, name: str, launcher: str) -> subprocess.Pope
               "work": str(work), "threads": 1, "device": bench.device.type}  # fmt: skip
     job = work / "job.json"
     job.write_text(json.dumps(record))
-    execution = Execution(launcher=launcher, processes=1, threads=1, device=bench.device.type)
+    execution = Execution(launcher=launcher, processes=1, threads=1, device=bench.kind)
     for name in (RENDEZVOUS, STORE):
         (work / name).unlink(missing_ok=True)
     environment = {"PYTHONPATH": str(HOUSE), "OMP_NUM_THREADS": "1", **meeting(work)}
     return process.start(command("training.pretrain", job, execution), work / "log.txt", environment)
 
 
-def run(bench: Bench, root: Path, name: str, launcher: str) -> int:
+def run(bench: Bench, root: Path, name: str, launcher: Launcher) -> int:
     """The exit code of a run; its log where it is not 0."""
     code = ended(begin(bench, root, name, launcher))
     if code:

@@ -6,6 +6,7 @@ Of the gpu preset's matrices, all of every shape but of the experts some; torch.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ def main() -> int:
     bench = Bench.begin("newton_schulz", __doc__)
     config, form = bench.config, MuonClipConfig()
     for count, n, m in muon_shapes(config):
-        bench.part(f"{count} of {n} x {m}", lambda count=count, n=n, m=m: shape(bench, min(count, MOST), n, m))
+        bench.part(f"{count} of {n} x {m}", partial(shape, bench, min(count, MOST), n, m))
     bench.part("steps", lambda: steps(bench, bench.model()))
     work = sum(count * newton_schulz_cost(n, m, COEFFICIENTS[form.coefficients], form.gram_ratio)
                for count, n, m in muon_shapes(config))  # fmt: skip
@@ -67,7 +68,7 @@ def steps(bench: Bench, model: Transformer) -> dict[str, Any]:
 
 def torchs(model: Transformer) -> torch.optim.Optimizer:
     """torch's own Muon over some of the matrices, one by one as it wants them: so many, and not all."""
-    matrices = []
+    matrices: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.ndim >= 2 and "embed" not in name and "head" not in name and len(matrices) < MOST:
             matrices += [nn.Parameter(matrix) for matrix in parameter.detach().reshape(-1, *parameter.shape[-2:])]

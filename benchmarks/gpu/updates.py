@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -65,12 +66,12 @@ def main() -> int:
     bench.free()
     step = Step(bench)
     for name, memory in SWITCHES.items():
-        bench.part(f"switch {name}", lambda memory=memory: step.under(memory))
+        bench.part(f"switch {name}", partial(step.under, memory))
     bench.part("profile", step.profile)
     for name, variant in variants(step).items():
         bench.part(f"variant {name}", variant)
     for blocks in BLOCKS:
-        bench.part(f"blocks {blocks[0]} x {blocks[1]}", lambda blocks=blocks: attention(bench, blocks))
+        bench.part(f"blocks {blocks[0]} x {blocks[1]}", partial(attention, bench, blocks))
     return bench.end()
 
 
@@ -80,7 +81,7 @@ def run(bench: Bench) -> dict[str, Any]:
         config = settings(bench)
         tokens, _ = make(Path(folder), HOUSE, config.model.vocab_size, most=40 if bench.tiny else 10_000)
         be_deterministic(1 if bench.tiny else 8)
-        job = Job(config.model_dump(mode="json"), {"tokens": tokens.uri}, Path(folder), 1, bench.device.type, "")
+        job = Job(config.model_dump(mode="json"), {"tokens": tokens.uri}, Path(folder), 1, bench.kind, "")
         trainer = Trainer(NextToken, config, job, Mesh(), bench.device)
         began, losses, seconds = time.monotonic(), [], []
         try:
@@ -222,7 +223,7 @@ def variants(step: Step) -> dict[str, Callable[[], Any]]:
     }
     for rows, length in ((2, LENGTH), (4, LENGTH), (16, LENGTH), (16, 2048), (4, 8192)):
         if not step.bench.tiny:
-            found[f"{rows} rows of {length}"] = lambda rows=rows, length=length: step.timed(rows, length)
+            found[f"{rows} rows of {length}"] = partial(step.timed, rows, length)
     return found
 
 
