@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,7 +81,7 @@ def publish(root: Path, name: str, group: str, parts: dict[str, list[dict[str, s
     for key, rows in parts.items():
         names = [*record("", ""), *(["source_id"] if group == "rewrites" else [])]
         table = pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in names]))
-        step.put(f"{group}/{key}", ".parquet", lambda path, table=table: pq.write_table(table, path), table.num_rows)
+        step.put(f"{group}/{key}", ".parquet", partial(pq.write_table, table), table.num_rows)
         for row in rows:
             counts = by_domain.setdefault(row["domain"], {"documents": 0, "bytes": 0})
             counts["documents"] += 1
