@@ -152,14 +152,21 @@ def settings(engine: str, model: str, documents: int) -> RephraseConfig:
 @contextmanager
 def simulated(*options: str) -> Iterator[str]:
     """The simulated endpoint in a process of its own; yields its URL."""
-    pairs = [str(path) for path in sorted(calibration.SHIPPED.glob("train-*.jsonl"))]
-    process = subprocess.Popen(module("endpoint", *options, "--pairs", *pairs), stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.wait()
+    with tempfile.TemporaryDirectory() as folder:
+        # not the files of the pairs: some hold statements, of which sources and rewrites are yet to be composed
+        pairs = Path(folder) / "pairs.jsonl"
+        lines = (json.dumps({"source": pair.source, "rewrites": [pair.rewrite]}) for pair in _pairs())
+        pairs.write_text("\n".join(lines), encoding="utf-8")
+        command = module("endpoint", *options, "--pairs", str(pairs))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                url = process.stdout.readline().strip()
+                if not url:
+                    raise SystemExit("the simulated endpoint did not start: its own words stand above")
+                yield url
+            finally:
+                process.kill()
 
 
 def latency(token: float) -> list[str]:
