@@ -103,7 +103,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         yield link
-        link = link.__cause__ or link.__context__
+        # `from None`: what is said is whole without what came before
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
 def _written_for_people(error: BaseException) -> bool:

@@ -121,7 +121,7 @@ def trace_in(graph: Graph, identifier: str) -> Trace:
     if identifier.startswith(("base:", "sample:")):
         token, name = _token(graph, identifier)
         return _document(graph, identifier, name, token)
-    if not identifier.strip():
+    if not identifier.strip() or not identifier.isprintable():  # bytes of a shell that are no UTF-8 are in no id
         raise LineageError(f"give a document id (or its start), a rewrite id, {FORMS}")
     return _document(graph, identifier, identifier.strip().lower(), None)
 
@@ -258,9 +258,9 @@ def _readings(graph: Graph, name: str, under: str) -> Readings:
 
 def _token(graph: Graph, identifier: str) -> tuple[Token, str]:
     """The token that `base:STEP:POSITION` or `sample:NUMBER:POSITION` names, and the id of its document."""
-    form = re.fullmatch(r"(base|sample):(\d+)(?::(\d+)/(\d+))?:(\d+)", identifier)
+    form = re.fullmatch(r"(base|sample):(\d{1,18})(?::(\d{1,18})/(\d{1,18}))?:(\d{1,18})", identifier)
     if form is None or (form[1] == "sample" and form[3]):
-        raise LineageError(f"'{identifier}' is not of the form {FORMS} (whole numbers)")
+        raise LineageError(f"'{identifier}' is not of the form {FORMS} (whole numbers of at most 18 digits)")
     first, position = int(form[2]), int(form[5])
     stages, streams = _pretraining(graph).stages, _streams(graph)
     update: int | None = None

@@ -109,7 +109,10 @@ def _chosen(
             raise RequestError("--checkpoint is a network by itself: --preset-file and --set change recipes")
         from model.convert import read_config
 
-        return str(checkpoint), ModelConfig.from_hf(read_config(checkpoint))
+        try:
+            return str(checkpoint), ModelConfig.from_hf(read_config(checkpoint))
+        except (FileNotFoundError, ValueError) as error:
+            raise RequestError(f"--checkpoint {checkpoint}: {error}") from None
     if preset_file or preset in list(PresetName):
         from flows.preset import load_preset
 

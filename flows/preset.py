@@ -146,15 +146,24 @@ class Preset(Config):
         return self
 
     @model_validator(mode="after")
-    def _mix_has_sources(self) -> Preset:
-        """What PTX draws from, before a base is trained that RL then cannot begin with."""
+    def _mixes_have_sources(self) -> Preset:
+        """What training draws from, before hours of other stages lead to one that cannot begin."""
         known = {source.domain for source in self.sources.sources}
-        for name, weight in (self.rl.ptx_mix or {}).items():
-            if weight and (domain := name.partition("/")[0]) not in known | {"*"}:
-                raise ValueError(
-                    f"rl.ptx_mix gives {name!r} a weight, and no source is of the domain {domain}: make it 0, or set "
-                    "rl.ptx_mix to null, which takes the corpus as it is"
-                )
+        mixes = {"rl.ptx_mix": self.rl.ptx_mix}
+        for stage in self.pretrain.stages.stages:
+            changed = {f"mix_changes[{at}]": change.mix for at, change in enumerate(stage.mix_changes)}
+            mixes |= {f"{name} of stage {stage.name!r}": mix for name, mix in ({"mix": stage.mix} | changed).items()}
+        for field, mix in mixes.items():
+            for name, weight in (mix or {}).items():
+                if weight and (domain := name.partition("/")[0]) not in known | {"*"}:
+                    raise ValueError(
+                        f"{field} gives {name!r} a weight, and no source is of the domain {domain}: make it 0, or set "
+                        f"{field.partition(' ')[0]} to null, which takes the corpus as it is"
+                    )
+        if unknown := sorted(set(self.mix.domains) - known):
+            raise ValueError(
+                f"mix.domains has {unknown[0]!r}, and no source is of that domain: leave it out, or add a source"
+            )
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from model.config import Config
 from tasks.address import Address, Keyless
@@ -39,6 +39,15 @@ class Request(Config):
 
     rebuild: bool = False
     """Whether stages that are done are made anew where their code has changed since (`openk2 status` says which)."""
+
+    @field_validator("root")
+    @classmethod
+    def _shared(cls, root: str) -> str:
+        if root.startswith("memory://"):
+            raise ValueError(
+                "what is in memory is one process's own, and a run has several: name a folder, or a store that all see"
+            )
+        return root
 
     @property
     def name(self) -> str:

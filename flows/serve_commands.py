@@ -68,7 +68,10 @@ def generate(
         sys.stdout.write(visible(piece) if sys.stdout.isatty() else piece)
         sys.stdout.flush()
 
-    released.generate(released.prompt(prompt, chat=not raw), tokens, temperature, seed, write)
+    try:
+        released.generate(released.prompt(prompt, chat=not raw), tokens, temperature, seed, write)
+    except ValueError as error:  # a prompt beyond the window, a temperature too close to 0
+        raise RequestError(str(error)) from None
     sys.stdout.write("\n")
 
 
@@ -196,7 +199,10 @@ def load(request: Request, folder: Path | None, int4: bool, precision: Precision
     from model.precision import dtype_of
     from tasks.evaluate.generation import Released
 
-    place = torch.device(device)
+    try:
+        place = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError):  # torch raises the one for a name that it does not know, the other else
+        raise RequestError(f"--device {device}: torch has no such device here; cpu is everywhere") from None
     released = Released.load(_folder(request, folder, int4))
     released.model.to(place, dtype_of(precision, place))
     return released
@@ -207,7 +213,7 @@ def _folder(request: Request, folder: Path | None, int4: bool) -> Path:
     if folder is not None:
         if int4:
             raise RequestError("--int4 chooses between this preset's two folders: with --folder name the INT4 folder")
-        return folder
+        return folder.expanduser()  # no shell reads the `~` of --folder=~/release
     from flows.steps import graph
     from tasks.artifact import NotReady
     from tasks.evaluate.release import checkpoint_folder
@@ -222,7 +228,10 @@ def _folder(request: Request, folder: Path | None, int4: bool) -> Path:
 
 def _key(path: Path | None, host: str) -> tuple[str, bool]:
     """The key, and whether the owner gave it. Raises RequestError where it will not do."""
-    given = path.read_text(encoding="utf-8").strip() if path else os.environ.get(KEY_VARIABLE, "").strip()
+    try:
+        given = path.read_text(encoding="utf-8").strip() if path else os.environ.get(KEY_VARIABLE, "").strip()
+    except UnicodeDecodeError:
+        raise RequestError(f"{path} is no text: `openssl rand -hex 24` makes a key") from None
     if given and len(given) < SHORTEST_KEY:
         raise RequestError(f"a key has at least {SHORTEST_KEY} characters: `openssl rand -hex 24` makes one")
     if not given and not _loopback(host):

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, SerializationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    SerializationInfo,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 INT4_GROUP = 32
@@ -278,7 +286,14 @@ class ModelConfig(Config):
             known["rope_scaling"] = {"beta_fast": 32, "mscale_all_dim": 0} | known["rope_scaling"]
         elif kind != "default":
             raise ValueError(f"rope_scaling type = {kind!r}: only yarn is known")
-        read, told = cls.model_validate(known), config.get("qk_head_dim")
+        try:
+            read = cls.model_validate(known)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            said = first["msg"].removeprefix("Value error, ")
+            where = ".".join(str(part) for part in first["loc"])
+            raise ValueError(f"{where}: {said}; it has {first['input']!r:.80}" if where else said) from None
+        told = config.get("qk_head_dim")
         if told not in (None, read.qk_head_dim):
             raise ValueError(f"qk_head_dim = {told}: qk_nope_head_dim and qk_rope_head_dim make {read.qk_head_dim}")
         return read

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from model.config import Config
 from model.engines.engine import Price, RequestLimits
@@ -114,6 +114,13 @@ class Execution(Config):
             raise ValueError("dask_address names a Dask scheduler but executor is 'processes': set executor to 'dask'")
         return self
 
+    @field_validator("answers")
+    @classmethod
+    def _on_a_disk(cls, answers: str | None) -> str | None:
+        if answers is not None and not is_local(answers):
+            raise ValueError("the engines' answers are kept on a disk of this machine: name a local folder")
+        return answers
+
     def slots(self, engine: str) -> int:
         """Requests to keep in flight of an engine of this kind (`embedded`, `endpoint`)."""
         return self.engine_slots or (self.workers if engine == "embedded" else ENDPOINT_SLOTS)
@@ -123,7 +130,7 @@ class Execution(Config):
         if not self.answers_bytes:
             return None
         if self.answers is not None:
-            return Path(self.answers).expanduser()
+            return local_path(self.answers)
         return local_path(root) / "answers" if is_local(root) else cache_folder() / "answers"
 
 

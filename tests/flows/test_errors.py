@@ -55,6 +55,12 @@ def test_what_nobody_foresaw_says_its_kind_and_how_to_see_more():
     assert "OPENK2_TRACEBACK" in told
 
 
+def test_what_was_raised_from_nothing_is_told_without_what_came_before():
+    error = ValueError("x is no JSON: write it again")
+    error.__context__, error.__suppress_context__ = KeyError("y"), True
+    assert sentence(error).startswith("ValueError: x is no JSON: write it again")
+
+
 def test_a_circle_of_causes_ends():
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one

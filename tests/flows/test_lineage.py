@@ -276,6 +276,7 @@ def test_a_dropped_document_says_why(plan: Graph) -> None:
         ("zz", "no document or rewrite"),
         ("aa", "starts 20 ids"),
         ("", "give a document id"),
+        ("\udce4", "give a document id"),
         ("base:1", "not of the form"),
         ("base:one:2", "not of the form"),
         ("base:31:0", "updates 1 to 30"),
@@ -285,6 +286,7 @@ def test_a_dropped_document_says_why(plan: Graph) -> None:
         ("sample:1:0/2:0", "not of the form"),
         ("base:1:128", "positions 0 to 127"),
         ("sample:0:32", "positions 0 to 31"),
+        (f"sample:{10**22}:0", "at most 18 digits"),
     ],
 )
 def test_what_names_nothing_is_said(plan: Graph, identifier: str, said: str) -> None:

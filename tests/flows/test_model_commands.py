@@ -76,5 +76,5 @@ def test_what_cannot_be_described_is_refused():
         told("describe", "--set", "rephrase.model=https://me:secret@host/model")
     with pytest.raises(PresetError, match="qk_rope_head_dim = 7"):
         told("describe", "--set", "pretrain.model.qk_rope_head_dim=7")
-    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+    with pytest.raises(RequestError, match=r"nowhere has no config\.json"):
         told("describe", "--checkpoint", "nowhere")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from expectations.config import CorpusGate, TokensGate
+from flows.options import RequestError, request_of
 from flows.preset import PresetError, load_preset
 from flows.request import PresetName, Request
 from flows.steps import graph
@@ -52,6 +53,9 @@ def test_the_laptop_model_has_the_size_it_says():
         (["pretrain.sed=1"], "pretrain.sed"),
         (["nonsense"], "stage.field=value"),
         (["pretrain.seed=-1"], "pretrain.seed"),
+        (["scores.classifier.seed=-1"], "scores.classifier.seed"),
+        (["corpus.dedup.near.seed=-1"], "corpus.dedup.near.seed"),
+        (["execution.answers=s3://bucket/answers"], "execution.answers': the engines' answers are kept on a disk"),
         (["description.x=1"], "is a value"),
         (["pretrain.model.vocab_size=2048"], "bos_token_id = 4079: is no id of a vocabulary of 2048"),
         (["tokenizer.vocabulary=16384"], "pretrain.model.vocab_size is 4096 and tokenizer.vocabulary 16384"),
@@ -157,14 +161,31 @@ def test_large_presets_have_the_whole_of_the_recipes_rl(name):
     assert rl.literals()["judge"] == {"url": None, "model": "your-judge"}
 
 
-def test_ptx_draws_from_domains_that_the_sources_have(tmp_path):
+def test_mixes_draw_from_domains_that_the_sources_have(tmp_path):
     mine = tmp_path / "mine.yaml"
     only = "sources: {sources: [{name: a, kind: folder, path: x, domain: code, language: en, licence: MIT}]}\n"
     mine.write_text(f"extends: gpu\n{only}")
     with pytest.raises(PresetError, match=r"rl\.ptx_mix gives 'web' a weight, and no source is of the domain web"):
         load_preset(Request(preset_file=str(mine)))
+    stage = "{name: all, updates: 9, sequence_length: 64, batch: 4, yarn_factor: 8, rate: {start: 0, end: 1.0e-3}"
+    for field, told in (
+        (f"pretrain: {{stages: [{stage}, mix: {{math: 1}}}}]}}", r"mix of stage 'all' gives 'math' a weight"),
+        (
+            f"pretrain: {{stages: [{stage}, mix_changes: [{{sample: 4, mix: {{web/a: 1}}}}]}}]}}",
+            r"mix_changes\[0\] of stage 'all' gives 'web/a' a weight",
+        ),
+        ("mix: {domains: {code: 1, knowlege: 1}}", "mix.domains has 'knowlege', and no source is of that domain"),
+    ):
+        mine.write_text(f"extends: test\n{only}{field}\n")
+        with pytest.raises(PresetError, match=told):
+            load_preset(Request(preset_file=str(mine)))
     mine.write_text(f"extends: gpu\n{only}rl: {{ptx_mix: {{web: 0, math: 0, knowledge: 0, code/a: 3}}}}\n")
     assert load_preset(Request(preset_file=str(mine))).rl.ptx_mix["code/a"] == 3
+
+
+def test_a_root_that_only_one_process_sees_is_refused():
+    with pytest.raises(RequestError, match=r"root.*in memory is one process's own"):
+        request_of(PresetName.test, "memory://data", None, None)
 
 
 def test_an_unknown_file_is_refused_and_the_known_ones_are_named():

@@ -201,7 +201,7 @@ YARN = {"type": "yarn", "factor": 2, "original_max_position_embeddings": 128}
         ),
         ({"rope_interleave": False}, "rope_interleave"),
         ({"eos_token_id": []}, "eos_token_id"),
-        ({"qk_nope_head_dim": "16"}, "qk_nope_head_dim"),
+        ({"qk_nope_head_dim": "16"}, "^qk_nope_head_dim: Input should be a valid integer; it has '16'$"),
     ],
 )
 def test_refuses_other_networks(changes, words):

@@ -27,7 +27,7 @@ class NearConfig(Config):
     """MinHash values to a document (FineWeb 3.4: 112)."""
     recall: float = Field(default=0.99, gt=0, lt=1)
     """Chance with which a pair at the threshold shares a band: the banding follows from it."""
-    seed: int = 1
+    seed: int = Field(default=1, ge=0)
     """Of the permutations."""
 
 

@@ -68,7 +68,7 @@ class ClassifierConfig(Config):
     """Part of the examples that the curve from scores to probabilities (Platt, 1999) is fitted on."""
     heldout_fraction: float = Field(default=0.15, gt=0, lt=1)
     """Part of the examples that the figures are measured on. Parts are drawn by source file: none is in two."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
     """Chooses examples, parts and the order of training."""
 
     @model_validator(mode="after")
@@ -110,7 +110,7 @@ class JudgeConfig(EngineConfig):
     """How the answer is drawn."""
     max_tokens: int = Field(default=96, ge=16)
     """Longest answer."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
     """Chooses the documents, and seeds the engine."""
 
 
