@@ -50,6 +50,8 @@ while done < config["steps"]:
     partial = work / "progress.json.new"
     partial.write_text(json.dumps({"done": done, "total": config["steps"], "unit": "steps", "note": "n"}))
     partial.replace(work / "progress.json")
+    while config["until_seen"] and not (work / "seen").exists():
+        time.sleep(0.01)
     if asked:
         (work / "preempted.json").write_text("{}")
         sys.exit(75)
@@ -86,6 +88,7 @@ class Literals(Config):
     pace: float = 0.01
     fail_at: int = 0
     killed_at: int = 0
+    until_seen: bool = False
 
 
 @pytest.fixture(autouse=True)
@@ -115,10 +118,15 @@ def test_a_job_is_relayed_and_published(tmp_path, launcher):
 
 def test_the_rate_is_this_attempts_where_an_earlier_one_came_further(tmp_path):
     ticks = []
-    step = step_for(tmp_path, pace=0.6)
+    step = step_for(tmp_path, until_seen=True)
     earlier = {"done": 4, "total": 5, "unit": "steps", "note": "killed before its checkpoint"}
     (step.workspace() / "progress.json").write_text(json.dumps(earlier))
-    with listen(ticks.append):
+
+    def hear(tick) -> None:
+        ticks.append(tick)
+        (step.workspace() / "seen").touch()
+
+    with listen(hear):
         run_job(step, EXECUTION)
     assert ticks[0].first < 4
     assert all(tick.rate >= 0 for tick in ticks)
