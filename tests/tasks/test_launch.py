@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from model.config import Config
+from tasks import launch
 from tasks.artifact import Step
 from tasks.launch import ERROR, Execution, JobFailed, JobPreempted, command, run_job
 from tasks.progress import listen
@@ -116,17 +117,19 @@ def test_a_job_is_relayed_and_published(tmp_path, launcher):
     assert (step.workspace() / "starts").read_text() == "0\n"
 
 
-def test_the_rate_is_this_attempts_where_an_earlier_one_came_further(tmp_path):
-    ticks = []
+def test_the_rate_is_this_attempts_where_an_earlier_one_came_further(tmp_path, monkeypatch):
+    ticks, read = [], launch._read
     step = step_for(tmp_path, until_seen=True)
     earlier = {"done": 4, "total": 5, "unit": "steps", "note": "killed before its checkpoint"}
     (step.workspace() / "progress.json").write_text(json.dumps(earlier))
 
-    def hear(tick) -> None:
-        ticks.append(tick)
-        (step.workspace() / "seen").touch()
+    def seen(file):
+        if (state := read(file)) and state["done"] == 1:
+            (step.workspace() / "seen").touch()
+        return state
 
-    with listen(hear):
+    monkeypatch.setattr(launch, "_read", seen)
+    with listen(ticks.append):
         run_job(step, EXECUTION)
     assert ticks[0].first < 4
     assert all(tick.rate >= 0 for tick in ticks)
@@ -174,6 +177,7 @@ def test_a_killed_rank_is_named(tmp_path):
 LAUNCH = """
 import sys
 from model.config import Config
+from tasks import launch
 from tasks.artifact import Step
 from tasks.launch import Execution, run_job
 class Literals(Config):
