@@ -177,7 +177,6 @@ def test_a_killed_rank_is_named(tmp_path):
 LAUNCH = """
 import sys
 from model.config import Config
-from tasks import launch
 from tasks.artifact import Step
 from tasks.launch import Execution, run_job
 class Literals(Config):
@@ -185,6 +184,7 @@ class Literals(Config):
     pace: float = 0.05
     fail_at: int = 0
     killed_at: int = 0
+    until_seen: bool = False
 run_job(Step("base", Literals(), sys.argv[1], module="quickjob"), Execution(threads=1, device="cpu"))
 """
 
@@ -238,7 +238,7 @@ def test_inputs_reach_the_job_as_uris(tmp_path):
     assert job["inputs"] == {"tokens": uri}
     assert Job.read(step.workspace() / "job.json").judge_url == "http://judge:8000/v1"
     assert job["code"] == "hash"
-    assert job["config"] == {"steps": 5, "pace": 0.01, "fail_at": 0, "killed_at": 0}
+    assert job["config"] == Literals().model_dump()
     assert (step.workspace() / "rank-0-of-1").exists()
 
 

@@ -1,4 +1,4 @@
-"""What the kernels of one pass share: threads, and compiling where nothing can be kept."""
+"""What the kernels of one pass share: threads."""
 
 from __future__ import annotations
 
@@ -7,30 +7,6 @@ import torch
 from model.kernels import blockwise_attention, one_pass
 from model.kernels.rms_norm import gradients, normed
 from tests.model.kernels.numbers import drawn, threads
-
-
-def test_a_kernel_that_cannot_be_kept_on_disk_is_compiled_all_the_same(monkeypatch):
-    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])  # as where no folder can be written
-    y = torch.ones(2, 3)
-    compiled = one_pass.kernel(blockwise_attention._divide_rows.py_func)
-    compiled(0, 2, y.numpy(), torch.tensor([2.0, 4.0]).numpy())
-    assert y.tolist() == [[0.5] * 3, [0.25] * 3]
-
-
-def test_a_change_of_what_kernels_share_compiles_them_anew(monkeypatch, tmp_path):
-    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
-    y, by = torch.ones(2, 3).numpy(), torch.ones(2).numpy()
-
-    def hits() -> int:
-        compiled = one_pass.kernel(blockwise_attention._divide_rows.py_func)
-        compiled(0, 2, y, by)
-        return sum(compiled.stats.cache_hits.values())
-
-    assert [hits(), hits()] == [0, 1]
-    changed = tmp_path / "one_pass.py"
-    changed.write_text("# another exp")
-    monkeypatch.setattr(one_pass, "__file__", str(changed))
-    assert [hits(), hits()] == [0, 1]
 
 
 def test_threads_change_no_bit(monkeypatch):
