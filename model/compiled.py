@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -32,34 +32,29 @@ def parts(function: Any) -> bytes:
     """A digest of a function's code and options, and of the constants and functions that it names, and those name."""
     digest, known = hashlib.sha256(), set[FunctionType]()
 
-    def add(value: Any) -> None:
+    def add(value: Any, space: Mapping[str, Any]) -> None:
         plain = inspect.unwrap(value) if callable(value) else value
         if isinstance(plain, FunctionType):
             if plain not in known:
                 known.add(plain)
-                add(getattr(value, "targetoptions", {}))
-                add(plain.__code__)
-                for name in names(plain.__code__):
-                    if name in plain.__globals__:
-                        add(plain.__globals__[name])
+                add(getattr(value, "targetoptions", {}), {})
+                add(plain.__code__, plain.__globals__)
         elif isinstance(plain, CodeType):
             digest.update(plain.co_code + repr(plain.co_names).encode())
             for constant in plain.co_consts:
-                add(constant)
+                add(constant, space)  # a function within this one has its globals
+            for name in plain.co_names:
+                if name in space:
+                    add(space[name], {})
         elif isinstance(plain, np.ndarray):
             digest.update(repr((plain.dtype, plain.shape)).encode() + plain.tobytes())
         elif isinstance(plain, dict):
             for key in sorted(plain):
-                add((key, sorted(plain[key]) if isinstance(plain[key], set) else plain[key]))
+                add((key, sorted(plain[key]) if isinstance(plain[key], set) else plain[key]), {})
         elif isinstance(plain, type | ModuleType):
             digest.update(plain.__name__.encode())
         else:
             digest.update(repr(plain).encode())
 
-    add(function)
+    add(function, {})
     return digest.digest()
-
-
-def names(code: CodeType) -> list[str]:
-    """The globals and attributes that a function's code names, those of the functions within it too."""
-    return [*code.co_names, *(name for one in code.co_consts if isinstance(one, CodeType) for name in names(one))]

@@ -1,4 +1,4 @@
-"""What the kernels of one pass share: threads."""
+"""What the kernels of one pass share: threads, and functions that are a part of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ import torch
 from model.kernels import blockwise_attention, one_pass
 from model.kernels.rms_norm import gradients, normed
 from tests.model.kernels.numbers import drawn, threads
+
+
+def test_a_change_of_what_kernels_share_compiles_them_anew(monkeypatch, tmp_path):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    y, by = torch.ones(2, 3).numpy(), torch.ones(2).numpy()
+
+    def hits() -> int:
+        compiled = one_pass.kernel(blockwise_attention._divide_rows.py_func)
+        compiled(0, 2, y, by)
+        return sum(compiled.stats.cache_hits.values())
+
+    assert [hits(), hits()] == [0, 1]
+    monkeypatch.setattr(blockwise_attention, "widen", one_pass.usual)  # another function of the compiler's own kind
+    assert [hits(), hits()] == [0, 1]
 
 
 def test_threads_change_no_bit(monkeypatch):

@@ -231,17 +231,10 @@ def test_a_run_stopped_at_any_part_continues_to_the_same_bytes(tmp_path, folder,
 def test_a_killed_process_continues_to_the_same_bytes(tmp_path, folder, corpus):
     """SIGKILL while worker processes are at it, then the same command."""
     script = textwrap.dedent("""
-        import importlib.util, sys, time
+        import importlib.util, sys
         from pathlib import Path
-        from tasks.artifact import Step
-        publish = Step.publish
-
-        def endless(step, *arguments, **named):
-            if step.name == "corpus":
-                time.sleep(3600)  # killed before its end, however late that comes
-            return publish(step, *arguments, **named)
-
-        Step.publish = endless
+        from tests.endless import without_end
+        without_end("corpus")
         spec = importlib.util.spec_from_file_location("curation_for_tests", sys.argv[1])
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)

@@ -202,18 +202,11 @@ def test_a_refresh_stopped_at_any_part_continues_to_the_same_bytes(tmp_path, par
 
 def test_a_killed_refresh_continues_to_the_same_bytes(tmp_path):
     script = textwrap.dedent("""
-        import sys, time
+        import sys
         from pathlib import Path
-        from tasks.artifact import Step
+        from tests.endless import without_end
         from tests.tasks.corpus.test_snapshots import refresh
-        publish = Step.publish
-
-        def endless(step, *arguments, **named):
-            if step.name == "corpus":
-                time.sleep(3600)  # killed before its end, however late that comes
-            return publish(step, *arguments, **named)
-
-        Step.publish = endless
+        without_end("corpus")
         refresh(Path(sys.argv[1]), Path(sys.argv[2]))
     """)
     folder, roots = tmp_path / "in", [tmp_path / "killed", tmp_path / "straight"]

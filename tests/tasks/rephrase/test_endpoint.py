@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -38,14 +37,15 @@ CONFIG = RephraseConfig(
 )
 LIMITS = RequestLimits(answer_seconds=3.0, backoff_seconds=0.01, patience_seconds=20, attempts=20)
 RUN = """
-import sys, time
+import sys
 from pathlib import Path
 from typing import Any
 from model.engines.engine import RequestLimits
 from tasks.artifact import Artifact, Step
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.rewriting import build
-Step.publish = lambda *_, **__: time.sleep(3600)  # it is killed before its end, however late that comes
+from tests.endless import without_end
+without_end("rewrites")
 config = RephraseConfig.model_validate_json(sys.argv[2])
 build(Step("rewrites", config, sys.argv[1]), Artifact.load(sys.argv[3]), sys.argv[4], 8, answers=Path(sys.argv[5]))
 """
@@ -84,7 +84,8 @@ def test_no_failure_loses_a_document_or_asks_twice(tmp_path: Path, corpus: Artif
 def test_a_restart_after_sigkill_repeats_no_finished_request(tmp_path: Path, corpus: Artifact) -> None:
     with serving(Behaviour(first=0.05, pairs=PAIRS)) as server:
         arguments = [CONFIG.model_dump_json(), corpus.uri, server.url, str(tmp_path / "answers")]
-        run = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path / "killed"), *arguments], env=os.environ)
+        command = [sys.executable, "-c", RUN, str(tmp_path / "killed"), *arguments]
+        run = subprocess.Popen(command, cwd=Path(__file__).parents[3])
         while server.counts["answered"] < 12 and run.poll() is None:
             time.sleep(0.01)
         run.send_signal(signal.SIGKILL)

@@ -32,11 +32,12 @@ CONFIG = RephraseConfig(
     rewritten=0.0,
 )
 RUN = """
-import sys, time
+import sys
 from tasks.artifact import Artifact, Step
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.rewriting import build
-Step.publish = lambda *_, **__: time.sleep(3600)  # it is killed before its end, however late that comes
+from tests.endless import without_end
+without_end("rewrites")
 step = Step("rewrites", RephraseConfig.model_validate_json(sys.argv[2]), sys.argv[1])
 build(step, Artifact.load(sys.argv[3]), slots=1)
 """
@@ -61,7 +62,7 @@ def test_a_killed_run_continues_and_ends_in_the_same_bytes(
 def _killed_after_its_first_answer(root: Path, corpus: Artifact) -> list[bytes]:
     """Run the stage in a process of its own, SIGKILL it, and return the answers that it kept."""
     command = [sys.executable, "-c", RUN, str(root), CONFIG.model_dump_json(), corpus.uri]
-    process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[3], env=os.environ | {"OMP_NUM_THREADS": "1"})
     deadline = time.monotonic() + 500
     while not _answers(root) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
