@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from model.config import Config
+from model.config import Config, refused
 from tasks.address import hides, redacted
 
 ADVICE = {
@@ -36,9 +36,8 @@ def refusal(error: ValidationError, model: type[Config]) -> str:
     more there are. A secret is not repeated."""
     first = error.errors()[0]
     location = first["loc"]
-    where = ".".join(str(item) for item in location)
+    where, said = refused(error)
     what = f"field '{where}'" if where else "taken as a whole"
-    said = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         said = f"there is no such field; {near(str(location[-1]), _fields(model, location[:-1]))}"
     elif first["type"] == "missing":

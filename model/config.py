@@ -115,6 +115,12 @@ class YarnConfig(Config):
         return self
 
 
+def refused(error: ValidationError) -> tuple[str, str]:
+    """Which field pydantic refused first, '' for a configuration as a whole, and why."""
+    first = error.errors()[0]
+    return ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+
+
 class ModelConfig(Config):
     """The shape of a K2 network; the defaults are Kimi K2's own (K2 report, table 2, and its released config.json)."""
 
@@ -289,10 +295,8 @@ class ModelConfig(Config):
         try:
             read = cls.model_validate(known)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            said = first["msg"].removeprefix("Value error, ")
-            where = ".".join(str(part) for part in first["loc"])
-            raise ValueError(f"{where}: {said}; it has {first['input']!r:.80}" if where else said) from None
+            where, said = refused(error)
+            raise ValueError(f"{where}: {said}; it has {error.errors()[0]['input']!r:.80}" if where else said) from None
         told = config.get("qk_head_dim")
         if told not in (None, read.qk_head_dim):
             raise ValueError(f"qk_head_dim = {told}: qk_nope_head_dim and qk_rope_head_dim make {read.qk_head_dim}")
