@@ -300,6 +300,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=16, help="the lower ones that are kept, of 24")
     parser.add_argument("--frozen", type=int, default=0, help="the lowest layers, which learn no more (with --init)")
     parser.add_argument("--statements", type=float, default=0.6, help="share of batches that are made of statements")
+    parser.add_argument("--twice", nargs="*", default=[], help="passages whose ids begin so are drawn twice as often")
     parser.add_argument("--dev", type=int, default=600, help="pairs of `dev` that it is measured on in the end")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--rate", type=float, default=2.5e-4, help="of AdamW, after 40 updates; falls to 0 in a line")
@@ -334,7 +335,8 @@ def main() -> None:
         which = bool(stated) and rng.random() < given.statements
         if not queues[which]:
             if which:
-                groups = [of_statements(record, rng) for record in stated for _ in range(3)]
+                draws = [(record, 6 if record.id.startswith(tuple(given.twice)) else 3) for record in stated]
+                groups = [of_statements(record, rng) for record, times in draws for _ in range(times)]
             else:
                 groups = [group for record in edited for group in of_edits(record, rng)]
             rng.shuffle(groups)

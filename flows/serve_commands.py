@@ -26,6 +26,8 @@ KEY_VARIABLE = "OPENK2_SERVE_KEY"
 """The key, where the owner chose one."""
 SHORTEST_KEY = 16
 OWN = ("127.0.0.1", "localhost")
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts that are all addresses of this machine."""
 out = Terminal()
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -122,9 +124,10 @@ def serve(
     listener = listen(host, port)
     request = request_of(preset, root, preset_file, overrides)
     released = load(request, folder, int4, precision, device)
-    names = [*OWN, *(allow_host or []), *([host] if host != "0.0.0.0" else [])]
+    names = [*OWN, *(allow_host or []), *([host] if host not in EVERYWHERE else [])]
     app = application(released.model, released.chat, name, key, names, rows, waiting)
-    where = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{listener.getsockname()[1]}"
+    shown = "127.0.0.1" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    where = f"http://{shown}:{listener.getsockname()[1]}"
     out.print(styled("Serving ", (name, "bold"), f" at {where}/v1 until Ctrl-C."))
     if own:
         out.print("The key is yours." + f" To chat: {where}/ (it asks for the key)", soft_wrap=True)

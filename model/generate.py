@@ -286,6 +286,8 @@ def refused(request: Request, config: ModelConfig) -> str:
         return f"max_new_tokens = {request.max_new_tokens}; ask for at least one"
     if not all(0 <= token < config.vocab_size for token in request.prompt):
         return f"the prompt holds ids outside 0..{config.vocab_size - 1}; use this model's tokenizer"
+    if not all(0 <= token < config.vocab_size for token in request.stop_ids):
+        return f"a stop token is outside 0..{config.vocab_size - 1}; no text would end there"
     if length > config.max_position_embeddings:
         return f"prompt and new tokens make {length}, the model takes {config.max_position_embeddings}; ask for fewer"
     if not (request.temperature == 0 or request.temperature >= COLDEST) or not 0 < request.top_p <= 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -31,7 +32,7 @@ class OwnName:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            asked = Headers(scope=scope).get("host", "").partition(":")[0].lower()
+            asked = re.sub(r":\d*$", "", Headers(scope=scope).get("host", "")).strip("[]").lower()  # `[::1]:8000`
             if not any(asked == name or (name[:1] == "*" and asked.endswith(name[1:])) for name in self.names):
                 await self.refusal(scope, receive, send)
                 return

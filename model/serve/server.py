@@ -25,12 +25,13 @@ class ServeError(RuntimeError):
 
 def listen(host: str, port: int) -> socket.socket:
     """The socket of a server, which nobody else can take. Raises ServeError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), backlog=1024)
+        return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         number = error.errno or 0  # of a name that is none it is one of another kind, below 0
         why = os.strerror(number) if number > 0 else error.strerror or str(error)
-        raise ServeError(f"port {port} of {host} can't be opened ({why}): choose another") from None
+        raise ServeError(f"port {port} of {host} can't be opened ({why}): choose another port or address") from None
 
 
 def server(app: ASGIApp) -> uvicorn.Server:

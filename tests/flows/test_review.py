@@ -133,6 +133,12 @@ def test_a_taken_port_is_told():
         listen("127.0.0.1", taken.getsockname()[1])
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+def test_an_address_of_ipv6_is_listened_on():
+    with listen("::1", 0) as opened:
+        assert opened.getsockname()[0] == "::1"
+
+
 def test_what_people_refuse_is_another_recipe_from_the_dialogues_on(tmp_path):
     request = Request(preset=PresetName.test, root=str(tmp_path), overrides=["execution.precision=float32"])
     preset, file = load_preset(request), verdicts_file(str(tmp_path))

@@ -65,7 +65,7 @@ def running() -> Iterator[Running]:
     model, chat = Transformer(tiny_config(initializer_range=0.15), seed=5).eval(), Chat(byte_tokenizer())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "SECONDS", 0.3)
-        app = application(model, chat, "tiny", KEY, ["127.0.0.1"], ROWS, WAITING)
+        app = application(model, chat, "tiny", KEY, ["127.0.0.1", "::1"], ROWS, WAITING)
         with in_background(app) as url:
             yield Running(model, chat, url)
 

@@ -138,6 +138,11 @@ def test_a_prompt_that_is_none_is_refused(client, prompt, words):
     refused(client.post(TEXT, json={"prompt": prompt}), 400, words)
 
 
+@pytest.mark.parametrize("token", [-1, 273])
+def test_a_text_cannot_end_with_a_token_that_is_none(client, token):
+    refused(client.post(TEXT, json={"prompt": "ab", "stop_token_ids": [token]}), 400, "a stop token is outside 0..272")
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -272,9 +277,10 @@ def test_without_the_key_nothing_is_told(client, key):
 
 
 def test_other_hosts_origins_paths_and_methods_are_refused(running, client):
-    for host in ("evil.example", "127.0.0.1.evil.example", "", "[::1]"):
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "[::2]"):
         refused(client.get("/", headers={"Host": host}), 400, "--allow-host")
-    assert client.get("/health", headers={"Host": "127.0.0.1:9"}).status_code == 200
+    for host in ("127.0.0.1:9", "[::1]:9", "[::1]"):
+        assert client.get("/health", headers={"Host": host}).status_code == 200
     for origin in ("https://evil.example", "null", f"https://127.0.0.1:{running.port}", "http://127.0.0.1:1"):
         refused(client.post(TEXT, json=LONG, headers={"Origin": origin}), 403, "another origin")
         answer = client.get("/v1/models", headers={"Origin": origin})
