@@ -52,9 +52,17 @@ def _web(address: str) -> str:
     return address
 
 
+def _possible(address: str) -> str:
+    if "\0" in address:
+        raise ValueError("an address has no NUL characters")
+    if re.match(r"[a-z][a-z0-9+]+:/(?!/)", address):  # else a folder of the name `s3:` would be made
+        raise ValueError("an address of a store has two slashes, as in s3://bucket/openk2")
+    return address
+
+
 Keyless = Annotated[str, AfterValidator(keyless)]
 """Text that may name an address, and must not hold its secret."""
-Address = Annotated[str, Field(min_length=1), AfterValidator(keyless)]
+Address = Annotated[str, Field(min_length=1), AfterValidator(keyless), AfterValidator(_possible)]
 """A local path or an fsspec URL."""
 Endpoint = Annotated[Address, AfterValidator(_web)]
 """The base URL of an OpenAI-compatible server, or several with commas between them."""

@@ -72,3 +72,9 @@ def test_an_engine_is_a_web_address():
     assert Execution(engine_url="http://a/v1,https://b/v1").engine_url == "http://a/v1,https://b/v1"
     with pytest.raises(ValidationError, match="begins with http"):
         Execution(judge_url="localhost:8000")
+
+
+@pytest.mark.parametrize(("address", "told"), [("s3:/bucket", "two slashes"), ("a\0b", "no NUL")])
+def test_an_address_that_is_none_is_refused(address, told):
+    with pytest.raises(ValidationError, match=told):
+        Request(root=address)
