@@ -90,7 +90,8 @@ def serve(
     ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="A host name that clients use. Repeatable.")
+        list[str] | None,
+        typer.Option("--allow-host", help="A host name that clients use, or *.example.org. Repeatable."),
     ] = None,
     key_file: Annotated[
         Path | None, typer.Option("--key-file", help=f"A file with your key, instead of ${KEY_VARIABLE} or a new key.")

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as BPE
 
+from model.storage import local_path
 from model.vocabulary import first_special_id, special_ids, token_name
 from tasks.artifact import Artifact, Step, sha256_file
 from tasks.launch import Execution
@@ -114,7 +115,7 @@ def train(texts: Iterator[str], config: TokenizerConfig) -> BPE:
 
 def adopt(config: TokenizerConfig) -> BPE:
     """The existing tokenizer that the configuration names, with K2's special tokens at their places."""
-    path = Path(config.file or "")
+    path = local_path(config.file or "")
     if not path.is_file():
         raise TokenizerError(f"{path} does not exist: `tokenizer.file` names a tokenizer.json")
     if sha256_file(path) != config.sha256:

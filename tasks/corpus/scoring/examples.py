@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model.storage import local_path
 from tasks.artifact import Artifact, Part, Step, sha256_file
 from tasks.corpus import records
 from tasks.corpus.executor import Executor
@@ -195,7 +196,7 @@ def _own(config: ClassifierConfig, label: bool) -> list[Example]:
     """The examples of one side in the user's own file."""
     if config.labelled is None:
         return []
-    path = Path(config.labelled)
+    path = local_path(config.labelled)
     if not path.is_file():
         raise ScoresError(f"`scores.classifier.labelled` is {path}, and there is no such file")
     if (found := sha256_file(path)) != config.labelled_sha256:
