@@ -87,7 +87,11 @@ class OpenAI:
     def fitting(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
         """As `complete`, with None for a prompt that is too long: for prompts that were made for no certain context,
         whose refusal says nothing against the endpoint."""
-        return self._all(prompts, _fitting, made=False)
+        return self._all(prompts, partial(_unless, PromptTooLong), made=False)
+
+    def answered(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
+        """As `complete`, with None for a prompt that will never be answered: for what others wrote."""
+        return self._all(prompts, partial(_unless, PromptRefused))
 
     def _all(self, prompts: Sequence[Prompt], result: Callable[[Future[Completion]], T], made: bool = True) -> list[T]:
         line = self._line
@@ -120,10 +124,10 @@ class OpenAI:
         return json.dumps(body).encode()
 
 
-def _fitting(future: Future[Completion]) -> Completion | None:
+def _unless(refused: type[PromptRefused], future: Future[Completion]) -> Completion | None:
     try:
         return future.result()
-    except PromptTooLong:
+    except refused:
         return None
 
 

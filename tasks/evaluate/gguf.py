@@ -44,6 +44,10 @@ def export(folder: Path, file: Path) -> None:
             f"llama.cpp has no expression that splits text as {folder / 'tokenizer.json'} does: only tokenizers whose "
             "digits are words of their own (tokenizer.digits = 1) can be exported"
         )
+    if model.config.q_lora_rank is None:
+        raise ReleaseError(
+            "llama.cpp knows queries without a latent (q_lora_rank null) of DeepSeek-V2-Lite's depth alone"
+        )
     yarn = model.config.rope_scaling
     if yarn and yarn.mscale != yarn.mscale_all_dim:
         raise ReleaseError(f"llama.cpp has one mscale, and this model's are {yarn.mscale} and {yarn.mscale_all_dim}")

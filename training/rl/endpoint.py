@@ -123,6 +123,11 @@ class Endpoint:
         count = min(PROOF_TOKENS, model.config.max_position_embeddings - 1)
         tokens, log_probs = self.ask(url, Request(prompt, count))
         device = model.embed_tokens.weight.device
+        if (largest := max(tokens)) >= model.config.vocab_size:
+            raise EndpointError(
+                f"{url} has another model than the policy: it drew token {largest}, of {model.config.vocab_size}; see "
+                "that rl.rollouts.url and rl.rollouts.model name the policy's server"
+            )
         ids_S = torch.tensor([*prompt, *tokens], device=device)
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
             own_S = model.log_probs(model(ids_S[None, :-1]).hidden_BSD, ids_S[None, 1:])[0].cpu()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from model.engines.engine import EngineError, Message, Prompt, Sampling
@@ -9,6 +10,8 @@ from model.engines.openai import OpenAI
 from training.rl.config import JudgeConfig
 from training.rl.environments import EnvironmentUnavailable
 from training.rl.environments.final import affirms
+
+log = logging.getLogger(__name__)
 
 SUPPORT = (
     "A source:\n\n{source}\n\nA sentence:\n\n{sentence}\n\n"
@@ -41,12 +44,16 @@ class Judge:
         return self.all([question])[0]
 
     def all(self, questions: Sequence[str]) -> list[str]:
-        """What it says to each."""
+        """What it says to each; nothing where its server refuses the question (a filter, its window): a policy wrote
+        what stands in there, and must not be able to end its run."""
         prompts = [Prompt((Message("user", question),), Sampling(temperature=0.0), TOKENS, 0) for question in questions]
         try:
-            return [completion.text for completion in self.engine.complete(prompts)]
+            found = self.engine.answered(prompts)
         except EngineError as error:
             raise EnvironmentUnavailable(f"rl.judge: {error}") from None
+        if refused := found.count(None):
+            log.warning("rl.judge: %d of %d questions were refused and count for nothing", refused, len(found))
+        return ["" if completion is None else completion.text for completion in found]
 
     def support(self, source: str, sentences: Sequence[str]) -> list[float]:
         """For each sentence 1.0 where the source says it, 0.0 where not."""

@@ -15,7 +15,7 @@ from model.reply import Reply, ToolCall
 from tasks.evaluate.suites.config import Calls
 from tasks.evaluate.suites.item import Item, Measured, Scored, rate
 from tasks.evaluate.suites.subject import Ask, Subject, shown
-from training.rl.environments.functions import TYPES, declared, name_of
+from training.rl.environments.functions import NOTHING, TYPES, declared, name_of
 
 OMITTED = ""
 IGNORED = re.compile(r"[ ,./\-_*^]")
@@ -46,7 +46,7 @@ def wrong(reply: Reply, functions: Sequence[Mapping[str, Any]], due: Sequence[Ma
         return reply.errors[0].reason
     if len(reply.calls) != len(due):
         return f"{len(reply.calls)} calls where {len(due)} are due"
-    declarations = {name_of(one["name"]): one["parameters"] for one in functions}
+    declarations = {name_of(one["name"]): one.get("parameters", NOTHING) for one in functions}
     faults = [[_fault(call, wanted, declarations) for call in reply.calls] for wanted in due]
     if _matched(faults):
         return ""
@@ -76,7 +76,7 @@ def _fault(call: ToolCall, due: Mapping[str, Any], declarations: Mapping[str, An
     name = name_of(function)
     if name_of(call.name) != name:
         return f"{call.name} is called where {name} is due"
-    declaration = declarations[name]
+    declaration = declarations.get(name, NOTHING)
     properties = declaration.get("properties", {})
     if missing := [key for key in declaration.get("required", ()) if key not in call.arguments]:
         return f"{name} lacks {missing[0]}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from model.config import Config
-from tasks.address import keyless
+from tasks.address import Keyless, keyless
 from tasks.corpus.sources import EvaluationSource
 
 HARNESS_VARIABLES = ("OPENK2_MODEL", "OPENK2_SCORES", "OPENK2_SEED")
@@ -18,6 +18,8 @@ HARNESS_VARIABLES = ("OPENK2_MODEL", "OPENK2_SCORES", "OPENK2_SEED")
 class Data(EvaluationSource):
     """A suite whose items come from a wheel or from files; `text_fields` say what contamination is looked for by."""
 
+    needed: ClassVar[tuple[str, ...]] = ()
+    """Fields that every record has."""
     items: int | None = Field(default=None, ge=1)
     """How many items are drawn, the same for every model; all of them where it is null."""
     max_new_tokens: int = Field(default=512, ge=1)
@@ -27,6 +29,7 @@ class Data(EvaluationSource):
 class Code(Data):
     """Functions to be written, judged by hidden tests in the sandbox: HumanEval's format."""
 
+    needed = ("prompt", "entry_point", "test")
     kind: Literal["code"]
     text_fields: tuple[str, ...] = ("prompt", "canonical_solution")
     item_field: str = "task_id"
@@ -54,10 +57,12 @@ class Code(Data):
 class Calls(Data):
     """Function calls, held against lists of allowed values: BFCL's format."""
 
+    needed = ("question", "function")
     kind: Literal["calls"]
     text_fields: tuple[str, ...] = ("question.content",)
-    answers: str | None = None
-    """Pattern over the files with the allowed calls, as `files`; none where the right answer is to call nothing."""
+    answers: Keyless | None = None
+    """Pattern over the files with the allowed calls, as `files`, or as `path` where the questions have one; none where
+    the right answer is to call nothing."""
     max_new_tokens: int = Field(default=256, ge=1)
 
 

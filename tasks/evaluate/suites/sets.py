@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +99,11 @@ def items_of(suite: Config, seed: int) -> list[Item]:
         return played.made(suite, seed)
     if not isinstance(suite, Data):
         return []
-    answers: dict[str, Any] = {}
-    if isinstance(suite, Calls | MultiTurn) and suite.answers is not None:
-        source = suite.model_copy(update={"files": suite.answers})
-        answers = {row["id"]: row["ground_truth"] for _, _, row in evaluations.records(source, cache_folder(), False)}
+    answers = _answers(suite) if isinstance(suite, Calls | MultiTurn) else {}
     found = []
     for name, number, row in evaluations.records(suite, cache_folder(), False):
         told = evaluations.item(suite, row, name, number)
+        _require(suite, suite.needed, row, name, number)
         if answers and told["item"] not in answers:
             raise SuiteError(f"suite '{suite.name}': `answers` has nothing for item {told['item']}")
         if isinstance(suite, MultiTurn) and suite.held_out and practised(told["item"]):
@@ -115,6 +113,25 @@ def items_of(suite: Config, seed: int) -> list[Item]:
     if len({item.id for item in found}) < len(found):
         raise SuiteError(f"suite '{suite.name}' has several items of one id: set item_field to what tells them apart")
     return drawn(found, suite.items, seed)
+
+
+def _answers(suite: Calls | MultiTurn) -> dict[str, Any]:
+    """The calls that are due, by item: from files beside the questions, in the wheel or where `path` lies."""
+    if suite.answers is None:
+        return {}
+    source = suite.model_copy(update={"files" if suite.path is None else "path": suite.answers})
+    found = {}
+    for name, number, row in evaluations.records(source, cache_folder(), False):
+        _require(suite, ("id", "ground_truth"), row, name, number)
+        found[str(row["id"])] = row["ground_truth"]  # as `evaluations.item` spells a number
+    return found
+
+
+def _require(suite: Data, fields: Sequence[str], row: Any, name: str, number: int) -> None:
+    """SuiteError where a record lacks a field, before any model is measured by it."""
+    if missing := [field for field in fields if not isinstance(row, dict) or field not in row]:
+        told = f"record {number} of {name} has no field {missing[0]!r}; every one needs {' and '.join(fields)}"
+        raise SuiteError(f"suite '{suite.name}': {told}")
 
 
 def _refusals(suite: Refusals) -> list[Item]:

@@ -277,3 +277,9 @@ def test_text_is_shown_of_the_prompts_that_the_window_has_room_for(caplog):
         ("tool call", "call f"),
     ]
     assert "not shown: the chat of 'word word" in caplog.text
+
+
+def test_a_prompt_of_nothing_is_continued_from_the_beginning():
+    config = CONFIG.model_copy(update={"continuation_prompts": ("",), "chat_prompts": ()})
+    (shown,) = show(small_model(), Chat(small_tokenizer()), [], config)
+    assert (shown["kind"], shown["prompt"]) == ("continuation", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,4 +79,12 @@ def test_a_tokenizer_that_llama_cpp_would_read_otherwise_is_refused(tmp_path):
     folder = released(tmp_path / "released", 3, False)
     with pytest.raises(ReleaseError, match=r"no expression that splits text as .*tokenizer\.digits = 1"):
         export(folder, tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_a_model_that_llama_cpp_does_not_know_is_refused(tmp_path):
+    write_checkpoint(small_model(q_lora_rank=None), tmp_path / "released", False, 1 << 30)
+    shutil.copyfile(released(tmp_path / "other", 1, False) / "tokenizer.json", tmp_path / "released" / "tokenizer.json")
+    with pytest.raises(ReleaseError, match="queries without a latent"):
+        export(tmp_path / "released", tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()

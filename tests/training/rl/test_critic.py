@@ -132,6 +132,9 @@ def endpoint() -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
+            if "forbidden" in asked:
+                self.send_error(400, "our filter refuses this")
+                return
             if "Reply A:" in asked:
                 text = {1.0: " A.", 0.0: "B", 0.5: "Both."}[longer([asked])[0]]
             else:
@@ -163,6 +166,16 @@ def test_a_judge_behind_an_endpoint(endpoint):
         assert judge.support("Bees live here. They fly.", ["They fly.", "They swim."]) == [1.0, 0.0]
     with pytest.raises(EnvironmentUnavailable, match=r"rl\.judge"):
         judge("closed?")
+
+
+def test_what_a_judges_server_refuses_counts_for_nothing_and_ends_no_run(endpoint, caplog):
+    config = JudgeConfig(url=endpoint, model="judge")
+    with Judge(config) as judge:
+        assert judge.support("Bees live here. They fly.", ["They are forbidden.", "They fly."]) == [0.0, 1.0]
+        assert preferences(judge_asks(judge), "x", KINDS, ["a forbidden one", "ab", "a"]) == [0.5, 0.75, 0.25]
+        assert "rl.judge: 1 of 2 questions were refused" in caplog.text
+    with Judge(config) as judge, pytest.raises(EnvironmentUnavailable, match="refused each of the first 20"):
+        judge.all(["forbidden"] * 40)
 
 
 def test_a_judges_address_is_the_configurations_or_that_of_the_run():

@@ -107,6 +107,13 @@ def test_other_weights_than_the_policys_are_noticed(chat, config):
         played(tiny(2), chat, config)
 
 
+def test_another_model_than_the_policy_is_told_by_its_vocabulary(config):
+    """What it says the policy has no embedding for."""
+    small = Transformer(tiny_config(vocab_size=2, bos_token_id=0, eos_token_id=1, pad_token_id=1), seed=1).eval()
+    with Endpoint(config) as endpoint, pytest.raises(EndpointError, match=r"another model .* of 2;"):
+        endpoint.sync(small, "float32", most=1e-3)
+
+
 def test_a_server_that_cannot_is_named(model, chat, config, tmp_path):
     for changes, said in (
         ({"url": "http://127.0.0.1:9/v1"}, "does not answer"),

@@ -7,6 +7,8 @@ from typing import Any
 
 TYPES = {"dict": "object", "float": "number", "double": "number", "tuple": "array", "list": "array", "bool": "boolean"}
 """BFCL's names of types that JSON schema has others for; `any` stands for no type at all."""
+NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+"""What a function takes that declares no parameters."""
 
 
 def name_of(function: str) -> str:
@@ -22,7 +24,7 @@ def declared(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "function": {
                 "name": name_of(one["name"]),
                 "description": one.get("description", ""),
-                "parameters": _schema(one["parameters"]),
+                "parameters": _schema(one.get("parameters", NOTHING)),
             },
         }
         for one in functions

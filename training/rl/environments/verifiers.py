@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.chat import Message, Reply, ToolCall
-from model.dialogue import tool_result
+from model.dialogue import ChatError, compact, numbered, tool_result
 from training.draw import problem_id
 from training.rl.config import LibraryConfig
 from training.rl.environments.errors import EnvironmentUnavailable
@@ -154,6 +154,10 @@ def _problem(place: int, row: dict[str, Any], config: LibraryConfig) -> tuple[Pr
     gold, wrong = (config.gold.replace("{answer}", one) for one in (text, other(text)))
     answer = {"row": place, "key": row["key"], "gold": gold, "wrong": wrong, "calls": calls}
     messages = tuple(row["messages"])
+    try:  # here: a prompt that cannot be rendered would end a run in the iteration that draws it
+        compact([*numbered(messages), *tools], "it")
+    except ChatError as error:
+        return None, f"its prompt cannot be written: {error}"
     return Problem(problem_id("verifiers", row["key"]), "verifiers", "verifiers", messages, answer, tools), ""
 
 

@@ -18,11 +18,13 @@ from expectations.gate import GateFailed, judge
 from model.chat import Chat
 from model.config import Config
 from model.engines.engine import RequestLimits
+from model.reply import Reply, ToolCall
 from tasks.artifact import Step
 from tasks.corpus.config import CorpusConfig
 from tasks.evaluate.suites import measuring, positions, sets
-from tasks.evaluate.suites.config import Answer, SuitesConfig
-from tasks.evaluate.suites.item import Unmeasurable
+from tasks.evaluate.suites.calls import wrong
+from tasks.evaluate.suites.config import Answer, Calls, SuitesConfig
+from tasks.evaluate.suites.item import SuiteError, Unmeasurable
 from tasks.evaluate.suites.subject import Ask, Network
 from tasks.evaluate.suites.target import TargetError, measured, opened
 from tasks.launch import Execution
@@ -30,6 +32,7 @@ from tasks.report.comparison import ComparisonError, compose, gathered, read_rec
 from tasks.report.suites import Tried, needles
 from tests.shards import publish_shards
 from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, small_model, small_tokenizer
+from training.rl.environments.functions import declared
 
 QUESTION = "How many of the nine grey geese that crossed the wide river came back home before winter?"
 OTHER = QUESTION.replace("geese", "cranes").replace("river", "moor")
@@ -100,6 +103,39 @@ def test_columns_of_parquet_that_json_has_no_form_for_are_kept_as_text(tmp_path)
     sets._lines(map(sets._stored, sets.items_of(suite, 0)))(tmp_path / "items")
     (row,) = sets._read(tmp_path / "items")
     assert row["row"] == {"question": "a", "answer": "b", "day": "2026-01-02", "image": "b'\\xff'"}
+
+
+def written(file: Path, *rows: dict) -> str:
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(file)
+
+
+def test_calls_that_are_due_may_lie_in_files_of_ones_own(tmp_path):
+    turn = [[{"role": "user", "content": "Play it."}]]
+    asked = written(tmp_path / "asked.jsonl", {"id": 7, "question": turn, "function": [{"name": "play"}]})
+    due = written(tmp_path / "due.jsonl", {"id": 7, "ground_truth": [{"play": {}}]})
+    (item,) = sets.items_of(Calls(kind="calls", name="c", path=asked, answers=due), 0)
+    assert item.row["ground_truth"] == [{"play": {}}]
+    (tool,) = declared(item.row["function"])  # which declares no parameters
+    assert tool["function"]["parameters"] == {"type": "object", "properties": {}}
+    assert not wrong(Reply("", (ToolCall("play", {}, 0),)), item.row["function"], item.row["ground_truth"])
+    assert wrong(Reply("", (ToolCall("stop", {}, 0),)), item.row["function"], [{"stop": {"now": [1]}}])
+
+
+@pytest.mark.parametrize(
+    ("suite", "missing"),
+    [
+        ({"kind": "code", "item_field": "id"}, "entry_point"),
+        ({"kind": "calls", "text_fields": ["prompt"]}, "question"),
+        ({"kind": "calls", "text_fields": ["prompt"], "answers": "mine.jsonl"}, "ground_truth"),
+    ],
+)
+def test_a_record_that_lacks_what_its_suite_reads_is_told_before_any_is_measured(tmp_path, monkeypatch, suite, missing):
+    monkeypatch.chdir(tmp_path)
+    place = written(Path("mine.jsonl"), {"id": "a", "prompt": "def f():"})
+    (row,) = SuitesConfig.model_validate({"rows": [suite | {"name": "mine", "path": place}]}).rows
+    with pytest.raises(SuiteError, match=f"suite 'mine': record 0 of mine.jsonl has no field '{missing}'"):
+        sets.items_of(row, 0)
 
 
 def test_scores_have_intervals_and_contamination_and_what_cannot_be_measured_says_so(made):

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.chat import Reply, ToolCall
-from tests.posttraining import World, go, summary
+from model.chat import Chat, Reply, ToolCall
+from tests.posttraining import World, byte_tokenizer, go, summary
 from training.rl.config import LibraryConfig, RlConfig
 from training.rl.environments import EnvironmentUnavailable, Services, environment, verifiers
 from training.rl.environments import verifiers_process as process
@@ -75,6 +75,16 @@ def test_tasks_become_problems_and_what_has_no_answer_is_left_out(tmp_path, capl
             call = Reply("", (ToolCall("add", {}, 0),))
             assert judge.play(problem, [call]).reason == "a call where an answer is asked for"
             assert judge.play(problem, [Reply("\n" * 30_000)]).reason == "no answer but a long text"
+
+
+@pytest.mark.parametrize("first", [{"role": "developer", "content": "x"}, {"role": "system", "content": "\ud83d"}, "x"])
+def test_a_prompt_that_cannot_be_rendered_is_left_out_before_a_run_draws_it(tmp_path, caplog, first):
+    """Those of every task but one have it."""
+    tools = f"""{{"messages": [*({first!r},) * (row != 5), {{"role": "user", "content": str(row)}}]}}"""
+    with caplog.at_level(logging.WARNING):
+        (problem,) = verifiers.problems(40, "a", pretended(tmp_path, tools=tools))
+    assert "because its prompt cannot be written: " in caplog.text
+    assert Chat(byte_tokenizer()).prompt(problem.messages, problem.tools)
 
 
 DOUBLE = """{"tools": [{"name": "double", "description": "", "parameters": {"type": "object"}}],
