@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator, model_validator
 
-from model.config import Config
+from model.config import Config, refused
 from model.dialogue import Message, shown
 
 LABELS = {
@@ -311,14 +311,14 @@ def read(kind: type[R], body: bytes) -> R:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors(include_input=False, include_url=False)[0]["loc"])
+        where, _ = refused(error)
         raise ApiError(400, _sentence(error, kind), where[:100] or None) from None
 
 
 def _sentence(error: ValidationError, kind: type[Config]) -> str:
     """The first thing that is wrong; nothing of a value is repeated."""
+    where, said = refused(error)
     first = error.errors(include_input=False, include_url=False)[0]
-    where, said = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
     match first["type"]:
         case "json_invalid":
             return f"the body is no JSON: {said}"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import Field, SerializationInfo, ValidationError, field_serializer, field_validator, model_validator
 
-from model.config import Config, for_identity
+from model.config import Config, for_identity, refused
 from tasks.address import keyless
 
 Kind = Literal[
@@ -194,9 +194,7 @@ def read_servers(path: str | Path) -> tuple[ServerConfig, ...]:
     try:
         return ServerFile.model_validate(given).servers
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(str(item) for item in first["loc"])
-        told = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
+        where, told = refused(error)
+        if error.errors()[0]["type"] == "extra_forbidden":
             told = "there is no such field (docs/agentic/mcp.md has them)"
         raise ServerError(f"{path}: {f'{where}: ' if where else ''}{told}") from None
