@@ -101,6 +101,10 @@ class Chat:
             raise ChatError("the tokenizer turned text into a special token: it must encode special tokens as text")
         return ids
 
+    def beginning(self, text: str, bos: int) -> list[int]:
+        """The ids of a text that is to go on; before the first word that is `bos` alone."""
+        return self.encode(text) or [bos]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens by name."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=False)

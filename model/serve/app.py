@@ -163,7 +163,7 @@ class Service:
     def _of_text(self, asked: CompletionRequest) -> tuple[list[Continuation], Asked]:
         bos = self.worker.model.config.bos_token_id
         try:
-            prompts = [(self.chat.encode(one) or [bos]) if isinstance(one, str) else one for one in asked.prompts]
+            prompts = [self.chat.beginning(one, bos) if isinstance(one, str) else one for one in asked.prompts]
         except ChatError as error:
             raise ApiError(400, str(error), "prompt") from None
         wanted, own = asked.logprobs is not None, () if asked.ignore_eos else self.hidden

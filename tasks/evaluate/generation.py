@@ -33,7 +33,7 @@ class Released:
         """The ids that are continued: a user turn and the header of the answer, or the text as it is."""
         if chat:
             return self.chat.prompt([user(text)])
-        return self.chat.encode(text) or [self.model.config.bos_token_id]
+        return self.chat.beginning(text, self.model.config.bos_token_id)
 
     def generate(
         self,

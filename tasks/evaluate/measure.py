@@ -114,8 +114,8 @@ def show(model: Transformer, chat: Chat, turns: Sequence[Turn], config: Evaluate
     """Text to look at, as it comes: plain continuations, chat replies, one tool call; greedy and one sample of each. A
     prompt that leaves the window no room for `max_new_tokens` is left out, and said."""
     end, room = model.config.eos_token_id, model.config.max_position_embeddings - config.max_new_tokens
-    begin = [model.config.bos_token_id]
-    jobs = [("continuation", prompt, chat.encode(prompt) or begin, end) for prompt in config.continuation_prompts]
+    bos = model.config.bos_token_id
+    jobs = [("continuation", prompt, chat.beginning(prompt, bos), end) for prompt in config.continuation_prompts]
     jobs += [("chat", prompt, chat.prompt([user(prompt)]), chat.stop) for prompt in config.chat_prompts]
     for kind, prompt, ids, _ in jobs:
         if len(ids) > room:
