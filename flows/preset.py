@@ -13,6 +13,7 @@ from flows.errors import near, refusal
 from flows.literals import Literals, PresetError, read
 from flows.request import Request
 from model.config import INT4_GROUP, Config
+from model.storage import local_path
 from model.vocabulary import BOS, EOS, PADDING, special_ids
 from tasks.agentic.config import DialoguesConfig
 from tasks.agentic.mcp.config import RecordingConfig
@@ -222,7 +223,7 @@ class Preset(Config):
 def load_preset(request: Request) -> Preset:
     """The preset that `request` names, its overrides applied, and `execution.precision` where that says one;
     PresetError in one sentence otherwise."""
-    path = Path(request.preset_file).expanduser() if request.preset_file else FOLDER / f"{request.preset.value}.yaml"
+    path = local_path(request.preset_file) if request.preset_file else FOLDER / f"{request.preset.value}.yaml"
     literals = _layers(path, ())
     for text in request.overrides:
         literals = literals.changed(text)

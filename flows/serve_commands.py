@@ -214,10 +214,12 @@ def load(request: Request, folder: Path | None, int4: bool, precision: Precision
 
 def _folder(request: Request, folder: Path | None, int4: bool) -> Path:
     """The released folder that is named, or this recipe's."""
+    from model.storage import local_path  # fsspec, which the other commands' start is spared
+
     if folder is not None:
         if int4:
             raise RequestError("--int4 chooses between this preset's two folders: with --folder name the INT4 folder")
-        return folder.expanduser()  # no shell reads the `~` of --folder=~/release
+        return local_path(str(folder))
     from flows.steps import graph
     from tasks.artifact import NotReady
     from tasks.evaluate.release import checkpoint_folder

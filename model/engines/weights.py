@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from model.engines.engine import EngineError
+from model.storage import local_path
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class Weights:
         elif self.kind == "hub":
             parts = self._downloaded()
         else:
-            parts = [Path(name).expanduser() for name in _parts(self.place)]
+            parts = [local_path(name) for name in _parts(self.place)]
         check(parts, self.sha256)
         return parts[0]
 

@@ -191,6 +191,8 @@ def test_a_root_that_only_one_process_sees_is_refused():
 def test_an_unknown_file_is_refused_and_the_known_ones_are_named():
     with pytest.raises(PresetError, match=r"nowhere\.yaml.*laptop"):
         load_preset(Request(preset_file="nowhere.yaml"))
+    with pytest.raises(PresetError, match=r"~nobody-of-that-name/mine\.yaml"):
+        load_preset(Request(preset_file="~nobody-of-that-name/mine.yaml"))
 
 
 def test_a_preset_of_ones_own_extends_another(tmp_path):

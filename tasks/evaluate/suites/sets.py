@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from model.config import Config
+from model.storage import local_path
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.corpus import evaluations
@@ -135,7 +136,7 @@ def _require(suite: Data, fields: Sequence[str], row: Any, name: str, number: in
 
 
 def _refusals(suite: Refusals) -> list[Item]:
-    path = Path(suite.path).expanduser() if suite.path else STAND_INS
+    path = local_path(suite.path) if suite.path else STAND_INS
     try:
         rows = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from model.chat import Chat
 from model.engines.engine import RequestLimits
 from model.engines.openai import OpenAI
+from model.storage import local_path
 from tasks.artifact import Artifact
 from tasks.evaluate.checkpoint import read_checkpoint
 from tasks.evaluate.config import MODELS, VARIANTS
@@ -48,7 +49,7 @@ def opened(target: str, served: str, made: Mapping[str, Artifact | None], limits
             raise TargetError(f"'{stage}' is not published under this root: run it, or name a folder")
         yield Network(load_checkpoint(target, artifact), load_chat(tokenizer.uri))
     else:
-        folder = Path(target).expanduser()
+        folder = local_path(target)
         if not (folder / "tokenizer.json").is_file():
             raise TargetError(
                 f"{target} is no address, no released folder (it has no tokenizer.json) and none of {', '.join(MODELS)}"
