@@ -1,4 +1,5 @@
-"""Hostile text made fit to look at: what a terminal, a browser or a reader of markdown would obey is shown instead.
+"""Hostile text made fit to look at and to write down: what a terminal, a browser or a reader of markdown would obey is
+shown instead, what UTF-8 cannot hold is replaced.
 
 Outlets use nothing else: `flows.terminal` for terminals, `escape` for HTML and SVG, `markdown` for Prefect artifacts.
 """
@@ -41,6 +42,18 @@ def markdown(text: str) -> str:
     line = re.sub(r"([\\`*_{}\[\]#|!~])", r"\\\1", flat(text))
     # a bare address would become a link by itself
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
+
+
+def encodable(text: str) -> str:
+    """`text` without halves of surrogate pairs, which JSON and Python literals can spell and no file can hold: each is
+    U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def _shown(character: str) -> str:

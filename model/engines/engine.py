@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from model.config import Config
+from model.visible import encodable
 
 Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "length", "filtered"]
@@ -164,15 +165,6 @@ def estimate(text: str) -> int:
     return -(-len(text.encode()) // 4)
 
 
-def sound(text: str) -> str:
-    """`text` without halves of surrogate pairs, which JSON can spell and no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def response_format(schema: str) -> dict[str, Any]:
     """The field of an OpenAI chat request that holds the answer to a JSON schema; empty where there is none."""
     if not schema:
@@ -193,7 +185,7 @@ def likeliest(choice: Mapping[str, Any]) -> dict[str, float]:
         told = [(one["token"], float(one["logprob"])) for one in choice["logprobs"]["content"][0]["top_logprobs"]]
     except (KeyError, IndexError, TypeError, ValueError, OverflowError):
         return {}
-    return {sound(token): chance for token, chance in told if isinstance(token, str) and chance <= 0}
+    return {encodable(token): chance for token, chance in told if isinstance(token, str) and chance <= 0}
 
 
 class Engine(Protocol):

@@ -32,9 +32,9 @@ from model.engines.engine import (
     candidates,
     likeliest,
     response_format,
-    sound,
 )
 from model.engines.weights import Weights, packaged_gguf
+from model.visible import encodable
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class LlamaCpp:
             raise EngineError(f"{self.model} failed: {error.get('message', error)}")
         choice, usage = answer["choices"][0], answer["usage"]
         return Completion(
-            text=sound(choice["message"]["content"] or ""),
+            text=encodable(choice["message"]["content"] or ""),
             finish="stop" if choice["finish_reason"] == "stop" else "length",
             prompt_tokens=usage["prompt_tokens"],
             cached_tokens=usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),

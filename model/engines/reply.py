@@ -22,8 +22,8 @@ from model.engines.engine import (
     PromptTooLong,
     estimate,
     likeliest,
-    sound,
 )
+from model.visible import encodable
 
 KEY_VARIABLE = "OPENK2_ENGINE_KEY"
 """Environment variable with the endpoint's key; a key is no configuration and is never recorded."""
@@ -99,7 +99,7 @@ def shown(content: bytes) -> str:
         text = str(error.get("message") or error) if isinstance(error, dict) else str(error)
     except (ValueError, AttributeError, RecursionError):
         text = content[: 4 * SHOWN].decode(errors="replace")
-    text = " ".join(sound(text).split())
+    text = " ".join(encodable(text).split())
     return text if len(text) <= SHOWN else text[:SHOWN] + "..."
 
 
@@ -130,7 +130,7 @@ def _completion(answer: dict[str, Any], prompt: Prompt, seconds: float, url: str
         raise Failed(f"the answer is no chat completion ({type(error).__name__}: {error})") from None
     if not isinstance(text, str):
         raise Failed(f"the answer is no chat completion (its content is a {type(text).__name__}, not a text)")
-    text = sound(text)
+    text = encodable(text)
     found = answer.get("usage")
     usage: dict[str, Any] = found if isinstance(found, dict) else {}
     details = usage.get("prompt_tokens_details")

@@ -7,6 +7,7 @@ and nothing is unpacked to disk, so that a member's name, absolute or with `..`,
 from __future__ import annotations
 
 import io
+import lzma
 import stat
 import struct
 import tarfile
@@ -24,8 +25,8 @@ ZIP_DIRECTORY_MAX, TAR_HEADER_MAX = 32_000_000, 1_000_000
 NAME_CHARS_MAX = 1_000
 # What the standard library's readers raise over bytes that are no such archive.
 _WRONG = (
-    tarfile.TarError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError,
-    OverflowError, RecursionError,
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError,
+    NotImplementedError, OverflowError, RecursionError,
 )  # fmt: skip
 
 
@@ -145,7 +146,7 @@ class _ZipMember(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._stream.read(len(buffer))
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
             raise DamagedError(f"damaged member: {str(error) or type(error).__name__}") from error
         buffer[: len(data)] = data
         self.count += len(data)

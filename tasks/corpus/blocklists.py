@@ -7,6 +7,7 @@ comment; hosts files (`0.0.0.0 name`) and `||name^` are understood. Folders may 
 
 from __future__ import annotations
 
+import lzma
 import re
 import zlib
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def entries(one: BlocklistSource) -> Iterator[tuple[str, str, str]]:
                 for line in lines:
                     for entry in _entries(line):
                         yield _kind(entry) if kind == "auto" else kind, category or one.name, entry
-        except (OSError, EOFError, zlib.error) as error:
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise UnavailableError(f"block list '{one.name}': {file} could not be read: {error}") from error
 
 

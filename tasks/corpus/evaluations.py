@@ -9,6 +9,8 @@ from __future__ import annotations
 import codecs
 import json
 import logging
+import lzma
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model import storage
+from model.visible import encodable
 from tasks.artifact import Step
 from tasks.corpus import packages
 from tasks.corpus.sources import EvaluationSource
@@ -97,7 +100,7 @@ def records(one: EvaluationSource, cache: Path, offline: bool) -> Iterator[tuple
                     yield name, number, row
         except FileNotFoundError as error:
             raise UnavailableError(f"evaluation set '{one.name}': there is no file {path}") from error
-        except (OSError, EOFError, ValueError, pa.ArrowException) as error:
+        except (OSError, EOFError, ValueError, RecursionError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
             if isinstance(error, EvaluationError):
                 raise
             raise EvaluationError(f"evaluation set '{one.name}': {name} could not be read: {error}") from error
@@ -143,7 +146,7 @@ def item(one: EvaluationSource, row: Any, name: str, number: int) -> dict[str, s
             f"evaluation set '{one.name}': record {number} of {name} has no text under {' or '.join(one.text_fields)}"
         )
     found = next(_strings(row, one.item_field.split(".")), None) if one.item_field else None
-    return {"set": one.name, "item": found or f"{name}#{number}", "text": "\n".join(texts)}
+    return {"set": one.name, "item": encodable(found or f"{name}#{number}"), "text": encodable("\n".join(texts))}
 
 
 def _strings(value: Any, path: list[str]) -> Iterator[str]:

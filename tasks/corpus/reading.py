@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from model.visible import encodable
 from tasks.corpus import jsonl, parquet, warc
 from tasks.corpus.archives import Unreadable, entries, packed
 from tasks.corpus.compression import DamagedError, decompressed, read_whole
@@ -169,19 +170,8 @@ def _clean(passage: Passage) -> Passage:
     """The passage with what UTF-8 cannot hold replaced and with a title and an address of bounded length."""
     return replace(
         passage,
-        text=_encodable(passage.text),
-        title=_encodable(passage.title[:TITLE_CHARS_MAX]),
-        licence=_encodable(passage.licence[: EXPRESSION_CHARS + 1]),  # one that was cut might allow more
-        url=_encodable(passage.url[:URL_CHARS_MAX]),
+        text=encodable(passage.text),
+        title=encodable(passage.title[:TITLE_CHARS_MAX]),
+        licence=encodable(passage.licence[: EXPRESSION_CHARS + 1]),  # one that was cut might allow more
+        url=encodable(passage.url[:URL_CHARS_MAX]),
     )
-
-
-def _encodable(text: str) -> str:
-    """`text` with lone surrogates, which JSON and Python literals can spell, as U+FFFD."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from model.visible import encodable
 from tasks.corpus.config import HEAD_CHARS
 
 DOCUMENT = pa.schema(
@@ -70,7 +71,7 @@ def rejected(
         "url": url,
         "stage": stage,
         "reason": reason,
-        "value": str(value),
+        "value": encodable(str(value)),
         "number": float(value) if isinstance(value, int | float) else None,
         "limit": limit,
         "others": ",".join(others),

@@ -8,6 +8,7 @@ import platform
 import re
 import warnings
 
+from model.visible import encodable
 from tasks.corpus.extract.passage import ExtractionError, Passage
 from tasks.corpus.extract.rst import render
 
@@ -39,7 +40,8 @@ def docstrings(text: str) -> list[Passage]:
         node, name = stack.pop()
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             prose = ast.get_docstring(node, clean=False)
-            if prose and len(prose.strip().encode()) >= DOCSTRING_BYTES_MIN:
+            prose = encodable(prose or "")
+            if len(prose.strip().encode()) >= DOCSTRING_BYTES_MIN:
                 # A docstring's own headings (Parameters, Examples) stand below the names.
                 body = _HEADING.sub(r"**\1**", render(inspect.cleandoc(prose)))
                 lines = {_LABEL.sub("", line).strip() for line in body.splitlines()}
@@ -47,7 +49,9 @@ def docstrings(text: str) -> list[Passage]:
                 if not lines <= seen:
                     sections.append(f"{'#' * (min(name.count('.') + 2, 6))} {name}\n\n{body}" if name else body)
                 seen |= lines
-            inner = [child for child in node.body if isinstance(child, ast.ClassDef | ast.FunctionDef)]
+            inner = [
+                child for child in node.body if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            ]
             stack += [(child, f"{name}.{child.name}".lstrip(".")) for child in reversed(inner)]
     sections += _topics(tree)
     return [Passage("\n\n".join(sections))] if sections else []
@@ -66,7 +70,7 @@ def _topics(tree: ast.Module) -> list[str]:
 
 
 def _constant(node: ast.expr | None) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return encodable(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _version() -> str:

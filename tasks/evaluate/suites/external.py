@@ -33,9 +33,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from model.config import Config
 from model.dialogue import strict_json
-from model.engines.engine import sound
 from model.engines.reply import KEY_VARIABLE
-from model.visible import flat
+from model.visible import encodable, flat
 from tasks.evaluate.suites.config import External
 from tasks.evaluate.suites.item import Item, Measured, Scored, SuiteError, Unmeasurable, rate
 from tasks.evaluate.suites.subject import Endpoint, Network, Subject
@@ -245,4 +244,4 @@ def _hiding(text: str, hidden: Sequence[str]) -> str:
     """A text that a harness wrote, without the secrets that it was given."""
     for secret in hidden:
         text = text.replace(secret, "***")
-    return sound(text)
+    return encodable(text)

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from model.visible import encodable
 from tasks.rephrase.alignment.pair import (
     CODE,
     FORMULA,
@@ -221,5 +222,5 @@ def _only_string(text: str) -> str:
     except (ValueError, RecursionError):
         return text
     if isinstance(value, dict) and len(value) == 1 and isinstance(only := next(iter(value.values())), str):
-        return only.strip()
+        return encodable(only).strip()  # JSON can spell half a surrogate pair
     return text

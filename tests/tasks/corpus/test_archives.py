@@ -162,6 +162,19 @@ def test_a_damaged_member_of_a_zip_does_not_hide_the_others():
     assert found[2].reason == "larger than 1,000 bytes"
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+def test_a_damaged_member_is_one_unreadable_whatever_it_is_packed_with(method):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        archive.writestr("a.txt", "".join(map(str, range(5000))))
+        archive.writestr("b.txt", "B")
+    data = bytearray(out.getvalue())
+    data[200:400] = bytes(200)
+    found = read("z.zip", bytes(data))
+    assert [type(one) for one in found] == [Unreadable, File]
+    assert found[0].path == "z.zip/a.txt"
+
+
 def zipped(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -50,6 +50,7 @@ HOSTILE: dict[str, bytes] = {
     "parentheses.rst": b".. note:: " * 100_000,
     "directives.rst": b"".join(b"   " * n + b".. note::\n\n" for n in range(600)),
     "fonts.1": b"\\f[" * 300_000,
+    "surrogate.jsonl": b'{"\\ud800x": 1}',
     "table.parquet": b"PAR1" + os.urandom(1000) + (1 << 30).to_bytes(4, "little") + b"PAR1",
     "magic.parquet": b"no parquet at all",
     "record.warc": b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: %d\r\n\r\nshort" % (1 << 60),
@@ -97,7 +98,15 @@ def test_every_hostile_file_is_named_and_its_neighbours_are_kept(tmp_path):
     assert set(HOSTILE) <= kept | set(named)
     for name in ("attributes.html", "deep.html", "tables.html"):
         assert named[name] == {"markup"}
-    for name in ("table.parquet", "magic.parquet", "record.warc", "bomb.txt.gz", "nested.jsonl", "nul.txt"):
+    for name in (
+        "table.parquet",
+        "magic.parquet",
+        "record.warc",
+        "bomb.txt.gz",
+        "nested.jsonl",
+        "nul.txt",
+        "surrogate.jsonl",
+    ):
         assert named[name] == {"unreadable"}
     assert not {"over_time", "over_memory", "crashed", "failed"} & set(corpus.statistics["rejected_by_reason"])
 

@@ -127,6 +127,7 @@ def test_language() -> None:
         ('"A" and "B"', '"A" and "B"'),
         ("The rewritten rules: two of them.", "The rewritten rules: two of them."),
         ("改写后的文本：猫坐着。", "猫坐着。"),
+        (r'{"rewriting": "Half \ud83d of it."}', "Half \ufffd of it."),
     ],
 )
 def test_announcements_and_quotes_come_off(answer: str, text: str) -> None:

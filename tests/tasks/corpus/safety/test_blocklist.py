@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import random
 import tracemalloc
 
@@ -175,10 +176,14 @@ def test_a_list_that_is_not_there_is_one_sentence(tmp_path):
         acquired(tmp_path / "data", tmp_path / "nothing")
 
 
-def test_a_list_that_is_cut_is_one_sentence(tmp_path):
-    (tmp_path / "domains.gz").write_bytes(gzip.compress(b"bad.test\n" * 5000)[:-20])
-    with pytest.raises(UnavailableError, match=r"block list 'ut1': .*domains.gz could not be read"):
-        acquired(tmp_path / "data", tmp_path / "domains.gz")
+def test_a_list_that_is_cut_or_damaged_is_one_sentence(tmp_path):
+    damaged = bytearray(lzma.compress(random.Random(0).randbytes(5000).hex().encode()))
+    damaged[100:300] = bytes(200)
+    cut = gzip.compress(b"bad.test\n" * 5000)[:-20]
+    for name, data in (("domains.gz", cut), ("domains.xz", damaged)):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(UnavailableError, match=rf"block list 'ut1': .*{name} could not be read"):
+            acquired(tmp_path / "data", tmp_path / name)
 
 
 def test_many_entries_take_bounded_memory_and_a_look_up_does_not_grow(tmp_path):

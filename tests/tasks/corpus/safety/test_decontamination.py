@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import random
 import textwrap
 import unicodedata
@@ -249,6 +251,24 @@ def test_a_file_that_is_not_what_it_is_said_to_be_is_one_sentence(tmp_path, cont
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(EvaluationError, match=said):
         list(evaluations.items(source(path=str(tmp_path / "a.jsonl")), tmp_path, True))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
+def test_a_damaged_file_is_one_sentence(tmp_path, suffix):
+    pack = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}[suffix]
+    data = bytearray(pack(json.dumps({"text": "".join(map(str, range(5000)))}).encode()))
+    data[100:300] = bytes(200)
+    (tmp_path / f"a.jsonl{suffix}").write_bytes(data)
+    with pytest.raises(EvaluationError, match="could not be read"):
+        list(evaluations.items(source(path=str(tmp_path / f"a.jsonl{suffix}")), tmp_path, True))
+
+
+def test_half_a_character_of_an_item_is_replaced(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": "\\ud800", "text": "half \\ud83d of it"}')
+    one = source(path=str(tmp_path / "a.jsonl"))
+    assert list(evaluations.items(one, tmp_path, True)) == [
+        {"set": "exam", "item": "\ufffd", "text": "half \ufffd of it"}
+    ]
 
 
 def step(root: Path, folder: Path, *sets: dict) -> Step:
