@@ -13,7 +13,10 @@ _PREAMBLE = re.compile(
     r"(?:[^\S\n]*(?:%[^\n]*)?\n)*[^\S\n]*\\documentclass.*?^[^\S\n]*\\begin\{document\}", re.DOTALL | re.MULTILINE
 )
 _END = re.compile(r"^[^\S\n]*\\end\{document\}", re.MULTILINE)
-_COMMENT = re.compile(r"(?<!\\)%.*?$\n?", re.MULTILINE)
+# What follows is not escaped: `\$` and `\%` are characters, the `[` of `\\[2pt]` is that of a line break's space.
+_PLAIN = r"(?<!(?<!\\)\\)"
+_BREAK = re.compile(r"\\\\\*?(?:\[[^\[\]\n]{0,40}\])?")
+_COMMENT = re.compile(rf"{_PLAIN}%.*?$\n?", re.MULTILINE)
 # Verbatim: LaTeX's environments and the \bprog ... @eprog of GP's manual.
 _VERBATIM = re.compile(r"\\begin\{(verbatim|lstlisting|Verbatim|alltt)\*?\}(?:\[[^\]\n]{0,500}\])?\n?|\\bprog\w*\*?\n?")
 _HEADING = re.compile(r"\\(part|chapter|section|subsection|subsubsection|paragraph|subsec|subsubsec)\*?\s*\{")
@@ -33,8 +36,13 @@ _FONT = re.compile(
 # A C prototype in GP's manual: \fun{type}{name}{arguments}.
 _PROTOTYPE = re.compile(r"\\fun\s*\{([^{}]*)\}\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _OLD_FONT = re.compile(r"\{\\(?:it|bf|tt|em|sl|rm|sc)\s+([^{}]*)\}")
-_FORMULA = re.compile(r"\$\$?|\\\[|\\\(|\\begin\{(equation|align|gather|eqnarray|multline)\*?\}")
-_CLOSING = {"$$": r"\$\$", "$": r"\$", "\\[": r"\\\]", "\\(": r"\\\)"}
+_FORMULA = re.compile(rf"{_PLAIN}(?:\$\$?|\\\[|\\\(|\\begin\{{(equation|align|gather|eqnarray|multline)\*?\}})")
+_CLOSING = {
+    "$$": rf"{_PLAIN}\$\$",
+    "$": rf"{_PLAIN}\$",
+    "\\[": rf"{_PLAIN}\\\]",
+    "\\(": rf"{_PLAIN}\\\)",
+}
 # `\'e`, `\'{e}` and `\"{\i}`; an accent that is a letter has its braces.
 _ACCENT = re.compile(r"(?<!\\)\\(?:([`'^\"~.])(?:([A-Za-z])|\{\\?([A-Za-z])\})|([uvHckr])\{\\?([A-Za-z])\})")
 _COMBINING = dict(
@@ -77,8 +85,9 @@ def extract(text: str) -> list[Passage]:
         if not changed:
             break
     body = _ITEM.sub("- ", body)
+    body = _BREAK.sub("\n", body)
     body = re.sub(r"\\([{}$%&#_ ])", r"\1", body).replace("~", " ").replace("``", "“").replace("''", "”")
-    body = re.sub(r"(?<!\\)\\[,;]", " ", body).replace("\\\\", "\n")
+    body = re.sub(r"\\[,;]", " ", body)
     body = _MACRO.sub(lambda found: _WORDS.get(found.group(1), ""), body)
     body = re.sub(r"[{}]", "", body)
     body = re.sub(rf"{_MARK}(\d+){_MARK}", lambda found: kept[int(found.group(1))], body)

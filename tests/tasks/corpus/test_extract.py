@@ -294,6 +294,20 @@ and \emph{note} that \textbf{all} 50\% hold:
     assert "documentclass" not in body
 
 
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        (r"It costs \$5. Let $\alpha + 1$ be \emph{given}.", r"It costs $5. Let $\alpha + 1$ be given."),
+        (r"Over $a = \$5$ and \\$x^2$.", "Over $a = \\$5$ and\n$x^2$."),
+        (r"a \\[2pt] \emph{b} and \[ x \] end", "a\n b and \\[ x \\] end"),
+        (r"a & b \\ \hline c", "a & b\n c"),
+        ("a \\\\% gone\nb 5\\% kept", "a\nb 5% kept"),
+    ],
+)
+def test_tex_knows_what_is_escaped_from_a_line_break(text, body):
+    assert tex.extract(text)[0].text == body
+
+
 def test_plain_tex_that_speaks_of_latex_is_not_cut():
     assert tex.extract(r"Before. Write \begin{document} there. After.")[0].text.startswith("Before.")
     assert tex.extract("\n" * 5000 + "x")[0].text == "x"
@@ -356,6 +370,8 @@ def f(x):
     )
     with pytest.raises(ExtractionError, match="not Python"):
         python.docstrings("def f(:\n")
+    asked = python.docstrings('async def f():\n    """Half a character, \\ud800, in a docstring."""\n')
+    assert asked[0].text == "## f\n\nHalf a character, \ufffd, in a docstring."
 
 
 def test_markdown_front_matter_goes():
