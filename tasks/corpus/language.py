@@ -44,7 +44,7 @@ def identify(text: str, declared: str) -> str:
     han, kana, hangul, latin = counts[_HAN_CHARS], counts[_KANA], counts[_HANGUL], counts[_LATIN_WORDS]
     if counts[_LETTERS] < LETTERS_MIN and han + kana + hangul < LETTERS_MIN // 2:
         return declared
-    if kana > SCRIPT_SHARE * (han + kana):
+    if kana > SCRIPT_SHARE * (han + kana + latin):
         return "ja"
     if hangul > SCRIPT_SHARE * (han + hangul + latin):
         return "ko"

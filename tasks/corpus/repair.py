@@ -23,7 +23,9 @@ _FTFY = ftfy.TextFixerConfig(
 # One character read in a wrong encoding becomes two or more of these in a row; looking for that first is far cheaper
 # than ftfy's own test.
 _SUSPICIOUS = re.compile("[\x80-\u024f\u0370-\u04ff\u2010-\u2044\u20a0-\u25ff]{2}")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2060\ufeff\u00ad]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u2060\ufeff]")
+# Controls and the soft hyphen, but of mojibake every second byte: gone only when that is mended.
+_HALF = re.compile("[\x80-\x9f\u00ad]")
 # What page generators leave behind. (Notices on cookies and terms of use are refused by rules, line by line.)
 _GENERATED = re.compile(
     r"^(?:[#\- \t]*(?:previous|next|up|top|contents|index|home|prev)(?: topic| page| chapter)?[ \t:|»«\]\[]*"
@@ -38,9 +40,11 @@ def repair(text: str, code: bool) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     text = _CONTROL.sub("", text)
     if code:
-        return _stripped(text)
-    if _SUSPICIOUS.search(text):
-        text = "\n".join(map(_mended, text.split("\n")))
+        return _stripped(_HALF.sub("", text))
+    for _ in range(2):  # what stands side by side when a control is gone may be mojibake too
+        if _SUSPICIOUS.search(text):
+            text = "\n".join(map(_mended, text.split("\n")))
+        text = _HALF.sub("", text)
     if not unicodedata.is_normalized("NFC", text):
         text = unicodedata.normalize("NFC", text)
     return _stripped(text, drop=True)

@@ -61,6 +61,19 @@ def test_a_declared_encoding_is_what_the_web_means_by_it(declared, encoding, tex
     assert damaged.endswith(text[3:])
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_mojibake_is_mended_though_half_of_its_bytes_are_controls(encoding):
+    for text in ("It’s “quoted” — isn’t it?", "aquí, Álvarez", "中文，漢字"):
+        wrong = text.encode().decode(encoding) if encoding == "latin-1" else _windows(text.encode())
+        assert repair(wrong, False) == text
+    assert repair("soft\u00adhyphen x\x85y", False) == "softhyphen xy"
+
+
+def _windows(data: bytes) -> str:
+    """As browsers read it: the five bytes that Windows-1252 leaves free are controls."""
+    return "".join(bytes([one]).decode("cp1252", "ignore") or chr(one) for one in data)
+
+
 def test_repair_mends_mojibake_and_keeps_what_is_right():
     assert repair("It\u00e2\u20ac\u2122s caf\u00c3\u00a9", False) == "It\u2019s café"
     assert repair("全角，“引号”：ＡＢＣ", False) == "全角，“引号”：ＡＢＣ"
@@ -85,6 +98,8 @@ def test_repair_settles(text, code):
         (ENGLISH, "zh", "en"),
         (CHINESE, "en", "zh"),
         (CHINESE + " ls --all --color=auto", "zh", "zh"),
+        (ENGLISH * 20 + "¯\\_(ツ)_/¯", "en", "en"),
+        ("この関数はファイルを開き、 open() と read() の値を返します。 Python と C で使えます。" * 3, "en", "ja"),
         ("安裝手冊說明了如何設定系統與常用的指令，並且介紹它們的選項。", "zh", "zh"),
         (GERMAN, "en", "de"),
         ("これは日本語の文書です。設定の方法を説明します。インストールしてください。", "zh", "ja"),
