@@ -35,6 +35,7 @@ from tasks.corpus.dedup.removals import apply
 from tasks.corpus.executor import Again, Executor, Serial
 from tasks.corpus.licence import patterns
 from tasks.corpus.partition import partition_name, refine, sources_of, without
+from tasks.corpus.quality.measures import bad_words
 from tasks.corpus.quality.tally import merged
 from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
@@ -75,8 +76,11 @@ def curate(
     """Curate every partition of `sources` and publish; the bytes depend on neither executor nor memory. A step of a
     later snapshot (its last input is the corpus before it) publishes what it adds beside what that one holds.
 
-    Raises CorpusError where nothing is left.
+    Raises CorpusError where nothing is left, BadWordsError for a list of bad words that is not there.
     """
+    assert isinstance(step.config, CorpusConfig)
+    for section in (step.config.prose, step.config.mathematics):
+        bad_words(section)  # before the first document is read
     executor = executor or Serial()
     versions = step.versions()
     earlier = versions[-2].require() if len(versions) > 1 else None

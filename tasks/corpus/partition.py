@@ -30,6 +30,7 @@ from tasks.corpus.executor import Death
 from tasks.corpus.extract.passage import Passage
 from tasks.corpus.language import identify
 from tasks.corpus.quality.judge import judge
+from tasks.corpus.quality.measures import BadWordsError
 from tasks.corpus.quality.tally import Tally
 from tasks.corpus.reading import passages
 from tasks.corpus.repair import repair
@@ -224,8 +225,8 @@ class Stages:
         """The rows of a document; a rejected one where a stage fails on it, which stops nobody else's document."""
         try:
             yield from self._documents(path, passage)
-        except (OSError, MemoryError):
-            raise  # of the machine, not of a document
+        except (OSError, MemoryError, BadWordsError):
+            raise  # of the machine or the configuration, not of a document
         except Exception as error:
             log.warning("a rule failed on %s: please report it", self._url(path, passage), exc_info=error)
             value = f"{type(error).__name__}: {str(error)[:200]}"

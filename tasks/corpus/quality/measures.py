@@ -120,7 +120,7 @@ _LICENCE = re.compile(r"licen[cs]e|copyright|all rights reserved", re.IGNORECASE
 
 
 class BadWordsError(ValueError):
-    """The list of bad words is not the one that the configuration names."""
+    """The list of bad words cannot be read, or is not the one that the configuration names."""
 
 
 def prose(text: str, config: ProseConfig, path: str = "") -> list[float]:
@@ -232,22 +232,33 @@ def _pages(plain: str, config: ProseConfig) -> list[float]:
     """C4's page rules: curly brackets, placeholders, bad words."""
     lower = plain.lower()
     bad = 0
-    if config.bad_words_file is not None:
-        single, phrases = _bad_words(config.bad_words_file, config.bad_words_sha256 or "")
+    if listed := bad_words(config):
+        single, phrases = listed
         bad = len(single.intersection(re.findall(r"\w+", lower))) + sum(phrase in lower for phrase in phrases)
     return [plain.count("{"), lower.count("lorem ipsum"), bad]
 
 
+def bad_words(config: ProseConfig) -> tuple[frozenset[str], tuple[str, ...]] | None:
+    """(words, phrases) of the list that is configured. Raises BadWordsError."""
+    if config.bad_words_file is None:
+        return None
+    return _bad_words(config.bad_words_file, config.bad_words_sha256 or "")
+
+
 @lru_cache(maxsize=4)
 def _bad_words(path: str, sha256: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    data = Path(path).read_bytes()
+    try:
+        data = Path(path).read_bytes()
+        text = data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadWordsError(f"the list of bad words {path} cannot be read: {error}") from None
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
         raise BadWordsError(
             f"the list of bad words {path} has the SHA-256 {found} and bad_words_sha256 is {sha256}: "
             "set it to the former if that is the list you mean"
         )
-    listed = sorted({line.strip().lower() for line in data.decode("utf-8").splitlines() if line.strip()})
+    listed = sorted({line.strip().lower() for line in text.splitlines() if line.strip()})
     return frozenset(w for w in listed if re.fullmatch(r"\w+", w)), tuple(
         w for w in listed if not re.fullmatch(r"\w+", w)
     )

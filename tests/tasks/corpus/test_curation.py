@@ -24,6 +24,7 @@ from tasks.corpus.acquire import acquire
 from tasks.corpus.config import CorpusConfig, SourcesConfig
 from tasks.corpus.curation import CorpusError, attempted, curate
 from tasks.corpus.executor import Executor
+from tasks.corpus.quality.measures import BadWordsError
 from tasks.corpus.records import DOCUMENT, REJECTED, document_id
 from tasks.corpus.scoring import scores
 from tasks.corpus.scoring.config import ScoresConfig
@@ -200,6 +201,17 @@ def test_a_defect_of_a_rule_costs_one_document_and_is_named(tmp_path, folder, mo
     rejected = rows(run(tmp_path, folder), "rejected")
     (failed,) = [row for row in rejected if row["reason"] == "failed"]
     assert (failed["url"], failed["value"]) == ("code:module2.py", "ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"), [(None, "cannot be read"), (b"\xff", "cannot be read"), (b"heck", "set it to")]
+)
+def test_a_list_of_bad_words_that_is_not_the_one_meant_stops_the_run(tmp_path, folder, listed, said):
+    """Before any document is read: no document is at fault."""
+    if listed:
+        (tmp_path / "bad.txt").write_bytes(listed)
+    with pytest.raises(BadWordsError, match=said):
+        run(tmp_path, folder, prose={"bad_words_file": str(tmp_path / "bad.txt"), "bad_words_sha256": "00"})
 
 
 def test_partitioning_does_not_change_what_survives(tmp_path, folder, corpus):
