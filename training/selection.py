@@ -35,7 +35,8 @@ def select(rates: Mapping[str, float], band: tuple[float, float]) -> dict[str, d
         found[name] = {"pass_rate": rate, "weight": weight, "because": because}
     if found and not any(REACH[0] <= rate <= REACH[1] for rate in rates.values()):
         nearest = min(found, key=lambda name: max(low - rates[name], rates[name] - high))
-        found[nearest] |= {"weight": 1.0, "because": "outside the band, and the nearest to it"}
+        if found[nearest]["weight"] < 1:
+            found[nearest] |= {"weight": 1.0, "because": "outside the band, and the nearest to it"}
     return found
 
 

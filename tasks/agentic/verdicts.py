@@ -34,7 +34,7 @@ def read_verdicts(path: Path) -> dict[str, Verdict]:
     if not path.exists():
         return {}
     found: dict[str, Verdict] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         try:
             entry = json.loads(line)
             name, verdict = entry["id"], entry["verdict"]

@@ -36,12 +36,14 @@ class DocumentBatch:
 
 
 def drawable(config: RephraseConfig) -> None:
-    """Refuse, with ValueError, styles that are not there and more rewrites than styles."""
+    """Refuse, with ValueError, styles that are not there or twice, and more rewrites than styles."""
     fitting = _styles("knowledge", False)
     if unknown := sorted(set(config.styles) - set(fitting)):
         raise ValueError(
             f"`rephrase.styles` names {', '.join(unknown)}: for knowledge there are {', '.join(sorted(fitting))}"
         )
+    if len(set(config.styles)) < len(config.styles):
+        raise ValueError("`rephrase.styles` names a style twice, which would write the same rewrite twice")
     if config.rewrites > len(config.styles or fitting):
         raise ValueError("`rephrase.rewrites` asks for more rewrites of a document than there are styles to draw from")
     known = {domain for style in styles().values() if style.translates for domain in style.domains}

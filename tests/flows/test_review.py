@@ -149,9 +149,11 @@ def test_what_people_refuse_is_another_recipe_from_the_dialogues_on(tmp_path):
     found = graph(request, preset)
     assert found["dialogues"].config.refused == ("a", "b")
     assert found["tools"].config == preset.tools
-    file.write_text(file.read_text() + '{"id": "d"}\n')
-    with pytest.raises(VerdictsError, match=r"line 6 of .*dialogues\.jsonl is no verdict"):
-        graph(request, preset)
+    kept = file.read_bytes()
+    for line in (b'{"id": "d"}', b"\xff"):
+        file.write_bytes(kept + line + b"\n")
+        with pytest.raises(VerdictsError, match=r"line 6 of .*dialogues\.jsonl is no verdict"):
+            graph(request, preset)
 
 
 def test_a_refused_dialogue_is_replaced_by_another(tmp_path):

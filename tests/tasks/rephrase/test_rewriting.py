@@ -344,5 +344,7 @@ def test_an_engine_that_cannot_be_had_is_one_sentence(change: dict, sentence: st
 def test_styles_that_do_not_exist_are_refused(run) -> None:
     with pytest.raises(ValueError, match=r"pirate.*academic"):
         run(Scripted(), CONFIG.model_copy(update={"styles": ("pirate",)}))
+    with pytest.raises(ValueError, match="a style twice"):
+        run(Scripted(), CONFIG.model_copy(update={"styles": ("academic", "academic"), "rewrites": 2}))
     with pytest.raises(ValueError, match="more rewrites"):
         run(Scripted(), CONFIG.model_copy(update={"styles": ("academic",), "rewrites": 2}))
