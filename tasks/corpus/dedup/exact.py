@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from tasks.artifact import Artifact, Step
 from tasks.corpus.dedup import near, store
-from tasks.corpus.dedup.partitions import DROPPED, EXACT, ROW, Partitions, coded, contains, entries_of, load_partitions
+from tasks.corpus.dedup.partitions import (
+    DROPPED,
+    EXACT,
+    ROW,
+    Partitions,
+    coded,
+    contains,
+    entries_of,
+    ids_of,
+    load_partitions,
+)
 
 CUTS = "reduce/cuts"
 _HELD = 1 << 20
@@ -61,26 +71,23 @@ def _after_cuts(step: Step, partitions: Partitions, bucket: int) -> Iterator[_En
 
 def cut_ids(step: Step, partitions: Partitions, ordinal: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(rows int64, ids uint64 [N, 2], whether enough was left) of the documents of a partition that were cut."""
+    rows = [row for row in taken(step, partitions, ordinal, ("row", "id", "dropped")) if row["id"]]
+    return (
+        np.array([row["row"] for row in rows], np.int64),
+        ids_of(row["id"] for row in rows),
+        np.array([not row["dropped"] for row in rows], bool),
+    )
+
+
+def taken(step: Step, partitions: Partitions, ordinal: int, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The cuts of a partition, or of an earlier corpus's all removals, as rows of REMOVALS in order."""
     place = partitions.places[ordinal]
     if ordinal < partitions.earlier:
         path = Artifact("", place.uri, "").file(place.removals) if place.removals else None
     else:
         part = step.part(f"{CUTS}/{place.key}")
         path = step.path(part) if part else None
-    if path is None:
-        return np.empty(0, np.int64), np.empty((0, 2), np.uint64), np.empty(0, bool)
-    return _read_cuts(path)
-
-
-def _read_cuts(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rows = [row for row in pq.read_table(path, columns=["row", "id", "dropped"]).to_pylist() if row["id"]]
-    data = bytes.fromhex("".join(row["id"] for row in rows))
-    ids = np.frombuffer(data, ">u8").astype(np.uint64).reshape(-1, 2)
-    return (
-        np.array([row["row"] for row in rows], np.int64),
-        ids,
-        np.array([not row["dropped"] for row in rows], bool),
-    )
+    return pq.read_table(path, columns=list(columns)).to_pylist() if path else []
 
 
 def _losers(partitions: Partitions, parts: Iterator[_Entries]) -> np.ndarray:

@@ -20,7 +20,17 @@ from tasks.corpus import records
 from tasks.corpus.dedup import candidates, exact, repeats, semantic, store
 from tasks.corpus.dedup.candidates import NEAR, PAIRS
 from tasks.corpus.dedup.exact import CUTS
-from tasks.corpus.dedup.partitions import DROPPED, EXACT, ROW, Partitions, load_partitions, make_partitions, texts_of
+from tasks.corpus.dedup.partitions import (
+    DROPPED,
+    EXACT,
+    ROW,
+    Partitions,
+    coded,
+    ids_of,
+    load_partitions,
+    make_partitions,
+    texts_of,
+)
 from tasks.corpus.dedup.removals import DROP_REASONS, REMOVALS, removal
 from tasks.corpus.dedup.repeats import FREQUENT_SCHEMA, REPEATS, SAMPLES
 from tasks.corpus.dedup.semantic import DISTINCT, SEMANTIC
@@ -30,9 +40,10 @@ from tasks.progress import Progress
 
 MEMORY_BYTES = 1 << 30
 """Working memory of one job where nothing is said."""
-EQUAL = "reduce/equal"
+EQUAL, NAMED = "reduce/equal", "reduce/named"
 _EXACT, _NEAR, _SEMANTIC = range(3)
 _REASONS = {NEAR: _NEAR, SEMANTIC: _SEMANTIC}
+_COLUMNS = ("codes", "reasons", "survivors", "similarities")
 
 
 def find(
@@ -79,6 +90,7 @@ def find(
     changed = [*step.recorded(CUTS), *(place.removals for place in partitions.places if place.removals)]
     if config.exact.enabled and any(part.rows for part in changed):
         _all(step, executor, exact.drop_again, EQUAL, partitions.buckets["exact"])
+    _name(step, partitions)
     _each(step, executor, write_removals, work)
     if step.part(passages) is None:
         rows = repeats.frequent_passages([step.path(part) for part in step.recorded(SAMPLES)])
@@ -162,6 +174,38 @@ def _retell(partitions: Partitions, layer: dict[str, np.ndarray], later: dict[st
     layer["similarities"][same] = later["similarities"][at[same]]
 
 
+def _name(step: Step, partitions: Partitions) -> None:
+    """Write `reduce/named`: what was dropped, with the ids under which its survivors are published. Passages may have
+    been cut out of a survivor, and one of an earlier corpus may have been dropped there for another. Memory: these
+    documents, and the cuts of one partition."""
+    if step.part(NAMED) is not None:
+        return
+    part = step.part(DROPPED)
+    assert part is not None
+    with Store(step.path(part)) as held:
+        (run,) = held.runs
+        arrays = {name: run.read(name) for name in _COLUMNS}
+    survivors, similarities = arrays["survivors"], arrays["similarities"]
+    order = np.argsort(survivors[:, 0])
+    highs, lows = survivors[order, 0], survivors[order, 1]
+    for ordinal in range(len(partitions.places)):
+        rows = exact.taken(step, partitions, ordinal, ("row", "id", "dropped", "survivor", "similarity"))
+        # What was too short after its cuts has nothing in its place: it keeps the id that its rejected row has.
+        rows = [row for row in rows if row["survivor"] or not row["dropped"]]
+        if not rows:
+            continue
+        now = ids_of(row["survivor"] or row["id"] for row in rows)
+        codes = coded(ordinal, np.array([row["row"] for row in rows]))
+        before = partitions.gather(codes, ["ids"])["ids"]
+        firsts, stops = (np.searchsorted(highs, before[:, 0], side) for side in ("left", "right"))
+        for at in np.flatnonzero(firsts < stops).tolist():
+            found = slice(firsts[at], stops[at])
+            same = order[found][lows[found] == before[at, 1]]
+            survivors[same] = now[at]
+            similarities[same] = np.minimum(similarities[same], rows[at]["similarity"] or 1.0)
+    step.put(NAMED, ".arrays", lambda path: store.write(path, arrays), rows=len(survivors))
+
+
 def write_removals(step: Step, ordinals: Sequence[int]) -> None:
     """Write `removals/<key>` of some partitions."""
     partitions = load_partitions(step)
@@ -180,13 +224,12 @@ def write_removals(step: Step, ordinals: Sequence[int]) -> None:
 
 def _removals(step: Step, partitions: Partitions, ordinal: int) -> list[dict[str, Any]]:
     low, high = ordinal << 32, (ordinal + 1) << 32
-    part = step.part(DROPPED)
+    part = step.part(NAMED)
     assert part is not None
     with Store(step.path(part)) as held:
         (run,) = held.runs
         found = run.range("codes", low, high)
-        names = ("codes", "reasons", "survivors", "similarities")
-        codes, reasons, survivors, similarities = (run.read(name, found.start, found.stop) for name in names)
+        codes, reasons, survivors, similarities = (run.read(name, found.start, found.stop) for name in _COLUMNS)
     rows = {
         row: removal(row, DROP_REASONS[reason], dropped=True, survivor=survivor, similarity=round(similarity, 4))
         for row, reason, survivor, similarity in zip(

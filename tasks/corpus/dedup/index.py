@@ -16,6 +16,7 @@ from tasks.corpus.codepoints import tokens
 from tasks.corpus.dedup import passages, substring
 from tasks.corpus.dedup.config import DedupConfig
 from tasks.corpus.dedup.minhash import sign_tokens
+from tasks.corpus.dedup.partitions import ids_of
 from tasks.corpus.dedup.passages import Fingerprints
 from tasks.corpus.dedup.store import StoreWriter
 
@@ -55,7 +56,7 @@ class IndexWriter:
     def _take(self, rows: Sequence[Mapping[str, Any]]) -> None:
         texts = [row["text"] for row in rows]
         numbers = np.arange(self.rows, self.rows + len(rows), dtype=np.uint32)
-        ids = np.frombuffer(bytes.fromhex("".join(row["id"] for row in rows)), ">u8").astype(np.uint64).reshape(-1, 2)
+        ids = ids_of(row["id"] for row in rows)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         urls = [row["url"].encode("utf-8", "surrogatepass") for row in rows]
         ranks = rank(sizes, ids)

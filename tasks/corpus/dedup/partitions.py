@@ -7,7 +7,7 @@ earlier corpora come first. Codes say where a document lies and never decide wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -233,6 +233,11 @@ def contains(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
 def coded(ordinal: int, rows: np.ndarray) -> np.ndarray:
     """uint64: the codes of rows of a partition."""
     return np.uint64(ordinal << 32) | rows.astype(np.uint64)
+
+
+def ids_of(texts: Iterable[str]) -> np.ndarray:
+    """uint64 [N, 2]: ids as arrays hold them."""
+    return np.frombuffer(bytes.fromhex("".join(texts)), ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def texts_of(ids: np.ndarray) -> list[str]:

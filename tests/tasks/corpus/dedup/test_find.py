@@ -120,6 +120,30 @@ def test_copies_of_a_near_duplicate_are_told_who_stands_for_them(make_row, dedup
     assert {row["value"].split()[0] for row in rejected} == {kept[0]["id"]}
 
 
+def test_survivors_are_named_by_the_ids_that_they_are_published_under(make_row, make_corpus, write_sentences):
+    """A paragraph is cut out of the document that stands for a near duplicate; its old text is no document."""
+    paragraph, body = " ".join(write_sentences(50, 4)), " ".join(write_sentences(1, 40))
+    longest = make_row("\n\n".join([*write_sentences(2, 60), paragraph]), "s:longest")
+    old = make_corpus(
+        [[make_row(body, "s:near")], [make_row(f"{body}\n\n{paragraph}", "s:cut"), longest]], DedupConfig()
+    )
+    old.find()
+    kept, (near,) = old.result()
+    ids = {row["url"]: row["id"] for row in kept}
+    assert {row["url"]: row["text"] for row in kept}["s:cut"] == body
+    assert (near["url"], near["reason"], near["value"].split()[0]) == ("s:near", "near_duplicate", ids["s:cut"])
+    # In a later snapshot too, also where the document that it is like was dropped itself.
+    likely = f"{body}\n\n{paragraph} More."
+    copies = [make_row(body, "s:a"), make_row(f"{body}\n\n{paragraph}", "s:b"), make_row(likely, "s:c")]
+    new = make_corpus([copies, [make_row(" ".join(write_sentences(9, 40)), "s:d")]], DedupConfig())
+    new.find(earlier=[old.published()])
+    kept, rejected = new.result()
+    assert [row["url"] for row in kept] == ["s:d"]
+    assert [row["url"] for row in rejected] == ["s:a", "s:b", "s:c"]
+    assert {row["value"].split()[0] for row in rejected} == {ids["s:cut"]}
+    assert all(0.8 <= float(row["value"].split()[1]) <= 1 for row in rejected)
+
+
 def test_a_page_that_stands_ten_thousand_times_is_cheap(make_row, deduplicated, write_sentences):
     """Copies that differ in a word each: their buckets hold all of them."""
     body = " ".join(write_sentences(1, 6))
