@@ -126,7 +126,7 @@ def _deduplicated(texts: list[str], near: bool) -> list[tuple[int, str]]:
         for start in range(0, len(texts), 512):
             index.add(
                 [
-                    {"id": document_id(text), "text": text, "url": f"u{at:09}", "domain": "web"}
+                    {"id": document_id(text), "text": text, "url": f"u{at:09}", "meta": "{}"}
                     for at, text in enumerate(texts[start : start + 512], start)
                 ]
             )

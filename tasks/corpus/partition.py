@@ -295,7 +295,7 @@ class Stages:
             "domain": source.domain,
             "language": draft.language,
             "licence": draft.licence,
-            "meta": records.meta(title=title, url=draft.passage.url, **cut),
+            "meta": records.meta(title=title, url=draft.passage.url, code=draft.passage.code, **cut),
         }
 
     def _licence(self, draft: Draft) -> Refusal | None:

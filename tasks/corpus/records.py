@@ -89,6 +89,11 @@ def meta(**values: Any) -> str:
     return json.dumps({key: value for key, value in values.items() if value}, ensure_ascii=False, sort_keys=True)
 
 
+def is_code(meta: str) -> bool:
+    """Whether the reader of a document took it for a program, from its `meta`; its source's domain may be any."""
+    return bool(json.loads(meta).get("code"))
+
+
 def write(path: Path, table: pa.Table) -> None:
     """A whole table as Parquet."""
     pq.write_table(table, path, row_group_size=4096, **PARQUET)

@@ -34,7 +34,7 @@ class NearConfig(Config):
 class PassagesConfig(Config):
     """Paragraphs and lines that stand in several documents, word for word but for case, spaces and punctuation.
 
-    Never inside code fences or formulas, never headings, never in documents of the domain code.
+    Never inside code fences or formulas, never headings, never in programs.
     """
 
     enabled: bool = True

@@ -19,6 +19,7 @@ from tasks.corpus.dedup.minhash import sign_tokens
 from tasks.corpus.dedup.partitions import ids_of
 from tasks.corpus.dedup.passages import Fingerprints
 from tasks.corpus.dedup.store import StoreWriter
+from tasks.corpus.records import is_code
 
 RUN_DOCUMENTS = 1 << 14
 """Documents of a run: some 50 MB are held before they are written."""
@@ -38,7 +39,7 @@ class IndexWriter:
         self.rows = 0
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Index some candidate rows (id, text, url, domain), after those before them."""
+        """Index some candidate rows (id, text, url, meta), after those before them."""
         at = 0
         while at < len(rows):
             batch = rows[at : at + min(_BATCH, RUN_DOCUMENTS - self._in_run)]
@@ -75,7 +76,8 @@ class IndexWriter:
                 near_keys=signed.keys[worded].reshape(-1),
                 near_rows=np.repeat(numbers[worded], signed.keys.shape[1]),
             )
-        prose = np.array([row["domain"] != "code" for row in rows], bool)
+        # A paragraph of a program is part of a function: without it the rest may not even be parsed.
+        prose = np.array([not is_code(row["meta"]) for row in rows], bool)
         if config.passages.enabled:
             shown = [text if wanted else "" for text, wanted in zip(texts, prose, strict=True)]
             self._hold_places("passages", passages.fingerprints(shown, found, config.passages), numbers, ranks)

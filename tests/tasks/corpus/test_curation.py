@@ -116,7 +116,7 @@ def test_documents_say_what_they_are_and_where_from(corpus):
     assert {row["licence"] for row in documents} == {"MIT"}
     assert all(row["url"].startswith(f"{row['source']}:") for row in documents)
     assert {(row["domain"], row["source"]) for row in documents} == {("web", "web"), ("code", "code")}
-    assert all(json.loads(row["meta"]) is not None for row in documents)
+    assert all(json.loads(row["meta"]).get("code", False) == (row["source"] == "code") for row in documents)
     for path in corpus.files("documents"):
         assert pq.read_schema(path).equals(DOCUMENT)
     for path in corpus.files("rejected"):

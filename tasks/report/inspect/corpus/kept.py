@@ -14,12 +14,13 @@ from pydantic import ValidationError
 from tasks.artifact import Artifact
 from tasks.corpus.config import HEAD_CHARS, CorpusConfig
 from tasks.corpus.quality.judge import judge
+from tasks.corpus.records import is_code
 from tasks.report.inspect.corpus.rejects import Sample, Selection
 from tasks.report.rejects import beginnings
 
 SCAN = 20_000
 """Documents that are measured, the same share of every part."""
-_COLUMNS = ("id", "text", "source", "url", "domain", "language")
+_COLUMNS = ("id", "text", "source", "url", "domain", "language", "meta")
 
 
 class KeptError(ValueError):
@@ -87,7 +88,7 @@ def _measured(rule: str, row: dict[str, Any], config: CorpusConfig) -> tuple[flo
     if rule == "too_short":
         return float(len(row["text"])), float(config.document_chars_min)
     path = row["url"].partition(":")[2].partition("#")[0]
-    found = judge(row["text"], row["domain"], row["language"], row["domain"] == "code", config, path)
+    found = judge(row["text"], row["domain"], row["language"], is_code(row["meta"]), config, path)
     rules = found.active.documents
     for at, known in enumerate(rules.rules):
         if known.name == rule:

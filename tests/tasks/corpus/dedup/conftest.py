@@ -23,7 +23,7 @@ from tasks.corpus.executor import Executor, Serial
 Rows = Sequence[Mapping[str, Any]]
 
 
-def row(text: str, url: str, domain: str = "web") -> dict[str, Any]:
+def row(text: str, url: str, domain: str = "web", code: bool = False) -> dict[str, Any]:
     return {
         "id": records.document_id(text),
         "text": text,
@@ -32,7 +32,7 @@ def row(text: str, url: str, domain: str = "web") -> dict[str, Any]:
         "domain": domain,
         "language": "en",
         "licence": "MIT",
-        "meta": "{}",
+        "meta": records.meta(code=code),
     }
 
 

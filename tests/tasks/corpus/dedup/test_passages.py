@@ -19,9 +19,9 @@ LINE = "This line stands in the footer of all pages."
 def pages(write_sentences, make_row):
     """Rows of `count` documents of their own words, each with something added."""
 
-    def make(count: int, added: str, domain: str = "web"):
+    def make(count: int, added: str, **more):
         return [
-            make_row("\n\n".join([*write_sentences(number, 9), added]), f"s:{number:03}", domain)
+            make_row("\n\n".join([*write_sentences(number, 9), added]), f"s:{number:03}", **more)
             for number in range(count)
         ]
 
@@ -87,9 +87,12 @@ def test_headings_code_formulas_tables_and_labels_are_left_alone(pages, deduplic
     assert all(row["text"].endswith(added) for row in kept)
 
 
-def test_programs_are_left_alone(pages, deduplicated):
-    kept, _ = deduplicated([pages(60, LINE, "code")], ALONE)
+@pytest.mark.parametrize("domain", ["code", "web"])
+def test_programs_are_left_alone_whatever_their_source(pages, deduplicated, domain):
+    kept, _ = deduplicated([pages(60, LINE, domain=domain, code=True)], ALONE)
     assert all(row["text"].endswith(LINE) for row in kept)
+    kept, _ = deduplicated([pages(60, LINE, domain=domain)], ALONE)
+    assert not any(LINE in row["text"] for row in kept)
 
 
 def test_a_document_left_too_short_is_rejected_with_its_reason(write_sentences, make_row, deduplicated, pages):

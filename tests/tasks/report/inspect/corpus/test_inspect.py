@@ -17,6 +17,7 @@ from flows.cli import app
 from flows.inspection import InspectError, Wanted, show
 from flows.request import Request
 from model.visible import flat, visible
+from tasks.corpus import records
 from tasks.report import html
 from tasks.report.inspect.corpus import kept, overview
 from tasks.report.inspect.corpus import page as pages
@@ -173,6 +174,18 @@ def test_kept_documents_nearest_to_a_threshold(tmp_path):
     best = min((abs(len(text.split()) - 50), text) for text in [*texts, data.SURVIVOR])[1]
     assert found[0].head == best
     assert "short of it" in printed(artifact, "gopher_words_min", kept=True)
+
+
+def test_kept_documents_are_asked_what_their_reader_took_them_for(tmp_path):
+    """A page of prose in a source of programs, and a program on the web."""
+    page = data.document("A page says what the programs beside it are for. " * 9, domain="code", url="code:README.md")
+    program = data.document("number = number + 1\n" * 60, url="web:a.py", meta=records.meta(code=True))
+    artifact = data.publish(tmp_path, documents=[page, program])
+    judged = {
+        rule: {sample.url for sample in kept.nearest(artifact, rule, Selection(), 9)[0]}
+        for rule in ("gopher_words_min", "code_lines_max")
+    }
+    assert judged == {"gopher_words_min": {"code:README.md", "web:24"}, "code_lines_max": {"web:a.py"}}
 
 
 def test_kept_is_refused_for_what_cannot_be_measured_again(tmp_path):
