@@ -79,6 +79,14 @@ class Plain(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class Untagged(Handler):
+    """A server that tells the size of a file, but neither its tag nor when it changed."""
+
+    def send_header(self, keyword, value):
+        if keyword != "ETag":
+            super().send_header(keyword, value)
+
+
 def served(root: Path, handler):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(root)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -344,6 +352,20 @@ def test_a_later_snapshot_holds_only_what_is_new_or_changed(tmp_path, bucket):
             "a/page.html": ["Another page."], "a/lines.jsonl.gz": ["three"], "new.txt": ["New."],
             "packed.tar/x/more.txt": ["More."],
         }  # fmt: skip
+
+
+def test_a_later_snapshot_has_what_grew_on_a_server_without_tags_and_dates(tmp_path):
+    put = put_local(tmp_path / "web")
+    put("a.txt", b"One.")
+    server = served(tmp_path / "web", Untagged)
+    source = folder(f"http://127.0.0.1:{server.server_address[1]}/a.txt")
+    first = acquire(step(tmp_path / "first", source), tmp_path)
+    known = known_of(first)
+    assert acquire(step(tmp_path / "same", source), tmp_path, known=known).parts("raw") == []
+    put("a.txt", b"One. Two.")
+    second = acquire(step(tmp_path / "second", source), tmp_path, known=known)
+    assert (texts(first), texts(second)) == ({"a.txt": ["One."]}, {"a.txt": ["One. Two."]})
+    server.shutdown()
 
 
 def test_listing_says_what_is_there_and_writes_nothing(tmp_path):
