@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
+
 from pydantic import Field, model_validator
 
 from model.config import Config
@@ -12,6 +15,17 @@ class ExactConfig(Config):
 
     enabled: bool = True
     """Off only for data whose repetitions are wanted; all other methods then see every copy."""
+
+
+@cache
+def banding(threshold: float, permutations: int, recall: float) -> tuple[int, int]:
+    """(bands, rows): the most rows a band may have so that a pair at `threshold` meets in some band with a chance of
+    at least `recall`; more rows mean fewer pairs to verify."""
+    for rows in range(permutations, 0, -1):
+        bands = permutations // rows
+        if -math.expm1(bands * math.log1p(-(threshold**rows))) >= recall:
+            return bands, rows
+    raise ValueError(f"{permutations} permutations find pairs at {threshold} with no recall of {recall}: ask for more")
 
 
 class NearConfig(Config):
@@ -29,6 +43,11 @@ class NearConfig(Config):
     """Chance with which a pair at the threshold shares a band: the banding follows from it."""
     seed: int = Field(default=1, ge=0)
     """Of the permutations."""
+
+    @model_validator(mode="after")
+    def _reachable(self) -> NearConfig:
+        banding(self.threshold, self.permutations, self.recall)
+        return self
 
 
 class PassagesConfig(Config):

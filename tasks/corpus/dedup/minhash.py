@@ -15,7 +15,7 @@ import numpy as np
 
 from model.compiled import compiled
 from tasks.corpus.codepoints import rolling, token_hashes
-from tasks.corpus.dedup.config import NearConfig
+from tasks.corpus.dedup.config import NearConfig, banding
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _S29, _S32 = np.uint64(29), np.uint64(32)
@@ -53,17 +53,6 @@ def sign_tokens(hashes: np.ndarray, borders: np.ndarray, config: NearConfig) -> 
     factors_K, offsets_K = _permutations(config.permutations, config.seed)
     _sign(shingles, starts, factors_K, offsets_K, rows, keys_NB, sketches_NW)
     return Signed(shingles, starts, keys_NB, sketches_NW)
-
-
-@cache
-def banding(threshold: float, permutations: int, recall: float) -> tuple[int, int]:
-    """(bands, rows): the most rows a band may have so that a pair at `threshold` meets in some band with a chance of
-    at least `recall`; more rows mean fewer pairs to verify."""
-    for rows in range(permutations, 0, -1):
-        bands = permutations // rows
-        if -math.expm1(bands * math.log1p(-(threshold**rows))) >= recall:
-            return bands, rows
-    raise ValueError(f"{permutations} permutations find pairs at {threshold} with no recall of {recall}: ask for more")
 
 
 def agreement(threshold: float, permutations: int) -> int:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from benchmarks.planted import EDITS, planted
 from benchmarks.planted import jaccard as true_jaccard
 from tasks.corpus.dedup.components import Components
-from tasks.corpus.dedup.config import NearConfig
-from tasks.corpus.dedup.minhash import agreement, banding, sign
+from tasks.corpus.dedup.config import NearConfig, banding
+from tasks.corpus.dedup.minhash import agreement, sign
 from tasks.corpus.dedup.near import distinct, near_duplicates, pairs, similarity, verify
 
 NEAR = NearConfig()
@@ -179,6 +179,8 @@ def test_banding_reaches_the_recall_with_the_most_rows(threshold, permutations, 
 def test_banding_refuses_what_it_cannot_reach():
     with pytest.raises(ValueError, match="ask for more"):
         banding(0.05, 8, 0.999)
+    with pytest.raises(ValueError, match="ask for more"):  # and before a corpus is fetched
+        NearConfig(threshold=0.1, permutations=8, recall=0.99)
 
 
 @given(st.lists(st.lists(st.integers(0, 12), max_size=10), min_size=2, max_size=5))
