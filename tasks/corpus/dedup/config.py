@@ -10,13 +10,6 @@ from pydantic import Field, model_validator
 from model.config import Config
 
 
-class ExactConfig(Config):
-    """Documents of the same text."""
-
-    enabled: bool = True
-    """Off only for data whose repetitions are wanted; all other methods then see every copy."""
-
-
 @cache
 def banding(threshold: float, permutations: int, recall: float) -> tuple[int, int]:
     """(bands, rows): the most rows a band may have so that a pair at `threshold` meets in some band with a chance of
@@ -116,10 +109,10 @@ class SemanticConfig(Config):
 
 
 class DedupConfig(Config):
-    """What counts as the same text twice."""
+    """What counts as the same text twice. Documents of equal texts always do: an id, the hash of the text, is one
+    document's in the gate, in lineage and in the held-out split. What shall be read several times has epochs in the
+    mix."""
 
-    exact: ExactConfig = ExactConfig()
-    """Documents of the same text."""
     near: NearConfig = NearConfig()
     """Near duplicates."""
     passages: PassagesConfig = PassagesConfig()
@@ -128,11 +121,3 @@ class DedupConfig(Config):
     """Runs of tokens."""
     semantic: SemanticConfig = SemanticConfig()
     """Documents of the same meaning."""
-
-    @model_validator(mode="after")
-    def _exact_first(self) -> DedupConfig:
-        if not self.exact.enabled and (self.near.enabled or self.semantic.enabled):
-            raise ValueError(
-                "near and semantic duplicates include exact ones: turn exact on, or near and semantic off, too"
-            )
-        return self

@@ -67,8 +67,7 @@ def find(
     passages = f"passages/{version}" if version else "passages"
     if not step.missing([passages, *(f"removals/{key}" for key in keys)]):
         return
-    if config.exact.enabled:
-        _all(step, executor, exact.drop, EXACT, partitions.buckets["exact"])
+    _all(step, executor, exact.drop, EXACT, partitions.buckets["exact"])
     _combine_exact(step)
     if config.near.enabled:
         _all(step, executor, candidates.propose, PAIRS, partitions.buckets["near"])
@@ -88,7 +87,7 @@ def find(
     if methods:
         _each(step, executor, repeats.cut_partitions, work)
     changed = [*step.recorded(CUTS), *(place.removals for place in partitions.places if place.removals)]
-    if config.exact.enabled and any(part.rows for part in changed):
+    if any(part.rows for part in changed):
         _all(step, executor, exact.drop_again, EQUAL, partitions.buckets["exact"])
     _name(step, partitions)
     _each(step, executor, write_removals, work)

@@ -230,13 +230,14 @@ def test_a_run_stopped_anywhere_continues_to_the_same_removals(
 def test_methods_can_be_turned_off(make_row, deduplicated, write_sentences):
     text = " ".join(write_sentences(1, 30))
     rows = [make_row(text, "s:a"), make_row(text, "s:b"), make_row(text + " More.", "s:c")]
-    off = DedupConfig(exact={"enabled": False}, near={"enabled": False}, passages={"enabled": False})
-    assert len(deduplicated([rows], off)[0]) == 3
+    off = DedupConfig(near={"enabled": False}, passages={"enabled": False})
+    assert [row["url"] for row in deduplicated([rows], off)[0]] == ["s:a", "s:c"]
 
 
-def test_near_wants_exact():
+def test_equal_texts_are_never_two_documents():
+    """The gate refuses two documents with one id: nothing may be asked for that it cannot let through."""
     with pytest.raises(ValueError, match="exact"):
-        DedupConfig(exact={"enabled": False})
+        DedupConfig(exact={"enabled": False}, near={"enabled": False}, passages={"enabled": False})
 
 
 def test_too_little_memory_is_refused(make_corpus, make_row):
