@@ -15,11 +15,10 @@ import httpx
 from flows.tables import styled
 from flows.terminal import Terminal
 from model.dialogue import compact, tool_result
-from model.engines.engine import sound
 from model.engines.reply import KEY_VARIABLE, shown
 from model.serve.app import application
 from model.serve.server import in_background
-from model.visible import flat, visible
+from model.visible import encodable, flat, visible
 
 if TYPE_CHECKING:
     from tasks.evaluate.generation import Released
@@ -104,7 +103,7 @@ class Dialogue:
     def say(self, text: str) -> None:
         """A turn of the user's and what follows it; one that fails leaves the dialogue as it was."""
         before = list(self.messages)
-        self.messages.append({"role": "user", "content": sound(text)})  # a terminal may send bytes that are no text
+        self.messages.append({"role": "user", "content": encodable(text)})  # a terminal may send bytes that are no text
         try:
             for _ in range(MOST_ROUNDS):
                 calls = self._answer()
@@ -149,6 +148,9 @@ class Dialogue:
                     under_way[place]["function"][key] += (part.get("function") or {}).get(key) or ""
             problems += [error["reason"] for error in delta.get("tool_call_errors") or ()]
         sys.stdout.write("\n")
+        content = encodable(content)  # of the halves that two chunks held one character is made
+        for call in calls:
+            call["function"] = {key: encodable(text) for key, text in call["function"].items()}
         for problem in problems:
             out.print(styled(("A broken call: ", "yellow"), problem))
         if finish == "length":

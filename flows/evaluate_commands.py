@@ -73,6 +73,12 @@ def _refuse(target: str | None, of_target: dict[str, object], record: str, compa
         raise RequestError("--with adds a model to the page that --compare writes: say --compare, too")
     if target is None and (given := [name for name, value in of_target.items() if value]):
         raise RequestError(f"--{given[0]} is about what is measured now: name that too (`openk2 evaluate base`)")
+    if others:
+        from tasks.report.comparison import read_record
+
+        for other in others:
+            if other != record:  # which this run writes
+                read_record(other)
     if record and (Path(record).is_dir() or not Path(record).absolute().parent.is_dir()):
         raise RequestError(f"--json {record}: name a file in a folder that is there")
 

@@ -121,16 +121,14 @@ def _corpus(request: Request, artifact: Artifact, wanted: Wanted, console: Conso
             raise InspectError("--kept shows the kept documents nearest to one rule: `openk2 inspect RULE --kept`")
         samples, judged = kept.nearest(artifact, wanted.rule, selection, wanted.count)
         render(console, corpus.kept_section(wanted.rule, samples, judged))
-    elif wanted.html:
+        return None
+    section = corpus.rule_section(artifact, selection, wanted.count) if wanted.rule else None
+    if wanted.rule and section is None:
+        raise InspectError(_unknown(artifact, wanted))
+    if wanted.html:
         target = wanted.path or f"{request.root.rstrip('/')}/inspect.html"
         return _write(target, corpus.page(artifact, selection, wanted.count))
-    elif not wanted.rule:
-        render(console, corpus.overview(artifact, selection))
-    else:
-        section = corpus.rule_section(artifact, selection, wanted.count)
-        if section is None:
-            raise InspectError(_unknown(artifact, wanted))
-        render(console, section)
+    render(console, section or corpus.overview(artifact, selection))
     return None
 
 

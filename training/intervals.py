@@ -52,6 +52,7 @@ def mean(values: Sequence[float]) -> Interval:
 
 def kappa(pairs: Sequence[tuple[bool, bool]]) -> Interval:
     """Cohen's kappa of two yes-or-no verdicts on the same things, with its normal interval: 0 is chance, 1 is always.
+    Where all agree, or none, the spread says nothing: the interval is Wilson's, of the agreement.
 
     Raises:
         ValueError: there are no pairs.
@@ -65,8 +66,13 @@ def kappa(pairs: Sequence[tuple[bool, bool]]) -> Interval:
     if chance == 1:
         return Interval(0.0, -1.0, 1.0)  # both always say the same one thing: that tells nothing
     centre = (agreed - chance) / (1 - chance)
-    half = Z * math.sqrt(agreed * (1 - agreed) / n) / (1 - chance)
-    return Interval(centre, max(-1.0, centre - half), min(1.0, centre + half))
+    if agreed in (0, 1):
+        bounds = wilson(round(agreed * n), n)
+        low, high = ((bound - chance) / (1 - chance) for bound in (bounds.low, bounds.high))
+    else:
+        half = Z * math.sqrt(agreed * (1 - agreed) / n) / (1 - chance)
+        low, high = centre - half, centre + half
+    return Interval(centre, max(-1.0, low), min(1.0, high))
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:

@@ -182,9 +182,7 @@ class Service:
         ends: Sequence[int],
         matching: Matching | Free | None = None,
     ) -> list[Continuation]:
-        made: list[Continuation] = []
-        # a request's own seed, or one that nobody can guess; each choice draws its own from it
-        seed = secrets.randbits(63) if asked.seed is None else asked.seed
+        most = []
         for prompt in prompts:
             left = self.window - len(prompt)
             if left < (max_tokens or 1):
@@ -193,18 +191,20 @@ class Service:
                 raise ApiError(
                     400, f"{told}: shorten it, or lower max_tokens", asked.said_in, "context_length_exceeded"
                 )
-            made += requests_for(
-                [prompt] * asked.n,
-                max_new_tokens=max_tokens or left,
-                temperature=asked.temperature,
-                top_p=asked.top_p,
-                stop_ids=ends,
-                seed=seed,
-            )
-        constraints: list[Constraint | None] = [matching.copy() if matching else None for _ in made]
-        made = [
-            replace(one, constraint=own, likeliest=likeliest, top_k=max(asked.top_k, 0))
-            for one, own in zip(made, constraints, strict=True)
+            most += [max_tokens or left] * asked.n
+        choices = requests_for(
+            [prompt for prompt in prompts for _ in range(asked.n)],
+            max_new_tokens=max(most, default=0),
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            stop_ids=ends,
+            # a request's own seed, or one that nobody can guess; each choice draws its own from it
+            seed=secrets.randbits(63) if asked.seed is None else asked.seed,
+        )
+        constraints: list[Constraint | None] = [matching.copy() if matching else None for _ in choices]
+        made: list[Continuation] = [
+            replace(one, max_new_tokens=tokens, constraint=own, likeliest=likeliest, top_k=max(asked.top_k, 0))
+            for one, tokens, own in zip(choices, most, constraints, strict=True)
         ]
         for one in made:
             if fault := refused(one, self.worker.model.config):

@@ -146,6 +146,15 @@ def test_a_stream_is_read_as_events_are_written(capsys):
     assert dialogue.messages[-1]["content"] == said + "!"
 
 
+def test_a_character_that_two_chunks_share_is_one(capsys):
+    halves = b"".join(delta(content="PLACE").replace(b"PLACE", half) for half in (b"\\ud83d", b"\\ude00"))
+    with streaming(halves) as there:
+        dialogue = Dialogue(there, {}, [])
+        dialogue.say("Hello")
+        dialogue.say("Again")
+    assert [message["content"] for message in dialogue.messages] == ["Hello", "\U0001f600", "Again", "\U0001f600"]
+
+
 @pytest.mark.parametrize(("places", "ids"), [((0, 1), ("a", None)), ((0, 1), ("a", "a")), ((0, 0), ("a", "a"))])
 def test_the_parts_of_calls_are_put_together_by_their_index(places, ids, capsys):
     """Servers send parts of calls in any order, repeat the id in each part, or give every call the index 0."""

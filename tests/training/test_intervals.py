@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.intervals import mean, paired_difference, wilson
+from training.intervals import kappa, mean, paired_difference, wilson
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,13 @@ def test_equal_values_do_not_make_certainty():
     third = mean([1 / 3] * 25)  # whose mean differs from a third in its last bit
     assert third.value == 1 / 3
     assert third.low < 0.2
+
+
+def test_agreement_on_few_things_is_no_certainty():
+    few, many = ([(True, True), (False, False)] * n for n in (1, 100))
+    assert kappa(few).value == kappa(many).value == 1
+    assert kappa(few).low < 0 < 0.9 < kappa(many).low < 1
+    assert kappa([(True, False), (False, True)] * 5).high < 0
 
 
 def test_pairing_finds_what_separate_intervals_hide():

@@ -66,6 +66,7 @@ class RecordedTool(Tool):
         """The first thing that the result says and the request did not."""
         try:
             value = json.loads(result)
+            compact(value)  # Python reads NaN, and cannot write it
         except (ValueError, RecursionError):
             value = result
         if isinstance(value, dict):

@@ -37,8 +37,11 @@ def refused_schema(schema: Any) -> str | None:
                 patterns = (value,)
             if slow := next((pattern for pattern in patterns if _may_be_slow(pattern)), None):
                 return f"its schema holds the pattern {slow!r:.60}, which may take for ever"
-        validator_for(schema, default=Draft202012Validator).check_schema(schema)
-        _size(schema, schema, {})
+        validator, referred = validator_for(schema, default=Draft202012Validator), dict[str, int | None]()
+        validator.check_schema(schema)
+        _size(schema, schema, referred)
+        for target in referred:  # it may stand under a key that is no keyword, where nothing was checked
+            validator.check_schema(resolved(target, schema))
     except SchemaError as error:
         return f"its schema is none: {error.message:.120}"
     except (RecursionError, _TooLarge):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tasks.evaluate.suites.config import Choice
@@ -15,10 +16,12 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def measure(suite: Choice, subject: Subject, items: Sequence[Item], seed: int) -> Measured:
     """The likeliest letter behind the question and its choices, or the likeliest text by character behind the question
     alone."""
+    rows = [_read(suite, item) for item in items]
+    dues = _due(suite, items, rows)
     pairs: list[tuple[str, str]] = []
     spans: list[tuple[int, int]] = []
-    for item in items:
-        question, choices, _ = _read(suite, item)
+    for item, row in zip(items, rows, strict=True):
+        question, choices = row.question, row.choices
         spans.append((len(pairs), len(pairs) + len(choices)))
         if suite.by == "letter":
             if len(choices) > len(LETTERS):
@@ -32,41 +35,72 @@ def measure(suite: Choice, subject: Subject, items: Sequence[Item], seed: int) -
             pairs += [(f"Question: {question}\nAnswer:", f" {choice}") for choice in choices]
     told = subject.likelihoods(pairs)
     scored = []
-    for item, (first, stop) in zip(items, spans, strict=True):
-        _, choices, due = _read(suite, item)
+    for item, row, due, (first, stop) in zip(items, rows, dues, spans, strict=True):
         # of texts of several lengths the longer is the less likely: per character they can be compared
         by = [told[place].log_p / (1 if suite.by == "letter" else len(pairs[place][1])) for place in range(first, stop)]
         said = by.index(max(by))
-        scored.append(Scored(item.id, float(said == due), choices[said], "" if said == due else f"not {choices[due]}"))
+        wrong = "" if said == due else f"not {row.choices[due]}"
+        scored.append(Scored(item.id, float(said == due), row.choices[said], wrong))
     chance = sum(1 / (stop - first) for first, stop in spans) / len(spans)
     return Measured("right choices", scored, rate(scored), {"chance": round(chance, 4)})
 
 
-def _read(suite: Choice, item: Item) -> tuple[str, list[str], int]:
-    """(question, choices, the right one's number)."""
+@dataclass(frozen=True)
+class _Row:
+    """An item as it is asked."""
+
+    question: str
+    choices: list[str]
+    labels: list[str]
+    """Of the choices, where they come with some; not always letters: 1 of 1, 2, 3, 4 is the first."""
+    answer: Any
+
+
+def _read(suite: Choice, item: Item) -> _Row:
     row = item.row
     try:
-        question, given = str(row[suite.question_field]), row[suite.choices_field]
-        choices = [str(one) for one in (given["text"] if isinstance(given, dict) else given)]  # ARC keeps two columns
-        # whose labels are not always letters: 1 of 1, 2, 3, 4 is the first
-        labels = [str(one) for one in given.get("label", ())] if isinstance(given, dict) else []
-        answer = row[suite.answer_field]
-        due = labels.index(str(answer)) if str(answer) in labels else _number(answer, choices)
+        question, given, answer = str(row[suite.question_field]), row[suite.choices_field], row[suite.answer_field]
+        texts, labels = (
+            (given["text"], given.get("label", [])) if isinstance(given, dict) else (given, [])
+        )  # ARC has both
+        if not isinstance(texts, list):
+            raise ValueError(f"list of choices ({str(texts)[:40]!r})")
+        return _Row(question, [str(one) for one in texts], [str(one) for one in labels], answer)
     except (KeyError, TypeError, ValueError) as error:
         raise Unmeasurable(
             f"item {item.id} of suite '{suite.name}' has no {error}: set question_field, choices_field, answer_field"
         ) from None
-    return question, choices, due
 
 
-def _number(answer: Any, choices: Sequence[str]) -> int:
-    if isinstance(answer, int) and 0 <= answer < len(choices):
-        return answer
-    text = str(answer).strip()
-    if text in choices:
-        return list(choices).index(text)
-    if len(text) == 1 and text.upper() in LETTERS[: len(choices)]:
-        return LETTERS.index(text.upper())
-    if text.isdigit() and int(text) < len(choices):
-        return int(text)
-    raise ValueError(f"right answer among its choices ({text[:40]!r})")
+def _label(row: _Row) -> int | None:
+    return row.labels.index(str(row.answer)) if str(row.answer) in row.labels else None
+
+
+def _text(row: _Row) -> int | None:
+    text = str(row.answer).strip()
+    return row.choices.index(text) if isinstance(row.answer, str) and text in row.choices else None
+
+
+def _letter(row: _Row) -> int | None:
+    text = str(row.answer).strip().upper()
+    return LETTERS.index(text) if len(text) == 1 and text in LETTERS[: len(row.choices)] else None
+
+
+def _place(row: _Row) -> int | None:
+    text = str(int(row.answer) if isinstance(row.answer, bool) else row.answer).strip()
+    return int(text) if text.isascii() and text.isdigit() and int(text) < len(row.choices) else None
+
+
+def _due(suite: Choice, items: Sequence[Item], rows: Sequence[_Row]) -> list[int]:
+    """The right choice's number in each item. How an answer is written is read off all of them: `1` may be a choice's
+    text or its place, and `A` its letter or its text. Raises Unmeasurable where no reading fits all."""
+    for reading in (_label, _text, _letter, _place):
+        found = [reading(row) for row in rows]
+        if None not in found:
+            return [number for number in found if number is not None]
+    every = (_label, _text, _letter, _place)
+    bad = next((place for place, row in enumerate(rows) if all(reading(row) is None for reading in every)), 0)
+    raise Unmeasurable(
+        f"item {items[bad].id} of suite '{suite.name}' has no right answer among its choices "
+        f"({str(rows[bad].answer)[:40]!r}), or the suite's answers are written in several ways: set answer_field"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
 from model.config import Config
 from tasks.address import Keyless, keyless
@@ -150,15 +150,22 @@ class Needle(Config):
 
     kind: Literal["needle"]
     name: str = Field(default="needle", pattern=r"^[a-z0-9][a-z0-9.-]*$")
-    lengths: tuple[int, ...] = Field(default=(1024, 2048, 4096), min_length=1)
+    lengths: tuple[PositiveInt, ...] = Field(default=(1024, 2048, 4096), min_length=1)
     """Contexts, in the model's own tokens (four bytes each at an endpoint); one that its window has no room for counts
     as failed."""
-    depths: tuple[float, ...] = Field(default=(0.0, 0.25, 0.5, 0.75, 1.0), min_length=1)
+    depths: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(default=(0.0, 0.25, 0.5, 0.75, 1.0), min_length=1)
     """Where the sentence stands: 0 at the beginning, 1 at the end."""
     repeats: int = Field(default=2, ge=1)
     """Different needles at each place."""
     max_new_tokens: int = Field(default=32, ge=1)
     form: Literal["chat", "raw"] = "chat"
+
+    @field_validator("lengths", "depths")
+    @classmethod
+    def _once(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(values)) < len(values):
+            raise ValueError("name each once")
+        return values
 
 
 class Positions(Config):

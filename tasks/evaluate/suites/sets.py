@@ -17,6 +17,7 @@ import yaml
 
 from model.config import Config
 from model.storage import local_path
+from model.visible import encodable
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.corpus import evaluations
@@ -31,7 +32,7 @@ from tasks.evaluate.suites.table import Chosen
 from tasks.launch import Execution
 from training.rl.environments.apis import practised
 
-VERSION = 5  # raise it where the same inputs give other bytes (tasks/code.py)
+VERSION = 6  # raise it where the same inputs give other bytes (tasks/code.py)
 
 log = logging.getLogger(__name__)
 STAND_INS = Path(__file__).with_name("refusals.yaml")
@@ -110,10 +111,8 @@ def items_of(suite: Config, seed: int) -> list[Item]:
         if isinstance(suite, MultiTurn) and suite.held_out and practised(told["item"]):
             continue
         more = {"ground_truth": answers[told["item"]]} if answers else {}
-        found.append(Item(told["item"], told["text"], row | more))
-    if len({item.id for item in found}) < len(found):
-        raise SuiteError(f"suite '{suite.name}' has several items of one id: set item_field to what tells them apart")
-    return drawn(found, suite.items, seed)
+        found.append(Item(told["item"], told["text"], _encodable(row | more)))
+    return drawn(_told_apart(suite, found, "item_field"), suite.items, seed)
 
 
 def _answers(suite: Calls | MultiTurn) -> dict[str, Any]:
@@ -146,11 +145,20 @@ def _refusals(suite: Refusals) -> list[Item]:
     found = []
     for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
         good = isinstance(row, dict) and {"id", "style", "due", "prompt"} <= row.keys()
-        if not good or row["due"] not in ("refuse", "answer"):
-            raise SuiteError(f"suite '{suite.name}': entry {number} of {path.name} needs id, style, prompt, and due "
-                             "(refuse or answer)")  # fmt: skip
-        found.append(Item(str(row["id"]), str(row["prompt"]), row))
-    return found
+        if not good or row["due"] not in ("refuse", "answer") or not (row["prompt"] and isinstance(row["prompt"], str)):
+            raise SuiteError(f"suite '{suite.name}': entry {number} of {path.name} needs id, style, prompt (a text), "
+                             "and due (refuse or answer)")  # fmt: skip
+        found.append(Item(str(row["id"]), row["prompt"], row))
+    return _told_apart(suite, found, "their `id`")
+
+
+def _told_apart(suite: Data | Refusals, items: list[Item], by: str) -> list[Item]:
+    """SuiteError where there is none, or two have one id: a score is known by its item's."""
+    if not items:
+        raise SuiteError(f"suite '{suite.name}' has no items")
+    if len({item.id for item in items}) < len(items):
+        raise SuiteError(f"suite '{suite.name}' has several items of one id: set {by} to what tells them apart")
+    return items
 
 
 def texts(corpus: Artifact, rewrites: Artifact) -> Iterator[tuple[str, str]]:
@@ -174,6 +182,15 @@ def contamination(
         for hit in search.hits(text)
     ]
     return lines, short
+
+
+def _encodable(value: Any) -> Any:
+    """The same with every text such as a file can hold (`evaluations.item` does so with what is asked)."""
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_encodable(one) for one in value]
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _stored(item: Item) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 import torch
 
 from model.chat import Chat
+from model.dialogue import PREFIX, compact
 from model.engines.engine import Completion, Message, Prompt, PromptRefused, Sampling
 from model.engines.openai import OpenAI
 from model.generate import Generator, Request
-from model.reply import ParseError, Reply, ToolCall
+from model.reply import ParseError, Reply, ToolCall, read_call
 from model.transformer import Transformer
 from tasks.evaluate.suites.item import Unmeasurable
 
@@ -182,14 +183,14 @@ def reply_of(completion: Completion) -> Reply:
     given = json.loads(completion.calls) if completion.calls else []
     for place, call in enumerate(given if isinstance(given, list) else [given]):
         try:
-            arguments = json.loads(call["function"]["arguments"] or "{}")
-            if not isinstance(arguments, dict):
-                raise TypeError("the arguments are no object")
             name = str(call["function"]["name"])
             if not name:
                 raise ValueError("it names no function")
-            json.dumps([name, arguments], ensure_ascii=False).encode()  # no half of a character
-            calls.append(ToolCall(name, arguments, place))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            compact(name)  # no half of a character
+            found = read_call(f"{PREFIX}{name}:{place}", call["function"]["arguments"] or "{}")
+            if isinstance(found, str):
+                raise ValueError(found)
+            calls.append(found)
+        except (ValueError, TypeError, KeyError) as error:
             errors.append(ParseError(f"a call that cannot be read: {error}", str(call)[:400]))
     return Reply(completion.text, tuple(calls), tuple(errors), completion.finish != "length")

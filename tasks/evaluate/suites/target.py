@@ -71,4 +71,4 @@ def measured(
 
 def labelled(target: str, served: str, given: str) -> str:
     """What to call a model: as asked, else by its name, else by its folder's."""
-    return given or (target if target in MODELS else served or Path(target).name)
+    return given or (target if target in MODELS else served or Path(target).resolve().name)

@@ -140,6 +140,8 @@ def test_texts_and_ids_go_on_as_the_generator_would(running, client):
     both = asked(client, TEXT, prompt=["ab", "cd"], n=2, seed=3, max_tokens=6)
     assert [choice["index"] for choice in both["choices"]] == [0, 1, 2, 3]
     assert streamed(client, TEXT, prompt="ab", max_tokens=3)[0]["object"] == "text_completion"
+    same = asked(client, TEXT, prompt=["ab"] * 3, seed=3, max_tokens=40)
+    assert len({choice["text"] for choice in same["choices"]}) == 3
 
 
 def test_every_token_is_told_with_its_bytes(running):

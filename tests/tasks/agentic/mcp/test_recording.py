@@ -63,6 +63,11 @@ def made(honest, tmp_path_factory):
     return make_dialogues(Step("dialogues", CONFIG, str(root)), tokenizer_artifact(root), honest)
 
 
+@pytest.mark.parametrize("result", ['{"temperature": NaN}', "[1, Infinity]", "1e999"])
+def test_an_answer_that_is_no_json_is_a_text(honest, result):
+    assert recorded_tools(honest)[0].reply("en", {}, result) == result
+
+
 def rows(artifact, group):
     return [row for path in artifact.files(group) for row in pq.read_table(path).to_pylist()]
 

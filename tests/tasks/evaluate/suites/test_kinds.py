@@ -8,6 +8,7 @@ from itertools import combinations
 from math import comb
 
 import pytest
+from pydantic import ValidationError
 
 from model.dialogue import tool_result
 from model.engines.engine import Completion
@@ -222,11 +223,14 @@ def test_what_an_endpoint_calls_is_read_and_what_is_no_call_is_an_error():
         {"function": {"name": "h", "arguments": "[1]"}},
         {"function": {"name": "half \ud800", "arguments": "{}"}},
         {"function": {"name": "i", "arguments": '{"a": "\\ud800"}'}},
+        {"function": {"name": "j", "arguments": '{"a": NaN}'}},
+        {"function": {"name": "k", "arguments": '{"a": 1e999}'}},
         "nonsense",
     ]
     reply = reply_of(Completion("", "stop", 1, 0, 1, 0.1, calls=json.dumps(given)))
     assert [(one.name, one.arguments) for one in reply.calls] == [("f", {"a": 1})]
-    assert len(reply.errors) == 5
+    assert len(reply.errors) == 7
+    assert reply.message()["tool_calls"]
 
 
 def test_an_endpoint_is_asked_with_tools_and_its_calls_are_judged():
@@ -368,8 +372,38 @@ def test_the_likeliest_choice_is_taken_and_the_right_one_is_read_in_every_form(r
 def test_labels_that_come_with_the_choices_tell_the_right_one(answer, due):
     row = {"question": "Which?", "choices": {"text": list("wxyz"), "label": ["1", "2", "3", "4"]}, "answer": answer}
     suite = Choice(kind="choice", name="c", path="x")
-    _, _, found = choice._read(suite, Item("a", "Which?", row))
-    assert found == (2 if due is None else due)
+    items = [Item("a", "Which?", row)]
+    assert choice._due(suite, items, [choice._read(suite, items[0])]) == [2 if due is None else due]
+
+
+@pytest.mark.parametrize(
+    ("answers", "dues"),
+    [
+        (("1", "0"), [1, 0]),  # places kept as text, though the first is a choice's text too
+        (("1", "x"), [3, 0]),
+        (("A", "B"), [0, 1]),
+    ],
+)
+def test_how_an_answer_is_written_is_read_off_all_items(answers, dues):
+    choices = (["2", "3", "A", "1"], ["x", "y", "z"])
+    suite = Choice(kind="choice", name="c", path="x")
+    rows = [
+        {"question": "?", "choices": given, "answer": answer} for given, answer in zip(choices, answers, strict=True)
+    ]
+    items = [Item(str(place), "?", row) for place, row in enumerate(rows)]
+    assert choice._due(suite, items, [choice._read(suite, item) for item in items]) == dues
+
+
+def test_choices_that_are_no_list_are_not_read_letter_by_letter():
+    suite = Choice(kind="choice", name="c", path="x")
+    with pytest.raises(Unmeasurable, match="list of choices"):
+        choice._read(suite, Item("a", "?", {"question": "?", "choices": "['Paris', 'Rome']", "answer": 0}))
+
+
+def test_a_needle_has_a_place_within_its_context_and_each_place_once():
+    for wrong in ({"depths": (0, 25, 50)}, {"lengths": (64, 64)}, {"lengths": (0,)}):
+        with pytest.raises(ValidationError):
+            Needle(kind="needle", **wrong)
 
 
 def test_needles_lie_where_they_should_and_contexts_stay_within_their_length():

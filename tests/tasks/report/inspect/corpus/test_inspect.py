@@ -326,6 +326,12 @@ def test_command_writes_the_page_where_it_is_told(tmp_path):
     )
 
 
+def test_no_page_is_written_of_a_rule_that_is_not_there(tmp_path):
+    uri, target = data.publish(tmp_path / "data").uri, tmp_path / "rule.html"
+    assert run("corpus", "too_shrt", "--uri", uri, "--html", str(target))[0] != 0
+    assert not target.exists()
+
+
 def test_the_page_of_one_rule_is_written_wherever_its_path_stands(tmp_path):
     uri, pages = data.publish(tmp_path / "data").uri, [tmp_path / f"{number}.html" for number in range(3)]
     for words in (("--html", str(pages[0]), "too_short"), ("--html", "too_short", str(pages[1])),
