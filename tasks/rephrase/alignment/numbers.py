@@ -15,7 +15,7 @@ from itertools import combinations, product
 from tasks.rephrase.alignment import chinese
 from tasks.rephrase.alignment.bounds import OPPOSITE, bounds, courses
 from tasks.rephrase.alignment.dates import mentioned, opposite, sides
-from tasks.rephrase.alignment.pair import Pair, Verdict, difference, words
+from tasks.rephrase.alignment.pair import FORMULA, Pair, Verdict, difference, words
 from tasks.rephrase.alignment.quantities import MARKER, days, quantities, ranges
 from tasks.rephrase.alignment.quantity import Kind, Quantity, Value
 from tasks.rephrase.alignment.units import Unit, mentions, named
@@ -438,6 +438,9 @@ def _near(one: float, other: float, share: float = EXACT) -> bool:
 def _elsewhere(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[float | str, int]]:
     """Numbers in formulas, code, names and words."""
     numbered = {place for match in MARKER.finditer(text) for place in range(*match.span())}
+    # Where `prose` puts the number that is a whole formula is not where the formula has it.
+    formulas = [match.span() for match in FORMULA.finditer(text)]
+    spans = [*spans, *((first, end) for first, end in formulas if any(first <= start < end for start, _ in spans))]
     for match in ANYWHERE.finditer(text):
         known = any(start <= match.start() < end for start, end in spans)
         if known or match.start() in numbered or len(match.group()) > 20:

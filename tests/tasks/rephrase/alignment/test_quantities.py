@@ -192,6 +192,8 @@ OTHER = [
     ("nine out of ten of them", "95% of them"),
     ("三斤", "三公斤"),
     ("八折", "七折"),
+    ("$30$ minutes", "$30$ hours"),
+    (r"$5\,\text{kg}$", r"$5\,\text{g}$"),
 ]
 
 
