@@ -52,7 +52,7 @@ def unit_at(text: str, place: int, number: str = "1") -> tuple[Unit, int] | None
         return None
     end = match.end()
     name = text[place:end].strip(" -\u2011\u00a0\u2009\u202f\n")
-    digits = number[-1:].isdigit()
+    digits = number.rstrip("}")[-1:].isdigit()  # 10^{-7} m
     if (
         (name == "年" and re.fullmatch(r"\d{3,4}", number))
         or name in ("位", "节")
