@@ -244,7 +244,7 @@ class Known:
         # A unit without a number is one of it; per cent are of a hundred.
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
         self.sizes.add(Size(100.0, 1.0, "ratio"))
-        self.sizes |= {size for one in found for size in _temperatures(one)}
+        self.sizes |= {size for one in found for size in (*_temperatures(one), *_parts(one))}
         spans = [one for one in found if one.kind == "year" and text[one.end - 1] in "s代"]
         decades = [size.number for one in spans for size in sizes(one) if size.number % 10 == 0]
         self.sizes |= {Size(year + 9, year + 9) for year in decades}  # the 1990s end with 1999
@@ -255,6 +255,8 @@ class Known:
         """Whether the text has this number, in any notation; if it must be `measured`, with a unit."""
         first = quantity.value == 1 and not quantity.digits and not quantity.unit  # it may be said in any words
         if first or not self.names.isdisjoint(_names(quantity)):
+            return True
+        if quantity.parts and all(any(_same(one, other) for other in self.sizes) for one in _parts(quantity)):
             return True
         return any(
             _same(one, other)
@@ -363,6 +365,11 @@ def sizes(quantity: Quantity) -> Iterator[Size]:
             continue  # `an hour` is no 1
         if not isinstance(value, str) and abs(value) < LARGEST:
             yield _size(float(value), unit)
+
+
+def _parts(quantity: Quantity) -> Iterator[Size]:
+    """What is above and below the stroke of a fraction."""
+    return (_size(float(part), None) for part in quantity.parts)
 
 
 def _temperatures(quantity: Quantity) -> Iterator[Size]:

@@ -79,6 +79,8 @@ class Quantity:
     """What it may mean besides: in `2 to 3 million` the 2 is 2,000,000."""
     scale: int = 1
     """The last scale behind it: that million."""
+    parts: tuple[Fraction, ...] = ()
+    """Of a fraction in digits, what is above and below the stroke: `2/3` may be `2 of 3`."""
 
     @property
     def fact(self) -> bool:
@@ -212,6 +214,7 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
     start, end = match.start(), match.end()
     value, other = _number(match["digits"]), list[Meaning]()
     kind: Kind = "cardinal"
+    parts: tuple[Fraction, ...] = ()
     if text[end : end + 1] == "月":
         return None
     if not isinstance(value, Fraction):
@@ -235,8 +238,8 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
     elif glyph := GLYPHS.get(text[end : end + 1]):
         value, end = value + Fraction(*glyph), end + 1
     elif value.denominator == 1 and (over := OVER.match(text, end)) and value < int(over[1]):
-        other = [(value, None), (Fraction(int(over[1])), None)]
-        value, end = value / int(over[1]), over.end()
+        parts, end = (value, Fraction(int(over[1]))), over.end()
+        value = parts[0] / parts[1]
     century = YEAR_TO.search(text[max(0, start - 6) : start]) if re.fullmatch(r"\d\d", match.group()) else None
     if century and (last := Fraction(int(century[1]) * 100) + value) > int(century.group()[:4]):
         kind, other, value = "year", [(value, None)], last  # 1914-18
@@ -244,7 +247,8 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
         kind, other = "year", [(century + value, None) for century in CENTURIES]
     elif kind == "cardinal" and (sign := NEGATIVE.search(text[max(0, start - 10) : start])):
         value, start = -value, start - len(sign.group())
-    return finished(text, value, kind, True, start, end, other)
+    found = finished(text, value, kind, True, start, end, other)
+    return replace(found, parts=parts) if found else None
 
 
 def _scientific(value: Fraction, power: str) -> Value:
