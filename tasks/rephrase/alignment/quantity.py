@@ -36,6 +36,8 @@ SCIENTIFIC = re.compile(
 )
 YEAR_TO = re.compile(r"(?<!\d)(1\d|20)\d\d[-–—/]$")
 """Before the last two digits of a later year: 1914-18."""
+MIXED = re.compile(r"(?<!\d{4})[ -]([1-9]\d?)[/⁄]([2-9]|\d\d)(?![\d/])")
+"""Behind the 2 of 2 1/2; not behind a year."""
 OVER = re.compile(r"[/⁄](\d{1,3})(?![\d/])")
 NEGATIVE = re.compile(r"(?:(?<![A-Za-z0-9_)\]])[-−–]|\b(?:minus|negative) |零下|负)$")
 BELOW_ZERO = re.compile(r"(?: degrees?)? below (?:zero|freezing)\b")
@@ -237,6 +239,8 @@ def _digits(text: str, match: re.Match[str]) -> Quantity | None:
         other, end = [(value, None)], end - 1  # seconds, or the under-16s
     elif glyph := GLYPHS.get(text[end : end + 1]):
         value, end = value + Fraction(*glyph), end + 1
+    elif value.denominator == 1 and (mixed := MIXED.match(text, end)) and int(mixed[1]) < int(mixed[2]):
+        value, end = value + Fraction(int(mixed[1]), int(mixed[2])), mixed.end()
     elif value.denominator == 1 and (over := OVER.match(text, end)) and value < int(over[1]):
         parts, end = (value, Fraction(int(over[1]))), over.end()
         value = parts[0] / parts[1]

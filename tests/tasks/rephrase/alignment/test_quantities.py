@@ -132,6 +132,7 @@ SAME = [
     ("廿一名", "21名"),
     ("十五六岁", "15到16岁"),
     (".5 mg", "0.5 mg"),
+    ("2 1/2 cups", "two and a half cups"),
     ("9/10 of them", "9 of the 10"),
     (r"$3.0\times10^{8}\,\mathrm{m/s}$", r"$3.0 \times 10^5$ km/s"),
 ]
@@ -199,6 +200,7 @@ OTHER = [
     (r"$5\,\text{kg}$", r"$5\,\text{g}$"),
     (r"$5\times10^{-7}$ m", r"$5\times10^{-7}$ g"),
     (".5 mg", "5 mg"),
+    ("2 1/2 cups", "3 1/2 cups"),
     ("9/10 of it", "4/10 of it"),
     ("1/4 cup", "1/2 cup"),
 ]
