@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tasks.rephrase.alignment.quantity import Meaning, Quantity, finished
-from tasks.rephrase.alignment.units import lists, unit_at
+from tasks.rephrase.alignment.units import lists, named, unit_at
 
 DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "俩": 2}
 SMALL = {"十": 10, "百": 100, "千": 1000}
@@ -92,7 +92,9 @@ def _part(text: str, match: re.Match[str]) -> Quantity | None:
     above, below = _either(match["above"]), _either(match["below"])
     if above is None or not below:
         return None
-    return Quantity(above / below, None, "part", True, *match.span(), ((above, None),))
+    if below == 100:
+        return Quantity(above, named("percent"), "part", True, *match.span())
+    return Quantity(above / below, None, "part", True, *match.span(), parts=(above, below))
 
 
 def _decade(text: str, match: re.Match[str]) -> Quantity | None:

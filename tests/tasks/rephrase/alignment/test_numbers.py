@@ -93,6 +93,11 @@ CONFIG = AlignmentConfig()
         ("It rose from 40 to 60.", "It rose from 60 to 40.", False),
         ("Between 1914 and 1918 it grew.", "It grew from 1914 to 1918.", True),
         ("It rose from 40 to 60.", "It is at 60, up from 40.", True),
+        ("甲的价格不足乙的五分之一。", "乙比甲贵四倍以上。", True),
+        ("甲的价格不足乙的五分之一。", "乙比甲贵六倍以上。", False),
+        ("The price doubled.", "The price rose by a hundred per cent.", True),
+        ("The price tripled.", "The price rose by 200 percent.", True),
+        ("It is three times as fast.", "The other is two thirds slower.", True),
     ],
 )
 def test_numbers(source: str, rewrite: str, passes: bool) -> None:
