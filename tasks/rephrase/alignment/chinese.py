@@ -115,7 +115,10 @@ def _tenths(text: str, match: re.Match[str]) -> Quantity | None:
     """四成八, 八五折"""
     tenths = _either(match["tenths"]) or Fraction(0)
     more = 5 if match["more"] == "半" else _either(match["more"] or "0") or Fraction(0)
-    return Quantity(tenths / 10 + Fraction(more, 100), None, "part", False, *match.span())
+    percent = tenths * 10 + more
+    if match["more"]:  # 五成 alone may be a half
+        return Quantity(percent, named("percent"), "part", False, *match.span())
+    return Quantity(percent / 100, None, "part", False, *match.span())
 
 
 def _said(text: str, match: re.Match[str]) -> Quantity | None:
