@@ -25,10 +25,13 @@ def _words() -> re.Pattern[str]:
     ordinals = _any(lists()["ordinals"])
     parts = _any([*PARTS, *(f"{ordinal}s" for ordinal in lists()["ordinals"] if ordinal != "second")])
     article = r"(?:an?[ ](?=hundred|thousand|million|billion|trillion|dozen))?"
+    digits = _any(name for name, number in lists()["cardinals"].items() if number < 10)
     run = rf"{article}(?:{numbers})\b(?:(?:[ -]|[ -]and[ -](?=(?:{numbers})\b))(?:{numbers})\b)*"
     return re.compile(
         rf"""(?<![\w@\#])(?:
-            (?:(?P<minus>minus|negative)[ ])?(?P<run>{run}) (?:[ -](?P<part>{parts}|(?P<ordinal>{ordinals}))(?![\w-]))?
+            (?:(?P<minus>minus|negative)[ ])?(?P<run>{run})
+            (?:(?<!\bat[ ]one)[ ]point(?P<decimals>(?:[ ](?:{digits})\b)+)
+              |[ -](?P<part>{parts}|(?P<ordinal>{ordinals}))(?![\w-]))?
           | (?!a[ ]second[.,;:)])(?:an?|every)[ -](?P<apart>half|third|quarter|{ordinals})\b(?!-)
           | (?P<single>{ordinals})\b(?!\ss\b)
           | (?P<half>half|halves|halved|halving|halve|quarters?)\b
@@ -126,16 +129,20 @@ def _run(text: str, match: re.Match[str]) -> Iterator[Quantity]:
     """A run of number words: one number, or several that follow one another."""
     found = _numbers(text, match)
     number, start, end = found[-1]
+    value = Fraction(number)
+    if match["decimals"]:
+        digits = "".join(str(lists()["cardinals"][word]) for word in match["decimals"].lower().split())
+        value, end = value + Fraction(int(digits), 10 ** len(digits)), match.end()
     last = _with_part(text, match, number, start)
     if last is None:
-        last = finished(text, Fraction(number), "cardinal", False, start, end)
+        last = finished(text, value, "cardinal", False, start, end)
         years = [part for part, _, _ in found]  # nineteen forty-five, but not `between ten and thirteen`
         apart = len(found) == 2 and "and" in text[found[0][2] : start].lower()
         if last and len(years) == 2 and not apart and 10 <= years[0] <= 20 and 10 <= years[1] <= 99:
             yield replace(last, value=Fraction(years[0] * 100 + years[1]), start=found[0][1])
             return
         if last and match["minus"] and len(found) == 1:
-            last = replace(last, value=Fraction(-number), start=match.start())
+            last = replace(last, value=-value, start=match.start())
     for number, start, end in found[:-1]:
         if quantity := finished(text, Fraction(number), "cardinal", False, start, end):
             yield quantity
