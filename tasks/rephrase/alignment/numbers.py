@@ -40,6 +40,8 @@ FOLLOWING = re.compile(
 """What puts a year, a month or a day beside another one."""
 TIMES = re.compile(r"[- ]?(?:times\b|fold\b)")
 MULTIPLE = re.compile(r"twice|thrice|doubl\w+|tripl\w+|quadrupl\w+|\w+fold", re.I)
+VERSION = re.compile(r"(?:\b(?:version|release|section|chapter|figure|table|v|[A-Z]\w*[a-z]\w*) |版本 ?|第)$")
+"""Before a number of two parts, which is no decimal: Python 3.10 came long after 3.1."""
 LARGEST = 1e30
 SMALL = 100
 """Below it two bare numbers make others by chance, and are only combined within a sentence."""
@@ -143,8 +145,8 @@ def compare(source: str, rewrite: str, adds: bool = False) -> Found:
 def _replaced(source: str, rewrite: str) -> Iterator[Quantity]:
     """What stands where another stood, though the source has such a number elsewhere: `the first of 3` that became
     `the third of 3`, `twice a day` that became `four times`, at least ten that became at most ten, `from 4 to 6` that
-    became `from 6 to 4`."""
-    for kind in (_places, _multiples):
+    became `from 6 to 4`, Python 3.10 that became 3.1."""
+    for kind in (_places, _multiples, _versions):
         old, new = kind(source), kind(rewrite)
         gone, values = {name for value, name in old.keys() - new.keys()}, {value for value, _ in old}
         yield from (one for (value, name), one in new.items() if value not in values and name in gone)
@@ -179,6 +181,16 @@ def _multiples(text: str) -> dict[tuple[Value, str], Quantity]:
         for one in quantities(text)
         if (one.kind == "cardinal" and not one.unit and TIMES.match(text, one.end))
         or MULTIPLE.fullmatch(text[one.start : one.end])
+    }
+
+
+def _versions(text: str) -> dict[tuple[Value, str], Quantity]:
+    """Versions and sections as they are written, each with the decimal that it seems to be."""
+    return {
+        (written, str(one.value)): one
+        for one in quantities(text)
+        if re.fullmatch(r"\d+\.\d+", written := text[one.start : one.end])
+        and VERSION.search(text[max(0, one.start - 24) : one.start])
     }
 
 
