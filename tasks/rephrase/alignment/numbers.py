@@ -443,7 +443,8 @@ def _reaches(step: Size, size: Size) -> bool:
     """Whether the result of a step is the number, as it was rounded."""
     if step.not_of:
         return size.dimension not in step.not_of and _rounded(step.number / _factor(size.unit), size.written)
-    if step.dimension == size.dimension:
+    points = {step.dimension, size.dimension} == {"ratio", "percentage point"}  # from 9 % to 13 %: 4 points
+    if points or step.dimension == size.dimension:
         return _rounded(step.number / _factor(size.unit), size.written)
     if not size.dimension or (not step.dimension and size.dimension == "time"):  # from ten to seven: three hours
         return _rounded(step.written, size.written)
