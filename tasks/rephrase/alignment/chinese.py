@@ -19,7 +19,7 @@ NUMERAL = re.compile(rf"[{SIGNS}]{{1,24}}(?:点[{''.join(DIGITS)}]{{1,12}})?")
 ABOUT = re.compile(
     r"(?P<tens>[二三四五六七八九]?十)?(?P<one>[一二两三四五六七八])(?P<next>[二三四五六七八九])(?P<size>[十百千万亿]*)"
 )
-BEHIND = re.compile(r"(?<=[米元块度岁])(?P<digit>[一二三四五六七八九])(?![个十百千万年月日天分米元名位])")
+BEHIND = re.compile(r"(?<=[米元块度岁])(?P<digits>[一二三四五六七八九]{1,2}+)(?![个十百千万年月日天分米元名位])")
 HALF_BEHIND = re.compile("多?半(?![载数以是])")
 HALF_MORE = re.compile(r"个?半(?=年|天|小时|钟头|个?月|公里|斤|公斤|米|吨)")
 NO_NUMBER = re.compile(r"万一|千万|一[一三四五六七八九]|(.)\1+|[两俩][零一二三四五六七八九]|.+[俩两]")
@@ -128,8 +128,10 @@ def _said(text: str, match: re.Match[str]) -> Quantity | None:
 
 
 def _of_unit(text: str, match: re.Match[str]) -> Quantity | None:
-    """半个世纪, 每秒"""
+    """半个世纪, 每秒, 每月"""
     found = unit_at(text, match.end())
+    if found is None and match.group()[0] == "每" and text[match.end()] == "月":
+        found = named("month"), match.end() + 1
     if found is None:
         return None
     if match.group()[0] == "半":
@@ -159,8 +161,8 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
         number = -number
     tenths: list[Meaning] = [(number / 10, None)] if after == "分" else []  # 七分看汤
     found = finished(text, number, "cardinal", False, start, end, other=about[:1] + tenths)
-    if found and found.unit and (more := BEHIND.match(text, found.end)):  # 一米二
-        return replace(found, value=number + Fraction(DIGITS[more["digit"]], 10), end=more.end())
+    if found and found.unit and (more := BEHIND.match(text, found.end)):  # 一米二, 一米七五
+        return replace(found, value=number + (value("零点" + more["digits"]) or 0), end=more.end())
     if found and found.unit and (half := HALF_BEHIND.match(text, found.end)):
         return replace(found, value=number + Fraction(1, 2), end=half.end())  # 三年半
     if found and found.unit is None and (half := HALF_MORE.match(text, end)) and (below := unit_at(text, half.end())):
@@ -171,9 +173,9 @@ def _numeral(text: str, match: re.Match[str]) -> Quantity | None:
 
 
 def _about(numeral: str) -> list[Meaning]:
-    """The two numbers of 三四个, 二三十 and 十五六."""
+    """The two numbers of 三四个, 二三十, 十五六 and 三五天."""
     match = ABOUT.fullmatch(numeral)
-    if match is None or DIGITS[match["next"]] != DIGITS[match["one"]] + 1:
+    if match is None or (DIGITS[match["next"]] != DIGITS[match["one"]] + 1 and numeral[:2] != "三五"):
         return []
     size = value("一" + match["size"]) if match["size"] else Fraction(1)
     tens = value(match["tens"] or "零") or 0

@@ -42,7 +42,7 @@ SPOKEN = re.compile(
     re.I,
 )
 """Half past eight, a quarter to seven, twenty past three; not `five to ten`, which is a range."""
-HALVES_ZH = r"(?P<am>上午|早上|早晨|清晨|凌晨)|(?P<pm>下午|傍晚|晚上|今晚|当晚)"
+HALVES_ZH = r"(?P<am>上午|早上|早晨|清晨|凌晨|[今当]?晚上?(?=(?:12|十二)[点时]))|(?P<pm>下午|傍晚|晚上|今晚|当晚)"
 CLOCK_ZH = re.compile(
     rf"(?:{HALVES_ZH})?(?P<hour>2[0-4]|1?\d|二十[一二三四]?|十[一二三四五六七八九]?|[零一二两三四五六七八九])[点时]"
     r"(?:(?P<minute>[0-5]?\d|[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九])分?(?![.\d%个])"
