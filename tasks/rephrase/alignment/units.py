@@ -55,7 +55,7 @@ def unit_at(text: str, place: int, number: str = "1") -> tuple[Unit, int] | None
     digits = number.rstrip("}")[-1:].isdigit()  # 10^{-7} m
     if (
         (name == "年" and re.fullmatch(r"\d{3,4}", number))
-        or name in ("位", "节")
+        or name in ("位", "节", "个里")
         or (name == "日" and re.search(r"月[\d一二三四五六七八九十]*$", text[max(0, place - 5) : place]))
         or (name in ("角", "毛") and not re.search(r"元[\d一二三四五六七八九]$", text[max(0, place - 2) : place]))
         or (not digits and len(name) == 1 and name.isascii() and name.isalpha())  # `a m`
