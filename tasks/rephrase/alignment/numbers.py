@@ -253,9 +253,10 @@ class Known:
             placed.setdefault((size, bisect(breaks, start), kind), start)
         self.counted = [(*each[:2], start) for each, start in placed.items() if each[2] != "said"][:MOST]
         self.said = [(*each[:2], start) for each, start in placed.items() if each[2] == "said" and not each[0].unit]
-        # A unit without a number is one of it; per cent are of a hundred.
+        # A unit without a number is one of it; per cent are of a hundred; 百 alone is not read.
         self.sizes = {size for size, _, _ in placed} | {_size(1, unit) for unit in mentions(text)}
-        self.sizes.add(Size(100.0, 1.0, "ratio"))
+        if "百" in text or any(size.dimension == "ratio" for size in self.sizes):
+            self.sizes.add(Size(100.0, 1.0, "ratio"))
         self.sizes |= {size for one in found for size in (*_temperatures(one), *_parts(one))}
         spans = [one for one in found if one.kind == "year" and text[one.end - 1] in "s代"]
         decades = [size.number for one in spans for size in sizes(one) if size.number % 10 == 0]

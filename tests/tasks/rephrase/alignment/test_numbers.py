@@ -93,6 +93,8 @@ CONFIG = AlignmentConfig()
         ("It rose from 40 to 60.", "It rose from 60 to 40.", False),
         ("Between 1914 and 1918 it grew.", "It grew from 1914 to 1918.", True),
         ("It rose from 40 to 60.", "It is at 60, up from 40.", True),
+        ("Ten people came.", "100 people came.", False),
+        ("Of them 5 percent came.", "Of every 100 five came.", True),
         ("Errors of >5% are flagged.", "Errors of less than 5% are flagged.", False),
         ("It is for adults (≥ 18 years).", "It is for those of at most 18 years.", False),
         ("It is for adults (≥ 18 years).", "It is for those of at least 18 years.", True),
