@@ -162,14 +162,6 @@ def of_statements(record: Stated, rng: random.Random) -> Group:
     return Group(record.passage([said.text for said in premise]), tuple(samples))
 
 
-def pair_of(record: Stated, rng: random.Random, faithful: bool) -> tuple[str, str]:
-    """A source of all statements and a rewrite of it in other wordings, faithful or with one error."""
-    numbers = list(record.single)
-    source = _composed(record, numbers, rng, wrong=0)
-    rewrite = _composed(record, numbers, rng, wrong=0 if faithful else 1, beside=source)
-    return record.passage([said.text for said in source]), record.passage([said.text for said in rewrite])
-
-
 def _composed(
     record: Stated, numbers: Sequence[int], rng: random.Random, wrong: int, beside: Sequence[_Said] = ()
 ) -> list[_Said]:
@@ -183,11 +175,10 @@ def _composed(
     if rng.random() < 0.15:
         rng.shuffle(chosen)
     taken = {(said.of, said.wording) for said in beside}
-    spoilable = [place for place, said in enumerate(chosen) if said.defects]
-    spoiled = rng.sample(spoilable, min(wrong, len(spoilable)))
+    spoiled = rng.sample(range(len(chosen)), min(wrong, len(chosen)))
     made = []
     for place, said in enumerate(chosen):
-        if place in spoiled:
+        if place in spoiled and said.defects:
             defect = rng.choice(said.defects)
             made.append(_Said(said.of, None, defect.kind, defect.text))
             continue

@@ -8,7 +8,7 @@ The lower layers of Qwen2.5-Coder-0.5B-Instruct get changes of low rank and a he
 text and another that must support it, of the hand-written pairs (`train`; fidelity_samples.py). Each token is told
 whether it stands in an edit that changes the meaning, each sentence (where it ends) whether it says what the other text
 does not. A premise is read once for all texts that are held against it: each of them sees the premise and itself. The
-passages of `dev`, composed into pairs in free wording as a rewriter's are, measure it as it goes on; `test` never.
+passages of `dev`, in free wording as a rewriter's are, measure it as it goes on; `test` never.
 Written: parts of less than 1 MB, 8 bits with a scale for each rank, and the weights of the verdict on a pair, fitted on
 those pairs. The model is read in what this machine multiplies fast, by the check in float32.
 
@@ -35,14 +35,14 @@ from torch.nn import functional
 HOUSE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HOUSE)]  # before this folder, where `model` would be another file
 
-from benchmarks.fidelity_samples import Group, Sample, Span, of_edits, of_statements, pair_of  # noqa: E402
+from benchmarks.fidelity_samples import Group, Sample, Span, of_edits, of_statements  # noqa: E402
 from model.engines.gguf import Gguf  # noqa: E402
 from model.engines.qwen import MATRICES, Qwen  # noqa: E402
 from model.engines.support import Prompts, factors, joined  # noqa: E402
 from model.engines.weights import fidelity_weights  # noqa: E402
 from model.precision import dtype_of  # noqa: E402
 from tasks.rephrase.alignment.networks import TAUGHT  # noqa: E402
-from tasks.rephrase.calibration.pairs import Edited, Stated, records  # noqa: E402
+from tasks.rephrase.calibration.pairs import FAITHFUL, Edited, Stated, records  # noqa: E402
 from tasks.rephrase.segments import sentence_spans  # noqa: E402
 
 BITS = 127
@@ -274,13 +274,17 @@ def features(model: Pupil, encoder: Encoder, pairs: Sequence[tuple[str, str]], d
     return np.array([[f[0], b[0], f[1], b[1]] for f, b in rows])
 
 
-def dev_pairs(count: int) -> list[tuple[str, str, bool]]:
-    """About so many (source, rewrite, faithful), of every passage of `dev` as many, the same at every call. Half are
-    faithful, and composed as those with an error are: length and number of sentences tell nothing."""
-    rng, stated = random.Random(0), [record for record, _ in records(["dev"]) if isinstance(record, Stated)]
-    rounds = max(1, round(count / 2 / len(stated)))
-    drawn = [(record, faithful) for _ in range(rounds) for record in stated for faithful in (True, False)]
-    return [(*pair_of(record, rng, faithful), faithful) for record, faithful in drawn]
+def dev_pairs() -> list[tuple[str, str, bool]]:
+    """(source, rewrite, faithful) of the passages of `dev`: of each its faithful rewrites, and as many with an error,
+    drawn alike at every call."""
+    rng, found = random.Random(0), list[tuple[str, str, bool]]()
+    for record, _ in records(["dev"]):
+        if isinstance(record, Stated):
+            told = [(text, kind == FAITHFUL) for kind, text, _ in record.told()]
+            good, bad = ([text for text, faithful in told if faithful == wanted] for wanted in (True, False))
+            found += [(record.source, text, True) for text in good]
+            found += [(record.source, text, False) for text in rng.sample(bad, min(len(good), len(bad)))]
+    return found
 
 
 def fitted(rows: np.ndarray, wrong: np.ndarray) -> list[float]:
@@ -310,7 +314,6 @@ def main() -> None:
     parser.add_argument("--frozen", type=int, default=0, help="the lowest layers, which learn no more (with --init)")
     parser.add_argument("--statements", type=float, default=0.6, help="share of batches that are made of statements")
     parser.add_argument("--twice", nargs="*", default=[], help="passages whose ids begin so are drawn twice as often")
-    parser.add_argument("--dev", type=int, default=900, help="pairs of `dev` that it is measured on in the end")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--rate", type=float, default=2.5e-4, help="of AdamW, after 40 updates; falls to 0 in a line")
     parser.add_argument("--tokens", type=int, default=3072, help="of an update")
@@ -328,7 +331,7 @@ def main() -> None:
     found = [record for record, _ in records(["train"])]
     edited = [one for one in found if isinstance(one, Edited)]
     stated = [one for one in found if isinstance(one, Stated)]
-    dev = dev_pairs(given.dev)
+    dev = dev_pairs()
     low_rank = [matrix for matrix in (*model.down.values(), *model.up.values()) if matrix.requires_grad]
     learned = [*model.head.parameters(), *low_rank]
     rates = [{"params": list(model.head.parameters()), "lr": 1e-3}, {"params": low_rank, "lr": given.rate}]
@@ -360,7 +363,7 @@ def main() -> None:
             print(f"update {update}, {100 * done:.0f} %, loss {loss.item():.3f}", flush=True)
         if update % 50 == 0:  # a run that is killed leaves what it had
             pause = time.monotonic()
-            model.write(given.out, _report(model, encoder, dev[: len(dev) // 8], device))
+            model.write(given.out, _report(model, encoder, dev[::7], device))
             spent += time.monotonic() - pause
     model.write(given.out, _report(model, encoder, dev, device))
 
