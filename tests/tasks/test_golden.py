@@ -31,14 +31,14 @@ from tests.tasks.corpus.capped import text
 from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, small_model
 
 GOLDEN: dict[str, Golden] = {
-    "tasks.corpus.acquire": (4, "7a7e9d110354121e"),
-    "tasks.corpus.curation": (7, "85d7032799766a6a"),
+    "tasks.corpus.acquire": (5, "7a7e9d110354121e"),
+    "tasks.corpus.curation": (8, "85d7032799766a6a"),
     "tasks.corpus.scoring.scores": (2, "904593ed2c7d5c0d"),
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "bc79980bbfd87462"),
     "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),
-    "tasks.agentic.dialogues": (10, "f0b21997ba675671"),
+    "tasks.agentic.dialogues": (11, "f0b21997ba675671"),
     "tasks.evaluate.release": (9, "2894d3b2e002c23c"),
 }
 PART_OF = {"tasks.agentic.dialogues": "dialogues"}

@@ -104,7 +104,7 @@ def test_documents_are_rewritten_joined_and_traced(run, corpus: Artifact) -> Non
 
 def test_the_same_answers_give_the_bytes_that_this_version_gave(run) -> None:
     # what was written; the checks' scores round otherwise on other machines
-    assert_golden("tasks.rephrase.rewriting", run(Scripted()), (12, "84d21261a1c9ba84"), "rewrites")
+    assert_golden("tasks.rephrase.rewriting", run(Scripted()), (13, "84d21261a1c9ba84"), "rewrites")
 
 
 def test_each_segment_is_given_what_was_rewritten_before_it(run) -> None:
