@@ -40,7 +40,7 @@ FOLLOWING = re.compile(
 """What puts a year, a month or a day beside another one."""
 TIMES = re.compile(r"[- ]?(?:times\b|fold\b)")
 MULTIPLE = re.compile(r"twice|thrice|doubl\w+|tripl\w+|quadrupl\w+|\w+fold", re.I)
-VERSION = re.compile(r"(?:\b(?:version|release|section|chapter|figure|table|v|[A-Z]\w*[a-z]\w*) |版本 ?|第)$")
+NUMBERED = re.compile(r"(?:\b(?:version|release|section|chapter|figure|table|v|[A-Z]\w*[a-z]\w*) |版本 ?|第)$")
 """Before a number of two parts, which is no decimal: Python 3.10 came long after 3.1."""
 LARGEST = 1e30
 SMALL = 100
@@ -190,7 +190,7 @@ def _versions(text: str) -> dict[tuple[Value, str], Quantity]:
         (written, str(one.value)): one
         for one in quantities(text)
         if re.fullmatch(r"\d+\.\d+", written := text[one.start : one.end])
-        and VERSION.search(text[max(0, one.start - 24) : one.start])
+        and NUMBERED.search(text[max(0, one.start - 24) : one.start])
     }
 
 
