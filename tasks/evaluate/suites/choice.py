@@ -92,14 +92,15 @@ def _place(row: _Row) -> int | None:
 
 
 def _due(suite: Choice, items: Sequence[Item], rows: Sequence[_Row]) -> list[int]:
-    """The right choice's number in each item. How an answer is written is read off all of them: `1` may be a choice's
-    text or its place, and `A` its letter or its text. Raises Unmeasurable where no reading fits all."""
-    for reading in (_label, _text, _letter, _place):
-        found = [reading(row) for row in rows]
+    """The right choice's number in each item. How texts name it is read off all of them: `1` may be a choice's text or
+    its place, and `A` its letter or its text. Raises Unmeasurable where no reading fits all."""
+    readings = (_text, _letter, _place)
+    sure = [_label(row) if row.labels else _place(row) if isinstance(row.answer, int) else None for row in rows]
+    for reading in readings:
+        found = [reading(row) if number is None else number for row, number in zip(rows, sure, strict=True)]
         if None not in found:
             return [number for number in found if number is not None]
-    every = (_label, _text, _letter, _place)
-    bad = next((place for place, row in enumerate(rows) if all(reading(row) is None for reading in every)), 0)
+    bad = next((at for at, row in enumerate(rows) if all(reading(row) is None for reading in readings)), 0)
     raise Unmeasurable(
         f"item {items[bad].id} of suite '{suite.name}' has no right answer among its choices "
         f"({str(rows[bad].answer)[:40]!r}), or the suite's answers are written in several ways: set answer_field"

@@ -382,6 +382,7 @@ def test_labels_that_come_with_the_choices_tell_the_right_one(answer, due):
         (("1", "0"), [1, 0]),  # places kept as text, though the first is a choice's text too
         (("1", "x"), [3, 0]),
         (("A", "B"), [0, 1]),
+        ((1, "B"), [1, 1]),  # a number is a place
     ],
 )
 def test_how_an_answer_is_written_is_read_off_all_items(answers, dues):
