@@ -122,13 +122,17 @@ def _corpus(request: Request, artifact: Artifact, wanted: Wanted, console: Conso
         samples, judged = kept.nearest(artifact, wanted.rule, selection, wanted.count)
         render(console, corpus.kept_section(wanted.rule, samples, judged))
         return None
-    section = corpus.rule_section(artifact, selection, wanted.count) if wanted.rule else None
-    if wanted.rule and section is None:
-        raise InspectError(_unknown(artifact, wanted))
     if wanted.html:
-        target = wanted.path or f"{request.root.rstrip('/')}/inspect.html"
-        return _write(target, corpus.page(artifact, selection, wanted.count))
-    render(console, section or corpus.overview(artifact, selection))
+        page = corpus.page(artifact, selection, wanted.count)
+        if page is None:
+            raise InspectError(_unknown(artifact, wanted))
+        return _write(wanted.path or f"{request.root.rstrip('/')}/inspect.html", page)
+    shown = (
+        corpus.rule_section(artifact, selection, wanted.count) if wanted.rule else corpus.overview(artifact, selection)
+    )
+    if shown is None:
+        raise InspectError(_unknown(artifact, wanted))
+    render(console, shown)
     return None
 
 

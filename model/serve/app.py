@@ -182,7 +182,6 @@ class Service:
         ends: Sequence[int],
         matching: Matching | Free | None = None,
     ) -> list[Continuation]:
-        most = []
         for prompt in prompts:
             left = self.window - len(prompt)
             if left < (max_tokens or 1):
@@ -191,10 +190,9 @@ class Service:
                 raise ApiError(
                     400, f"{told}: shorten it, or lower max_tokens", asked.said_in, "context_length_exceeded"
                 )
-            most += [max_tokens or left] * asked.n
         choices = requests_for(
             [prompt for prompt in prompts for _ in range(asked.n)],
-            max_new_tokens=max(most, default=0),
+            max_new_tokens=max_tokens or self.window,
             temperature=asked.temperature,
             top_p=asked.top_p,
             stop_ids=ends,
@@ -203,8 +201,14 @@ class Service:
         )
         constraints: list[Constraint | None] = [matching.copy() if matching else None for _ in choices]
         made: list[Continuation] = [
-            replace(one, max_new_tokens=tokens, constraint=own, likeliest=likeliest, top_k=max(asked.top_k, 0))
-            for one, tokens, own in zip(choices, most, constraints, strict=True)
+            replace(
+                one,
+                max_new_tokens=max_tokens or self.window - len(one.prompt),
+                constraint=own,
+                likeliest=likeliest,
+                top_k=max(asked.top_k, 0),
+            )
+            for one, own in zip(choices, constraints, strict=True)
         ]
         for one in made:
             if fault := refused(one, self.worker.model.config):

@@ -7,17 +7,15 @@ and nothing is unpacked to disk, so that a member's name, absolute or with `..`,
 from __future__ import annotations
 
 import io
-import lzma
 import stat
 import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tasks.corpus.compression import DamagedError, blocks, guard, read_whole, reader, suffix_of
+from tasks.corpus.compression import DAMAGE, DamagedError, blocks, guard, read_whole, reader, suffix_of
 
 PACKED = (".deb", ".zip", ".whl", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2", ".tar.zst")
 # The directory of a zip is held in memory, some 500 bytes for every 50 in the file; a header of a tar likewise. Ours.
@@ -25,8 +23,8 @@ ZIP_DIRECTORY_MAX, TAR_HEADER_MAX = 32_000_000, 1_000_000
 NAME_CHARS_MAX = 1_000
 # What the standard library's readers raise over bytes that are no such archive.
 _WRONG = (
-    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError,
-    NotImplementedError, OverflowError, RecursionError,
+    *DAMAGE, tarfile.TarError, zipfile.BadZipFile, struct.error, ValueError, NotImplementedError, OverflowError,
+    RecursionError,
 )  # fmt: skip
 
 
@@ -146,7 +144,7 @@ class _ZipMember(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._stream.read(len(buffer))
-        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
+        except (*DAMAGE, zipfile.BadZipFile, ValueError) as error:
             raise DamagedError(f"damaged member: {str(error) or type(error).__name__}") from error
         buffer[: len(data)] = data
         self.count += len(data)

@@ -7,15 +7,14 @@ comment; hosts files (`0.0.0.0 name`) and `||name^` are understood. Folders may 
 
 from __future__ import annotations
 
-import lzma
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from model import storage
 from tasks.artifact import Step
+from tasks.corpus.compression import DAMAGE
 from tasks.corpus.safety.blocklist import compile_list
 from tasks.corpus.sources import BlocklistSource
 from tasks.corpus.unavailable import UnavailableError
@@ -70,7 +69,7 @@ def entries(one: BlocklistSource) -> Iterator[tuple[str, str, str]]:
                 for line in lines:
                     for entry in _entries(line):
                         yield _kind(entry) if kind == "auto" else kind, category or one.name, entry
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        except DAMAGE as error:
             raise UnavailableError(f"block list '{one.name}': {file} could not be read: {error}") from error
 
 

@@ -23,6 +23,9 @@ BLOCK = 1 << 18
 # the first gigabyte is a bomb. Ours.
 EXPANSION_MAX, EXPANSION_FREE = 1_100, 1_000_000_000
 
+DAMAGE = (zlib.error, lzma.LZMAError, EOFError, OSError)
+"""What the standard library's decompressors raise over bytes that are wrong or end early."""
+
 
 class DamagedError(ValueError):
     """Bytes that end early, fail their checksum, are no such format, or expand past a limit."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import codecs
 import json
 import logging
-import lzma
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +20,7 @@ from model import storage
 from model.visible import encodable
 from tasks.artifact import Step
 from tasks.corpus import packages
+from tasks.corpus.compression import DAMAGE
 from tasks.corpus.sources import EvaluationSource
 from tasks.corpus.unavailable import UnavailableError
 
@@ -92,15 +91,15 @@ def records(one: EvaluationSource, cache: Path, offline: bool) -> Iterator[tuple
     empty = True
     compression = None if pattern.endswith(".parquet") else "infer"
     for path in files:
-        name = path.rsplit("/", 1)[-1]
+        name = encodable(path.rsplit("/", 1)[-1])
         try:
             with fs.open(path, "rb", compression=compression) as file:
                 for number, row in enumerate(_rows(file, name)):
                     empty = False
-                    yield name, number, row
+                    yield name, number, _encodable(row)
         except FileNotFoundError as error:
             raise UnavailableError(f"evaluation set '{one.name}': there is no file {path}") from error
-        except (OSError, EOFError, ValueError, RecursionError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+        except (*DAMAGE, ValueError, RecursionError, pa.ArrowException) as error:
             if isinstance(error, EvaluationError):
                 raise
             raise EvaluationError(f"evaluation set '{one.name}': {name} could not be read: {error}") from error
@@ -138,6 +137,15 @@ def _rows(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
         first = file.readline()
 
 
+def _encodable(value: Any) -> Any:
+    """The same with every text such as a file can hold."""
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_encodable(one) for one in value]
+    return encodable(value) if isinstance(value, str) else value
+
+
 def item(one: EvaluationSource, row: Any, name: str, number: int) -> dict[str, str]:
     """{"set", "item", "text"} of one record; EvaluationError where it lacks what is named."""
     texts = [text for field in one.text_fields for text in _strings(row, field.split("."))]
@@ -146,7 +154,7 @@ def item(one: EvaluationSource, row: Any, name: str, number: int) -> dict[str, s
             f"evaluation set '{one.name}': record {number} of {name} has no text under {' or '.join(one.text_fields)}"
         )
     found = next(_strings(row, one.item_field.split(".")), None) if one.item_field else None
-    return {"set": one.name, "item": encodable(found or f"{name}#{number}"), "text": encodable("\n".join(texts))}
+    return {"set": one.name, "item": found or f"{name}#{number}", "text": "\n".join(texts)}
 
 
 def _strings(value: Any, path: list[str]) -> Iterator[str]:

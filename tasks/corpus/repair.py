@@ -41,6 +41,8 @@ def repair(text: str, code: bool) -> str:
     text = _CONTROL.sub("", text)
     if code:
         return _stripped(_HALF.sub("", text))
+    if text.isascii():
+        return _stripped(text, drop=True)
     for _ in range(2):  # what stands side by side when a control is gone may be mojibake too
         if _SUSPICIOUS.search(text):
             text = "\n".join(map(_mended, text.split("\n")))

@@ -17,7 +17,6 @@ import yaml
 
 from model.config import Config
 from model.storage import local_path
-from model.visible import encodable
 from tasks.accounts import Balance
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.corpus import evaluations
@@ -111,7 +110,7 @@ def items_of(suite: Config, seed: int) -> list[Item]:
         if isinstance(suite, MultiTurn) and suite.held_out and practised(told["item"]):
             continue
         more = {"ground_truth": answers[told["item"]]} if answers else {}
-        found.append(Item(told["item"], told["text"], _encodable(row | more)))
+        found.append(Item(told["item"], told["text"], row | more))
     return drawn(_told_apart(suite, found, "item_field"), suite.items, seed)
 
 
@@ -182,15 +181,6 @@ def contamination(
         for hit in search.hits(text)
     ]
     return lines, short
-
-
-def _encodable(value: Any) -> Any:
-    """The same with every text such as a file can hold (`evaluations.item` does so with what is asked)."""
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_encodable(one) for one in value]
-    return encodable(value) if isinstance(value, str) else value
 
 
 def _stored(item: Item) -> dict[str, Any]:

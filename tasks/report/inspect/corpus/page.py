@@ -35,9 +35,12 @@ Survivors = Mapping[str, tuple[str, str]]
 """(text's beginning, url) of the documents that stand for duplicates, by id."""
 
 
-def page(artifact: Artifact, selection: Selection, count: int) -> Document:
-    """The rules that `selection` asks for, a section each with `count` samples, after a table of all."""
+def page(artifact: Artifact, selection: Selection, count: int) -> Document | None:
+    """The rules that `selection` asks for, a section each with `count` samples, after a table of all; None where
+    nothing was dropped or judged by the one that it names."""
     found = inspect(artifact, selection, count)
+    if selection.reason and found.rule(selection.reason) is None:
+        return None
     rules = [_section(found, rule, _survivors(artifact, found)) for rule in found.rules]
     return _document(found, selection, [_index(found, selection), *rules])
 
