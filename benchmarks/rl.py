@@ -55,7 +55,8 @@ from training.mesh import Mesh
 from training.metrics import read_metrics
 from training.muonclip import MuonClip
 from training.rl.config import MAX_ROWS, RewardConfig, RlConfig
-from training.rl.environments import SETS, Problem, Services
+from training.rl.environments import Problem, Services
+from training.rl.environments.table import SETS
 from training.rl.episodes import Episode
 from training.rl.rollout import Group, Player, opened
 from training.rl.train import Reinforcement

@@ -139,9 +139,10 @@ class TokensGate(Gate):
     """Thresholds for the token shards."""
 
     tokens: int = Field(default=1, ge=1)
-    """Fewest training tokens. The default is what any corpus has; so is the next one's."""
-    heldout_tokens: int = Field(default=1, ge=1)
-    """Fewest held-out tokens of each domain: with fewer the held-out loss is noise."""
+    """Fewest training tokens. The default is what any corpus has."""
+    heldout_tokens: int = Field(default=1, ge=0)
+    """Fewest held-out tokens of each domain: with fewer the held-out loss is noise. A domain of few documents may have
+    none, as each is held out or not by a hash of its id: 0 lets it."""
     bytes_per_token: dict[str, Band] = {}
     """Band of UTF-8 bytes per token by domain. Near 1 the merges do not fit the text (or were not applied); far above
     the usual 3 to 5 text was lost on the way. Where some domains are listed each of them must be there, and no other

@@ -39,7 +39,7 @@ def _whole(
     twice = frame.group_by("name").len().filter(pl.col("len") > 1).sort("name").rename({"name": "id"})
     faults = pl.DataFrame(list(_faults(frame)), schema=dict.fromkeys(("id", "fault"), pl.String))
     homeless = frame.join(domains.select("domain"), on="domain", how="anti").select(id="name", domain="domain")
-    similar = _similar(tools, gate, frame)
+    similar, looked_at = _similar(tools, gate, frame)
     stated = tools.statistics
     row = {
         "tools_artifact": tools.fingerprint,
@@ -49,7 +49,7 @@ def _whole(
         "twice": twice.height,
         "faulty": faults.height,
         "homeless": homeless.height,
-        "similar": similar["other"].n_unique() / max(frame.height, 1),
+        "similar": similar["other"].n_unique() / max(looked_at, 1),
         "rejected_share": rejected.height / max(frame.height + rejected.height, 1),
         "unexplained": rejected.filter(pl.col("reason").fill_null("").str.strip_chars() == "").height,
         "anonymous": frame.filter(~pl.col("origin").fill_null("").is_in(ORIGINS)).height,
@@ -113,13 +113,13 @@ def _fault(
     return "its example call failed" if isinstance(answer, dict) and "error" in answer else ""
 
 
-def _similar(tools: Artifact, gate: ToolsGate, frame: pl.DataFrame) -> pl.DataFrame:
-    """Pairs of a sample that are alike at the stage's own threshold: `id`, `other`, `similarity`."""
+def _similar(tools: Artifact, gate: ToolsGate, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Pairs of a sample that are alike at the stage's own threshold (`id`, `other`, `similarity`), and its size."""
     near: Mapping[str, Any] = (tools.manifest.get("config") or {}).get("near") or {}
     sample = Sample(int(near.get("ngram", 3)), gate.sample / max(frame.height, 1))
     words = pl.concat_str("name", "description", "parameters", separator=" ")
     sample.add(frame.select(id="name", text=words.str.replace_all("_", " ")))
-    return sample.pairs(float(near.get("threshold", 0.8)))
+    return sample.pairs(float(near.get("threshold", 0.8))), len(sample.ids)
 
 
 def _categories(gate: ToolsGate, frame: pl.DataFrame) -> Table:

@@ -225,8 +225,9 @@ def review(
     from model.serve.server import listen, server
     from tasks.agentic.verdicts import verdicts_file
 
-    dialogues = reviewable(graph(request_of(preset, root, preset_file, overrides))["dialogues"])
-    found = Review(queue(dialogues, count), verdicts_file(root))
+    request = request_of(preset, root, preset_file, overrides)
+    dialogues = reviewable(graph(request)["dialogues"])
+    found = Review(queue(dialogues, count), verdicts_file(root), request.recipe)
     with listen("127.0.0.1", port) as opened:
         address = f"http://127.0.0.1:{opened.getsockname()[1]}/#{found.key}"
         out.print(styled("Ready: ", (address, "bold")), soft_wrap=True)

@@ -10,6 +10,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from expectations.config import GatesConfig
 from flows.errors import near, refusal
+from flows.held import once
 from flows.literals import Literals, PresetError, read
 from flows.request import Request
 from model.config import INT4_GROUP, Config
@@ -243,7 +244,7 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> Literals:
     if os.path.realpath(path) in map(os.path.realpath, seen):  # `../here/mine` is one more name of a file
         raise PresetError(f"{path} extends itself through {' -> '.join(str(item) for item in seen)}")
     try:
-        literals = read(path)
+        literals = once(("preset", path), lambda: read(path))
     except FileNotFoundError:
         raise PresetError(_missing(path)) from None
     if "extends" not in literals.values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import PurePath
 
 from pydantic import Field, field_validator
 
@@ -53,3 +54,8 @@ class Request(Config):
     def name(self) -> str:
         """What to call the recipe: its own file, else its preset."""
         return self.preset_file or self.preset.value
+
+    @property
+    def recipe(self) -> str:
+        """The recipe's name without a folder, by which verdicts on its dialogues know it."""
+        return PurePath(self.name).stem

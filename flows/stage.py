@@ -16,6 +16,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 
+from flows.held import held
 from flows.preset import load_preset
 from flows.request import Request
 from flows.run_log import logged
@@ -35,15 +36,16 @@ def stage(name: str) -> Callable[[Callable[[Request], Artifact]], Flow[[Request]
         @flow(name=name, flow_run_name=f"{name}-{{request.preset}}", validate_parameters=True)
         @wraps(function)
         def run(request: Request) -> Artifact:
-            load_preset(request)  # a form that can't be followed waits for nobody
-            with (
-                answered(),
-                watched(),
-                logged(),
-                alone(request.root, f"the run '{flow_run.name}'"),
-                progress_artifacts(),
-            ):
-                return function(request)
+            with held():
+                load_preset(request)  # a form that can't be followed waits for nobody
+                with (
+                    answered(),
+                    watched(),
+                    logged(),
+                    alone(request.root, f"the run '{flow_run.name}'"),
+                    progress_artifacts(),
+                ):
+                    return function(request)
 
         return run
 

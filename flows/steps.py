@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flows.graph import Graph, Stages
+from flows.held import once
 from flows.preset import Preset, load_preset
 from flows.recipe import recipe
 from flows.request import Request
@@ -28,13 +29,14 @@ def graph(request: Request, preset: Preset | None = None) -> Graph:
 def drawn(request: Request, p: Preset) -> Graph:
     """What the recipe says of a preset, and of what people said of its dialogues."""
     stages = Stages(request.root, p.sources.snapshot)
-    recipe(reviewed(p, request.root), stages)
+    recipe(reviewed(p, request), stages)
     return stages.graph
 
 
-def reviewed(p: Preset, root: str) -> Preset:
-    """The preset without the dialogues that people refused under `root`."""
-    if not (said := refused(root)):
+def reviewed(p: Preset, request: Request) -> Preset:
+    """The preset without the dialogues of this recipe that people refused."""
+    root, name = request.root, request.recipe
+    if not (said := once(("refused", root, name), lambda: refused(root, name))):
         return p
     ids = tuple(sorted({*p.dialogues.refused, *said}))
     return p.model_copy(update={"dialogues": p.dialogues.model_copy(update={"refused": ids})})

@@ -201,11 +201,17 @@ class Step:
         return artifact
 
     def input(self, name: str) -> Artifact:
-        """The published artifact of the input of that name, which its gate has let through; NotReady otherwise."""
+        """The published artifact of the input of that name, which is of the bytes that lie below it now, and which its
+        gate has let through as it is; NotReady otherwise."""
         for step in self.inputs:
             if step.name == name:
-                if step.gate is not None:
-                    step.gate.require()
+                for each in filter(None, (step.gate, step)):
+                    each.require()
+                    if changed := each.outdated():
+                        raise NotReady(
+                            f"'{each.name}' is of other bytes of {' and '.join(changed)} than lie there now: run the "
+                            "recipe from there on (`openk2 run`)"
+                        )
                 return step.require()
         raise ArtifactError(f"'{self.name}' reads no '{name}': its inputs are {[step.name for step in self.inputs]}")
 

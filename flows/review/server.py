@@ -41,10 +41,10 @@ FILES = {
 class Review:
     """The dialogues that one person looks at, and the file that the verdicts go to."""
 
-    def __init__(self, items: list[Item], file: Path) -> None:
-        self.items, self.file = items, file
+    def __init__(self, items: list[Item], file: Path, recipe: str) -> None:
+        self.items, self.file, self.recipe = items, file, recipe
         self.key = secrets.token_urlsafe(24)
-        self.verdicts: dict[str, str] = {**read_verdicts(file)}
+        self.verdicts: dict[str, str] = {**read_verdicts(file, recipe)}
 
     def app(self) -> ASGIApp:
         """Everything behind its checks."""
@@ -96,7 +96,7 @@ class Review:
         if verdict not in VERDICTS:
             return PlainTextResponse(f"A verdict is one of {', '.join(VERDICTS)}.", 400, HEADERS)
         try:
-            append_verdict(self.file, item.id, verdict, item.environment)
+            append_verdict(self.file, item.id, verdict, item.environment, self.recipe)
         except OSError as error:
             return PlainTextResponse(f"{self.file} can't be written: {error.strerror}.", 507, HEADERS)
         self.verdicts[item.id] = "" if verdict == "undo" else verdict

@@ -49,7 +49,8 @@ from tasks.launch import Execution
 from tasks.part import write_table
 from tasks.progress import Progress
 from training.draw import problem_id
-from training.rl.environments import Problem, environment
+from training.rl.environments import Problem
+from training.rl.environments.table import environment
 from training.rl.worlds.filters import Trajectory
 from training.rl.worlds.personas import PERSONAS
 from training.rl.worlds.task import Task

@@ -1,7 +1,8 @@
 """What people said of dialogues: one line of JSON for each verdict, the last one of a dialogue counts.
 
 The file lies under the artifacts' root. What people refused is configuration of the dialogues stage
-(`dialogues.refused`), so that it enters the fingerprint, and a run under way never sees a verdict that came later.
+(`dialogues.refused`), so that it enters the fingerprint. A verdict counts for the recipe that it was given in: another
+one under the same root has other dialogues, and need not be trained again.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ def verdicts_file(root: str) -> Path:
     return local_path(root) / "review" / "dialogues.jsonl"
 
 
-def read_verdicts(path: Path) -> dict[str, Verdict]:
-    """The verdict that stands on each dialogue, by its id; what was undone has none."""
+def read_verdicts(path: Path, recipe: str | None = None) -> dict[str, Verdict]:
+    """The verdict that stands on each dialogue, by its id; what was undone has none. With `recipe`, only those that
+    were given in it (or by an earlier version, which did not say in which)."""
     if not path.exists():
         return {}
     found: dict[str, Verdict] = {}
@@ -42,24 +44,28 @@ def read_verdicts(path: Path) -> dict[str, Verdict]:
             name = verdict = None
         if not isinstance(name, str) or verdict not in VERDICTS:
             raise VerdictsError(f"line {number} of {path} is no verdict: correct or delete that line")
+        if recipe is not None and entry.get("recipe", recipe) != recipe:
+            continue
         found.pop(name, None)
         if verdict != "undo":
             found[name] = verdict
     return found
 
 
-def refused(root: str) -> tuple[str, ...]:
-    """Ids of the dialogues under `root` that people refused, in order; none where the root is remote."""
+def refused(root: str, recipe: str) -> tuple[str, ...]:
+    """Ids of the dialogues of `recipe` under `root` that people refused, in order; none where the root is remote."""
     if not is_local(root):
         return ()
-    return tuple(sorted(name for name, said in read_verdicts(verdicts_file(root)).items() if said == "reject"))
+    said = read_verdicts(verdicts_file(root), recipe)
+    return tuple(sorted(name for name, verdict in said.items() if verdict == "reject"))
 
 
-def append_verdict(path: Path, dialogue: str, verdict: Verdict, environment: str) -> None:
+def append_verdict(path: Path, dialogue: str, verdict: Verdict, environment: str, recipe: str) -> None:
     """Add a line, which is on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    line = json.dumps({"id": dialogue, "verdict": verdict, "environment": environment, "time": when})
+    said = {"id": dialogue, "verdict": verdict, "environment": environment, "recipe": recipe, "time": when}
+    line = json.dumps(said)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(descriptor, f"{line}\n".encode())  # one write: two servers on one root never mix their lines

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from expectations.config import ToolsGate
-from expectations.tools import _faults
+from expectations.tools import _faults, _similar
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.synthesis.tools import run
 from tasks.artifact import Artifact, Step
@@ -32,6 +33,25 @@ def copy(root: Path, good: Artifact, **changed: pl.DataFrame) -> Step:
 def test_good_tools_pass(tmp_path, good, passed):
     artifact = passed(ToolsGate(tools=36, domains=10, operations=12, categories={"health": 0.02}), copy(tmp_path, good))
     assert artifact.statistics["success"]
+
+
+def test_the_share_of_near_duplicates_is_that_of_the_sample_they_are_looked_for_in(tmp_path):
+    """Held against all tools, the pairs of a sample of a quarter are a quarter of what there is."""
+
+    def words(seed: int) -> str:
+        drawn = random.Random(seed)
+        return " ".join(f"{drawn.choice('abcdefgh')}{drawn.randrange(999)}" for _ in range(40))
+
+    described = [words(number // 2 if number < 400 else number) for number in range(800)]
+    frame = pl.DataFrame(
+        {"name": [f"t{number}" for number in range(800)], "description": described, "parameters": "{}"}
+    )
+    step = Step("tools", Plain(), str(tmp_path))
+    step.publish({})
+    for sample in (800, 200):
+        pairs, looked_at = _similar(step.require(), ToolsGate(sample=sample), frame)
+        assert looked_at == pytest.approx(sample, rel=0.3)
+        assert pairs["other"].n_unique() / looked_at == pytest.approx(0.25, rel=0.4)
 
 
 def test_every_defect_is_named(tmp_path, good, blocked):

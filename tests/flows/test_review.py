@@ -43,7 +43,7 @@ def review(tmp_path: Path) -> Iterator[tuple[Review, str]]:
     """A review that is served, and its address."""
     items = [Item("one", "copy", TURNS, TOOLS, [("rules", HOSTILE)]), Item("two", "copy", TURNS, [], [])]
     found = Review(
-        [*items, Item("", "copy", TURNS, [], [("rules", "refused: too long")])], verdicts_file(str(tmp_path))
+        [*items, Item("", "copy", TURNS, [], [("rules", "refused: too long")])], verdicts_file(str(tmp_path)), "mine"
     )
     with in_background(found.app()) as address:
         yield found, address
@@ -65,7 +65,7 @@ def test_a_verdict_is_kept_and_taken_back(review):
         assert [one["verdict"] for one in owner.get("/api/dialogues").json()] == ["reject", "", ""]
     lines = [json.loads(line) for line in review[0].file.read_text().splitlines()]
     assert [line["verdict"] for line in lines] == ["accept", "reject", "reject", "undo"]
-    assert Review(review[0].items, review[0].file).verdicts == {"one": "reject"}  # whoever comes back goes on
+    assert Review(review[0].items, review[0].file, "mine").verdicts == {"one": "reject"}  # whoever comes back goes on
 
 
 @pytest.mark.parametrize(
@@ -142,17 +142,18 @@ def test_an_address_of_ipv6_is_listened_on():
 def test_what_people_refuse_is_another_recipe_from_the_dialogues_on(tmp_path):
     request = Request(preset=PresetName.test, root=str(tmp_path), overrides=["execution.precision=float32"])
     preset, file = load_preset(request), verdicts_file(str(tmp_path))
-    append_verdict(file, "b", "accept", "copy")
-    assert reviewed(preset, request.root) == preset
+    append_verdict(file, "b", "accept", "copy", "test")
+    append_verdict(file, "of another recipe", "reject", "copy", "laptop")
+    assert reviewed(preset, request) == preset
     for name, verdict in (("b", "reject"), ("a", "reject"), ("c", "reject"), ("c", "undo")):
-        append_verdict(file, name, verdict, "copy")
+        append_verdict(file, name, verdict, "copy", "test")
     found = graph(request, preset)
     assert found["dialogues"].config.refused == ("a", "b")
     assert found["tools"].config == preset.tools
     kept = file.read_bytes()
     for line in (b'{"id": "d"}', b"\xff"):
         file.write_bytes(kept + line + b"\n")
-        with pytest.raises(VerdictsError, match=r"line 6 of .*dialogues\.jsonl is no verdict"):
+        with pytest.raises(VerdictsError, match=r"line 7 of .*dialogues\.jsonl is no verdict"):
             graph(request, preset)
 
 
@@ -256,7 +257,7 @@ def test_the_rubric_stands_beside_the_dialogue_in_a_browser(tmp_path):
         [],
         marked(shown([HOSTILE], [(HOSTILE, {HOSTILE: HOSTILE}, True)], [[HOSTILE]]), TURNS),
     )
-    found = Review([items[place], hostile], verdicts_file(str(tmp_path)))
+    found = Review([items[place], hostile], verdicts_file(str(tmp_path)), "mine")
     with (
         in_background(found.app()) as address,
         browser(shutil.which("chromium"), f"{address}/#{found.key}", tmp_path / "profile") as page,

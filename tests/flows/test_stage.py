@@ -16,9 +16,11 @@ from prefect.logging.handlers import APILogWorker
 from prefect.states import Crashed
 
 from flows import watch
-from flows.preset import PresetError
+from flows.preset import PresetError, load_preset
 from flows.request import PresetName, Request
 from flows.stage import progress_artifacts, stage
+from flows.steps import reviewed
+from tasks.agentic.verdicts import append_verdict, verdicts_file
 from tasks.artifact import Artifact
 from tasks.lock import alone
 from tasks.progress import Progress
@@ -45,6 +47,34 @@ def current() -> FlowRun:
 @pytest.fixture
 def request_(tmp_path) -> Request:
     return Request(preset=PresetName.test, root=str(tmp_path / "root"))
+
+
+def test_a_run_follows_the_preset_and_the_verdicts_that_it_began_with(tmp_path):
+    """Whoever writes the file of the next run, or reviews this one's dialogues, must not change its later stages."""
+    file, seen = tmp_path / "mine.yaml", list[tuple[int, tuple[str, ...]]]()
+    request = Request(preset_file=str(file), root=str(tmp_path / "root"))
+
+    def write(documents: int) -> None:
+        file.write_text(f"extends: test\ndescription: mine\nrephrase: {{documents: {documents}}}\n")
+
+    @stage("inner")
+    def inner(request: Request) -> Artifact:
+        preset = reviewed(load_preset(request), request)
+        seen.append((preset.rephrase.documents, preset.dialogues.refused))
+        return DONE
+
+    @stage("outer")
+    def outer(request: Request) -> Artifact:
+        inner(request)
+        write(4)
+        append_verdict(verdicts_file(request.root), "a", "reject", "copy", "mine")
+        inner(request)
+        return DONE
+
+    write(3)
+    outer(request)
+    inner(request)
+    assert seen == [(3, ()), (3, ()), (4, ("a",))]
 
 
 def test_progress_of_any_label_has_a_key_that_prefect_takes(monkeypatch):

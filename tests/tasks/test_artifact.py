@@ -125,6 +125,25 @@ def test_an_input_is_read_when_its_gate_has_let_it_through(tmp_path):
     assert reader.read() == {"judged": artifact}
     with pytest.raises(ArtifactError, match="'reader' reads no 'other'"):
         reader.input("other")
+    judged.discard()
+    judged.put("a", ".txt", lambda path: path.write_text("made anew, and judged by nobody"))
+    judged.publish({})
+    with pytest.raises(NotReady, match="'judged-gate' is of other bytes of judged"):
+        reader.input("judged")
+
+
+def test_an_input_that_is_of_other_bytes_than_lie_there_is_not_read(tmp_path):
+    first = make(tmp_path, "first")
+    middle = make(tmp_path, "middle", inputs=(first,))
+    last = make(tmp_path, "last", inputs=(middle,))
+    first.publish({})
+    middle.publish({})
+    assert last.read().keys() == {"middle"}
+    first.discard()
+    first.put("a", ".txt", lambda path: path.write_text("made anew"))
+    first.publish({})
+    with pytest.raises(NotReady, match="'middle' is of other bytes of first"):
+        last.read()
 
 
 def test_a_changed_input_changes_everything_downstream(tmp_path):

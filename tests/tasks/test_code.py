@@ -148,6 +148,12 @@ def test_no_stage_of_the_real_house_reaches_its_flows_or_prefect():
                     assert words[1].split(".")[0] not in forbidden, f"{file}: {line.strip()}"
 
 
+def test_what_judges_replies_in_rl_is_no_identity_of_rewrites_and_tools():
+    """Whoever mends RL's programs would have hours of rewriting done again."""
+    for entry in ("tasks.rephrase.rewriting", "tasks.agentic.synthesis.tools", "tasks.agentic.mcp.recording"):
+        assert "training.rl.environments.table" not in code.closure(entry)
+
+
 def test_what_was_read_is_kept_by_content_and_rubbish_in_the_cache_is_none(house, tmp_path, monkeypatch):
     """A process that finds it kept parses nothing and comes to the same; one that finds something else reads anew."""
     monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))

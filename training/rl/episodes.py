@@ -26,7 +26,8 @@ from model.chat import Chat, ChatError, Reply
 from model.generate import Request
 from training.draw import seeded
 from training.rl.config import RewardConfig
-from training.rl.environments import Environment, EnvironmentUnavailable, Outcome, Problem, Services, environment
+from training.rl.environments import Environment, EnvironmentUnavailable, Outcome, Problem, Services
+from training.rl.environments.table import environment
 from training.rl.threads import DaemonThreads
 
 INSERTED = -1

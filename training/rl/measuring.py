@@ -15,8 +15,9 @@ from training.posttraining import PostTraining
 from training.rl.checkpoint_engine import ColocatedEndpoint
 from training.rl.config import DEVELOPMENT, TEST, RlConfig
 from training.rl.endpoint import Endpoint
-from training.rl.environments import SETS, Problem, Services, verifiers
+from training.rl.environments import Problem, Services, verifiers
 from training.rl.environments.fidelity_process import FidelityProcess
+from training.rl.environments.table import SETS
 from training.rl.judge import Judge
 from training.rl.records import Records
 from training.rl.rollout import Evaluation, Player, evaluate, first_of_each

@@ -18,9 +18,10 @@ from tasks.corpus.unavailable import UnavailableError
 from tasks.evaluate.suites.config import MultiTurn, Played
 from tasks.evaluate.suites.item import Item, Measured, Scored, Unmeasurable, rate, rates
 from tasks.evaluate.suites.subject import Ask, Subject, shown
-from training.rl.environments import SETS, EnvironmentUnavailable, Outcome, Problem, Services, environment
+from training.rl.environments import EnvironmentUnavailable, Outcome, Problem, Services
 from training.rl.environments.apis import PACKAGE, problem_of
 from training.rl.environments.services import CODE_SECONDS
+from training.rl.environments.table import SETS, environment
 from training.rl.sandbox.config import SandboxConfig
 
 

@@ -78,6 +78,10 @@ def _people(book: Book) -> Iterable[Block]:
     if not is_local(root) or not (said := read_verdicts(verdicts_file(root))):
         return
     here = set(book.rows("dialogues", "dialogues/train").select("id").collect()["id"])
+    left = set(book.stage("dialogues").manifest["config"].get("refused", ()))
+    said = {one: verdict for one, verdict in said.items() if one in here | left}  # others are another recipe's
+    if not said:
+        return
     accepted, pending = (sum(one in here for one in said if said[one] == verdict) for verdict in ("accept", "reject"))
     waiting = f"; {words.count(pending)} more are rejected and leave with the next run" if pending else ""
     replaced = words.count(list(said.values()).count("reject") - pending)

@@ -104,10 +104,16 @@ def test_what_people_said_of_dialogues_is_counted(tmp_path):
     steps = data.publish(tmp_path)
     assert "People have looked" not in build_report(steps)[1]
     file = verdicts_file(str(tmp_path))
+    append_verdict(file, "of another recipe", "reject", "x", "other")
+    assert "People have looked" not in build_report(steps)[1]
+    manifest = next(Path(step.uri) / "manifest.json" for step in steps if step.name == "dialogues")
+    record = json.loads(manifest.read_text())
+    record["config"]["refused"] = ["gone"]
+    manifest.write_text(json.dumps(record))
     for name, verdict in (("addition", "accept"), ("tool_call", "reject"), ("gone", "reject"), ("unsure", "accept")):
-        append_verdict(file, name, verdict, "x")
+        append_verdict(file, name, verdict, "x", "mine")
     told = (
-        "People have looked at 4 dialogues (`openk2 review`): 1 of those that are trained on are accepted, 1 were "
+        "People have looked at 3 dialogues (`openk2 review`): 1 of those that are trained on are accepted, 1 were "
         "rejected and replaced; 1 more are rejected and leave with the next run."
     )
     assert told in build_report(steps)[1]

@@ -15,8 +15,9 @@ from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config
 from training.rl.config import JudgeConfig, RlConfig
 from training.rl.critic import comparisons, critiqued, judge_asks, letter_of, policy_asks, preferences, question
-from training.rl.environments import SETS, EnvironmentUnavailable, Problem, play
+from training.rl.environments import EnvironmentUnavailable, Problem
 from training.rl.environments.open_ended import rubrics
+from training.rl.environments.table import SETS, play
 from training.rl.episodes import Episode
 from training.rl.judge import Judge
 from training.rl.rollout import Ended, Group, Open

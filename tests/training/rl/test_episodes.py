@@ -15,15 +15,8 @@ from model.chat import Chat, Reply, flat, user
 from model.transformer import Transformer
 from tests.posttraining import byte_tokenizer, tiny_config, writes_letters
 from training.rl.config import RewardConfig, RlConfig
-from training.rl.environments import (
-    ENVIRONMENTS,
-    SETS,
-    Environment,
-    EnvironmentUnavailable,
-    Outcome,
-    Problem,
-    Services,
-)
+from training.rl.environments import Environment, EnvironmentUnavailable, Outcome, Problem, Services
+from training.rl.environments.table import ENVIRONMENTS, SETS
 from training.rl.environments.world import InWorld, problem_of
 from training.rl.episodes import INSERTED, Episode, Limits, Stage, loops
 from training.rl.rewards import group_rewards

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training.rl.config import RlConfig
-from training.rl.environments import SETS
+from training.rl.environments.table import SETS
 from training.rl.measuring import made
 
 

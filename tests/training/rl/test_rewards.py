@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from model.chat import ParseError, Reply, ToolCall
 from training.rl.config import RewardConfig
-from training.rl.environments import Problem, play
+from training.rl.environments import Problem
+from training.rl.environments.table import play
 from training.rl.rewards import group_rewards, length_rewards, same, schema_error
 
 TOOLS = (

@@ -16,7 +16,8 @@ from tests.posttraining import byte_tokenizer
 from model.chat import Chat, user
 from training.rl import episodes
 from training.rl.config import RewardConfig
-from training.rl.environments import ENVIRONMENTS, Environment, EnvironmentUnavailable, Problem, Services
+from training.rl.environments import Environment, EnvironmentUnavailable, Problem, Services
+from training.rl.environments.table import ENVIRONMENTS
 from training.rl.episodes import Episode, Limits, Stage
 
 class Stuck(Environment):

@@ -1,4 +1,7 @@
-"""Environments of reinforcement learning: what a problem is, and what judges the replies to it."""
+"""Environments of reinforcement learning: what a problem is, and what judges the replies to it.
+
+Their table is not imported here: what needs a problem or one judge alone would depend on every other and its files.
+"""
 
 from training.rl.environments.errors import EnvironmentUnavailable
 from training.rl.environments.protocol import (
@@ -9,11 +12,8 @@ from training.rl.environments.protocol import (
     Problem,
 )
 from training.rl.environments.services import Services
-from training.rl.environments.table import ENVIRONMENTS, SETS, environment, play
 
 __all__ = [
-    "ENVIRONMENTS",
-    "SETS",
     "Environment",
     "EnvironmentLawBroken",
     "EnvironmentUnavailable",
@@ -21,6 +21,4 @@ __all__ = [
     "Outcome",
     "Problem",
     "Services",
-    "environment",
-    "play",
 ]

@@ -26,9 +26,10 @@ from tasks.launch import Execution
 from tasks.report.book import Book
 from tasks.report.chapters.tools import _called, _dialogues
 from tests.posttraining import tokenizer_artifact
-from training.rl.environments import Problem, play
+from training.rl.environments import Problem
 from training.rl.environments.exact import RightCall
 from training.rl.environments.services import Services
+from training.rl.environments.table import play
 
 HOSTILE = str(Path(__file__).parent / "hostile.py")
 PLACES = tuple(f"place {number}" for number in range(60))

@@ -21,8 +21,8 @@ from tasks.evaluate.suites.item import Item, Unmeasurable, drawn
 from tasks.evaluate.suites.subject import Ask, Endpoint, Likelihood, reply_of
 from tests.model.engines.test_openai import reply as respond
 from tests.model.engines.test_openai import serving
-from training.rl.environments import environment
 from training.rl.environments.apis import problem_of
+from training.rl.environments.table import environment
 from training.rl.sandbox.config import SandboxUnavailable
 from training.rl.sandbox.sandbox import Sandbox
 

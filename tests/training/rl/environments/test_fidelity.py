@@ -25,8 +25,9 @@ from model.engines.support import Support
 from tasks.rephrase.alignment.networks import TAUGHT
 from tests.model.engines.tiny import base, taught
 from training.rl.config import FidelityConfig, RlConfig
-from training.rl.environments import SETS, EnvironmentUnavailable, Services, environment, fidelity_process
+from training.rl.environments import EnvironmentUnavailable, Services, fidelity_process
 from training.rl.environments.fidelity_process import FidelityProcess
+from training.rl.environments.table import SETS, environment
 
 MODEL = os.environ.get("OPENK2_FIDELITY_MODEL", "")
 needs_model = pytest.mark.skipif(

@@ -29,16 +29,7 @@ from tasks.artifact import cache_folder
 from tasks.corpus import evaluations
 from tasks.corpus.sources import EvaluationSource
 from tasks.corpus.unavailable import UnavailableError
-from training.rl.environments import (
-    ENVIRONMENTS,
-    SETS,
-    EnvironmentLawBroken,
-    EnvironmentUnavailable,
-    Problem,
-    Services,
-    apis,
-    environment,
-)
+from training.rl.environments import EnvironmentLawBroken, EnvironmentUnavailable, Problem, Services, apis
 from training.rl.environments.code import source
 from training.rl.environments.final import final
 from training.rl.environments.hacks import hack
@@ -46,6 +37,7 @@ from training.rl.environments.instructions import CONSTRAINTS, JUDGED, refused
 from training.rl.environments.leaks import leaks
 from training.rl.environments.maths_process import MathProcess
 from training.rl.environments.safety import STYLES, WORDS, refuses, tells
+from training.rl.environments.table import ENVIRONMENTS, SETS, environment
 from training.rl.environments.world import problem_of
 from training.rl.sandbox.config import SandboxConfig
 from training.rl.worlds.task import Kind, draw_task

@@ -16,8 +16,9 @@ import pytest
 
 from model.chat import Reply, ToolCall
 from training.rl.config import LibraryConfig, RlConfig
-from training.rl.environments import EnvironmentUnavailable, Problem, Services, environment, verifiers
+from training.rl.environments import EnvironmentUnavailable, Problem, Services, verifiers
 from training.rl.environments import verifiers_process as process
+from training.rl.environments.table import environment
 from training.rl.measuring import made
 
 SUMS, SHELVES = (Path(__file__).with_name(name) for name in ("sums.py", "shelves.py"))

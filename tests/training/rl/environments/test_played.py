@@ -14,7 +14,8 @@ import pytest
 from model.chat import Reply, ToolCall
 from tests.posttraining import World, go, summary
 from training.rl.config import LibraryConfig
-from training.rl.environments import EnvironmentUnavailable, Services, environment, verifiers
+from training.rl.environments import EnvironmentUnavailable, Services, verifiers
+from training.rl.environments.table import environment
 from training.rl.train import Reinforcement
 from training.trainer import DONE
 

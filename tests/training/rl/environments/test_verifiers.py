@@ -21,8 +21,9 @@ from pydantic import ValidationError
 from model.chat import Chat, Reply, ToolCall
 from tests.posttraining import World, byte_tokenizer, go, summary
 from training.rl.config import LibraryConfig, RlConfig
-from training.rl.environments import EnvironmentUnavailable, Services, environment, verifiers
+from training.rl.environments import EnvironmentUnavailable, Services, verifiers
 from training.rl.environments import verifiers_process as process
+from training.rl.environments.table import environment
 from training.rl.train import Reinforcement
 from training.trainer import DONE, FAILED
 

@@ -8,7 +8,8 @@ import pytest
 
 from tasks.agentic.synthesis.evolve import domains, tools
 from tests.training.rl.worlds.spoiled import SPOILED, spoil
-from training.rl.environments import Services, environment
+from training.rl.environments import Services
+from training.rl.environments.table import environment
 from training.rl.environments.world import problem_of
 from training.rl.worlds.filters import judge
 from training.rl.worlds.policies import WRONG, play
