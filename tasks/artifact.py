@@ -376,21 +376,24 @@ class Step:
         cost: Mapping[str, float] | None = None,
         earlier: Artifact | None = None,
         code: Sequence[Mapping[str, Any]] = (),
+        attempts: Mapping[str, float] | None = None,
     ) -> Artifact:
         """Write the manifest over the parts `keys` (all that have a record, where None), last and atomically. The parts
-        of `earlier`, a version of the same artifact, are listed too: they stay where they lie. `code` says which code
-        made what, where the records of the parts do not: a training job knows it by updates.
+        of `earlier`, a version of the same artifact, are listed too: they stay where they lie. `code` and `attempts`
+        (seconds) say which code made what and how long it took, where the records of the parts do not: a training job
+        puts its parts when it is done, and knows its code by updates.
 
         Raises ArtifactError, and publishes nothing, where a part has no record or its file is gone, where the rows of
         `balance` do not add up, and where `earlier` is no such version or holds a part that is here too.
         """
-        attempts: dict[str, float] = {_attempt(): time.monotonic() - _BEGAN.setdefault(self.uri, time.monotonic())}
+        current, elapsed = self.attempt()
+        took = {**(attempts or {}), current: elapsed}
         asked = None if keys is None else set(keys)
         found: dict[str, dict[str, Any]] = {}
         codes = Counter({self.code: 0})
         for record in self._records():
             codes[record["code"]] += 1
-            attempts[record["attempt"]] = max(attempts.get(record["attempt"], 0.0), record["elapsed"])
+            took[record["attempt"]] = max(took.get(record["attempt"], 0.0), record["elapsed"])
             # Parts that are not published may carry long statistics (a tally of every rule for every partition).
             if asked is None or record["part"]["key"] in asked:
                 found[record["part"]["key"]] = record["part"]
@@ -410,8 +413,8 @@ class Step:
             "parts": parts,
             "accounts": balance and balance.accounts(parts),
             "statistics": dict(statistics),
-            "seconds": round(sum(attempts.values()), 3),
-            "attempts": len(attempts),
+            "seconds": round(sum(took.values()), 3),
+            "attempts": len(took),
             "cost": dict(cost or {}),
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),
@@ -453,6 +456,10 @@ class Step:
         _BEGAN[self.uri] = time.monotonic()
         return self
 
+    def attempt(self) -> tuple[str, float]:
+        """The name of the attempt that is under way, and how many seconds it has taken."""
+        return _attempt(), time.monotonic() - _BEGAN.setdefault(self.uri, time.monotonic())
+
     def _as_input(self) -> dict[str, Any]:
         """How the manifest of a stage that reads this one names it: which it is, and which bytes it had."""
         return {"name": self.name, "identity": self.identity, "uri": self.uri, "content": self._content()}
@@ -463,10 +470,10 @@ class Step:
         return record and record["content"]
 
     def _record(self, part: Part) -> None:
-        elapsed = time.monotonic() - _BEGAN.setdefault(self.uri, time.monotonic())
+        attempt, elapsed = self.attempt()
         write_json(
             f"{self.uri}/records/{_flat(part.key)}.json",
-            {"part": asdict(part), "attempt": _attempt(), "elapsed": round(elapsed, 3), "code": self.code},
+            {"part": asdict(part), "attempt": attempt, "elapsed": round(elapsed, 3), "code": self.code},
         )
 
     def _records(self, start: str = "") -> Iterator[dict[str, Any]]:

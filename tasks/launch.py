@@ -31,17 +31,21 @@ from tasks.address import Address, Endpoint
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.job_log import JobLog
 from tasks.progress import Progress
+from training.metrics import replace_file
 from training.precision import Precision
 
 log = logging.getLogger(__name__)
 
 PROGRESS, PREEMPTED = "progress.json", "preempted.json"
+ATTEMPTS = "attempts.json"
+"""Seconds of every attempt of a job, by its name: a kill leaves no part, whose record would say it."""
 RENDEZVOUS, STORE = "rendezvous", "ranks"
 """Files by which the ranks of one node find each other. torchrun's and torch's own way is a port that is open to the
 network and takes pickles from whoever writes to it."""
 ERROR = re.compile(r"^[\w.]*(Error|Exception|Exit|Missing|Refused|Diverged|Bad|Broken|Unavailable)\w*:")
 """How a line of a job's log begins that names what ended it."""
 POLL = 0.25  # seconds between two looks at a job's progress
+NOTED = 10.0  # seconds between two notes of how long an attempt has taken: what a kill may leave out
 ENDPOINT_SLOTS = 64
 GRACE = 120.0  # seconds a job gets to write its checkpoint after SIGTERM
 CPU_ENVIRONMENT = {
@@ -167,7 +171,7 @@ def run_job(step: Step, execution: Execution) -> Artifact:
             )
         )
         if _read(work / "summary.json") is None:  # a machine that lost its power may have kept the name alone
-            _supervise(step.module, job, step.name, execution, lock)
+            _supervise(step, job, execution, lock)
         return _publish(step, work, execution)
 
 
@@ -228,7 +232,7 @@ def meeting(work: Path) -> dict[str, str]:
     }
 
 
-def _supervise(module: str, job: Path, label: str, execution: Execution, lock: int) -> None:
+def _supervise(step: Step, job: Path, execution: Execution, lock: int) -> None:
     work = job.parent
     journal = work / "log.txt"
     said = JobLog(journal)
@@ -249,43 +253,57 @@ def _supervise(module: str, job: Path, label: str, execution: Execution, lock: i
         environment |= meeting(work)
     (work / PREEMPTED).unlink(missing_ok=True)  # an earlier attempt's: this one may fail before it would remove it
     for node in range(1, execution.nodes):
-        line = shlex.join(["python", *command(module, job, execution, node)[1:]])
+        line = shlex.join(["python", *command(step.module, job, execution, node)[1:]])
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
     reached = _read(work / PROGRESS)  # by an earlier attempt, maybe beyond the checkpoint that this one begins with
-    child = process.start(command(module, job, execution), journal, environment, keep=[lock])
+    child = process.start(command(step.module, job, execution), journal, environment, keep=[lock])
     try:
-        _relay(child, work / PROGRESS, reached, said, label)
-    except BaseException:
-        process.stop(child, GRACE)
-        raise
-    code = process.stop(child, GRACE)
+        _relay(child, step, reached, said)
+    finally:
+        code = process.stop(child, GRACE)
+        _note_time(step)
     if (work / "summary.json").exists() and code == 0:
         return
     told = last_words(journal, began)
     if (work / PREEMPTED).exists():
-        raise JobPreempted(f"{label} was ended from outside and wrote a checkpoint; run it again to resume")
+        raise JobPreempted(f"{step.name} was ended from outside and wrote a checkpoint; run it again to resume")
     if code < 0:
-        raise JobPreempted(f"{label} was killed by signal {-code}; run it again to resume from its newest checkpoint")
-    raise JobFailed(f"{label} failed (exit code {code}): {told} (its log: {journal})")
+        raise JobPreempted(
+            f"{step.name} was killed by signal {-code}; run it again to resume from its newest checkpoint"
+        )
+    raise JobFailed(f"{step.name} failed (exit code {code}): {told} (its log: {journal})")
 
 
-def _relay(child: Any, file: Path, before: dict[str, Any] | None, said: JobLog, label: str) -> None:
+def _relay(child: Any, step: Step, before: dict[str, Any] | None, said: JobLog) -> None:
     """Turn the job's progress.json, once it is not the one of `before`, into ticks, and its log into ours, until the
     job ends."""
     progress: Progress | None = None
+    noted = time.monotonic()
     while True:
         ended = child.poll() is not None
         said.relay(ended)
-        state = _read(file)
+        if time.monotonic() - noted >= NOTED:
+            noted = time.monotonic()
+            _note_time(step)
+        state = progress_of(step)
         if state and state != before and state.get("total"):
             if progress is None:
-                progress = Progress(label, state["total"], state.get("unit", "steps"), first=state["done"])
+                progress = Progress(step.name, state["total"], state.get("unit", "steps"), first=state["done"])
             progress.total = state["total"]
             if state["done"] != progress.done or ended:
                 progress.set(state["done"], state.get("note", ""))
         if ended:
             return
         time.sleep(POLL)
+
+
+def _note_time(step: Step) -> dict[str, float]:
+    """Note how long the attempt under way has taken; the seconds of all attempts of this job, by name."""
+    file = step.work / ATTEMPTS
+    attempt, elapsed = step.attempt()
+    seconds = {**(_read(file) or {}), attempt: round(elapsed, 3)}
+    replace_file(file, json.dumps(seconds))
+    return seconds
 
 
 def _read(file: Path) -> dict[str, Any] | None:
@@ -318,9 +336,9 @@ def _publish(step: Step, work: Path, execution: Execution) -> Artifact:
     parts["metrics"] = work / "metrics.jsonl"
     for key in step.missing(parts):
         step.adopt(key, parts[key])
-    seconds = float(summary.get("seconds", 0.0))
-    cost = {"money": round(seconds / 3600 * execution.price_per_hour * execution.nodes, 6)}
-    return step.publish(summary, parts, cost=cost, code=summary.pop("code", ()))
+    attempts = _note_time(step)
+    cost = {"money": round(sum(attempts.values()) / 3600 * execution.price_per_hour * execution.nodes, 6)}
+    return step.publish(summary, parts, cost=cost, code=summary.pop("code", ()), attempts=attempts)
 
 
 @contextmanager

@@ -196,9 +196,7 @@ def finals(work: Path) -> dict[str, bytes]:
     """What is published of a job, clocks apart."""
     published = [*sorted((work / "final").iterdir()), *sorted((work / "rollouts").glob("*"))]
     files = {path.name: path.read_bytes() for path in published}
-    summary = json.loads((work / "summary.json").read_text())
-    summary.pop("seconds")
-    files["summary"] = json.dumps(summary).encode()
+    files["summary"] = (work / "summary.json").read_bytes()
     lines = read_metrics(work / "metrics.jsonl")
     files["metrics"] = json.dumps([{k: v for k, v in line.items() if k != "timing"} for line in lines]).encode()
     return files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -47,7 +46,6 @@ class PostTraining(Objective):
         self.identity = {"run": hashlib.sha256(literals.encode()).hexdigest(), "inputs": fingerprints(job.inputs)}
         self.counts: dict[str, Any] = {}
         """What the run has counted and measured so far, as JSON has it."""
-        self.began = time.monotonic()
 
     def fill(self, model: Transformer) -> None:
         """Raises `JobError` where INT4 is asked for and the experts' widths do not divide by 32."""
@@ -109,7 +107,7 @@ class PostTraining(Objective):
         trainer.metrics.write("update", number, **values, timing=ticked | timing)
 
     def summary(self) -> dict[str, Any]:
-        return {"seed": self.config.seed, "int4": self.config.int4, "seconds": round(time.monotonic() - self.began, 3)}
+        return {"seed": self.config.seed, "int4": self.config.int4}
 
 
 def nll(targets_BS: Tensor, total: float) -> Loss:

@@ -124,7 +124,7 @@ def test_the_rate_is_this_attempts_where_an_earlier_one_came_further(tmp_path, m
     (step.workspace() / "progress.json").write_text(json.dumps(earlier))
 
     def seen(file):
-        if (state := read(file)) and state["done"] == 1:
+        if (state := read(file)) and state.get("done") == 1:
             (step.workspace() / "seen").touch()
         return state
 
@@ -133,6 +133,29 @@ def test_the_rate_is_this_attempts_where_an_earlier_one_came_further(tmp_path, m
         run_job(step, EXECUTION)
     assert ticks[0].first < 4
     assert all(tick.rate >= 0 for tick in ticks)
+
+
+def test_time_and_cost_are_those_of_all_attempts(tmp_path):
+    step = step_for(tmp_path, fail_at=3)
+    with pytest.raises(JobFailed):
+        run_job(step, EXECUTION)
+    file = step.work / "attempts.json"
+    (first,) = json.loads(file.read_text())
+    file.write_text(json.dumps({first: 7200.0}))  # as if it had taken two hours
+    (step.work / "state").write_text("4")
+    manifest = run_job(step, EXECUTION.model_copy(update={"price_per_hour": 10.0})).manifest
+    assert manifest["attempts"] == 2
+    assert 7200.0 < manifest["seconds"] < 7500.0
+    assert manifest["cost"]["money"] == pytest.approx(manifest["seconds"] / 360, rel=1e-3)
+
+
+def test_the_time_of_an_attempt_is_noted_while_it_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "NOTED", 0.0)
+    step = step_for(tmp_path)
+    there = []
+    with listen(lambda tick: there.append((step.work / "attempts.json").exists())):
+        run_job(step, EXECUTION)
+    assert there[0]
 
 
 @pytest.mark.parametrize("left", ["", '{"loss": 1'])

@@ -105,7 +105,6 @@ def sft() -> dict[str, Any]:
         "trained_tokens": 41_000,
         "dialogues": 6000,
         "seed": 0,
-        "seconds": 41.2,
     }
 
 
@@ -140,7 +139,6 @@ def rl() -> dict[str, Any]:
         "response_tokens": 210_000,
         "prompts_seen": 1100,
         "seed": 0,
-        "seconds": 140.0,
     }
 
 
