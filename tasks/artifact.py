@@ -35,7 +35,7 @@ from model.storage import sha256_file as sha256_file
 from tasks.accounts import Balance
 from tasks.code import code_hash, data_hash, version_of
 from tasks.manifest import MANIFEST as MANIFEST
-from tasks.manifest import content_of, lacking, parsed, read_json, scratch, sound, versions, write_json
+from tasks.manifest import clear_scratch, content_of, lacking, parsed, read_json, scratch, sound, versions, write_json
 from tasks.manifest import digest as digest
 from tasks.part import ArtifactError as ArtifactError
 from tasks.part import Part as Part
@@ -226,6 +226,7 @@ class Step:
         if artifact is not None:
             artifact.manifest  # noqa: B018 (read while it is there)
         shutil.rmtree(self.work, ignore_errors=True)
+        clear_scratch(self.uri)
         # The manifest after the records: ended in between, this has to leave something published, which the next run
         # takes back again, and never records that the next run would publish as if it had made them.
         for place in ("records", BEGUN, MANIFEST, INPUTS):
@@ -449,9 +450,13 @@ class Step:
         artifact.__dict__["manifest"] = listed
         return artifact
 
-    def begin(self) -> Step:
-        """Begin an attempt: start its clock anew (a process may try again, and waits before it does) and name it before
-        any worker process could name one of its own. Called where the work begins; returns the step."""
+    def begin(self, alone: bool = True) -> Step:
+        """Begin an attempt: start its clock anew (a process may try again, and waits before it does), name it before
+        any worker process could name one of its own, and remove what a killed one left half written, unless others may
+        be at work on this step (`alone` is False: no lock of the root is held). Called where the work begins; returns
+        the step."""
+        if alone:
+            clear_scratch(self.uri)
         os.environ["OPENK2_ATTEMPT"] = uuid.uuid4().hex[:12]
         _BEGAN[self.uri] = time.monotonic()
         return self

@@ -34,6 +34,12 @@ def scratch(uri: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def clear_scratch(uri: str) -> None:
+    """Remove the scratch folders that killed processes left on the artifact's own disk: nobody may be writing there."""
+    if is_local(uri):
+        shutil.rmtree(local_path(uri) / "scratch", ignore_errors=True)
+
+
 def write_json(url: str, value: Any) -> None:
     """Write a manifest or a record of an artifact: whole or not at all."""
     with scratch(url.rpartition("/")[0].removesuffix("/records")) as folder:

@@ -72,7 +72,8 @@ def publish_report(steps: Sequence[Step], root: str) -> Artifact:
     """
     done = set(Book(steps).done)
     inputs = tuple(step for step in steps if step.name in done)
-    step = Step.of("report", "tasks.report.page", ReportConfig(), root, inputs).begin()
+    step = Step.of("report", "tasks.report.page", ReportConfig(), root, inputs)
+    step.begin(alone=False)  # `openk2 report` waits for no run
     page, text = build_report(steps)
     step.put("page", ".html", lambda path: path.write_text(page, encoding="utf-8"))
     step.put("markdown", ".md", lambda path: path.write_text(text, encoding="utf-8"))

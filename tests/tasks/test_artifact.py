@@ -282,6 +282,24 @@ def test_waiting_before_another_try_of_the_same_process_is_no_time(tmp_path, mon
     assert (manifest["seconds"], manifest["attempts"]) == (17.0, 2)
 
 
+def test_what_a_kill_left_half_written_goes_when_the_work_begins_anew(tmp_path):
+    step = make(tmp_path)
+    left = Path(step.uri) / "scratch" / "tmpkilled" / "part.bin"
+
+    def killed() -> None:
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"half")
+
+    killed()
+    step.begin(alone=False)
+    assert left.exists(), "another process may be writing it"
+    step.begin()
+    assert not left.exists()
+    killed()
+    step.discard()
+    assert not left.exists()
+
+
 def test_worker_processes_belong_to_the_attempt_that_began(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENK2_ATTEMPT", raising=False)
     make(tmp_path).begin()
