@@ -13,6 +13,7 @@ from tasks.report import figures, words
 from tasks.report.blocks import Block, Code, Fold, Graph, Table
 from tasks.report.book import Book
 from tasks.report.chapter import Chapter
+from training.ranges import BLOCK, DIGEST
 
 # What a stage is measured in: (statistic, unit), bytes where none is named.
 WORK = {
@@ -73,12 +74,14 @@ def _times(book: Book) -> Iterable[Block]:
 
 
 def _on_disk(artifact: Artifact) -> int:
-    """Bytes of its files, with those that a part lists: shards may be many thousands."""
+    """Bytes of its files, with those that a part lists: shards, their indices and their blocks' digests may be many
+    thousands."""
     size = sum(part.bytes for part in artifact.parts())
     if artifact.name == "tokens":
         for path in artifact.files("shards"):
             table = pl.read_parquet(path, columns=["bytes", "index_bytes"])
-            size += int(table["bytes"].sum()) + int(table["index_bytes"].sum())
+            blocks = (table["bytes"] + BLOCK - 1) // BLOCK
+            size += int((table["bytes"] + table["index_bytes"] + blocks * DIGEST).sum())
     return size
 
 
@@ -147,14 +150,15 @@ def draw(book: Book) -> str:
     rows: dict[int, list[Step]] = {}
     for step in book.steps:
         rows.setdefault(depth[step.name], []).append(step)
-    wide, tall, gap, width = 168, 44, 26, 720
+    wide, tall, gap, beside = 168, 44, 26, 36
+    spans = {row: len(members) * (wide + beside) - beside for row, members in rows.items()}
+    width = max(spans.values()) + 8  # with room for strokes, as above and below
     place: dict[str, tuple[float, float]] = {}
     for row, members in rows.items():
         names = [step.name.removesuffix("-gate") for step in members]
         members.sort(key=lambda step: (names.index(step.name.removesuffix("-gate")), step.name.endswith("-gate")))
-        span = len(members) * wide + (len(members) - 1) * 36
         for column, step in enumerate(members):
-            place[step.name] = ((width - span) / 2 + column * (wide + 36), row * (tall + gap) + 4)
+            place[step.name] = ((width - spans[row]) / 2 + column * (wide + beside), row * (tall + gap) + 4)
     out = []
     for name, parents in edges.items():
         for parent in parents:

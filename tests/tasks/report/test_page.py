@@ -10,6 +10,9 @@ import pytest
 
 from tasks.agentic.verdicts import append_verdict, verdicts_file
 from tasks.artifact import Step
+from tasks.report.blocks import Document, Headline, Section
+from tasks.report.book import Book
+from tasks.report.chapter import grids
 from tasks.report.chapters import run
 from tasks.report.page import CHAPTERS, build_report, publish_report
 from tests.tasks.report import data, rollouts, training
@@ -287,9 +290,19 @@ def test_written_as_an_artifact_with_a_copy_for_people(tmp_path):
 
 def test_shards_that_a_part_lists_are_counted(tmp_path):
     step = Step("tokens", data.Settings(), str(tmp_path))
-    table = pl.DataFrame({"bytes": [4000, 8000], "index_bytes": [50, 60]})
+    table = pl.DataFrame({"bytes": [4000, 66_000], "index_bytes": [50, 60]})
     part = step.put("shards", ".parquet", table.write_parquet, table.height)
-    assert run._on_disk(step.publish({})) == part.bytes + 12_110
+    assert run._on_disk(step.publish({})) == part.bytes + 70_110 + (1 + 2) * 32  # blocks of 64 KiB
+
+
+def test_the_graph_is_as_wide_as_its_widest_row(tmp_path):
+    first = Step("first", data.Settings(), str(tmp_path))
+    beside = [Step(f"beside-{at}", data.Settings(), str(tmp_path), (first,)) for at in range(5)]
+    svg = run.draw(Book([first, *beside]))
+    width = float(re.findall(r'viewBox="0 0 (\d+) ', svg)[0])
+    places = [float(x) for x in re.findall(r'<rect [^>]* x="(-?\d+)"', svg)]
+    assert min(places) >= 0
+    assert max(places) + 168 <= width
 
 
 def test_same_manifests_same_page(tmp_path):
