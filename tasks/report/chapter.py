@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.report import words
-from tasks.report.blocks import Block, Fold, Problem, Section, Table
+from tasks.report.blocks import Block, Fold, Problem, Section, Table, Verbatim
 from tasks.report.book import Absent, Book, NotRun
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,8 @@ def safely(maker: Callable[[Book], Iterable[Any]], book: Book, what: str) -> lis
 
 
 def everything(name: str) -> Maker:
-    """A fold with every statistic of a stage, so that the page never has less than the manifest."""
+    """A fold with every statistic of a stage, so that the page has no fewer than the manifest; of a long list it says
+    how many entries there are, and shows the first."""
 
     def make(book: Book) -> Iterable[Block]:
         """Every statistic of the stage"""
@@ -70,14 +71,16 @@ def everything(name: str) -> Maker:
 
 
 def grids(record: Mapping[str, Any], title: str = "") -> list[Block]:
-    """Nested statistics as tables: plain values in one, each mapping of mappings in a grid of its own."""
-    plain = {key: value for key, value in record.items() if not isinstance(value, dict)}
+    """Nested statistics as tables: plain values in one, each mapping of mappings in a grid of its own, and each list
+    of mappings, too, by their places in it. Cells are `Verbatim`: among them are texts that a model wrote."""
+    record = {key: _by_place(value) for key, value in record.items()}
+    plain = {key: value for key, value in record.items() if not isinstance(value, dict) or "value" in value}
     blocks: list[Block] = []
     if plain:
-        rows = [[words.name(key), words.plain(value)] for key, value in plain.items() if not _records(value)]
+        rows = [[Verbatim(words.name(key)), Verbatim(_cell(value))] for key, value in plain.items()]
         blocks.append(Table((words.name(title) or "figure", "value"), rows))
     for key, value in record.items():
-        if not isinstance(value, dict):
+        if key in plain:
             continue
         inner = list(value.values())
         place = f"{title} · {key}" if title else key
@@ -89,9 +92,22 @@ def grids(record: Mapping[str, Any], title: str = "") -> list[Block]:
 
 
 def _alike(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether they have enough figures in common to be rows of one table."""
+    """Whether they can be rows of one table: with enough figures in common, each of which a cell can hold."""
     kinds = {frozenset(record) for record in records if record}
+    if not all(_shallow(value) for record in records for value in record.values()):
+        return False
     return not kinds or (len(kinds) <= 3 and bool(frozenset.intersection(*kinds)))
+
+
+def _shallow(value: Any) -> bool:
+    """Whether there is no mapping in it, but for one that is all of it."""
+    inner = value.values() if isinstance(value, dict) else [value]
+    return not any(isinstance(each, dict) or _records(each) for each in inner)
+
+
+def _by_place(value: Any) -> Any:
+    """A list of mappings as a mapping of them."""
+    return {str(place): each for place, each in enumerate(value, start=1)} if _records(value) else value
 
 
 def grid(record: Mapping[str, Mapping[str, Any]], title: str) -> Table:
@@ -100,7 +116,7 @@ def grid(record: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     rows = []
     for name, entry in record.items():
         cells = [entry.get(key) for key in names]
-        rows.append([words.name(str(name)), *(_cell(cell) for cell in cells)])
+        rows.append([Verbatim(words.name(str(name))), *(Verbatim(_cell(cell)) for cell in cells)])
     numeric = [all(_number(entry.get(key)) for entry in record.values()) for key in names]
     head = [f"#{words.name(key)}" if right else words.name(key) for key, right in zip(names, numeric, strict=True)]
     return Table((words.name(title), *head), rows)
@@ -120,4 +136,4 @@ def _number(value: Any) -> bool:
 
 
 def _records(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)

@@ -89,5 +89,5 @@ def plain(value: Any) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, list | tuple):
-        return ", ".join(plain(item) for item in value[:12]) + (", …" if len(value) > 12 else "")
+        return ", ".join(map(plain, value[:12])) + (f", … ({len(value):,} in all)" if len(value) > 12 else "")
     return str(value)

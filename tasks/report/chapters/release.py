@@ -148,5 +148,5 @@ EVALUATION = Chapter(
     "Evaluation",
     ("evaluation",),
     _evaluation_summary,
-    (_rates, _table, _heldout, _environments, _samples, _limits),
+    (_rates, _table, _heldout, _environments, _samples, _limits, everything("evaluation")),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tasks.report import suites
 from tasks.report.blocks import Block
 from tasks.report.book import Book
-from tasks.report.chapter import Chapter
+from tasks.report.chapter import Chapter, everything
 from tasks.report.comparison import latest, tried
 from tasks.report.suites import Tried
 
@@ -46,4 +46,5 @@ MAKERS = (
     suites.losses_by_position,
     suites.unmeasured,
 )
-CHAPTER = Chapter("suites", "Benchmarks", STAGES, _summary, tuple(_of(make) for make in MAKERS))
+EVERYTHING = tuple(map(everything, ("benchmarks", *STAGES)))
+CHAPTER = Chapter("suites", "Benchmarks", STAGES, _summary, (*map(_of, MAKERS), *EVERYTHING))

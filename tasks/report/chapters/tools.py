@@ -154,10 +154,11 @@ def _card(book: Book) -> Iterable[Block]:
     yield Prose(f"Who wrote them, under which terms, and what became of the candidates: the [data card]({page}).")
 
 
+EVERYTHING = tuple(map(everything, ("tools", "real-tools")))
 CHAPTER = Chapter(
     "tools",
     "Tools",
     ("tools",),
     _summary,
-    (_map, _counts, _refused, _example, _servers, _called, _dialogues, _card, everything("tools")),
+    (_map, _counts, _refused, _example, _servers, _called, _dialogues, _card, *EVERYTHING),
 )

@@ -14,6 +14,7 @@ from tasks.report.blocks import Document, Headline, Section
 from tasks.report.book import Book
 from tasks.report.chapter import grids
 from tasks.report.chapters import run
+from tasks.report.markdown import markdown
 from tasks.report.page import CHAPTERS, build_report, publish_report
 from tests.tasks.report import data, rollouts, training
 
@@ -326,6 +327,28 @@ def test_markup_in_data_stays_text(tmp_path, monkeypatch):
     assert "<script>" not in text
     assert re.search(r"\\\[click\\\]", row)
     assert len(re.findall(r"(?<!\\)\|", row)) == 6, "a cell must not open another"
+
+
+def test_lists_of_records_are_tables_by_place_and_deep_records_have_tables_of_their_own():
+    deep = {"losses": {"web": {"nats": 2.5}}, "samples": [{"prompt": "a [b](c)", "said": "d"}]}
+    record = {"stages": [{"name": "one", "updates": 3}, {"name": "two", "updates": 4}], "models": {"base": deep}}
+    found = {table.columns[0]: [list(row) for row in table.rows] for table in grids(record)}
+    assert found == {
+        "stages": [["1", "one", "3"], ["2", "two", "4"]],
+        "models · base · losses": [["web", "2.5"]],
+        "models · base · samples": [["1", "a [b](c)", "d"]],
+    }
+    assert "a \\[b\\]" in markdown(Document("", "", "", Headline([]), [Section("all", "", "", grids(record))]))
+
+
+def test_what_is_cut_from_a_list_is_said():
+    (table,) = grids({"edges": list(range(20))})
+    assert table.rows[0][1].endswith("11, … (20 in all)")
+
+
+@pytest.mark.parametrize("name", ["base", "evaluation", "release-suites", "scores"])
+def test_every_statistic_of_a_stage_can_be_unfolded(whole, name):
+    assert f"Every statistic of <code>{name}</code>" in whole[0]
 
 
 def test_the_mix_shows_its_reasons_and_how_far_the_scores_can_be_believed(whole):
