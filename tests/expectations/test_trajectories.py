@@ -85,6 +85,14 @@ def test_every_defect_is_named(tmp_path, good, blocked):
         assert sentence in message, sentence
 
 
+def test_an_environment_of_which_nothing_came_on_one_side_is_named(tmp_path, good, blocked):
+    step = copy(tmp_path, good, lambda key, frame: frame.clear() if key == "dialogues/test/copy" else frame)
+    message = str(blocked(TrajectoriesGate(tasks=1, trajectories=1, environment=1, wordings=0.1), step))
+    assert "Every environment has enough on each side" in message
+    (row,) = tables(TrajectoriesGate(), step.require(), {})[2].frame.filter(pl.col("trajectories") == 0).to_dicts()
+    assert row["where"] == "copy, test"
+
+
 def test_turns_that_are_wrong_are_told_apart():
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
