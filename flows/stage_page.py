@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from expectations.config import TokensGate
 from flows.stage_plan import MOSTLY, Schedule, mix_words, number, rate_words
 from flows.tables import amount
 from tasks.report import figures, words
@@ -91,10 +92,12 @@ def _mixes(schedule: Schedule) -> list[str]:
 
 
 def _reading(schedule: Schedule) -> list[str]:
-    """How often the run reads what it has, or what the gate asks for at least; a warning for every stage whose window
-    is wasted on short documents."""
+    """How often the run reads what it has, or what the gate asks for at least, if it does; a warning for every stage
+    whose window is wasted on short documents."""
     planned = schedule.stages[-1].tokens_so_far
     if schedule.corpus is None:
+        if schedule.least_tokens == TokensGate().tokens:  # the default, which says nothing of a corpus
+            return ["No shards are published yet."]
         return [
             f"No shards are published yet. Of the {amount(schedule.least_tokens)} tokens that their gate asks for at "
             f"least, this reads {amount(planned)}: {planned / schedule.least_tokens:.3g} epochs."

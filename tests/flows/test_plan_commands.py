@@ -82,6 +82,14 @@ def test_a_mix_is_told_with_its_changes(tmp_path: Path) -> None:
     assert "best fit" in told
 
 
+def test_a_gate_that_asks_for_nothing_in_particular_is_no_measure_of_the_corpus(tmp_path: Path) -> None:
+    # what a preset with sources of its own is left with
+    told = said("stages", "--set", "gates.tokens.tokens=1", "--root", str(tmp_path))
+    assert "No shards are published yet." in told
+    assert "epochs" not in told
+    assert "that their gate asks for" in said("stages", "--root", str(tmp_path))
+
+
 def test_the_stages_as_a_page(tmp_path: Path) -> None:
     path = tmp_path / "pages" / "stages.html"
     said("stages", "--html", str(path))
