@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flows.preset import load_preset
@@ -66,13 +66,15 @@ def plan_tokens(
     """The plan of the preset that `request` names, which says what is None here. `seconds` are those of an update
     (None: worked out of `mfu` and `peak`), `horizon` the updates read ahead, `document` a document's tokens on average.
 
-    Raises PresetError, or LayoutError for ranks that hold no whole copy of the model.
+    Raises PresetError, or LayoutError for ranks that hold no whole copy of the model, or of which some would read
+    nothing.
     """
     preset = load_preset(request)
     pretrain = preset.pretrain
     gpus = gpus or preset.execution.nodes * preset.execution.processes
     layout = Layout(pipeline=pipeline) if pipeline else pretrain.run.layout
-    layout.data(gpus)
+    run = pretrain.run.model_copy(update={"layout": layout})
+    replace(preset.training()[0], run=run).require(gpus)
     ranks = gpus // layout.pipeline
     hardware = Hardware(
         name="asked for",

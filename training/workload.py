@@ -91,16 +91,16 @@ class Workload:
         return self.run.layout
 
     def require(self, ranks: int, device_bytes: float | None = None) -> None:
-        """Raise `ValueError`, naming the field and what to do, where `ranks` with so much memory each cannot run this
-        stage at all."""
+        """Raise `ValueError` (`LayoutError` where they are too many or do not divide), naming the field and what to do,
+        where `ranks` with so much memory each cannot run this stage at all."""
         try:
             self.layout.require(self.model)
             readers = self.layout.data(ranks) * self.layout.expert
         except LayoutError as error:
-            raise ValueError(f"{self.section}.run.layout: {error}") from None
+            raise LayoutError(f"{self.section}.run.layout: {error}") from None
         for phase in self.phases:
             if phase.batch < readers:
-                raise ValueError(
+                raise LayoutError(
                     f"{phase.batch_field} is {phase.batch:,} for {readers:,} data-parallel ranks (execution.processes "
                     f"x execution.nodes / {self.section}.run.layout.pipeline): some would have nothing to train on; "
                     "raise it, or take fewer ranks or more pipeline ranks"

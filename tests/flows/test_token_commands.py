@@ -17,6 +17,7 @@ from tasks.tokens.config import TokenizerConfig
 from tasks.tokens.importing import adopt_tokenizer
 from tasks.tokens.megatron import Writer
 from tasks.tokens.tokenizer import TokenizerError, train
+from training.layout import LayoutError
 from training.shards import TokenShards
 
 
@@ -58,6 +59,11 @@ def test_ranks_that_hold_no_copy_are_refused_in_one_sentence(
     told = capsys.readouterr().err
     assert "100 ranks do not hold whole copies" in told
     assert "Traceback" not in told
+
+
+def test_ranks_of_which_some_would_read_nothing_are_refused_as_training_refuses_them() -> None:
+    with pytest.raises(LayoutError, match=r"the batch of .* is .* for 100,000 data-parallel ranks"):
+        said("plan", "--preset", "laptop", "--gpus", "100000", "--pipeline", "1")
 
 
 @pytest.fixture
