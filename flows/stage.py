@@ -33,7 +33,7 @@ def stage(name: str) -> Callable[[Callable[[Request], Artifact]], Flow[[Request]
     """A Prefect flow from a function of one `Request`; its ticks appear as progress artifacts of the run."""
 
     def decorate(function: Callable[[Request], Artifact]) -> Flow[[Request], Artifact]:
-        @flow(name=name, flow_run_name=f"{name}-{{request.preset}}", validate_parameters=True)
+        @flow(name=name, flow_run_name=f"{name}-{{request.name}}", validate_parameters=True)
         @wraps(function)
         def run(request: Request) -> Artifact:
             with held():

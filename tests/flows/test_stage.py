@@ -161,6 +161,21 @@ def test_a_run_waits_for_another_on_its_root_and_says_so(server, request_):
     assert any("in use by a command" in text for level, text in log_of(runs[0]) if level == logging.WARNING)
 
 
+def test_a_run_is_named_after_the_recipe_that_it_follows(server, request_, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: test\n")
+    names: list[str] = []
+
+    @stage("named")
+    def named(request: Request) -> Artifact:
+        names.append(current().name)
+        return DONE
+
+    named(request_)
+    named(request_.model_copy(update={"preset_file": str(mine)}))
+    assert names == ["named-test", f"named-{mine}"]
+
+
 def test_a_form_that_cannot_be_followed_waits_for_nobody(server, request_):
     @stage("never")
     def never(request: Request) -> Artifact:
