@@ -169,13 +169,15 @@ def import_(
     from flows.preset import load_preset
     from flows.steps import graph
     from tasks.artifact import Step
+    from tasks.lock import alone
     from tasks.tokens.importing import ImportConfig, adopt_tokenizer, build, examine, pairs_in
 
     request = request_of(preset, root, preset_file, overrides)
     p = load_preset(request)
-    learned = adopt_tokenizer(Path(tokenizer), root) if tokenizer else graph(request, p)["tokenizer"]
-    tokens_of, prefixes = learned.require(), pairs_in(pairs)
-    with shown(out):
+    prefixes = pairs_in(pairs)
+    with alone(root, "openk2 tokens import"), shown(out):
+        learned = adopt_tokenizer(Path(tokenizer), root) if tokenizer else graph(request, p)["tokenizer"]
+        tokens_of = learned.require()
         examined = tuple(examine(prefix, tokens_of, domain, source, licence) for prefix in prefixes)
         config = ImportConfig(pairs=examined, end=end, tokens=p.tokens)
         step = Step.of("tokens", "tasks.tokens.importing", config, root, (learned,))

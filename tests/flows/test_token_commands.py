@@ -96,6 +96,27 @@ def test_pairs_come_in_go_out_and_come_in_again(tmp_path: Path, learned: Path) -
     assert shards[0].index.sha256 == shards[1].index.sha256
 
 
+def test_an_import_waits_for_the_run_that_holds_the_root(
+    tmp_path: Path, learned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def build(*_: object) -> Artifact:
+        holder = (root / ".lock").read_text()
+        held.append(holder)
+        return Artifact("tokens", "nowhere", "0", {"heldout": {}, "documents": 0, "tokens": 0, "empty": 0})
+
+    with Writer(tmp_path / "their", 400) as pair:
+        pair.add_tokens(np.asarray([1, 7]))
+        pair.add_lengths(np.asarray([2]))
+        pair.finish()
+    root = tmp_path / "data"
+    monkeypatch.setattr("tasks.tokens.importing.build", build)
+    facts = ["--domain", "web", "--source", "them", "--licence", "MIT", "--end", "7"]
+    said("import", str(tmp_path / "their.idx"), "--tokenizer", str(learned), "--root", str(root), *facts)
+    assert held[0].startswith("openk2 tokens import")
+
+
 def test_a_tokenizer_without_our_tokens_gets_them_after_its_own(tmp_path: Path, learned: Path) -> None:
     text = json.loads(learned.read_text())
     text["added_tokens"] = []
