@@ -3,7 +3,7 @@
 One event loop in a thread of its own carries every request, so that some hundreds in flight cost little and closing the
 engine ends them at once. Bounded: `slots` requests in flight over all replicas, fewer where a replica says it is busy
 (replicas.py); each answer in time and in bytes. Patient: what may pass is tried again after a jittered pause. A prompt
-that fails while others are answered is given up; an endpoint that answers nobody ends the stage in one sentence.
+that fails while others are answered is given up; an endpoint that answers none ends the stage in one sentence.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MOST_BYTES = 8 << 20
 LONGEST_PAUSE = 60.0
 TELL = 30.0
 """Seconds between two warnings in the log."""
-FIRST_REFUSALS = 20
-"""Refusals, with no answer before them, after which the set-up is at fault and not the prompts."""
+REFUSALS_IN_A_ROW = 20
+"""Prompts refused or given up, with no answer between them, after which the set-up may be at fault and not they."""
 PROBE = Prompt((Message("user", "Say yes."),), Sampling(temperature=0.0), 1, 0)
 """What tells an endpoint that answers nobody from a prompt that nobody can answer."""
 
@@ -141,7 +141,8 @@ class _Line:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
-        self._answered = self._refused = 0
+        self._refused = 0  # prompts since the last answer
+        self._last: tuple[Prompt, bytes] | None = None  # what was answered last
         self._told = float("-inf")
         self._troubled: float | None = None  # since when there have been nothing but failures
         self._run(self._open()).result()
@@ -221,15 +222,43 @@ class _Line:
     async def _answer(self, prompt: Prompt, body: bytes, made: bool) -> Completion:
         """The answer to one prompt, after as many attempts as it takes."""
         try:
-            return await self._insist(prompt, body, made)
+            return await self._counted(prompt, body, made)
         except asyncio.CancelledError:
             raise self.broken or EngineError("the request was cancelled") from None
 
-    async def _insist(self, prompt: Prompt, body: bytes, made: bool) -> Completion:
+    async def _counted(self, prompt: Prompt, body: bytes, made: bool) -> Completion:
+        try:
+            answer = await self._insist(prompt, body)
+        except PromptRefused as refusal:
+            if made or not isinstance(refusal, PromptTooLong):
+                await self._suspect(refusal)
+            raise
+        self._refused, self._last = 0, (prompt, body)
+        return answer
+
+    async def _suspect(self, refusal: PromptRefused) -> None:
+        """Count a refused prompt; end it for everybody where it is not the prompts that are at fault."""
+        self._refused += 1
+        refused = self._refused
+        # Refusals are quick, and whatever else is in flight may be about to be answered.
+        if refused < REFUSALS_IN_A_ROW + self._replicas.flying:
+            return
+        told = f"{self._where()} answered none of {refused} prompts in a row"
+        if self._last is not None:
+            # Bad prompts may come in a crowd (one source, one topic): the one that was answered before tells.
+            self._refused = 0
+            try:
+                await self._insist(*self._last)
+                return
+            except PromptRefused:
+                told += " and refuses the one that it answered before"
+        self._break(f"{told}, the last time with {refusal}")
+
+    async def _insist(self, prompt: Prompt, body: bytes) -> Completion:
         weight, turned, last = 0, 0, False
         while True:
             try:
-                return await self._attempt(prompt, body, made)
+                return await self._attempt(prompt, body)
             except Busy as busy:
                 trouble, turned = str(busy), turned + 1
                 self._trouble(trouble, busy.asked)
@@ -248,7 +277,7 @@ class _Line:
             log.debug("%s: another attempt in %.1f s", trouble, pause)
             await asyncio.sleep(pause)
 
-    async def _attempt(self, prompt: Prompt, body: bytes, made: bool = True) -> Completion:
+    async def _attempt(self, prompt: Prompt, body: bytes) -> Completion:
         replica, replicas = await self._take(prompt.session), self._replicas
         sent = self._loop.time()
         landed: Callable[[Replica], None] = replicas.left
@@ -256,15 +285,9 @@ class _Line:
             status, headers, content = await self._send("POST", f"{replica.url}/chat/completions", body)
             answer = read(replica.url, status, headers, content, prompt, self._loop.time() - sent)
             landed, self._troubled = replicas.succeeded, None
-            self._answered += 1
             return answer
-        except PromptRefused as refusal:
+        except PromptRefused:
             landed, self._troubled = replicas.succeeded, None
-            self._refused += made or not isinstance(refusal, PromptTooLong)
-            if not self._answered and self._refused >= FIRST_REFUSALS:
-                self._break(
-                    f"{replica.url} refused each of the first {FIRST_REFUSALS} prompts, the last time with {refusal}"
-                )
             raise
         except Busy as busy:
             landed = partial(replicas.overloaded, sent=sent, asked=busy.asked)

@@ -22,7 +22,7 @@ from benchmarks.endpoint import Behaviour
 from benchmarks.endpoint import serving as simulating
 from model.dialogue import tool_result
 from model.engines.engine import Completion, EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
-from model.engines.openai import FIRST_REFUSALS, OpenAI
+from model.engines.openai import REFUSALS_IN_A_ROW, OpenAI
 
 Answer = Callable[[BaseHTTPRequestHandler, dict, int], None]
 
@@ -390,13 +390,52 @@ def test_a_server_that_refuses_every_prompt_from_the_start_is_set_up_wrongly() -
         serving(lambda handler, request, number: reply(handler, 400, b"unknown parameter")) as server,
         engine(server) as some,
     ):
-        for _ in range(FIRST_REFUSALS - 1):
+        for _ in range(REFUSALS_IN_A_ROW - 1):
             with pytest.raises(PromptRefused):
                 some.complete([prompt()])
         with pytest.raises(
-            EngineError, match=f"each of the first {FIRST_REFUSALS} prompts.*unknown parameter"
+            EngineError, match=f"answered none of {REFUSALS_IN_A_ROW} prompts in a row.*unknown parameter"
         ) as caught:
             some.complete([prompt()])
+        assert not isinstance(caught.value, PromptRefused)
+
+
+def test_a_server_that_answers_nothing_but_the_plain_prompt_is_set_up_wrongly() -> None:
+    def plain(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
+        alone = len(request["messages"]) == 1
+        good(handler, request, number) if alone else reply(handler, 500, b"no grammar backend")
+
+    with (
+        serving(plain) as server,
+        engine(server, slots=4, attempts=2) as some,
+        pytest.raises(EngineError, match=r"answered none of 2\d prompts in a row.*no grammar backend") as caught,
+    ):
+        some.answered([prompt(str(number)) for number in range(REFUSALS_IN_A_ROW + 4)])
+    assert not isinstance(caught.value, PromptRefused)
+
+
+def test_a_crowd_of_bad_prompts_among_good_ones_ends_nothing() -> None:
+    def picky(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
+        bad = request["messages"][-1]["content"].startswith("bad")
+        reply(handler, 400, b"filtered") if bad else good(handler, request, number)
+
+    crowd = [prompt(f"bad {number}") for number in range(2 * REFUSALS_IN_A_ROW + 4)]
+    with serving(picky) as server, engine(server, slots=1) as some:
+        assert some.complete([prompt()])[0].text == "HELLO"
+        assert some.answered(crowd) == [None] * len(crowd)
+        assert some.complete([prompt()])[0].text == "HELLO"
+    asked = [request["messages"][-1]["content"] for request in server.requests]
+    assert asked.count("hello") == 4, "once for each row of refusals it is asked whether it is still answered"
+
+
+def test_a_server_that_refuses_what_it_answered_before_ends_the_stage() -> None:
+    def changed(handler: BaseHTTPRequestHandler, request: dict, number: int) -> None:
+        reply(handler, 400, b"no such adapter") if number else good(handler, request, number)
+
+    with serving(changed) as server, engine(server, slots=1) as some:
+        some.complete([prompt()])
+        with pytest.raises(EngineError, match=r"refuses the one that it answered before.*no such adapter") as caught:
+            some.answered([prompt(str(number)) for number in range(2 * REFUSALS_IN_A_ROW)])
         assert not isinstance(caught.value, PromptRefused)
 
 

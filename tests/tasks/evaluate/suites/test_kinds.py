@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from model.dialogue import tool_result
 from model.engines.engine import Completion
-from model.engines.openai import FIRST_REFUSALS, OpenAI
+from model.engines.openai import REFUSALS_IN_A_ROW, OpenAI
 from model.reply import ParseError, Reply, ToolCall
 from tasks.corpus.unavailable import UnavailableError
 from tasks.evaluate.suites import answer, calls, choice, code, needle, played, refusal, sets
@@ -262,12 +262,12 @@ def test_what_exceeds_an_endpoint_s_context_has_failed_and_the_rest_is_measured(
         else:
             respond(handler, 200, b'{"choices": [{"message": {"content": "42"}, "finish_reason": "stop"}]}')
 
-    rows = ["long " * 40] * FIRST_REFUSALS + ["What is 40 + 2?"]
+    rows = ["long " * 40] * REFUSALS_IN_A_ROW + ["What is 40 + 2?"]
     items = [Item(str(place), "", {"question": row, "answer": "42"}) for place, row in enumerate(rows)]
     suite = Answer(kind="answer", name="a", path="x")
     with serving(small) as server, OpenAI(server.url, "tiny", slots=1) as engine:
         found = answer.measure(suite, Endpoint(engine), items, 0).scored
-    assert [one.score for one in found] == [0.0] * FIRST_REFUSALS + [1.0]
+    assert [one.score for one in found] == [0.0] * REFUSALS_IN_A_ROW + [1.0]
     assert found[0].why == "the window has no room for it"
 
 
