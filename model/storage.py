@@ -15,6 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -111,8 +112,16 @@ def read_all(urls: Sequence[str]) -> Iterator[bytes]:
     for first in range(0, len(urls), AT_ONCE):
         some = urls[first : first + AT_ONCE]
         paths = [fs._strip_protocol(url) for url in some]
-        found = patient(lambda paths=paths: fs.cat(paths), some[0])  # type: ignore[misc]
-        yield from (found[path] for path in paths)
+        yield from patient(lambda paths=paths: _together(fs, paths), some[0])  # type: ignore[misc]
+
+
+def _together(fs: Any, paths: list[str]) -> list[bytes]:
+    """The bytes of some files. Not by `cat`, which takes a name for a pattern."""
+    found = fs.cat_ranges(paths, None, None)
+    for one in found:
+        if isinstance(one, Exception):  # not every fsspec raises it when asked to
+            raise one
+    return list(found)
 
 
 def write(url: str, data: bytes) -> None:
@@ -192,9 +201,15 @@ def remove(url: str) -> None:
     """Remove a file, or a folder with all that is in it, where there is one."""
     fs, path = filesystem(url)
     try:
-        patient(lambda: fs.rm(path, recursive=True), url)
+        if is_local(url) or not glob.has_magic(path):
+            patient(lambda: fs.rm(path, recursive=True), url)
+            return
+        places = patient(lambda: fs.find(path), url)
     except FileNotFoundError:
         return
+    for place in places:  # one by one: `rm` takes a name for a pattern, and would remove whatever else matches
+        with suppress(FileNotFoundError):
+            patient(lambda place=place: fs.rm_file(place), url)  # type: ignore[misc]
 
 
 def patient(call: Callable[[], T], url: str = "") -> T:

@@ -43,6 +43,8 @@ def test_every_filesystem_answers_alike(root, tmp_path):
     assert storage.exists(f"{root}/a")
     assert storage.sizes(root) == {"a/b.txt": 5, "a/c.txt": 5}
     assert list(storage.read_all([f"{root}/a/c.txt", f"{root}/a/b.txt"])) == [b"whole", b"hello"]
+    with pytest.raises(FileNotFoundError):
+        list(storage.read_all([f"{root}/a/c.txt", f"{root}/a/never"]))
     assert storage.read_range(f"{root}/a/b.txt", 1, 3) == b"el"
     assert [storage.read(found) for found in storage.matching(f"{root}/*/*.txt")] == [b"hello", b"whole"]
     storage.fetch(f"{root}/a/b.txt", tmp_path / "fetched")
@@ -54,8 +56,16 @@ def test_every_filesystem_answers_alike(root, tmp_path):
 
 def test_a_folder_may_have_any_name(root):
     storage.write(f"{root}/d[1]?/a/b.txt", b"here")
+    storage.write(f"{root}/d[1]?/a/c*.txt", b"too")
     storage.write(f"{root}/d1x/a/b.txt", b"elsewhere")
-    assert [storage.read(found) for found in storage.matching("a/*.txt", under=f"{root}/d[1]?")] == [b"here"]
+    assert [storage.read(found) for found in storage.matching("a/*.txt", under=f"{root}/d[1]?")] == [b"here", b"too"]
+    every = [f"{root}/d[1]?/a/c*.txt", f"{root}/d[1]?/a/b.txt", f"{root}/d1x/a/b.txt"]
+    assert list(storage.read_all(every)) == [b"too", b"here", b"elsewhere"]
+    storage.remove(f"{root}/d[1]?/a/never")
+    storage.remove(f"{root}/d[1]?/a/b.txt")
+    assert storage.sizes(root) == {"d1x/a/b.txt": 9, "d[1]?/a/c*.txt": 3}
+    storage.remove(f"{root}/d[1]?")
+    assert storage.sizes(root) == {"d1x/a/b.txt": 9}
 
 
 def test_the_home_is_one_place_whoever_reads_the_address(tmp_path, monkeypatch):
