@@ -26,6 +26,9 @@ from pydantic_core import CoreSchema
 
 INT4_GROUP = 32
 """Weights that share a scale along an expert's input (K2-Thinking: groups of 1 x 32)."""
+WIDEST, LONGEST = 2**20, 2**31
+"""Bounds that no network comes near: what a strange `config.json` asks for is refused before a formula overflows, or
+anything is built."""
 IDENTITY = "identity"
 """Context in which `Config.literals` serialises."""
 
@@ -83,7 +86,7 @@ class YarnConfig(Config):
 
     factor: float = Field(gt=1.0)
     """How many times longer the window becomes. K2: 32 over 4,096; K2-0905 and K2-Thinking: 64."""
-    original_max_position_embeddings: int = Field(default=4096, ge=1)
+    original_max_position_embeddings: int = Field(default=4096, ge=1, le=LONGEST)
     """The window, in tokens, that the model was trained with before stretching."""
     beta_fast: float = Field(default=1.0, gt=0)
     """Dimensions that turn more often than this within the original window keep their frequency (K2: 1)."""
@@ -124,43 +127,43 @@ def refused(error: ValidationError) -> tuple[str, str]:
 class ModelConfig(Config):
     """The shape of a K2 network; the defaults are Kimi K2's own (K2 report, table 2, and its released config.json)."""
 
-    vocab_size: int = Field(default=163_840, ge=2)
+    vocab_size: int = Field(default=163_840, ge=2, le=LONGEST)
     """Rows of the input embedding and of the LM head."""
-    hidden_size: int = Field(default=7168, ge=1)
+    hidden_size: int = Field(default=7168, ge=1, le=WIDEST)
     """Width of the residual stream, D."""
-    num_hidden_layers: int = Field(default=61, ge=1)
+    num_hidden_layers: int = Field(default=61, ge=1, le=1024)
     """Decoder layers, dense ones included."""
     first_k_dense_replace: int = Field(default=1, ge=0)
     """The first so many layers have a dense feed-forward network instead of experts."""
-    intermediate_size: int = Field(default=18_432, ge=1)
+    intermediate_size: int = Field(default=18_432, ge=1, le=WIDEST)
     """Width of the dense SwiGLU feed-forward network."""
-    n_routed_experts: int = Field(default=384, ge=1)
+    n_routed_experts: int = Field(default=384, ge=1, le=WIDEST)
     """Routed experts per mixture layer, E."""
     num_experts_per_tok: int = Field(default=8, ge=1)
     """Routed experts that each token visits, K. n_routed_experts / num_experts_per_tok is the sparsity: 48 in K2."""
-    n_shared_experts: int = Field(default=1, ge=1)
+    n_shared_experts: int = Field(default=1, ge=1, le=WIDEST)
     """Experts that every token visits, fused into one SwiGLU of n_shared_experts x moe_intermediate_size."""
-    moe_intermediate_size: int = Field(default=2048, ge=1)
+    moe_intermediate_size: int = Field(default=2048, ge=1, le=WIDEST)
     """Width of one expert, F."""
     routed_scaling_factor: float = Field(default=2.827, gt=0)
     """Factor on the renormalised weights of the chosen experts."""
-    num_attention_heads: int = Field(default=64, ge=1)
+    num_attention_heads: int = Field(default=64, ge=1, le=WIDEST)
     """Attention heads, H."""
-    q_lora_rank: int | None = Field(default=1536, ge=1)
+    q_lora_rank: int | None = Field(default=1536, ge=1, le=WIDEST)
     """Rank of the query latent; None projects the hidden state to the queries at once, as Moonlight does."""
-    kv_lora_rank: int = Field(default=512, ge=1)
+    kv_lora_rank: int = Field(default=512, ge=1, le=WIDEST)
     """Rank of the key/value latent, R: with the shared rotary key, all that the cache keeps of a token."""
-    qk_nope_head_dim: int = Field(default=128, ge=1)
+    qk_nope_head_dim: int = Field(default=128, ge=1, le=WIDEST)
     """Query/key dimensions per head without position."""
-    qk_rope_head_dim: int = Field(default=64, ge=2)
+    qk_rope_head_dim: int = Field(default=64, ge=2, le=WIDEST)
     """Rotated query/key dimensions per head; the key's are shared by all heads."""
-    v_head_dim: int = Field(default=128, ge=1)
+    v_head_dim: int = Field(default=128, ge=1, le=WIDEST)
     """Value dimensions per head."""
     rope_theta: float = Field(default=50_000.0, gt=1)
     """Base of the rotary frequencies."""
     rope_scaling: YarnConfig | None = None
     """YaRN, or none while the model is pretrained at its original window."""
-    max_position_embeddings: int = Field(default=4096, ge=1)
+    max_position_embeddings: int = Field(default=4096, ge=1, le=LONGEST)
     """The longest sequence, in tokens, that the model takes."""
     rms_norm_eps: float = Field(default=1e-6, gt=0)
     """Epsilon of the residual stream's RMSNorms. The two latents' norms use 1e-6 always, as transformers does."""

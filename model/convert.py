@@ -7,10 +7,11 @@ linear layers apart where ours are stacked. The stacked slices are views: nothin
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,9 +19,10 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from model.config import ModelConfig
+from model.config import ModelConfig, parameter_count
 from model.quantize import (
     PACKED,
+    PER_WORD,
     compress_experts,
     decompress_experts,
     fake_quantize,
@@ -28,6 +30,8 @@ from model.quantize import (
     quantization_config,
 )
 from model.transformer import Transformer
+
+T = TypeVar("T")
 
 INDEX = "model.safetensors.index.json"
 _STACKS = {"gate_EFD": "gate_proj", "up_EFD": "up_proj", "down_EDF": "down_proj"}
@@ -188,18 +192,28 @@ def load_hf(path: str | Path, dtype: torch.dtype = torch.float32) -> Transformer
 
     Raises:
         FileNotFoundError: the folder lacks config.json or weights.
-        ValueError: the config is not K2's architecture, the weights are quantised in another way, the folder's
-            tokenizer has ids beyond the vocabulary, or the tensors do not fit (see `from_hf_state`).
+        ValueError: the config is not K2's architecture or describes a far larger network than the folder holds, the
+            weights are quantised in another way, the folder's tokenizer has ids beyond the vocabulary, or the tensors
+            do not fit (see `from_hf_state`).
     """
     folder = Path(path)
     told = read_config(folder)
     config = ModelConfig.from_hf(told)
     check_tokenizer(folder, config)
-    model, tensors = _empty(config, dtype), read_tensors(folder)
     if quantised := told.get("quantization_config"):
         method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
         if method != "compressed-tensors":
             raise ValueError(f"{folder} holds weights quantised by {method!r}: have them dequantised to bf16 first")
+    # Memory is taken for what the files hold, not for what config.json says. Single tensors that are missing, or have
+    # another shape, are named below.
+    described, held = parameter_count(config).total, _stored_numbers(folder)
+    if described > 2 * held:
+        raise ValueError(
+            f"config.json in {folder} describes a network of {described:,} numbers, and the files hold {held:,}: the "
+            "folder is incomplete or mixes the files of two models; fetch it again"
+        )
+    model, tensors = _empty(config, dtype), read_tensors(folder)
+    if quantised:
         tensors = iter(decompress_experts(dict(tensors)).items())
     from_hf_state(model, tensors)
     return model
@@ -256,6 +270,17 @@ def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
         FileNotFoundError: a weight file is missing.
         ValueError: a file or the index is cut short or broken, or two files hold one tensor.
     """
+    return _every(folder, lambda file, name: file.get_tensor(name))
+
+
+def _stored_numbers(folder: Path) -> int:
+    """How many numbers the folder's weight files hold, by their headers. Raises as `read_tensors` does."""
+    shapes = _every(folder, lambda file, name: file.get_slice(name).get_shape())
+    return sum(math.prod(shape) * (PER_WORD if name.endswith(PACKED[0]) else 1) for name, shape in shapes)
+
+
+def _every(folder: Path, read: Callable[[Any, str], T]) -> Iterator[tuple[str, T]]:
+    """The name of every tensor of the folder, and what `read` takes of it from its open file."""
     files = ["model.safetensors"]
     if (folder / INDEX).is_file():
         weight_map = _read_json(folder / INDEX).get("weight_map")
@@ -276,6 +301,6 @@ def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
                     if name in seen:
                         raise ValueError(f"{folder / file}: {name} is given twice: write or fetch the folder again")
                     seen.add(name)
-                    yield name, tensors.get_tensor(name)
+                    yield name, read(tensors, name)
         except SafetensorError as error:
             raise ValueError(f"{folder / file} is cut short or broken ({error}): fetch it again") from error

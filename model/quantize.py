@@ -23,7 +23,7 @@ from model.moe import Experts
 
 GROUP = INT4_GROUP
 LOW, HIGH = -8, 7
-_PER_WORD = 8  # 4-bit values in one int32
+PER_WORD = 8  # 4-bit values in one int32
 PACKED = ("weight_packed", "weight_scale", "weight_shape")
 _ROUTED_EXPERT = re.compile(r"\.mlp\.experts\.\d+\.(gate|up|down)_proj\.weight$")
 
@@ -138,9 +138,9 @@ def seen_state(model: nn.Module) -> dict[str, Tensor]:
 
 def pack(values_OI: Tensor) -> Tensor:
     """int8 values in -8..7, [..., O, I], as int32 words [..., O, I / 8]: offset by 8, the first value lowest."""
-    nibbles = (values_OI.to(torch.int32) - LOW).unflatten(-1, (-1, _PER_WORD))
+    nibbles = (values_OI.to(torch.int32) - LOW).unflatten(-1, (-1, PER_WORD))
     words = torch.zeros(nibbles.shape[:-1], dtype=torch.int32, device=values_OI.device)
-    for place in range(_PER_WORD):
+    for place in range(PER_WORD):
         words |= nibbles[..., place] << (4 * place)
     return words
 

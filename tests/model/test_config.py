@@ -44,6 +44,17 @@ from tests.model.test_parity import random_config
         ({"n_routed_experts": 0}, "n_routed_experts"),
         ({"rope_scaling": {"factor": 8, "beta_fast": 1, "beta_slow": 2}}, "beta_fast.*beta_slow"),
         ({"rope_scaling": {"factor": 1}}, "factor"),
+        ({"num_hidden_layers": 20_000}, "num_hidden_layers\n.*equal to 1024"),
+        ({"hidden_size": 10**12}, "hidden_size\n.*equal to 1048576"),
+        ({"n_routed_experts": 10**9}, "n_routed_experts\n.*equal to 1048576"),
+        ({"vocab_size": 10**400}, "vocab_size\n.*equal to 2147483648"),
+        (
+            {
+                "max_position_embeddings": 10**400,
+                "rope_scaling": {"factor": 2, "original_max_position_embeddings": 10**400},
+            },
+            "original_max_position_embeddings\n.*equal to 2147483648",
+        ),
     ],
 )
 def test_refuses_the_impossible_by_name(changes, words):

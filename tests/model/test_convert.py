@@ -216,6 +216,22 @@ def test_a_tokenizer_with_more_ids_than_the_vocabulary_is_refused(model, tmp_pat
         load_hf(tmp_path)
 
 
+@pytest.mark.parametrize("field", ["vocab_size", "n_routed_experts", "num_hidden_layers"])
+def test_no_memory_is_taken_for_a_network_that_the_files_do_not_hold(model, tmp_path, field, monkeypatch):
+    save_hf(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {field: 100_000 if field == "vocab_size" else 1000}))
+    monkeypatch.setattr("model.convert._empty", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(ValueError, match=r"describes a network of [\d,]+ numbers, and the files hold 246,880"):
+        load_hf(tmp_path)
+
+
+def test_packed_weights_count_as_the_numbers_they_hold(tmp_path):
+    model = Transformer(model_preset("tiny", n_routed_experts=64), seed=0)
+    save_hf(model, tmp_path, int4=True)
+    assert load_hf(tmp_path).config == model.config
+
+
 @settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000), dtype=st.sampled_from([torch.float32, torch.bfloat16]), shard=st.integers(1, 60_000)
