@@ -243,7 +243,9 @@ def check_tokenizer(folder: Path, config: ModelConfig) -> None:
     if file.is_file():
         try:
             tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises nothing narrower
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises nothing narrower, and its panics are no Exception
             raise ValueError(f"{file} is no tokenizer ({error}): write or fetch it again") from None
         largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         if largest >= config.vocab_size:

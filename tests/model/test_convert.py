@@ -216,6 +216,15 @@ def test_a_tokenizer_with_more_ids_than_the_vocabulary_is_refused(model, tmp_pat
         load_hf(tmp_path)
 
 
+def test_a_file_on_which_the_tokenizers_library_panics_is_no_tokenizer(model, tmp_path):
+    save_hf(model, tmp_path)
+    broken = {"type": "Precompiled", "precompiled_charsmap": "/////w=="}
+    content = {"version": "1.0", "normalizer": broken, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer \(.*Cannot parse"):
+        load_hf(tmp_path)
+
+
 @pytest.mark.parametrize("field", ["vocab_size", "n_routed_experts", "num_hidden_layers"])
 def test_no_memory_is_taken_for_a_network_that_the_files_do_not_hold(model, tmp_path, field, monkeypatch):
     save_hf(model, tmp_path)
