@@ -178,13 +178,18 @@ def decompress_experts(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch
     """The Hugging Face layout of a `pack-quantized` checkpoint with every packed weight dequantised to `dtype`.
 
     Raises:
-        QuantizationError: a packed weight lacks its scale, or what is recorded of it does not fit its words.
+        QuantizationError: a packed weight lacks its scale, is there unpacked as well, or what is recorded of it does
+            not fit its words; or a scale or a shape belongs to no packed weight.
     """
     plain = {name: tensor for name, tensor in tensors.items() if not name.endswith(PACKED)}
-    for name in tensors:
-        if not name.endswith("weight_packed"):
-            continue
-        stem = name.removesuffix("weight_packed")
+    stems = [name.removesuffix("weight_packed") for name in tensors if name.endswith("weight_packed")]
+    known = {stem + suffix for stem in stems for suffix in PACKED}
+    if stray := [name for name in tensors if name.endswith(PACKED) and name not in known]:
+        raise QuantizationError(f"{stray[0]} comes without its weight_packed: the checkpoint was altered")
+    for stem in stems:
+        name = f"{stem}weight_packed"
+        if f"{stem}weight" in plain:
+            raise QuantizationError(f"{name} comes beside {stem}weight: the checkpoint was altered")
         scale, shape = (tensors.get(stem + suffix) for suffix in PACKED[1:])
         if scale is None or shape is None:
             raise QuantizationError(f"{name} comes without its weight_scale or weight_shape: the checkpoint was cut")

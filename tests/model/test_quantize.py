@@ -206,6 +206,11 @@ def test_a_cut_or_altered_checkpoint_is_refused():
         decompress_experts({name: tensor for name, tensor in stored.items() if "scale" not in name})
     with pytest.raises(QuantizationError, match="altered"):
         decompress_experts(stored | {"a.weight_shape": torch.tensor([4, 32])})
+    with pytest.raises(QuantizationError, match=r"a\.weight_packed comes beside a\.weight"):
+        decompress_experts(stored | {"a.weight": torch.zeros(4, 64)})
+    for stray in ("weight_scale", "weight_shape"):
+        with pytest.raises(QuantizationError, match=rf"b\.{stray} comes without its weight_packed"):
+            decompress_experts(stored | {f"b.{stray}": torch.zeros(3)})
 
 
 def logits(model: Transformer, tokens: torch.Tensor) -> torch.Tensor:
