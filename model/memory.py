@@ -51,7 +51,8 @@ def to_fp8(x: Tensor) -> Fp8:
 
 
 def from_fp8(stored: Fp8) -> Tensor:
-    """The tensor again, contiguous; off by at most 1/16 of a number, or 2^-18 of its tile's largest if that is more."""
+    """The tensor again, contiguous; off by at most 1/16 of a number, 2^-18 of its tile's largest, or 2^-136, whichever
+    is most."""
     return expand_fp8(*stored)
 
 
@@ -59,8 +60,8 @@ def from_fp8(stored: Fp8) -> Tensor:
 def round_to_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     width = x.shape[-1]
     tiled = F.pad(x.float(), (0, -width % TILE)).unflatten(-1, (-1, TILE))
-    amax = tiled.abs().amax(-1, keepdim=True)
-    scales = torch.where(amax == 0, 1.0, amax / FP8_LARGEST)
+    # A quotient below the normal numbers is 0, by which nothing can be divided, or too coarse for a scale.
+    scales = (tiled.abs().amax(-1, keepdim=True) / FP8_LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
     return (tiled / scales).to(FP8).flatten(-2)[..., :width].contiguous(), scales[..., 0]
 
 

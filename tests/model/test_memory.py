@@ -146,6 +146,14 @@ def test_fp8_is_within_its_rounding_tile_by_tile(width, rows, exponent, dtype, s
         assert ((rounded - exact).abs() <= allowed * (1 + 1e-6)).all()
 
 
+@pytest.mark.parametrize("largest", [5e-36, 1e-37, 1e-40, 600 * 2.0**-149, 2.0**-149])
+def test_fp8_of_numbers_that_are_next_to_nothing_is_next_to_nothing(largest):
+    """Their largest over 448 is no normal number, or none at all."""
+    x = torch.full((1, 128), largest)
+    x[0, 1:3] = torch.tensor([0.0, -largest / 2])
+    assert ((from_fp8(to_fp8(x)) - x).abs() <= torch.maximum(x.abs() / 16, torch.tensor(2.0**-136))).all()
+
+
 def test_fp8_keeps_zeros_and_what_is_not_finite():
     zeros = torch.zeros(2, 130, dtype=torch.bfloat16)
     assert torch.equal(from_fp8(to_fp8(zeros)), zeros)
