@@ -12,9 +12,9 @@ from typing import Any
 from model.chat import Chat
 from model.dialogue import PREFIX
 from model.generate import ConstraintError
-from model.reply import ParseError, Piece
+from model.reply import Piece, Reply
 from model.serve.protocol import ApiError
-from model.serve.turn import Turn
+from model.serve.turn import NOTHING, Turn
 from model.serve.worker import Event, Job
 
 
@@ -48,7 +48,8 @@ class Delta:
     entry: dict[str, Any] | None = None
     """The token with its log-probability, where they are asked for."""
     finish: str | None = None
-    errors: tuple[ParseError, ...] = ()
+    reply: Reply = NOTHING
+    """Where the choice ends: its calls, and what is wrong with those that are broken."""
     token: int = -1
 
 
@@ -89,11 +90,11 @@ class Answer:
             if turn.stopped:
                 self.job.end(place)
             left.discard(place)
-            rest, errors = turn.end()
+            rest, reply = turn.end()
             finish = "stop" if ended or turn.stopped else "length"
-            if turn.called and finish == "stop":
+            if reply.calls and finish == "stop":
                 finish = "tool_calls"
-            yield Delta(place, [*pieces, *rest], entry, finish, errors, event.token)
+            yield Delta(place, [*pieces, *rest], entry, finish, reply, event.token)
 
     async def whole(self) -> dict[str, Any]:
         """The answer in one piece."""
@@ -142,12 +143,13 @@ class _Choice:
     def __init__(self, place: int, asked: Asked) -> None:
         self._place, self._asked = place, asked
         self._text = ""
-        self._calls: list[dict[str, Any]] = []
+        self._begun = 0  # calls that were shown, good or broken
         self._entries: list[dict[str, Any]] = []
         self._tokens: list[int] = []
         self._offset = 0  # of the next token in a completion's text
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")  # a token may hold part of one
         self._finish: str | None = None
+        self._calls: list[dict[str, Any]] = []
         self._errors: list[dict[str, str]] = []
 
     def add(self, delta: Delta) -> None:
@@ -157,7 +159,9 @@ class _Choice:
             self._entries.append(delta.entry)
         self._tokens.append(delta.token)
         self._finish = delta.finish
-        self._errors = [{"reason": error.reason, "text": error.text} for error in delta.errors]
+        # Not as they were shown: one that a limit cuts off is told as an error, so that nobody runs half of it.
+        self._calls = [self._call(place, call.name, call.written) for place, call in enumerate(delta.reply.calls)]
+        self._errors = [{"reason": error.reason, "text": error.text} for error in delta.reply.errors]
 
     def _take(self, piece: Piece) -> dict[str, Any]:
         """The piece, taken in, as it is streamed."""
@@ -165,13 +169,15 @@ class _Choice:
             self._text += piece.text
             return {"content": piece.text}
         if piece.kind == "call":
-            name = piece.text.removeprefix(PREFIX).rpartition(":")[0]
-            number = self._asked.calls_before + len(self._calls)
-            function = {"name": name, "arguments": ""}
-            self._calls.append({"id": f"{PREFIX}{name}:{number}", "type": "function", "function": function})
-            return {"tool_calls": [{"index": len(self._calls) - 1, **self._calls[-1], "function": {**function}}]}
-        self._calls[-1]["function"]["arguments"] += piece.text
-        return {"tool_calls": [{"index": len(self._calls) - 1, "function": {"arguments": piece.text}}]}
+            name, place = piece.text.removeprefix(PREFIX).rpartition(":")[0], self._begun
+            self._begun += 1
+            return {"tool_calls": [{"index": place, **self._call(place, name, "")}]}
+        return {"tool_calls": [{"index": self._begun - 1, "function": {"arguments": piece.text}}]}
+
+    def _call(self, place: int, name: str, arguments: str) -> dict[str, Any]:
+        number = self._asked.calls_before + place
+        function = {"name": name, "arguments": arguments}
+        return {"id": f"{PREFIX}{name}:{number}", "type": "function", "function": function}
 
     def stream(self, delta: Delta) -> list[dict[str, Any]]:
         """What the delta is in a stream: a chunk a piece, and one more where the choice ends."""
@@ -184,7 +190,7 @@ class _Choice:
             chunks.append(self.chunk(one))
             self._entries = []  # beside the first alone
         if delta.finish:
-            self.add(Delta(delta.place, (), None, delta.finish, delta.errors))
+            self.add(Delta(delta.place, (), None, delta.finish, delta.reply))
             chunks.append(self.chunk({"tool_call_errors": self._errors} if self._errors else {}))
         return chunks
 

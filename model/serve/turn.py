@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model.chat import Chat, Text
-from model.reply import ParseError, Piece
+from model.reply import Piece, Reply
+
+NOTHING = Reply("")
+"""What is read of a text that is no turn, or of a turn that a stop string cuts off."""
 
 
 class StopStrings:
@@ -44,7 +47,6 @@ class Turn:
         self._stops = StopStrings(stops)
         self._stream = None if raw else chat.stream()
         self._text = Text(chat)
-        self.called = False
 
     @property
     def stopped(self) -> bool:
@@ -55,14 +57,14 @@ class Turn:
         """What this token lets be shown."""
         return self._cut(self._stream.add([token]) if self._stream else [Piece("content", self._text.add(token))])
 
-    def end(self) -> tuple[list[Piece], tuple[ParseError, ...]]:
-        """What was held back, and what was wrong with the turn's calls; nothing is added after it."""
+    def end(self) -> tuple[list[Piece], Reply]:
+        """What was held back, and the turn with its calls, good or broken; nothing is added after it."""
         if self.stopped:
-            return [], ()
+            return [], NOTHING
         pieces = self._cut(self._stream.rest() if self._stream else [Piece("content", self._text.rest())])
         if not self.stopped and (held := self._stops.rest()):
             pieces.append(Piece("content", held))
-        return pieces, self._stream.reply().errors if self._stream and not self.stopped else ()
+        return pieces, self._stream.reply() if self._stream and not self.stopped else NOTHING
 
     def _cut(self, pieces: Sequence[Piece]) -> list[Piece]:
         shown = []
@@ -75,6 +77,5 @@ class Turn:
             else:
                 if held := self._stops.rest():
                     shown.append(Piece("content", held))
-                self.called |= piece.kind == "call"
                 shown.append(piece)
         return shown

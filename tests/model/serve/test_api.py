@@ -207,6 +207,18 @@ def test_a_call_that_is_asked_for_is_made_and_fits_its_schema(client, choice, se
         assert joined == calls
 
 
+def test_a_call_that_the_limit_cuts_off_is_told_as_an_error_and_is_no_call(client):
+    body = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "seed": 2, "max_tokens": 30}
+    (choice,), chunks = asked(client, **body)["choices"], streamed(client, **body)
+    assert choice["finish_reason"] == "length"
+    assert "tool_calls" not in choice["message"]
+    (cut,) = choice["message"]["tool_call_errors"]
+    assert cut["reason"] == "a tool call has no end"
+    assert cut["text"].startswith("functions.weather.now:0")
+    last = chunks[-1]["choices"][0]
+    assert (last["finish_reason"], last["delta"]["tool_call_errors"]) == ("length", [cut])
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -304,11 +316,10 @@ def test_calls_that_the_model_makes_by_itself_are_of_tools_that_there_are(client
         body = {"tools": [*TOOLS, *odd], "parallel_tool_calls": several, "seed": seed, "n": 4, "max_tokens": 400}
         for choice in asked(client, **body)["choices"]:
             calls = choice["message"].get("tool_calls", [])
-            if choice["finish_reason"] == "length":
-                continue  # cut within a call, which is told as an error
-            assert "tool_call_errors" not in choice["message"]
             assert len(calls) <= 1 or several
-            assert choice["finish_reason"] == ("tool_calls" if calls else "stop")
+            if choice["finish_reason"] != "length":  # cut within a call, which is told as an error
+                assert "tool_call_errors" not in choice["message"]
+                assert choice["finish_reason"] == ("tool_calls" if calls else "stop")
             called += len(calls)
             for call in calls:
                 name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
