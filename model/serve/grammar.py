@@ -109,6 +109,8 @@ class Grammars:
         """What a token stands for, which may be part of a character."""
         if token in self._chat.specials:
             return self._chat.decode([token]).encode()
+        if self._chat.tokenizer.id_to_token(token) is None:
+            return b""  # a row of the embedding that stands for nothing: llguidance makes up a name for it
         # llguidance marks special tokens by the byte 255, and gives nothing for the token that is it
         return bytes(self._tokenizer.decode_bytes([token])) or (
             b"\xff" if self._chat.decode([token]) == BROKEN else b""

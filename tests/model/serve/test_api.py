@@ -145,9 +145,12 @@ def test_texts_and_ids_go_on_as_the_generator_would(running, client):
 
 
 def test_every_token_is_told_with_its_bytes(running):
-    grammars, format = Grammars(running.chat, running.model.config.vocab_size, ()), running.chat
+    format, known = running.chat, running.chat.tokenizer.get_vocab_size()
+    grammars = Grammars(format, known + 2, ())
     assert sorted(grammars.bytes_of(token) for token in range(256)) == [bytes([byte]) for byte in range(256)]
     assert all(grammars.bytes_of(token).decode() == format.decode([token]) for token in format.specials)
+    beyond = range(known, known + 2)  # the embedding may have more rows than there are tokens
+    assert {(grammars.bytes_of(token), format.decode([token])) for token in beyond} == {(b"", "")}
 
 
 def test_a_stop_string_cuts_the_answer_and_frees_its_row(running, client):
