@@ -12,7 +12,8 @@ NOTHING = Reply("")
 
 
 class StopStrings:
-    """Text passed on up to the first stop string; what may be the beginning of one is held back."""
+    """Text passed on up to the stop string that is complete first, whatever pieces it comes in; what may be the
+    beginning of one is held back."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops, self._held = stops, ""
@@ -21,10 +22,10 @@ class StopStrings:
     def add(self, text: str) -> str:
         """What of the text so far can be shown."""
         text = self._held + text
-        found = [place for place in (text.find(stop) for stop in self._stops) if place >= 0]
+        found = [(place + len(stop), place) for stop in self._stops if (place := text.find(stop)) >= 0]
         if found:
             self.met, self._held = True, ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         begun = max((_begun(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - begun :]
         return text[: len(text) - begun]
