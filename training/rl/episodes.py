@@ -84,8 +84,8 @@ class Episode:
     reason: str = ""
     """Why it is not right."""
     experts: Tensor | None = field(default=None, compare=False, repr=False)
-    """The experts that the generator chose, int16 (prompt and ids but for the last, mixture layers, experts of a
-    token), where the trainer is to choose the same."""
+    """The experts that the generator chose, int16 (prompt and ids as far as it has read them, mixture layers, experts
+    of a token), where the trainer is to choose the same."""
 
     def turns(self) -> list[list[int]]:
         """The turns of the policy so far, the last of them perhaps not whole."""

@@ -30,7 +30,8 @@ class Tree:
     trained: Sequence[Sequence[bool]] | None = None
     """For each token of the responses whether it counts: not what tools and users said. All do where it is None."""
     experts: Sequence[Tensor | None] = ()
-    """Of each response: the experts (tokens, L, K) of its prompt's tokens and its own, but for the last one."""
+    """Of each response: the experts (tokens, L, K) of its prompt's tokens and its own, as far as a generator has read
+    them: not of the last one, nor of what was said to it last where it is paused there."""
 
     @property
     def size(self) -> int:
@@ -104,7 +105,7 @@ def _routes(trees: Sequence[Tree], size: int) -> Tensor | None:
         start = place = len(tree.prompt)
         for response, one in zip(tree.responses, tree.experts, strict=True):
             if one is not None:
-                row_SLK[place : place + len(response) - 1] = one[start:]
+                row_SLK[place : place + len(one) - start] = one[start:]
             place += len(response) - 1
         first = next((one for one in tree.experts if one is not None), None)
         if first is not None:

@@ -432,6 +432,23 @@ def test_a_resumed_episode_has_the_routes_of_the_present_generator(model, chat):
     assert version > 2
 
 
+def test_what_was_said_last_to_a_paused_episode_has_no_routes(model, chat):
+    """No generator has read it: the trainer chooses the experts of those tokens itself."""
+    _, left = player(model, chat, segment=5, routes=True).roll_out(opened(attacks()[:3], 6, "seed"))
+    paused = [
+        replace(one, episodes=[each for each in one.episodes if each.versions[-1] == INSERTED]) for one in left
+    ]
+    groups = [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in paused if one.episodes]
+    assert groups
+    for group in groups:
+        for one in group.responses:
+            part = practised(rows_of([Group(group.problem, [one], [0.0])], 4096), 1, TEMPERATURE, RlConfig(), 0)
+            assert torch.equal(part.experts_BSLK[0, : len(one.experts)], one.experts)
+            assert (part.experts_BSLK[0, len(one.experts) :] == -1).all()
+            assert len(one.experts) < part.experts_BSLK.shape[1] == len(one.prompt) + len(one.ids) - 1
+    assert compared(model, groups, "float32")[1] < 1e-4
+
+
 def test_a_prompt_without_room_is_refused_with_its_name(model, chat):
     problem = Problem("long", "words", "exact", ({"role": "user", "content": "x" * 5000},), "x")
     with pytest.raises(EnvironmentUnavailable, match="problem long"):
