@@ -140,10 +140,11 @@ class Preset(Config):
         practised = {
             name: count for name, count in known.items() if self.rl.environments.get(name, not self.rl.environments)
         }
-        if self.rl.prompts > (there := sum(practised.values()) + sum(self.rl.sets.values())):
+        practised |= self.rl.practised
+        if self.rl.prompts > (there := sum(practised.values())):
             raise ValueError(
-                f"rl.prompts is {self.rl.prompts:,}, and the dialogues of {', '.join(practised) or 'no environment'} "
-                f"are {there:,}: lower it, or raise train of dialogues.tasks"
+                f"rl.prompts is {self.rl.prompts:,}, and the problems of {', '.join(practised) or 'no environment'} "
+                f"are {there:,}: lower it, or raise train of dialogues.tasks, or rl.sets"
             )
         return self
 

@@ -101,7 +101,16 @@ def test_what_cannot_be_is_refused_by_field(overrides, said):
         (["rl.environments.larger=1"], "rl.environments names 'larger'"),
         (
             ["rl.prompts=90000"],
-            r"rl.prompts is 90,000, and the dialogues of .*tool_call, no_call are \d,\d\d\d",
+            r"rl.prompts is 90,000, and the problems of .*tool_call, no_call are \d,\d\d\d",
+        ),
+        (["rl.sets={math: 200}"], r"'rl': sets has 'math', and environments gives it no share.* add math: 1 there"),
+        (
+            ["rl.prompts=90000", "rl.sets={math: 100000}", "rl.environments.math=0"],
+            r"rl.prompts is 90,000, and the problems of .*tool_call, no_call are \d,\d\d\d",
+        ),
+        (
+            ["rl.prompts=90000", "rl.sets={code: 100000}", "rl.environments.code=1"],
+            r"rl.prompts is 90,000, and the problems of .*no_call, code are \d,\d\d\d",
         ),
     ],
 )

@@ -24,6 +24,8 @@ from training.schedule import require_weights
 
 SETS = ("math", "logic", "instructions", "judged", "code", "faithful", "safety", "critique", "apis", "verifiers")
 """Problem sets that come with the environments (`training.rl.environments.SETS`), and that of `rl.library`."""
+FINITE = {"code": 30, "critique": 10}
+"""Problems of the sets that have no more, all splits together."""
 DEVELOPMENT, TEST = 10, 5
 """Problems of a set to practise on, for one of development and for one of test."""
 MAX_ROWS = 256
@@ -311,8 +313,8 @@ class RlConfig(Config):
     """Budget, penalty and length reward."""
     environments: dict[str, float] = Field(default_factory=dict)
     """Share of prompts by environment, times what SFT's selection gives it; one of `sets` may be named as a whole
-    (`math`), and SFT has no say in it. Empty gives each the same, and where SFT selected nothing leaves it to the
-    dialogues' own numbers."""
+    (`math`), and SFT has no say in it. Each of `sets` needs a share, 0 if it is to be measured alone. Empty gives each
+    the same, and where SFT selected nothing leaves it to the dialogues' own numbers."""
     ptx_weight: float = Field(default=0.1, ge=0)
     """Weight of the next-token loss on pretraining tokens, against forgetting; a K2 write-up gives about 0.1."""
     ptx_samples: int = Field(default=4, ge=0)
@@ -356,6 +358,16 @@ class RlConfig(Config):
         """Problems of `sets` in a split that has one for `share` to practise on, at most."""
         return sum(max(1, count // share) for count in self.sets.values())
 
+    @property
+    def practised(self) -> dict[str, int]:
+        """Problems to practise on of each of `sets` that has a share, at most."""
+        shared = {name.partition(".")[0] for name, share in self.environments.items() if share}
+        return {
+            name: min(count, FINITE.get(name, count))
+            for name, count in self.sets.items()
+            if name in shared or not self.environments
+        }
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         try:
@@ -393,6 +405,12 @@ class RlConfig(Config):
             raise ValueError("sets.verifiers says how many tasks of rl.library are practised: give both, or neither")
         if unknown := sorted(self.sets.keys() - set(SETS)):
             raise ValueError(f"sets names {unknown[0]!r}: there are {', '.join(SETS)}")
+        named = {name.partition(".")[0] for name in self.environments}
+        if self.environments and (without := sorted(self.sets.keys() - named)):
+            raise ValueError(
+                f"sets has {without[0]!r}, and environments gives it no share of the prompts: add {without[0]}: 1 "
+                "there, or 0 if it is to be measured and not practised"
+            )
         if any(share < 0 for share in self.environments.values()):
             raise ValueError(f"environments = {self.environments}: shares are not negative")
         return self

@@ -465,6 +465,7 @@ def test_what_cannot_go_together_is_refused():
         ({"sets": {"critique": 3}}, r"rl\.critic"),
         ({"sets": {"chess": 3}}, "chess"),
         ({"sets": {"math": 0}}, "greater than 0"),
+        ({"sets": {"math": 9}, "environments": {"reverse": 1}}, "sets has 'math', and environments gives it no share"),
         ({"rewards": {"budgets": {"math": 0}}}, "greater than 0"),
         ({"rewards": {"repeats": 1}}, "says itself once"),
     ):

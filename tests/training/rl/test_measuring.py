@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.rl.config import RlConfig
+from training.rl.config import FINITE, RlConfig
 from training.rl.environments.table import SETS
 from training.rl.measuring import made
 
@@ -26,8 +26,19 @@ def test_what_is_practised_watched_and_reported_is_apart():
 @pytest.mark.parametrize("count", [1, 6, 24, 30, 400])
 def test_a_set_with_fewer_problems_gives_each_split_its_share(count):
     """There are 30 functions."""
-    there = min(30, len(SETS["code"](count + max(1, count // 10) + max(1, count // 5), "0")))
+    there = min(FINITE["code"], len(SETS["code"](count + max(1, count // 10) + max(1, count // 5), "0")))
     train, development, test = made(config(code=count))
     assert len(train) + len(development) + len(test) == there
     assert len(train) >= max(1, 0.7 * there) or count == 1
     assert len(test) >= len(development) >= 1
+
+
+def test_a_set_has_as_many_problems_as_are_said_of_it():
+    assert {name: len(SETS[name](1000, "0")) for name in FINITE} == FINITE
+
+
+def test_a_set_is_practised_where_it_or_a_part_of_it_has_a_share():
+    shares = {"math.roots": 1.0, "instructions": 0.0, "code": 1.0}
+    given = {"sets": {"math": 200, "instructions": 20, "code": 200}}
+    assert RlConfig.model_validate(given | {"environments": shares}).practised == {"math": 200, "code": 30}
+    assert RlConfig.model_validate(given).practised == {"math": 200, "instructions": 20, "code": 30}
