@@ -29,7 +29,7 @@ from benchmarks.studies import Row
 from model.chat import user
 from model.quantize import GROUP, round_to_int4
 from model.transformer import Transformer
-from training.rl.curriculum import Curriculum
+from training.rl.curriculum import Curriculum, key
 from training.rl.environments import Problem
 from training.rl.rollout import Player
 from training.rl.train import Reinforcement
@@ -93,7 +93,7 @@ class OnePool(Curriculum):
         for problem, weight in zip(self.problems, self.weights(), strict=True):
             share = self.shares[problem.environment] / sizes[problem.environment]
             keys[problem.id] = math.log(1.0 - stream.random()) / (share * weight)
-        drawn = sorted((each for each in self.problems if each.id not in without), key=lambda each: -keys[each.id])
+        drawn = sorted((each for each in self.problems if key(each) not in without), key=lambda each: -keys[each.id])
         return drawn[:count]
 
 

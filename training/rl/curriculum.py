@@ -15,6 +15,11 @@ from training.rl.environments import Problem
 FLOOR = 0.05  # a problem that is always solved is still looked at now and then
 
 
+def key(problem: Problem) -> str:
+    """What its successes are counted under: an id is that of a task, which several environments may ask for."""
+    return f"{problem.environment}/{problem.id}"
+
+
 class Curriculum:
     """Success rates so far, and weighted draws without replacement.
 
@@ -38,7 +43,7 @@ class Curriculum:
         for place, problem in enumerate(self.problems):
             self._places.setdefault(problem.id, []).append(place)
         self.seen: dict[str, list[int]] = {} if seen is None else seen
-        """Right and tried responses by problem id: the state of a run."""
+        """Right and tried responses by `key`: the state of a run."""
 
     def place(self, problem: Problem) -> int:
         """Where it, or one equal to it, stands among `problems`: phrasings share an id. Looked for among hundreds of
@@ -50,7 +55,7 @@ class Curriculum:
         rates = self.rates()
         found = []
         for problem in self.problems:
-            right, tried = self.seen.get(problem.id, (0, 0))
+            right, tried = self.seen.get(key(problem), (0, 0))
             # the environment's rate counts like four tries of the problem itself
             rate = (right + 4 * rates.get(problem.environment, 0.5)) / (tried + 4)
             found.append(max(FLOOR, 1 - rate))
@@ -59,9 +64,10 @@ class Curriculum:
     def rates(self) -> dict[str, float]:
         """Success rate so far by environment."""
         sums: dict[str, list[int]] = {}
-        for problem in self.problems:
-            right, tried = self.seen.get(problem.id, (0, 0))
-            entry = sums.setdefault(problem.environment, [0, 0])
+        # the phrasings of a problem have one record
+        for each, environment in {key(problem): problem.environment for problem in self.problems}.items():
+            right, tried = self.seen.get(each, (0, 0))
+            entry = sums.setdefault(environment, [0, 0])
             entry[0] += right
             entry[1] += tried
         return {name: right / tried for name, (right, tried) in sums.items() if tried}
@@ -71,16 +77,16 @@ class Curriculum:
         many draws. Where an environment has too few problems, the others give the rest.
 
         Args:
-            without: ids of problems that are not drawn; where there are too few others, they are fewer than `count`.
+            without: keys of problems that are not drawn; where there are too few others, they are fewer than `count`.
             among: environments that are drawn from; of all where there are none.
         """
         stream = random.Random(seed)
         pools: dict[str, list[Problem]] = {name: [] for name in self.shares if not among or name in among}
         # Efraimidis and Spirakis: the largest of u^(1/w)
-        keys = [(math.log(1.0 - stream.random()) / weight, place) for place, weight in enumerate(self.weights())]
-        for _, place in sorted(keys):  # the first to be drawn comes last
+        order = [(math.log(1.0 - stream.random()) / weight, place) for place, weight in enumerate(self.weights())]
+        for _, place in sorted(order):  # the first to be drawn comes last
             problem = self.problems[place]
-            if problem.environment in pools and problem.id not in without:
+            if problem.environment in pools and key(problem) not in without:
                 pools[problem.environment].append(problem)
         drawn: list[Problem] = []
         while (missing := count - len(drawn)) and (pools := {name: pool for name, pool in pools.items() if pool}):
@@ -94,5 +100,5 @@ class Curriculum:
 
     def record(self, problem: Problem, right: int, tried: int) -> None:
         """Count the responses to a problem."""
-        before = self.seen.get(problem.id, [0, 0])
-        self.seen[problem.id] = [before[0] + right, before[1] + tried]
+        before = self.seen.get(key(problem), [0, 0])
+        self.seen[key(problem)] = [before[0] + right, before[1] + tried]

@@ -11,7 +11,7 @@ from training.inputs import Dialogues, Example
 from training.job import JobError
 from training.rl.config import RlConfig
 from training.rl.critic import comparisons, critiqued, judge_asks, policy_asks
-from training.rl.curriculum import Curriculum
+from training.rl.curriculum import Curriculum, key
 from training.rl.judge import Judge
 from training.rl.rollout import CRITIQUE, Group, Open, Player, opened
 
@@ -51,7 +51,7 @@ class Practice:
         drawn = self.curriculum.draw(config.prompts, f"{seed}/prompts")
         work = [*(Open.of(record, problems) for record in paused), *opened(drawn, config.responses, seed)]
         groups, left = self._roll_out(player, work)
-        tried, spare, awaited = {one.problem.id for one in work}, config.refill, 0
+        tried, spare, awaited = {key(one.problem) for one in work}, config.refill, 0
         while spare and len(dull := [place for place, group in enumerate(groups) if self._dull(group)]) > awaited:
             # Of an environment that is mastered or never right others would be dull as well.
             lively = {group.problem.environment for group in groups if group.informative}
@@ -62,7 +62,7 @@ class Practice:
             more, late = self._roll_out(player, opened(fresh, config.responses, f"{seed}/refill/{spare}"))
             replaced = set(dull[: len(more)])
             groups = [one for place, one in enumerate(groups) if place not in replaced] + more
-            left, spare, tried = left + late, spare - len(fresh), tried | {problem.id for problem in fresh}
+            left, spare, tried = left + late, spare - len(fresh), tried | set(map(key, fresh))
             awaited += len(fresh) - len(more)  # paused before any response has ended: what they replace stays till then
         self.under_way = [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in left]
         return groups, [one.record(self.curriculum.place(one.problem)) for one in left]

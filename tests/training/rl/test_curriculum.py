@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from training.job import JobError
 from training.rl.config import RlConfig
-from training.rl.curriculum import Curriculum
+from training.rl.curriculum import Curriculum, key
 from training.rl.environments import Problem
 from training.rl.episodes import Episode
 from training.rl.practice import Practice
@@ -52,7 +52,7 @@ def test_a_problem_is_drawn_once_an_iteration():
 
 
 def test_draws_depend_on_the_seed_and_the_record_alone():
-    one, other = (Curriculum(EASY + HARD, {}, {"e3": [1, 8]}) for _ in range(2))
+    one, other = (Curriculum(EASY + HARD, {}, {"easy/e3": [1, 8]}) for _ in range(2))
     assert one.draw(20, "a") == other.draw(20, "a")
     assert one.draw(20, "a") != one.draw(20, "b")
 
@@ -91,6 +91,19 @@ def test_a_paused_prompt_is_found_again_among_its_phrasings():
     assert [curriculum.place(problem) for problem in (EASY[7], *copy.deepcopy(said))] == [7, 50, 51]
 
 
+def test_environments_that_share_a_problem_have_their_own_rates():
+    """A call and no call of one task have one id, and so have the phrasings of a problem: these have one record."""
+    call, none = (Problem("task", name, "exact", (), "1") for name in ("call", "none"))
+    said = [Problem("task", "call", "exact", ({"role": "user", "content": text},), "1") for text in ("a", "b")]
+    curriculum = Curriculum([*said, Problem("other", "call", "exact", (), "1"), none], {})
+    curriculum.record(call, 8, 8)
+    curriculum.record(curriculum.problems[2], 0, 8)
+    curriculum.record(none, 2, 8)
+    assert curriculum.rates() == {"call": 0.5, "none": 0.25}
+    assert curriculum.weights() == pytest.approx([1 - 10 / 12, 1 - 10 / 12, 1 - 2 / 12, 0.75])
+    assert {each.environment for each in curriculum.draw(4, "seed", {key(call), "call/other"})} == {"none"}
+
+
 def test_an_unknown_environment_and_too_many_prompts_are_refused():
     with pytest.raises(JobError, match="'gone'"):
         Curriculum(EASY, {"gone": 1.0})
@@ -100,10 +113,10 @@ def test_an_unknown_environment_and_too_many_prompts_are_refused():
 
 def test_what_was_tried_is_left_out_of_a_refill():
     curriculum = Curriculum(EASY, {})
-    first = {problem.id for problem in curriculum.draw(45, "seed")}
+    first = set(map(key, curriculum.draw(45, "seed")))
     again = curriculum.draw(10, "refill", first)
     assert len(again) == 5
-    assert first.isdisjoint(problem.id for problem in again)
+    assert first.isdisjoint(map(key, again))
 
 
 class Dull:
@@ -182,4 +195,4 @@ def test_replies_that_are_compared_are_no_successes():
     curriculum = Curriculum([*open_ended, *HARD], {})
     practice = Practice(RlConfig(prompts=53), curriculum, None)
     practice.iterate(Dull(), [])
-    assert curriculum.seen.keys() == {problem.id for problem in HARD}
+    assert curriculum.seen.keys() == {key(problem) for problem in HARD}

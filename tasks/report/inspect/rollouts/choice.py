@@ -45,7 +45,7 @@ def best(responses: Sequence[Response], count: int) -> list[Response]:
     groups = by_problem(last)  # each asked once: an iteration may have many thousands of responses
     return _in_turn(
         [one for one in last if one.reward > 0],
-        lambda one: (-one.reward, _siblings(groups[one.problem], one), one.tokens),
+        lambda one: (-one.reward, _siblings(groups[one.environment, one.problem], one), one.tokens),
         count,
     )
 

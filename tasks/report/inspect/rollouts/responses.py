@@ -110,11 +110,12 @@ def of(responses: Iterable[Response], **wanted: Any) -> list[Response]:
     return [one for one in responses if all(getattr(one, name) == value for name, value in wanted.items())]
 
 
-def by_problem(responses: Iterable[Response]) -> dict[str, list[Response]]:
-    """The responses to each prompt, in the order in which those come."""
-    found: dict[str, list[Response]] = {}
+def by_problem(responses: Iterable[Response]) -> dict[tuple[str, str], list[Response]]:
+    """The responses to each prompt, by environment (several may ask for one problem) and problem, in the order in which
+    those come."""
+    found: dict[tuple[str, str], list[Response]] = {}
     for one in responses:
-        found.setdefault(one.problem, []).append(one)
+        found.setdefault((one.environment, one.problem), []).append(one)
     return found
 
 

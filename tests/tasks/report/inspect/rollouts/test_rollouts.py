@@ -15,7 +15,7 @@ from tasks.artifact import Artifact, Step
 from tasks.report import html
 from tasks.report.inspect.rollouts import choice
 from tasks.report.inspect.rollouts import page as pages
-from tasks.report.inspect.rollouts.responses import GROUP, PRACTICE, SAMPLED, Response, of, read
+from tasks.report.inspect.rollouts.responses import GROUP, PRACTICE, SAMPLED, Response, by_problem, of, read
 from tests.posttraining import Label
 from tests.tasks.report import rollouts
 from tests.tasks.report.inspect.hostility import CONTROL, Elements
@@ -52,6 +52,15 @@ def test_best_worst_and_most_improved(responses):
     ((before, after),) = choice.improved(responses, 5)
     assert (before.reply, before.reward, after.reply, after.reward) == ("6", 0.0, "7", 1.0)
     assert choice.improved(of(responses, iteration=0), 5) == [], "nothing to compare with"
+
+
+def test_environments_that_share_a_problem_are_told_apart(responses):
+    """Siblings are those of one prompt, and so is a rise: here one is right as often as before."""
+    first, last = (of(responses, kind=SAMPLED, iteration=number) for number in (0, 2))
+    same = [replace(one, environment="other", reward=0.0) for one in (first[0], last[0])]
+    pairs = choice.improved([*same, *first, *last], 5)
+    assert [(before.environment, after.environment) for before, after in pairs] == [("addition", "addition")]
+    assert by_problem([*same, *first]) == {("other", first[0].problem): same, ("addition", first[0].problem): first}
 
 
 def test_choosing_among_many_looks_at_each_a_few_times(responses, monkeypatch):
