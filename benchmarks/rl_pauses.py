@@ -84,15 +84,17 @@ class Taken(Practice):
         super().__init__(practice.config, practice.curriculum, practice.judge)
         self.arm, self.late, self.lengths = arm, list[Group](), list[int]()
 
-    def iterate(self, player: Player, paused: Sequence[dict[str, Any]]) -> tuple[list[Group], list[dict[str, Any]]]:
+    def iterate(
+        self, player: Player, paused: Sequence[dict[str, Any]]
+    ) -> tuple[list[Group], list[Group], list[dict[str, Any]]]:
         if self.arm.segment and self.arm.segment < 1 and self.lengths:
             player = replace(player, segment=self.lengths[int(self.arm.segment * len(self.lengths))])
-        groups, left = super().iterate(player, paused)
-        self.lengths = sorted(one.written for group in groups for one in group.responses)
+        groups, drawn, left = super().iterate(player, paused)
+        self.lengths = sorted(one.written for group in drawn for one in group.responses)
         if self.arm.late:
             now, late = ([one for one in groups if _long(one) is long] for long in (False, True))
             groups, self.late = [*self.late, *now], late
-        return groups, left
+        return groups, drawn, left
 
 
 class TakenApart(Reinforcement):

@@ -33,24 +33,28 @@ class Practice:
 
     def play(
         self, player: Player, paused: Sequence[dict[str, Any]]
-    ) -> tuple[list[Group], list[Group], list[dict[str, Any]]]:
-        """All that iteration `player.version` is trained on: `iterate`'s groups and `closed_loop`'s; what is paused."""
-        groups, left = self.iterate(player, paused)
+    ) -> tuple[list[Group], list[Group], list[Group], list[dict[str, Any]]]:
+        """What `iterate` gives, with `closed_loop`'s groups, which are trained on as well, before what is paused."""
+        groups, drawn, left = self.iterate(player, paused)
         verdicts = self.closed_loop(player, groups)
         player.rest()
-        return groups, verdicts, left
+        return groups, drawn, verdicts, left
 
-    def iterate(self, player: Player, paused: Sequence[dict[str, Any]]) -> tuple[list[Group], list[dict[str, Any]]]:
-        """The groups of iteration `player.version`, from 0, and what is paused at its end.
+    def iterate(
+        self, player: Player, paused: Sequence[dict[str, Any]]
+    ) -> tuple[list[Group], list[Group], list[dict[str, Any]]]:
+        """The groups that iteration `player.version`, from 0, is trained on, all that it drew (those that were replaced
+        are told of and nothing is learned from them), and what is paused at its end.
 
         Args:
             paused: what was paused at the end of the last one.
         """
         config, problems, self.under_way = self.config, self.curriculum.problems, []
         seed = f"rl/{config.seed}/{player.version}"
-        drawn = self.curriculum.draw(config.prompts, f"{seed}/prompts")
-        work = [*(Open.of(record, problems) for record in paused), *opened(drawn, config.responses, seed)]
+        first = self.curriculum.draw(config.prompts, f"{seed}/prompts")
+        work = [*(Open.of(record, problems) for record in paused), *opened(first, config.responses, seed)]
         groups, left = self._roll_out(player, work)
+        drawn = list(groups)
         tried, spare, awaited = {key(one.problem) for one in work}, config.refill, 0
         while spare and len(dull := [place for place, group in enumerate(groups) if self._dull(group)]) > awaited:
             # Of an environment that is mastered or never right others would be dull as well.
@@ -60,12 +64,13 @@ class Practice:
             if not fresh:
                 break
             more, late = self._roll_out(player, opened(fresh, config.responses, f"{seed}/refill/{spare}"))
+            drawn += more
             replaced = set(dull[: len(more)])
             groups = [one for place, one in enumerate(groups) if place not in replaced] + more
             left, spare, tried = left + late, spare - len(fresh), tried | set(map(key, fresh))
             awaited += len(fresh) - len(more)  # paused before any response has ended: what they replace stays till then
         self.under_way = [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in left]
-        return groups, [one.record(self.curriculum.place(one.problem)) for one in left]
+        return groups, drawn, [one.record(self.curriculum.place(one.problem)) for one in left]
 
     def _dull(self, group: Group) -> bool:
         """Whether its prompt teaches nothing: all K responses have ended, and all were worth the same. Of a prompt with

@@ -67,17 +67,17 @@ class Reinforcement(Measuring):
         rate = _between((config.learning_rate, config.final_learning_rate), progress)
         # what plays may be a copy of the policy: nothing here keeps it, for the update takes its memory
         played = self.practice.play(self.player(done, temperature, progress), self.counts["paused"])
-        groups, verdicts, self.counts["paused"] = played
+        groups, drawn, verdicts, self.counts["paused"] = played
         idle = self.services.idle_seconds - waited  # of this rank
         if config.reset_optimizer:
             trainer.new_optimizer()
-        learned = [*groups, *verdicts]
-        self.records.practised(number, learned)
+        learned, told = [*groups, *verdicts], [*drawn, *verdicts]
+        self.records.practised(number, told)
         update = self._update(learned, rate, temperature, done)
-        tokens = sum(response.drawn(done) for group in learned for response in group.responses)
-        self.counts["responses"] += sum(len(group.responses) for group in learned)
+        tokens = sum(response.drawn(done) for group in told for response in group.responses)
+        self.counts["responses"] += sum(len(group.responses) for group in told)
         self.counts["tokens"] += tokens
-        values = {"temperature": temperature, "learning_rate": rate, **numbers(groups, verdicts, self.counts["paused"])}
+        values = {"temperature": temperature, "learning_rate": rate, **numbers(drawn, verdicts, self.counts["paused"])}
         longest = max((row.size for row in rows_of(learned, self.model.max_position_embeddings)), default=1)
         self.record(number, values | update, max(1, tokens), longest, idle_seconds=idle)
         return f"reward {values['reward']:.2f}, right {values['right']:.0%}"

@@ -142,8 +142,10 @@ class Half(Dull):
 def test_what_replaces_a_dull_group_is_of_an_environment_that_was_not_dull():
     config = RlConfig(prompts=20, responses=2, refill=8)
     practice = Practice(config, Curriculum(EASY + HARD, {"easy": 1.0, "hard": 1.0}), None)
-    groups, _ = practice.iterate(Half(), [])
+    groups, drawn, _ = practice.iterate(Half(), [])
     assert Counter(group.problem.environment for group in groups) == {"easy": 18, "hard": 2}
+    assert Counter(group.problem.environment for group in drawn) == {"easy": 18, "hard": 10}
+    assert len({key(group.problem) for group in drawn}) == 28, "what was replaced was drawn as well, once"
 
 
 class Slow(Dull):
@@ -171,13 +173,13 @@ def test_a_prompt_is_not_replaced_before_all_its_responses_have_ended():
     """And one whose replacements are all paused is told of as it is: nothing stands in its place."""
     practice = Practice(RlConfig(prompts=10, responses=2, refill=8), Curriculum(EASY, {}), None)
     player = Slow()
-    groups, left = practice.iterate(player, [])
+    groups, _, left = practice.iterate(player, [])
     assert (len(groups), len(left), player.refilled) == (10, 10, 0)
-    groups, left = practice.iterate(player, left)
+    groups, _, left = practice.iterate(player, left)
     assert player.refilled == 8, "those that were resumed have all ended, and all were wrong"
     assert len(groups) == 20
     hard, player = Practice(RlConfig(prompts=10, responses=2, refill=8), Curriculum(HARD, {}), None), Slow()
-    groups, left = hard.iterate(player, [])
+    groups, _, left = hard.iterate(player, [])
     assert (len(groups), len(left), player.refilled) == (10, 8, 8)
 
 
@@ -185,7 +187,7 @@ def test_a_refill_of_few_problems_takes_those_that_are_left():
     """What is resumed makes an iteration's groups more than there are problems."""
     practice = Practice(RlConfig(prompts=3, responses=2, refill=8), Curriculum(EASY[:4], {}), None)
     paused = [{"problem": place, "episodes": [], "before": []} for place in range(4)]
-    groups, left = practice.iterate(Dull(), paused)
+    groups, _, left = practice.iterate(Dull(), paused)
     assert (len(groups), left) == (7, [])
 
 

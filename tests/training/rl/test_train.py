@@ -12,6 +12,7 @@ import time
 import weakref
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.posttraining import RL, Cut, World, cut_after, finals, go, model_artifact, summary, write_job
@@ -146,8 +147,8 @@ def test_an_iteration_of_fewer_groups_than_steps_takes_fewer(world, tuned, monke
     real, steps = Practice.iterate, []
 
     def few(*given):
-        groups, left = real(*given)
-        return sorted(groups, key=lambda group: not group.informative)[:1], left
+        groups, drawn, left = real(*given)
+        return sorted(groups, key=lambda group: not group.informative)[:1], drawn, left
 
     apply = Trainer.apply
     monkeypatch.setattr(Practice, "iterate", few)
@@ -155,6 +156,35 @@ def test_an_iteration_of_fewer_groups_than_steps_takes_fewer(world, tuned, monke
     changes = {"iterations": 3, "prompts": 8, "updates": 4, "ptx_weight": text, "evaluate_samples": 1}
     assert go(Reinforcement, world.rl(f"rl-few-{text}", tuned, **changes)) == DONE
     assert steps == [0, 1, 2]
+
+
+def test_what_a_refill_replaced_is_told_of_and_not_learned_from(world, tuned, monkeypatch):
+    """Else the curves, the records and the rate of tokens were of those prompts alone that something is learned from."""
+    real, update, played, learned = Practice.iterate, Reinforcement._update, [], []
+
+    def dull(*given):
+        groups, drawn, left = real(*given)
+        played.extend([groups, drawn])
+        return groups, drawn, left
+
+    def keep(objective, groups, *given):
+        learned.extend(groups)
+        return update(objective, groups, *given)
+
+    monkeypatch.setattr(Practice, "iterate", dull)
+    monkeypatch.setattr(Reinforcement, "_update", keep)
+    changes = {"iterations": 1, "prompts": 16, "refill": 8, "responses": 2, "evaluate_samples": 1}
+    job = world.rl("rl-refilled", tuned, **changes, record={"prompts": 99})
+    assert go(Reinforcement, job) == DONE
+    groups, drawn = played
+    assert len(groups) == 16 < len(drawn)
+    assert learned == groups
+    (line,) = read_metrics(job.parent / "metrics.jsonl", "update")
+    right = statistics.fmean(score for group in drawn for score in group.scores)
+    assert (line["responses"], line["right"]) == (2 * len(drawn), pytest.approx(right))
+    assert summary(job.parent)["responses"] == 2 * len(drawn)
+    assert summary(job.parent)["response_tokens"] == sum(one.written for group in drawn for one in group.responses)
+    assert pq.read_metadata(job.parent / "rollouts" / "practice-000001.parquet").num_rows == 2 * len(drawn)
 
 
 @pytest.mark.parametrize("learns", ["as ever", "from no group", "and all are paused"])
