@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
+from jsonschema.validators import validator_for
 from referencing.exceptions import Unresolvable
 
 from expectations.config import ToolsGate
@@ -102,9 +103,10 @@ def _fault(
         return "it has no description"
     try:
         schema, call, answer = (json.loads(text or "") for text in (parameters, arguments, result))
-        Draft202012Validator.check_schema(schema)
-        Draft202012Validator(schema).validate(call)
-    except (ValueError, TypeError, RecursionError, SchemaError, Unresolvable) as error:
+        draft = validator_for(schema, default=Draft202012Validator)
+        draft.check_schema(schema)
+        draft(schema).validate(call)
+    except (ValueError, TypeError, AttributeError, RecursionError, SchemaError, Unresolvable) as error:
         return f"it holds what is no JSON, or no schema: {type(error).__name__}"
     except ValidationError:
         return "its example call does not fit its schema"

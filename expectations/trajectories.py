@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from jsonschema import Draft202012Validator, SchemaError
+from jsonschema.validators import validator_for
 from referencing.exceptions import Unresolvable
 
 from expectations.config import NOT_CHOSEN, TrajectoriesGate
@@ -148,9 +149,10 @@ def turns_fault(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[s
             if name not in schemas:
                 return "a tool is called that was not declared"
             try:
-                Draft202012Validator.check_schema(schemas[name])
-                fits = Draft202012Validator(schemas[name]).is_valid(json.loads(call["function"]["arguments"]))
-            except (ValueError, RecursionError, SchemaError, Unresolvable):
+                draft = validator_for(schemas[name], default=Draft202012Validator)
+                draft.check_schema(schemas[name])
+                fits = draft(schemas[name]).is_valid(json.loads(call["function"]["arguments"]))
+            except (ValueError, TypeError, AttributeError, RecursionError, SchemaError, Unresolvable):
                 fits = False
             if not fits:
                 return "a call does not fit its schema"

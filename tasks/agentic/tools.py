@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jsonschema
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
 
 from training.rl.worlds.wording import Language, Split, expand, split_of
 
@@ -43,10 +45,11 @@ class Tool:
     split: Split = "train"
     """The first split that may know the function: one of `test` is unseen by training and by development."""
 
-    validator: jsonschema.Draft202012Validator = field(init=False, repr=False, compare=False)
+    validator: Validator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "validator", jsonschema.Draft202012Validator(self.parameters))
+        schema = self.parameters  # a server's may name an older draft
+        object.__setattr__(self, "validator", validator_for(schema, default=jsonschema.Draft202012Validator)(schema))
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -93,9 +94,20 @@ def test_every_defect_is_named(tmp_path, good, blocked):
         ({"parameters": '{"type": "object", "properties": {"x": {"$ref": "#/definitions/no"}}}'}, "no schema"),
         ({"parameters": '{"type": "object", "properties": {"x": {"$ref": "http://nowhere.invalid"}}}'}, "no schema"),
         ({"parameters": '{"type": "object", "$ref": "#"}'}, "no schema"),
+        ({"parameters": '{"type": "object", "$schema": 5}'}, "no schema"),
     ],
 )
 def test_a_tool_that_cannot_be_read_is_a_fault_and_no_traceback(changed, fault):
     good = {"name": "a", "description": "b", "parameters": '{"type": "object"}', "arguments": '{"x": 1}', "result": "1"}
     (found,) = _faults(pl.DataFrame([good | changed], schema=dict.fromkeys(good, pl.String)))
     assert fault in found["fault"]
+
+
+def test_a_schema_is_read_by_the_draft_that_it_names():
+    """A pair of draft 7, which draft 2020-12 cannot read."""
+    pair = {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"x": pair}}
+    row = {"name": "a", "description": "b", "parameters": json.dumps(schema), "result": "1"}
+    calls = [row | {"arguments": json.dumps({"x": given})} for given in ([1, "one"], ["one", 1])]
+    (found,) = _faults(pl.DataFrame(calls))
+    assert found["fault"] == "its example call does not fit its schema"

@@ -111,7 +111,20 @@ def test_turns_that_are_wrong_are_told_apart():
     assert fault(last="") == "the assistant has not the last word"
 
 
-@pytest.mark.parametrize("schema", [{"$ref": "#/definitions/no"}, {"$ref": "#"}, {"$ref": "http://nowhere.invalid"}])
+def test_a_schema_is_read_by_the_draft_that_it_names():
+    """A pair of draft 7, which draft 2020-12 cannot read."""
+    pair = {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"x": pair}}
+    for given, fault in (([1, "one"], ""), (["one", 1], "a call does not fit its schema")):
+        call = {"id": "1", "function": {"name": "f", "arguments": json.dumps({"x": given})}}
+        turns = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "1", "content": "1"}]
+        last = {"role": "assistant", "content": "done"}
+        assert turns_fault([*turns, last], [{"function": {"name": "f", "parameters": schema}}]) == fault
+
+
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "#/definitions/no"}, {"$ref": "#"}, {"$ref": "http://nowhere.invalid"}, {"$schema": 5}, 5]
+)
 @pytest.mark.parametrize("arguments", ["{}", "[" * 100_000])
 def test_a_schema_that_leads_nowhere_is_a_fault_and_no_traceback(schema, arguments):
     tools = [{"function": {"name": "f", "parameters": schema}}]

@@ -46,7 +46,7 @@ def refused_schema(schema: Any) -> str | None:
         return f"its schema is none: {error.message:.120}"
     except (RecursionError, _TooLarge):
         return "its schema refers to itself, or grows without end"
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, AttributeError):  # the last of a $schema that is no text
         return "its schema refers to something that is not in it, or holds a number that JSON lacks"
     return None
 

@@ -21,6 +21,7 @@ from tasks.agentic.mcp.config import RecordingConfig, ServerConfig, ServerError
 from tasks.agentic.mcp.recorded import _tool, recorded_tools
 from tasks.agentic.mcp.recording import record, run
 from tasks.agentic.synthesis.config import ToolsConfig
+from tasks.agentic.tools import ToolError
 from tasks.artifact import Step
 from tasks.launch import Execution
 from tasks.report.book import Book
@@ -225,6 +226,18 @@ def test_a_result_is_told_in_json_and_not_in_python(result: str, said: str) -> N
     declared = {"type": "function", "function": {"name": "s_t", "parameters": {"type": "object"}}}
     row = {"declaration": json.dumps(declared), "function": "s_t", "licence": "MIT", "requests": []}
     assert _tool(row, {"{}": (result, "")}).reply("english", {}, result) == said
+
+
+def test_a_call_is_held_against_the_draft_that_its_schema_names() -> None:
+    """A pair of draft 7, which draft 2020-12 cannot read, ended the stage."""
+    pair = {"type": "array", "items": [{"type": "string"}, {"type": "string"}]}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"pair": pair}}
+    declared = {"type": "function", "function": {"name": "s_t", "parameters": schema}}
+    row = {"declaration": json.dumps(declared), "function": "s_t", "licence": "MIT", "requests": []}
+    tool = _tool(row, {compact({"pair": ["a", "b"]}): ("said", "")})
+    assert tool.call({"pair": ["a", "b"]}) == "said"
+    with pytest.raises(ToolError, match="1 is not of type 'string'"):
+        tool.call({"pair": ["a", 1]})
 
 
 @pytest.mark.parametrize("kind", ["number", ["number", "null"], "integer"])

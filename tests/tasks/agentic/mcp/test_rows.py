@@ -138,6 +138,7 @@ def test_honest_schemas_are_taken(schema):
         {"type": "object", "properties": {"a": {"pattern": ".*.*.*="}}},
         {"type": "object", "$id": "http://127.0.0.1/", **SCHEMA},
         {"type": "object", "required": "item"},
+        {"type": "object", "$schema": 5},
         {"type": "object", "properties": {"n": {"$ref": "#/components/X"}}, "components": {"X": {"type": "file"}}},
         {"type": "object", "properties": {"n": {"$ref": "#/components/X"}}, "components": {"X": {"multipleOf": 0}}},
     ],
