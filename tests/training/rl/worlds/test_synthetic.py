@@ -13,10 +13,14 @@ from training.rl.environments.table import environment
 from training.rl.environments.world import problem_of
 from training.rl.worlds.filters import judge
 from training.rl.worlds.policies import WRONG, play
+from training.rl.worlds.synthetic.bound import Bound
+from training.rl.worlds.synthetic.effects import merge
 from training.rl.worlds.synthetic.operations import OPERATIONS
 from training.rl.worlds.synthetic.requests import WISHES, setting_of
 from training.rl.worlds.synthetic.service import function_of
+from training.rl.worlds.synthetic.spec import DomainSpec, EntitySpec, FieldSpec
 from training.rl.worlds.task import Kind, draw_task
+from training.rl.worlds.world import RefusalError
 
 HARD = Kind(follow_ups=0.3, forgetful=0.6, faulty=0.5, denied=0.15)
 
@@ -65,6 +69,20 @@ def test_a_call_whose_answer_was_lost_is_made_twice_only_where_that_does_it_once
         task = draw_task(f"lost/{number}", "test", Kind(faulty=1, denied=0, follow_ups=0), family, setting)
         needed = [call[0] for call in task.requests[0].plan]
         assert task.faults.lost == 0 or all(world.functions[name].repeatable for name in needed)
+
+
+@pytest.mark.parametrize(("one", "other", "said"), [(-20, -15, "-35; at least -30"), (20, 15, "35; at most 30")])
+def test_what_is_merged_stays_within_its_field(one, other, said):
+    """Degrees go below nought, and two of them below what a field may have."""
+    degrees = FieldSpec(name="degrees", kind="integer", low=-30, high=30)
+    room = EntitySpec(name="room", fields=(degrees,), life={"open": ("shut",), "shut": ()})
+    domain = DomainSpec(name="cold", category="storage", title="cold store", entities=(room,))
+    bound = Bound(domain, room, (degrees,))
+    data = {"next": 100, "records": {"room": {}}}
+    keep, drop, warm = (bound.add(data, {"degrees": value}) for value in (one, other, -one))
+    with pytest.raises(RefusalError, match=f"would be {said} is allowed"):
+        merge(bound, data, keep, drop)
+    assert merge(bound, data, keep, warm)["degrees"] == 0
 
 
 def test_reinforcement_learning_draws_the_task_again_from_its_problem_alone(clinic, setting):

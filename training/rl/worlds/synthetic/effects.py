@@ -268,8 +268,9 @@ def merge(bound: Bound, data: Data, keep: str, drop: str) -> Any:
         raise conflict("both are the same: name two")
     field, record = bound.field, bound.open_record(data, keep)
     total = _number(bound, record, keep) + _number(bound, bound.open_record(data, drop), drop)
-    if total > field.high:
-        raise conflict(f"together their {field.title} would be {total}; at most {field.high} is allowed")
+    if not field.low <= total <= field.high:
+        limit = f"at most {field.high}" if total > field.high else f"at least {field.low}"
+        raise conflict(f"together their {field.title} would be {total}; {limit} is allowed")
     delete(bound, data, drop)
     record[field.name] = total
     return {"kept": keep, field.name: total}
