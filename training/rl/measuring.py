@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from typing import Any, Literal
 from model.transformer import Transformer
 from training.inputs import Dialogues
 from training.intervals import paired_difference
+from training.job import JobError
 from training.posttraining import PostTraining
 from training.rl.checkpoint_engine import ColocatedEndpoint
 from training.rl.config import DEVELOPMENT, TEST, RlConfig
@@ -26,8 +27,17 @@ from training.trainer import Trainer
 log = logging.getLogger(__name__)
 
 
-def made(config: RlConfig) -> tuple[list[Problem], list[Problem], list[Problem]]:
-    """The problems of `rl.sets` to practise on, of development and of test: none is in two of them."""
+def made(
+    config: RlConfig, fits: Callable[[Problem], bool] = lambda problem: True
+) -> tuple[list[Problem], list[Problem], list[Problem]]:
+    """The problems of `rl.sets` to practise on, of development and of test: none is in two of them.
+
+    Args:
+        fits: whether the model's window has room for a reply to it; where it has none, the problem is left out.
+
+    Raises:
+        JobError: that leaves nothing to practise of a set.
+    """
     train: list[Problem] = []
     development: list[Problem] = []
     test: list[Problem] = []
@@ -38,10 +48,18 @@ def made(config: RlConfig) -> tuple[list[Problem], list[Problem], list[Problem]]
             drawn = verifiers.problems(asked, str(config.seed), config.library)
         else:
             drawn = SETS[name](asked, str(config.seed))
-        found = list({problem.id: problem for problem in drawn}.values())
+        there = {problem.id: problem for problem in drawn}
+        found = [problem for problem in there.values() if fits(problem)]
+        if long := len(there) - len(found):
+            log.warning("rl.sets: %d of %d problems of '%s' fill the model's window: left out", long, len(there), name)
         # a set that has fewer gives each its share
         ends = len(found) - max(1, round(len(found) * reported / asked))
         begins = ends - max(1, round(len(found) * watched / asked))
+        if long and begins < 1:
+            raise JobError(
+                f"rl.sets has {name!r}, of which {len(found)} of {len(there)} problems leave room for a reply in the "
+                "model's window: too few for practice, development and test; leave it out, or give the model more"
+            )
         train += found[:begins]
         development += found[begins:ends]
         test += found[ends:]
@@ -57,7 +75,7 @@ class Measuring(PostTraining):
         """Opens what environments share."""
         super().__init__(trainer)
         config = self.config
-        train, development, test = made(config)
+        train, development, test = made(config, self._fits)
         self.made = sorted({problem.environment for problem in train})
         """Environments of `rl.sets`."""
         self.train = Dialogues(self.train.examples, [*self.train.problems, *train])
@@ -75,6 +93,9 @@ class Measuring(PostTraining):
             servers = Endpoint if config.rollouts.sync == "files" else ColocatedEndpoint
             self.endpoint = self.open.enter_context(servers(config.rollouts, trainer.world, trainer.watchdog.beat))
         self.services = self.open.enter_context(Services(support=support, judge=self.judge, library=config.library))
+
+    def _fits(self, problem: Problem) -> bool:
+        return len(self.chat.prompt(problem.messages, problem.tools)) < self.model.max_position_embeddings
 
     def fill(self, model: Transformer) -> None:
         super().fill(model)

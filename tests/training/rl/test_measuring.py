@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from training.job import JobError
 from training.rl.config import FINITE, RlConfig
+from training.rl.environments import Problem
 from training.rl.environments.table import SETS
 from training.rl.measuring import made
 
@@ -31,6 +33,21 @@ def test_a_set_with_fewer_problems_gives_each_split_its_share(count):
     assert len(train) + len(development) + len(test) == there
     assert len(train) >= max(1, 0.7 * there) or count == 1
     assert len(test) >= len(development) >= 1
+
+
+def test_problems_that_fill_the_window_are_left_out_of_every_split(caplog):
+    """One of them would end the run in the iteration that draws it."""
+    whole = sum(map(len, made(config(instructions=20))))
+    short = [each for split in made(config(instructions=20), is_short) for each in split]
+    assert 0 < len(short) < whole
+    assert all(map(is_short, short))
+    assert f"{whole - len(short)} of {whole} problems of 'instructions' fill the model's window" in caplog.text
+    with pytest.raises(JobError, match=rf"'instructions', of which 0 of {whole} problems leave room"):
+        made(config(instructions=20), lambda problem: False)
+
+
+def is_short(problem: Problem) -> bool:
+    return len(str(problem.messages[0]["content"])) < 120
 
 
 def test_a_set_has_as_many_problems_as_are_said_of_it():

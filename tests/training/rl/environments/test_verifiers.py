@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 import sys
 import time
@@ -388,3 +389,13 @@ def test_rl_practises_and_measures_the_set(tmp_path, capsys):
     Path(config.python).unlink()
     assert go(Reinforcement, world.rl("gone", world.base, **given, **short)) == FAILED
     assert "does not run it" in capsys.readouterr().err
+
+
+def test_tasks_without_room_for_a_reply_do_not_end_a_run_of_rl(tmp_path, caplog):
+    """Every fourth task has more tokens than the model's window of 1,024."""
+    tools = """{"messages": [{"role": "user", "content": "x" * 2000 * (row % 4 == 0) + f"{row}+{row}="}]}"""
+    world, config = World(tmp_path), pretended(tmp_path, tools=tools)
+    given = {"sets": {"verifiers": 20}, "library": config.model_dump(mode="json"), "environments": {"verifiers": 1}}
+    short = {"iterations": 3, "prompts": 8, "responses": 2, "evaluate_prompts": 9, "evaluate_samples": 1}
+    assert go(Reinforcement, world.rl("rl", world.base, **given, **short)) == DONE
+    assert re.search(r"rl\.sets: \d+ of 26 problems of 'verifiers' fill the model's window", caplog.text)
