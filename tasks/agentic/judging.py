@@ -16,6 +16,7 @@ from model.engines.answers import Answers
 from model.engines.engine import Engine, Message, Prompt, PromptRefused
 from tasks.agentic.config import JudgeConfig
 from training.intervals import kappa, wilson
+from training.rl.quoting import quoted
 from training.rl.worlds.filters import Trajectory
 from training.rl.worlds.policies import RIGHT, WRONG, play
 from training.rl.worlds.task import Task
@@ -31,9 +32,7 @@ ASKED = """Rubric:
 - every argument of a call and everything that it tells the user comes from the user or from a tool's result
 - calls that fail for the moment are made again; calls that this takes, in any order that makes sense: {pattern}
 
-<dialogue>
 {dialogue}
-</dialogue>
 
 Does the dialogue meet every point of the rubric? {{"reason": "one sentence", "verdict": "pass" or "fail"{score}}}"""
 SCORE = ', "score": 0 (useless) to 10 (nothing could be better)'
@@ -42,7 +41,6 @@ FIELDS: Mapping[str, Any] = {
     "verdict": {"type": "string", "enum": ["pass", "fail"]},
     "score": {"type": "integer", "minimum": 0, "maximum": 10},
 }
-QUOTED = re.compile(r"<(?=\s*/\s*dialogue|\|)", re.IGNORECASE)
 OPINIONS = {"pass": "passed", "fail": "refused"}
 
 
@@ -101,11 +99,9 @@ def question(config: JudgeConfig, task: Task, messages: Sequence[Mapping[str, An
         lines.append(f"{message['role']}: {message.get('content') or ''}")
         for call in message.get("tool_calls") or ():
             lines.append(f"  calls {call['function']['name']} {call['function']['arguments']}")
-    # Text is data: what would end the quotation, or a turn of the chat, is spelled so that it does not.
-    shown = QUOTED.sub("< ", "\n".join(lines))
     criteria = "\n".join(f"- {criterion}" for criterion in task.rubric.criteria)
     pattern, score = ", ".join(task.rubric.pattern), SCORE if scores else ""
-    asked = ASKED.format(criteria=criteria, pattern=pattern, dialogue=shown, score=score)
+    asked = ASKED.format(criteria=criteria, pattern=pattern, dialogue=quoted("\n".join(lines), "dialogue"), score=score)
     chat = (Message("system", SYSTEM), Message("user", asked))
     fields = {name: field for name, field in FIELDS.items() if scores or name != "score"}
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}

@@ -24,11 +24,13 @@ from training.draw import problem_id
 from training.rl.environments import Problem
 from training.rl.environments.open_ended import rubrics
 from training.rl.judge import Judge
+from training.rl.quoting import DATA, quoted
 from training.rl.rollout import CRITIQUE, Group
 
 QUESTION = (
-    "Two replies to the same request are compared by these criteria:\n{criteria}\n\nRequest:\n{request}\n\n"
-    "Reply A:\n{first}\n\nReply B:\n{second}\n\nWhich reply is better? Answer A or B."
+    "Two replies to the same request are compared by these criteria:\n{criteria}\n\n"
+    f"{DATA}\n\n"
+    "Request:\n{request}\n\nReply A:\n{first}\n\nReply B:\n{second}\n\nWhich reply is better? Answer A or B."
 )
 CORRECT = ("It is correct.",)
 ROWS = 16
@@ -81,7 +83,8 @@ def letter_of(answer: str) -> str:
 def question(request: str, criteria: Sequence[str], first: str, second: str) -> str:
     """What the critic is asked about two replies."""
     listed = "\n".join(f"- {criterion}" for criterion in criteria)
-    return QUESTION.format(criteria=listed, request=request, first=first, second=second)
+    replies = {"first": quoted(first, "reply"), "second": quoted(second, "reply")}
+    return QUESTION.format(criteria=listed, request=quoted(request, "request"), **replies)
 
 
 def preferences(ask: Ask, request: str, kinds: Mapping[str, Sequence[str]], replies: Sequence[str]) -> list[float]:

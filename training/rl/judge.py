@@ -10,11 +10,13 @@ from model.engines.openai import OpenAI
 from training.rl.config import JudgeConfig
 from training.rl.environments import EnvironmentUnavailable
 from training.rl.environments.final import affirms
+from training.rl.quoting import DATA, quoted
 
 log = logging.getLogger(__name__)
 
 SUPPORT = (
     "A source:\n\n{source}\n\nA sentence:\n\n{sentence}\n\n"
+    f"{DATA} "
     "Does the source say everything that the sentence says? Answer yes or no."
 )
 TOKENS = 16
@@ -57,5 +59,6 @@ class Judge:
 
     def support(self, source: str, sentences: Sequence[str]) -> list[float]:
         """For each sentence 1.0 where the source says it, 0.0 where not."""
-        said = self.all([SUPPORT.format(source=source, sentence=one) for one in sentences])
+        shown = quoted(source, "source")
+        said = self.all([SUPPORT.format(source=shown, sentence=quoted(one, "sentence")) for one in sentences])
         return [float(affirms(answer)) for answer in said]

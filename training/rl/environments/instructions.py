@@ -30,6 +30,7 @@ from training.rl.environments.hacks import LEAST, WORD, hack, hollow, is_sign, p
 from training.rl.environments.protocol import Environment, Outcome, Problem, verdict
 from training.rl.environments.services import Services
 from training.rl.environments.topics import ASKED, TOPICS, Language, Topic
+from training.rl.quoting import DATA, quoted
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ JUDGED: Mapping[str, Judged] = {
     ),
 }
 SENSE = "Is this text about {topic}, and does each of its sentences make sense?"
-QUESTION = "A text that someone wrote, between the lines:\n\n---\n{reply}\n---\n\n{asks} Answer yes or no."
+QUESTION = f"A text that someone wrote:\n\n{{reply}}\n\n{DATA} {{asks}} Answer yes or no."
 
 
 class Instructions(Environment):
@@ -273,7 +274,7 @@ class Instructions(Environment):
             return verdict(True, "")
         asked = {"sense": SENSE.format(topic=answer["topic"]), **{name: JUDGED[name].asks for name in answer["judged"]}}
         for name, question in asked.items():
-            if not affirms(judge(QUESTION.format(reply=text, asks=question))):
+            if not affirms(judge(QUESTION.format(reply=quoted(text, "text"), asks=question))):
                 return verdict(False, f"the judge sees no {name}")
         return verdict(True, "")
 
