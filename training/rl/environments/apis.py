@@ -49,6 +49,8 @@ APIS = {
 """Where BFCL v4 keeps each, in its sources and in its descriptions of functions."""
 STEPS = 20
 """BFCL's limit."""
+ATTEMPTS = 3
+"""Times that right calls are played which fail."""
 ADDED = "More functions are declared now. Please try again."
 """What the user says where a function comes later."""
 CATEGORIES = ("base", "miss_param", "long_context")
@@ -92,12 +94,21 @@ class Apis(Environment):
         return [[call for reply in turn for call in reply] for turn in self.made]
 
     def _judge(self, problem: Problem) -> Outcome:
-        due = self.services.once(("apis", problem.id), lambda: self._played(problem, problem.answer["due"]))
+        due = self.services.once(("apis", problem.id), lambda: self._due(problem))
         played = self._played(problem, self._calls())
-        if isinstance(due, str) or isinstance(played, str):
-            return verdict(False, played if isinstance(played, str) else f"the right calls cannot be played: {due}")
+        if isinstance(played, str):
+            return verdict(False, played)
         fault = wrong(played["turns"], due["turns"])
         return verdict(not fault, fault)
+
+    def _due(self, problem: Problem) -> dict[str, Any]:
+        """What the right calls come to. Raises EnvironmentUnavailable where they fail again and again: no reply is wrong
+        because somebody killed their process."""
+        for _ in range(ATTEMPTS):
+            due = self._played(problem, problem.answer["due"])
+            if isinstance(due, dict):
+                return due
+        raise EnvironmentUnavailable(f"problem {problem.id}: its right calls cannot be played: {due}")
 
     def _played(self, problem: Problem, turns: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any] | str:
         """What the calls came to, or why they could not be played to their end."""

@@ -493,6 +493,23 @@ def test_what_a_model_sends_an_api_is_answered_and_never_ends_the_run(
     assert "more than 2 replies" in episode.play(problem, forever).reason
 
 
+def test_right_calls_whose_process_is_killed_are_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once that failure was kept, and every reply to the problem wrong to the end of the run."""
+    answer = {"turns": [[{"role": "user", "content": "Go."}]], "added": {}, "due": [[{"name": "pwd", "arguments": {}}]]}
+    problem = Problem("p", "apis.base", "apis", tuple(answer["turns"][0]), answer)
+    done = {"turns": [{"results": ["/"], "states": {}}], "texts": []}
+    left: list[dict[str, object] | str] = ["killed: by signal 9", done, done, "killed: by signal 9", done]
+    monkeypatch.setattr(apis.Apis, "_played", lambda self, problem, turns: left.pop(0))
+    with Services() as services:
+        judge = environment(problem, services)
+        assert judge.play(problem, [Reply("Done.")]).reward == 1.0
+        assert judge.play(problem, [Reply("Done.")]).reason == "killed: by signal 9", "its own calls"
+        assert judge.play(problem, [Reply("Done.")]).reward == 1.0
+    left += ["killed: by signal 9"] * apis.ATTEMPTS
+    with Services() as services, pytest.raises(EnvironmentUnavailable, match="problem p: its right calls .* signal 9"):
+        environment(problem, services).play(problem, [Reply("Done.")])
+
+
 def test_the_verdict_on_calls_does_not_depend_on_the_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine that is too busy for any verdict ends the job with a sentence, and makes no reply wrong."""
     needs_sandbox()
