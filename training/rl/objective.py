@@ -50,10 +50,10 @@ def log_ratios(log_probs_NT: Tensor, others_NT: Tensor, mask_NT: Tensor) -> Tens
 
 
 def divergence(log_probs_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor) -> Tensor:
-    """An estimate of KL(drew || policy) per response from those that were drawn: the mean of exp(l) - 1 - l over their
+    """An estimate of KL(drew || policy) per response, summed over those that were drawn: of exp(l) - 1 - l for their
     log-ratios l, which is never negative. Without gradient."""
     ratios_N = log_ratios(log_probs_NT.detach(), drawn_NT, mask_NT)
-    return (torch.expm1(ratios_N) - ratios_N).mean()
+    return (torch.expm1(ratios_N) - ratios_N).sum()
 
 
 def importance(log_probs_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor, most: float) -> Tensor:

@@ -21,9 +21,9 @@ from training.packing import Packed
 from training.rl.config import RlConfig
 from training.rl.curriculum import Curriculum
 from training.rl.measuring import Measuring
-from training.rl.practice import Practice, mean, numbers, unpractised
+from training.rl.practice import Practice, numbers, unpractised
 from training.rl.rollout import Group
-from training.rl.update import MEASURES, NUMBERS, Drawn, agreed, compared, rows_of
+from training.rl.update import MEASURES, Drawn, agreed, compared, means, rows_of
 from training.selection import selected
 from training.trainer import Trainer, main
 
@@ -107,7 +107,7 @@ class Reinforcement(Measuring):
                 apart = agreed(totals.measures, config.agreement, trainer.done + 1)
             if learns:
                 found.append(trainer.apply(totals, rate))
-        return {name: mean(float(values[name]) for values in found) for name in NUMBERS} | {"disagreement": apart}
+        return means(found) | {"disagreement": apart}
 
 
 def _between(ends: tuple[float, float], progress: float) -> float:

@@ -15,11 +15,12 @@ from training.parallel import World
 from training.rl.config import RlConfig
 from training.rl.episodes import Episode
 from training.rl.objective import divergence, importance, k2_objective
+from training.rl.practice import mean
 from training.rl.rollout import Group
 from training.rl.tree import Tree, TreeBatch, pack_trees, tree_log_probs
 from training.trainer import Trainer
 
-MEASURES = ("ptx_loss", "dialogue_loss", "kl", "disagreement", "compared")
+MEASURES = ("ptx_loss", "dialogue_loss", "kl", "responses", "disagreement", "compared")
 """What the losses measure beside themselves."""
 NUMBERS = (
     *("loss", "aux_loss", "gradient_norm", "max_logit", "clipped_heads", "update_rms"),
@@ -98,7 +99,8 @@ class PolicyLoss:
         measures = {
             "disagreement": (old_NT - drawn_NT).abs().where(mask_NT, 0.0).sum(),
             "compared": mask_NT.sum(),
-            "kl": divergence(log_probs_NT, drawn_NT, mask_NT) * self.share,
+            "kl": divergence(log_probs_NT, drawn_NT, mask_NT),
+            "responses": mask_NT.any(1).sum(),
         }
         return k2_objective(*given, weights_N) * self.share, measures
 
@@ -174,6 +176,12 @@ def compared(trainer: Trainer, parts: Sequence[MicroBatch]) -> dict[str, float]:
     zero = sums.loss.new_zeros(())
     found = trainer.world.all_reduce(torch.stack([sums.measures.get(name, zero) for name in names]))
     return dict(zip(names, found.tolist(), strict=True))
+
+
+def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What is recorded of an iteration's steps: `NUMBERS` on their mean, `kl` in nats for each response in them."""
+    told = [{**step, "kl": step["kl"] / max(1.0, step["responses"])} for step in steps]
+    return {name: mean(float(step[name]) for step in told) for name in NUMBERS}
 
 
 def agreed(measures: Mapping[str, float], most: float, iteration: int) -> float:

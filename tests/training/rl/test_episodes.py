@@ -22,7 +22,7 @@ from training.rl.episodes import INSERTED, Episode, Limits, Stage, loops
 from training.rl.rewards import group_rewards
 from training.rl.rollout import Group, Open, Player, opened
 from training.rl.tree import Tree, pack_trees
-from training.rl.update import practised, rows_of
+from training.rl.update import NUMBERS, means, practised, rows_of
 from training.rl.worlds.task import Kind, draw_task
 
 REWARDS = RewardConfig(budget=24, repeats=0)
@@ -384,6 +384,23 @@ def compared(
     loss.backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     return [loss.detach(), *gradients], float(measures["disagreement"] / measures["compared"])
+
+
+def test_kl_is_of_the_responses_that_are_learned_from(groups, model):
+    """Nats a response, however many others of the iteration teach nothing: they take part in the loss's mean alone."""
+    rows, found = rows_of(groups, 4096), []
+    responses = sum(len(group.responses) for group in groups)
+    for total in (responses, 4 * responses):
+        part = practised(rows, total, 0.5, RlConfig(), 0)
+        mask = document_mask(part.document_ids_BS, shared_prompt=True)
+        hidden_BSD = model(part.tokens_BS, positions_BS=part.positions_BS, mask=mask).hidden_BSD
+        loss, measures = part.loss(model, hidden_BSD)
+        step = dict.fromkeys(NUMBERS, 0.0) | {name: float(value) for name, value in measures.items()}
+        assert step["responses"] == responses
+        found.append((loss.item(), means([step, step])["kl"], step["kl"] / responses))
+    (loss, kl, each), (less, same, _) = found
+    assert kl == each == same > 0
+    assert less == pytest.approx(loss / 4)
 
 
 def without_experts(groups: Sequence[Group]) -> list[Group]:
