@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from model.chat import Chat, Text
 from training.rl.config import RecordConfig
 from training.rl.episodes import Episode
-from training.rl.rollout import Group, first_of_each
+from training.rl.rollout import CRITIQUE, Group, first_of_each
 
 FOLDER = "rollouts"
 """Where they lie in a job's folder; each becomes a part of what the job publishes."""
@@ -78,12 +78,13 @@ class Records:
         partial.replace(self.folder / f"{name}.parquet")
 
 
-def sources(group: Group, place: int) -> dict[str, float | None]:
-    """What the reward of a response is made of; what is cut, and what a critic compared, has that source alone."""
+def sources(kind: str, group: Group, place: int) -> dict[str, float | None]:
+    """What the reward of a response is made of; what is cut, and what a critic compared (in practice: held-out replies
+    are judged by their rules), has that source alone."""
     response, reward = group.responses[place], group.rewards[place]
     if not response.finished:
         return {"cut": reward}
-    if group.problem.verifier == "critique" and response.score == 1.0:
+    if kind == "practice" and group.problem.verifier == CRITIQUE and response.score == 1.0:
         return {"critic": reward}
     return {"verdict": response.score, "length": reward - response.score or None}
 
@@ -105,7 +106,8 @@ def _rows(chat: Chat, iteration: int, kind: str, group: Group) -> Iterator[dict[
         "answer": json.dumps(problem.answer, ensure_ascii=False, sort_keys=True)[:ANSWER],
     }
     for place, (response, reward) in enumerate(zip(group.responses, group.rewards, strict=True)):
-        yield shared | _response(chat, response) | {"reward": reward, "rewards": sources(group, place), "place": place}
+        told = {"reward": reward, "rewards": sources(kind, group, place), "place": place}
+        yield shared | _response(chat, response) | told
 
 
 def _response(chat: Chat, response: Episode) -> dict[str, Any]:

@@ -34,10 +34,12 @@ def test_a_row_says_what_was_drawn_by_whom_and_what_it_is_worth(tmp_path):
 
 def test_rewards_are_told_apart_by_their_source():
     long, cut = episode("4"), dataclasses.replace(episode("5"), finished=False)
-    assert sources(group(SUMS[0], [long], [1.25]), 0) == {"verdict": 1.0, "length": 0.25}
-    assert sources(group(SUMS[0], [cut], [-0.5]), 0) == {"cut": -0.5}
+    assert sources("practice", group(SUMS[0], [long], [1.25]), 0) == {"verdict": 1.0, "length": 0.25}
+    assert sources("practice", group(SUMS[0], [cut], [-0.5]), 0) == {"cut": -0.5}
     asked = dataclasses.replace(SUMS[0], verifier="critique")
-    assert sources(group(asked, [episode("4")], [0.7]), 0) == {"critic": 0.7}
+    assert sources("practice", group(asked, [episode("4")], [0.7]), 0) == {"critic": 0.7}
+    for kind in ("sampled", "greedy"):  # no critic looks at what is held out
+        assert sources(kind, group(asked, [episode("4")], [1.0]), 0) == {"verdict": 1.0, "length": None}
 
 
 @pytest.mark.parametrize(("every", "numbers"), [(0, set()), (3, {1, 3, 6, 7}), (100, {1, 7})])
