@@ -452,9 +452,7 @@ def test_a_resumed_episode_has_the_routes_of_the_present_generator(model, chat):
 def test_what_was_said_last_to_a_paused_episode_has_no_routes(model, chat):
     """No generator has read it: the trainer chooses the experts of those tokens itself."""
     _, left = player(model, chat, segment=5, routes=True).roll_out(opened(attacks()[:3], 6, "seed"))
-    paused = [
-        replace(one, episodes=[each for each in one.episodes if each.versions[-1] == INSERTED]) for one in left
-    ]
+    paused = [replace(one, episodes=[each for each in one.episodes if each.versions[-1] == INSERTED]) for one in left]
     groups = [Group(one.problem, one.episodes, [0.0] * len(one.episodes)) for one in paused if one.episodes]
     assert groups
     for group in groups:

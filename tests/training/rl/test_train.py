@@ -159,7 +159,7 @@ def test_an_iteration_of_fewer_groups_than_steps_takes_fewer(world, tuned, monke
 
 
 def test_what_a_refill_replaced_is_told_of_and_not_learned_from(world, tuned, monkeypatch):
-    """Else the curves, the records and the rate of tokens were of those prompts alone that something is learned from."""
+    """Else curves, records and the rate of tokens were of those prompts alone that something is learned from."""
     real, update, played, learned = Practice.iterate, Reinforcement._update, [], []
 
     def dull(*given):

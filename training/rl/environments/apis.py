@@ -102,8 +102,8 @@ class Apis(Environment):
         return verdict(not fault, fault)
 
     def _due(self, problem: Problem) -> dict[str, Any]:
-        """What the right calls come to. Raises EnvironmentUnavailable where they fail again and again: no reply is wrong
-        because somebody killed their process."""
+        """What the right calls come to. Raises EnvironmentUnavailable where they fail again and again: that somebody
+        kills their process makes no reply wrong."""
         for _ in range(ATTEMPTS):
             due = self._played(problem, problem.answer["due"])
             if isinstance(due, dict):

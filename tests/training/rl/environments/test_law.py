@@ -506,7 +506,7 @@ def test_right_calls_whose_process_is_killed_are_played_again(monkeypatch: pytes
         assert judge.play(problem, [Reply("Done.")]).reason == "killed: by signal 9", "its own calls"
         assert judge.play(problem, [Reply("Done.")]).reward == 1.0
     left += ["killed: by signal 9"] * apis.ATTEMPTS
-    with Services() as services, pytest.raises(EnvironmentUnavailable, match="problem p: its right calls .* signal 9"):
+    with Services() as services, pytest.raises(EnvironmentUnavailable, match=r"problem p: its right calls .* signal 9"):
         environment(problem, services).play(problem, [Reply("Done.")])
 
 
