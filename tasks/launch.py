@@ -48,6 +48,8 @@ POLL = 0.25  # seconds between two looks at a job's progress
 NOTED = 10.0  # seconds between two notes of how long an attempt has taken: what a kill may leave out
 ENDPOINT_SLOTS = 64
 GRACE = 120.0  # seconds a job gets to write its checkpoint after SIGTERM
+RANKS_GRACE = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(GRACE) - 10)}
+"""How long torchrun waits for its ranks then, in place of 30 seconds: it must kill them before it is killed itself."""
 CPU_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "passive",  # spinning threads on a shared machine: a sixteenth of the rate (docs/LOG.md)
     # Memory that a step gives back is kept, in huge pages: fresh pages cost a fifth of a step (docs/model.md). Where
@@ -240,6 +242,7 @@ def _supervise(step: Step, job: Path, execution: Execution, lock: int) -> None:
     house = str(Path(__file__).resolve().parent.parent)
     environment = {
         **CPU_ENVIRONMENT,
+        **RANKS_GRACE,
         "OMP_NUM_THREADS": str(execution.threads),
         "PYTHONPATH": os.pathsep.join(filter(None, [house, os.environ.get("PYTHONPATH", "")])),
         "PYTHONUNBUFFERED": "1",
@@ -253,7 +256,8 @@ def _supervise(step: Step, job: Path, execution: Execution, lock: int) -> None:
         environment |= meeting(work)
     (work / PREEMPTED).unlink(missing_ok=True)  # an earlier attempt's: this one may fail before it would remove it
     for node in range(1, execution.nodes):
-        line = shlex.join(["python", *command(step.module, job, execution, node)[1:]])
+        patient = [f"{name}={value}" for name, value in RANKS_GRACE.items()]
+        line = shlex.join(["env", *patient, "python", *command(step.module, job, execution, node)[1:]])
         log.warning("node %d of %d, from the project's folder: %s", node, execution.nodes, line)
     reached = _read(work / PROGRESS)  # by an earlier attempt, maybe beyond the checkpoint that this one begins with
     child = process.start(command(step.module, job, execution), journal, environment, keep=[lock])

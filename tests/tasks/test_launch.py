@@ -192,6 +192,22 @@ def test_every_error_that_a_job_expects_is_known_by_its_line():
     assert {name for name in names if not ERROR.match(f"{name}: why")} == set()
 
 
+# Tells what its launcher was told of how long to wait for it.
+PATIENCE = """
+import json, os, pathlib, sys
+work = pathlib.Path(json.loads(pathlib.Path(sys.argv[sys.argv.index("--config") + 1]).read_text())["work"])
+(work / "final").mkdir()
+(work / "metrics.jsonl").write_text("{}\\n")
+(work / "summary.json").write_text(json.dumps({"patience": os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")}))
+"""
+
+
+def test_torchrun_waits_longer_than_its_30_seconds_and_ends_its_ranks_before_it_is_ended(tmp_path):
+    (tmp_path / "patientjob.py").write_text(PATIENCE)
+    seconds = int(run_job(step_for(tmp_path, "patientjob"), EXECUTION).statistics["patience"])
+    assert 100 <= seconds < launch.GRACE
+
+
 def test_a_killed_rank_is_named(tmp_path):
     with pytest.raises(JobFailed, match=r"rank 0 was killed by SIGKILL; the same command goes on"):
         run_job(step_for(tmp_path, killed_at=2), EXECUTION)
@@ -301,7 +317,8 @@ def test_the_line_that_is_told_starts_the_other_node(tmp_path, monkeypatch, capl
         assert not (step.workspace() / "starts").exists()
         line = next(text for text in caplog.messages if text.startswith("node 1 of 2")).partition(": ")[2]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HOUSE), str(tmp_path)])}
-        other = subprocess.run([sys.executable, *shlex.split(line)[1:]], env=environment, timeout=300, check=False)
+        words = [sys.executable if word == "python" else word for word in shlex.split(line)]
+        other = subprocess.run(words, env=environment, timeout=300, check=False)
         assert other.returncode == 0
         assert first.result(timeout=300).statistics == {"loss": 1.0}
     assert (step.workspace() / "rank-1-of-2").exists()
