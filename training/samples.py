@@ -22,7 +22,7 @@ import numpy as np
 from training.best_fit import VERSION, Packing, pack
 from training.cache import Cache
 from training.metrics import naming
-from training.shards import Shard, Stream, count_windows
+from training.shards import MAPS, Shard, Stream, count_windows
 
 IGNORED = -100
 """Target that counts in no loss."""
@@ -165,7 +165,7 @@ def _with_target(shard: Shard, start: int, end: int) -> tuple[int, int]:
     return start, min(end + 1, shard.tokens)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(MAPS)
 def _mapped(path: Path) -> Packing:
     return Packing.from_array(np.load(path, mmap_mode="r").view(np.ndarray))
 

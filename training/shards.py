@@ -17,7 +17,8 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TOKEN = np.dtype("<u4")
+MAPS = 256
+"""Files of one kind that a process keeps mapped, those that it read last: each holds a file open, of which a process may
+often have no more than 1,024, and a run reads tens of thousands."""
 TABLE = {
     "key": "string",
     "split": "string",
@@ -81,7 +85,7 @@ def content(table: pa.Table) -> str:
     return found.hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shard:
     """One shard: its tokens, and which documents they belong to."""
 
@@ -98,14 +102,10 @@ class Shard:
     ranges: Ranges | None
     """How parts of a remote shard are read; None fetches it whole."""
 
-    @cached_property
+    @property
     def tokens_T(self) -> np.ndarray:
         """All its tokens, memory-mapped, uint32."""
-        if self.tokens == 0:
-            return np.empty(0, TOKEN)
-        with self._naming(), self.cache.open(self.file) as file:
-            # A plain view: slicing the memmap class itself costs more than reading a window.
-            return np.memmap(file, TOKEN, "r").view(np.ndarray)
+        return _mapped(self)
 
     def read(self, start: int, end: int) -> np.ndarray:
         """Its tokens start .. end - 1, uint32; BadShard where its file is not the listed one. What is remote is not
@@ -167,6 +167,15 @@ class Shard:
             yield
         except ShardError as error:
             raise BadShard(self.key, error) from error
+
+
+@lru_cache(MAPS)
+def _mapped(shard: Shard) -> np.ndarray:
+    if shard.tokens == 0:
+        return np.empty(0, TOKEN)
+    with shard._naming(), shard.cache.open(shard.file) as file:
+        # Not numpy's memmap: to slice it costs more than to read a window.
+        return np.frombuffer(mmap(file.fileno(), 0, access=ACCESS_READ), TOKEN)
 
 
 class Stream:

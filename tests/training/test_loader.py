@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fsspec
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ from training.cache import Cache, ShardError
 from training.loader import Batch, Loader, Span, require
 from training.order import OrderError
 from training.samples import IGNORED, Kind
-from training.shards import BadShard, TokenShards, count_windows
+from training.shards import MAPS, BadShard, TokenShards, count_windows
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +210,17 @@ def test_a_layout_that_lost_its_bytes_with_the_power_is_made_again(uri: str, tmp
     for path in (tmp_path / "packed").iterdir():
         path.write_bytes(path.read_bytes()[:left])
     assert read() == expected
+
+
+def test_a_run_reads_more_shards_than_it_may_have_files_open(tmp_path: Path) -> None:
+    uri = artifact(tmp_path, {f"train/web/made/{number:03}": [40] for number in range(MAPS + 50)})
+    before = psutil.Process().num_fds()
+    kinds: tuple[Kind, ...] = ("windows", "best_fit")
+    for kind in kinds:
+        loader = Loader(uri, "train", None, 0, 32, kind, Cache(tmp_path / "cache"))
+        batch = loader.batch(0, loader.windows["web"])
+        assert len(batch.tokens_BS.unique()) >= 32 * (MAPS + 50), "all of every shard"
+    assert psutil.Process().num_fds() - before <= 2 * MAPS
 
 
 @given(st.integers(0, 100), st.integers(1, 12))

@@ -5,7 +5,7 @@ Shapes: B windows, S positions.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 import torch
@@ -51,14 +51,14 @@ def measure(suite: Positions, subject: Subject, tokens: Artifact | None, seed: i
 
 def _windows(tokens: Artifact, count: int, length: int, vocabulary: int) -> torch.Tensor:
     """Windows of held-out tokens, each from another place, the longest documents' domains in turn (B, S)."""
-    found: list[np.ndarray] = []
-    streams = [np.asarray(shard.tokens_T) for shard in TokenShards(tokens.uri) if shard.split == "heldout"]
-    pieces = [[each[at : at + length] for at in range(0, len(each) - length + 1, length)] for each in streams]
-    for place in range(max(map(len, pieces), default=0)):
-        found += [of[place] for of in pieces if place < len(of)]
+    shards = [shard for shard in TokenShards(tokens.uri) if shard.split == "heldout"]
+    places = range(max((shard.tokens // length for shard in shards), default=0))
+    held = ((shard, place * length) for place in places for shard in shards if (place + 1) * length <= shard.tokens)
+    # copies: what is mapped holds a file open
+    found = [shard.read(at, at + length).astype(np.int64) for shard, at in islice(held, count)]
     if not found:
         raise Unmeasurable(f"no shard of the held-out split has {length:,} tokens in a row: lower `longest`")
-    windows_BS = torch.from_numpy(np.stack(found[:count]).astype(np.int64))
+    windows_BS = torch.from_numpy(np.stack(found))
     if int(windows_BS.max()) >= vocabulary:
         raise Unmeasurable("the held-out tokens are another tokenizer's: name the root and preset of this model")
     return windows_BS
