@@ -14,7 +14,6 @@ says its batch: no index of another shard is opened.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -244,9 +243,9 @@ def _readings(graph: Graph, name: str, under: str) -> Readings:
     streams = _streams(graph)
     updates: set[int] = set()
     samples: list[tuple[int, int]] = []
-    for stream, group in itertools.groupby(spans, key=lambda span: span.stream):
-        stages = list(group)
-        for sample in streams.loaders[stream].samples_of(name, streams.end(stream), under):
+    for stream, loader in enumerate(streams.loaders):
+        stages = [span for span in spans if span.stream == stream]
+        for sample in loader.samples_of(name, streams.end(stream), under):
             place = planned(streams.left_out[stream], sample)
             if place is None:
                 continue  # a rollback left it out

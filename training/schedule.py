@@ -129,7 +129,7 @@ class Span:
     border: int
     """Tokens at which the stage ends, as configured; its last update may go past it."""
     stream: int
-    """Number of the stream of samples it reads: consecutive stages that cut the corpus alike share a stream."""
+    """Number of the stream of samples it reads: stages that cut the corpus alike share a stream."""
     first_sample: int
     """Samples of that stream consumed before the stage."""
 
@@ -220,10 +220,10 @@ class StagePlan(Config):
     def spans(self) -> tuple[Span, ...]:
         """The stages laid end to end."""
         spans: list[Span] = []
-        border = update = token = stream = sample = 0
+        reached: dict[tuple[str, int, int], tuple[int, int]] = {}  # cut -> its stream, and the next sample of that
+        border = update = token = 0
         for stage in self.stages:
-            if spans and _cut(spans[-1].stage) != _cut(stage):
-                stream, sample = stream + 1, 0
+            stream, sample = reached.get(_cut(stage), (len(reached), 0))
             if stage.updates is not None:
                 border = token + stage.updates * stage.tokens_per_update
             else:
@@ -232,8 +232,13 @@ class StagePlan(Config):
             spans.append(Span(stage, update, updates, token, border, stream, sample))
             update += updates
             token += updates * stage.tokens_per_update
-            sample += updates * stage.batch
+            reached[_cut(stage)] = stream, sample + updates * stage.batch
         return tuple(spans)
+
+    @property
+    def streams(self) -> int:
+        """How many streams of samples the stages read."""
+        return 1 + max(span.stream for span in self.spans)
 
     @property
     def updates(self) -> int:

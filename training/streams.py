@@ -23,7 +23,7 @@ class Streams:
         """Opens all streams now: a stage without data must not be found out days later."""
         self.config, self.plan, self.mesh = config, config.stages, mesh
         rollbacks = list(rollbacks)
-        self.left_out = [windows(rollbacks, stream) for stream in range(self.plan.spans[-1].stream + 1)]
+        self.left_out = [windows(rollbacks, stream) for stream in range(self.plan.streams)]
         self.loaders = [self._open(stream, tokens, cache) for stream in range(len(self.left_out))]
 
     def _open(self, stream: int, tokens: str, cache: Cache) -> Loader:

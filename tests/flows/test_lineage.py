@@ -29,6 +29,7 @@ STAGES = StagePlan(
         Stage(name="two", updates=8, sequence_length=32, batch=6, mix={"knowledge": 1.0}),
         Stage(name="long", updates=5, sequence_length=96, batch=2),
         Stage(name="packed", updates=5, sequence_length=96, batch=3, samples="best_fit"),
+        Stage(name="again", updates=3, sequence_length=32, batch=5),
     )
 )
 

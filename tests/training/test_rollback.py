@@ -19,7 +19,7 @@ from training.config import PretrainConfig
 from training.mesh import Mesh
 from training.objective import Diverged
 from training.order import OrderError
-from training.spikes import Rollback, Rollbacks
+from training.spikes import Rollback, Rollbacks, Spike
 from training.streams import Streams
 
 # every gradient norm a little above the median of the stage's last ones is a spike: ordinary noise makes some
@@ -122,6 +122,43 @@ def test_ranks_go_back_together(shards: Path, rolled: Path, tmp_path: Path, monk
         for rollbacks in (Rollbacks(work / "rollbacks.jsonl"), Rollbacks(rolled / "rollbacks.jsonl"))
     )
     assert mine == other
+
+
+def test_a_window_that_comes_again_is_gone_back_over_and_resumed(shards: Path, tmp_path: Path) -> None:
+    """Update 7, the first of the last stage, fails four times: the last return goes past the stage between, into the
+    one whose samples it goes on with."""
+    first, between = STAGES
+    last = {**first, "name": "again", "updates": 4, "yarn_factor": 2}
+    stages = [{**first, "updates": 4}, {**between, "updates": 2}, last]
+    values = job(shards, tmp_path / "work", stages=stages, run={"checkpoint_every": 3}, **EXACT)
+    trainer = trainer_of(values)
+    step, spikes, read = trainer.objective.step, iter(range(4)), dict[int, range]()
+
+    def spiking(number: int) -> str:
+        if number == 7 and next(spikes, None) is not None:
+            raise Spike("made up")
+        update = next_token(trainer).plan.update(number)
+        at = next_token(trainer).streams.first_sample(update)
+        read[number] = range(at, at + update.stage.batch)
+        return step(number)
+
+    trainer.objective.step = spiking  # type: ignore[method-assign]
+    assert trainer.run() == 0
+    found = [(each.to, each.stream, each.first_sample, each.end_sample) for each in trainer.rollbacks.all]
+    assert found == [(6, 0, 32, 40), (4, 0, 40, 48), (6, 0, 48, 56), (3, 0, 24, 64)]
+    assert [read[number].start for number in range(1, 11)] == [0, 8, 16, 64, 0, 4, 72, 80, 88, 96]
+    state = checkpoint.load_state(checkpoint.checkpoints(tmp_path / "work" / "checkpoints")[-1])
+    assert [(each["stream"], each["first"], each["end"]) for each in state["samples"]] == [
+        (0, 0, 72),
+        (1, 0, 8),
+        (0, 72, 104),
+    ]
+    shutil.copytree(tmp_path / "work", tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed" / "final")
+    shutil.rmtree(tmp_path / "killed" / "checkpoints" / "update-00000010")
+    values["work"] = str(tmp_path / "killed")
+    assert trainer_of(values).run() == 0
+    assert_same(tmp_path / "killed", tmp_path / "work")
 
 
 def test_a_checkpoint_knows_the_rollbacks_without_their_file(shards: Path, rolled: Path, tmp_path: Path) -> None:

@@ -54,6 +54,22 @@ def test_stages_of_one_window_share_their_samples() -> None:
     assert plan.update(236_931).first_sample == 2_048
 
 
+def test_a_window_that_comes_again_goes_on_where_it_had_stopped() -> None:
+    half, rest = {"web": 0.5, "code": 0.5}, {"web": 1.0}
+    plan = StagePlan(
+        stages=(
+            stage(name="a", mix=half),
+            stage(name="b", rate=None, sequence_length=8),
+            stage(name="c", rate=None, mix=rest),
+            stage(name="d", rate=None, sequence_length=8, batch=1),
+        )
+    )
+    assert plan.streams == 2
+    assert [(span.stream, span.first_sample) for span in plan.spans] == [(0, 0), (1, 0), (0, 6), (1, 6)]
+    assert plan.mixes(0) == [(0, half), (6, rest)]
+    assert plan.mixes(1) == [(0, None)]
+
+
 def test_a_mix_may_change_within_a_stream() -> None:
     half, rest = {"web": 0.5, "code": 0.5}, {"web": 1.0}
     plan = StagePlan(
@@ -88,7 +104,7 @@ def test_long_documents_are_a_stream_of_their_own_and_take_packed_rows() -> None
             stage(name="c", **rows),
         )
     )
-    assert [span.stream for span in plan.spans] == [0, 1, 2]
+    assert [span.stream for span in plan.spans] == [0, 1, 0]
     with pytest.raises(
         ValidationError, match=r"document_tokens_min = 99 takes whole documents.*set samples to best_fit"
     ):
