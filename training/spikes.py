@@ -16,7 +16,7 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -107,11 +107,14 @@ class Rollback:
 class Rollbacks:
     """All rollbacks of a run, in their order, and the sample ids they leave out. `path` keeps them, one a line."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        """Those of the run with this identity; lines of another are ignored: its sample ids name other samples."""
+        self.path, self.identity = path, dict(identity)
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         # a line cut short by a kill is no rollback yet: the spike comes again
-        self.all = parse(json.loads(line) for line in lines if line.endswith("\n"))
+        records = [json.loads(line) for line in lines if line.endswith("\n")]
+        # older versions wrote no identity
+        self.all = parse(record for record in records if record.pop("identity", self.identity) == self.identity)
 
     def add(self, rollback: Rollback, writes: bool) -> None:
         """Count a rollback from now on; the rank that `writes` puts it on the disk first."""
@@ -122,7 +125,7 @@ class Rollbacks:
         if writes:
             partial = self.path.with_name(f".{self.path.name}.partial")
             with naming(partial), partial.open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(asdict(each)) + "\n" for each in rollbacks)
+                file.writelines(json.dumps(asdict(each) | {"identity": self.identity}) + "\n" for each in rollbacks)
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(self.path)

@@ -93,12 +93,12 @@ class Trainer:
         self.mesh, self.world = mesh, mesh.world
         self.preemption, self.watchdog = preemption or Preemption(), watchdog or Watchdog(None)
         self.run_config: RunConfig = config.run
-        self.rollbacks = Rollbacks(self.work / "rollbacks.jsonl")
         self.writer = checkpoint_writer.Writer(self.world, self.run_config.collective_timeout_seconds)
         self.metrics = Metrics(self.work / "metrics.jsonl", -1, writes=False)  # until the run begins
         self.stopping = False
         """Whether some rank was asked to stop, as all have heard."""
         self.objective = kind(self)
+        self.rollbacks = Rollbacks(self.work / "rollbacks.jsonl", self.objective.identity)
         mesh.layout.require(self.objective.model)
         self.detector = SpikeDetector(self.objective.spikes or SpikeConfig())
         self._begin()
@@ -405,6 +405,11 @@ class Trainer:
             self._take_up(found)
             total = self.objective.steps
             log.info("resuming at %s %d of %d from checkpoint %s", self.step, self.done, total, found.name)
+        elif self.rollbacks.all and self.rollbacks.all[-1].to:  # somebody removed the checkpoint that it went back to
+            log.warning("no checkpoint is left: the run starts over, and %s with it", self.rollbacks.path)
+            self.rollbacks.replace([], writes=self.world.rank == 0)
+            self.objective.close()
+            self.objective.begin()
         if self.world.rank == 0:
             self._prune()
         return found is not None

@@ -42,6 +42,12 @@ def touchy(shards: Path, work: Path, **spikes: Any) -> dict[str, Any]:
     return job(shards, work, stages=STAGES, run=run, **EXACT)
 
 
+def recorded(work: Path) -> Rollbacks:
+    """What a run has written of its rollbacks."""
+    path = work / "rollbacks.jsonl"
+    return Rollbacks(path, json.loads(path.read_text().splitlines()[0])["identity"])
+
+
 @pytest.fixture(scope="module")
 def rolled(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that went back, in a process of its own."""
@@ -51,7 +57,7 @@ def rolled(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_spike_is_gone_round_and_recorded(shards: Path, rolled: Path) -> None:
-    rollbacks = Rollbacks(rolled / "rollbacks.jsonl")
+    rollbacks = recorded(rolled)
     assert rollbacks.all
     summary = json.loads((rolled / "summary.json").read_text())
     last = checkpoint.load_state(checkpoint.checkpoints(rolled / "checkpoints")[-1])
@@ -119,7 +125,7 @@ def test_ranks_go_back_together(shards: Path, rolled: Path, tmp_path: Path, monk
     assert wait(start(values, tmp_path, ranks=4), tmp_path) == [0] * 4
     mine, other = (
         [(each.update, each.to, each.stream, each.first_sample, each.end_sample) for each in rollbacks.all]
-        for rollbacks in (Rollbacks(work / "rollbacks.jsonl"), Rollbacks(rolled / "rollbacks.jsonl"))
+        for rollbacks in (recorded(work), recorded(rolled))
     )
     assert mine == other
 
@@ -171,6 +177,21 @@ def test_a_checkpoint_knows_the_rollbacks_without_their_file(shards: Path, rolle
     assert_same(work, rolled)
 
 
+def test_rollbacks_go_with_the_checkpoints_that_somebody_removes(shards: Path, rolled: Path, tmp_path: Path) -> None:
+    """The run starts over as it did the first time, and another run in the folder reads every sample."""
+    work = tmp_path / "work"
+    shutil.copytree(rolled, work)
+    assert recorded(work).all[-1].to > 0
+    for name in ("checkpoints", "final"):
+        shutil.rmtree(work / name)
+    another = touchy(shards, work)
+    another["config"]["seed"] = 7
+    assert trainer_of(another).rollbacks.all == []
+    assert trainer_of(touchy(shards, work)).run() == 0
+    assert (work / "rollbacks.jsonl").read_bytes() == (rolled / "rollbacks.jsonl").read_bytes()
+    assert_same(work, rolled)
+
+
 def test_a_run_planned_to_its_limit_of_epochs_may_go_back(shards: Path, tmp_path: Path) -> None:
     values = job(shards, tmp_path, stages=STAGES, **EXACT)
     streams = next_token(trainer_of(values)).streams
@@ -186,7 +207,7 @@ def test_more_rollbacks_than_allowed_end_the_run(shards: Path, tmp_path: Path) -
     trainer = trainer_of(touchy(shards, tmp_path, most_rollbacks=1))
     with pytest.raises(Diverged, match=r"is a spike: gradient norm .*gone back 1 times already.*most_rollbacks is 1"):
         trainer.run()
-    assert len(Rollbacks(tmp_path / "rollbacks.jsonl").all) == 1
+    assert len(recorded(tmp_path).all) == 1
 
 
 def test_a_loss_that_is_not_a_number_is_gone_round(shards: Path, tmp_path: Path) -> None:
@@ -203,6 +224,6 @@ def test_a_loss_that_is_not_a_number_is_gone_round(shards: Path, tmp_path: Path)
     trainer._begin = begin_again  # type: ignore[method-assign]
     assert trainer.run() == 0
     assert watched == [False]  # to read a large checkpoint takes as long as at the start
-    (rollback,) = Rollbacks(tmp_path / "rollbacks.jsonl").all
+    (rollback,) = recorded(tmp_path).all
     assert (rollback.update, rollback.to, rollback.first_sample, rollback.end_sample) == (1, 0, 0, 8)
     assert all(line["loss"] < 10 for line in lines(tmp_path) if line["event"] == "update")

@@ -1,6 +1,7 @@
 """What counts as a spike, and which samples a run that went round some of them reads."""
 
 import itertools
+import json
 import math
 import random
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_a_mix_begins_at_its_update_also_past_a_window() -> None:
 
 
 def test_rollbacks_are_kept_and_undo_what_was_written_before_them(tmp_path: Path) -> None:
-    rollbacks = Rollbacks(tmp_path / "rollbacks.jsonl")
+    rollbacks = Rollbacks(tmp_path / "rollbacks.jsonl", {"run": "one"})
     rollbacks.add(Rollback(11, 9, 0, 90, 110, "loss"), writes=True)
     rollbacks.add(Rollback(11, 6, 0, 60, 130, "loss"), writes=True)
     assert rollbacks.taken == {6}  # the checkpoint of update 9 is undone, and the one written next is none gone back to
@@ -119,7 +120,17 @@ def test_rollbacks_are_kept_and_undo_what_was_written_before_them(tmp_path: Path
     # what was written after the return knows of it; what was written before it is undone
     assert [rollbacks.undone(9, known) for known in (0, 1, 2)] == [True, True, False]
     assert not rollbacks.undone(6, 0)
-    assert Rollbacks(tmp_path / "rollbacks.jsonl").all == rollbacks.all
+    assert Rollbacks(tmp_path / "rollbacks.jsonl", {"run": "one"}).all == rollbacks.all
     with full_disk(10), pytest.raises(OSError, match=r"rollbacks\.jsonl\.partial could not be written"):
         rollbacks.replace(rollbacks.all, writes=True)
-    assert Rollbacks(tmp_path / "rollbacks.jsonl").all == rollbacks.all
+    assert Rollbacks(tmp_path / "rollbacks.jsonl", {"run": "one"}).all == rollbacks.all
+
+
+def test_rollbacks_of_another_run_are_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "rollbacks.jsonl"
+    Rollbacks(path, {"run": "one"}).add(Rollback(11, 9, 0, 90, 110, "loss"), writes=True)
+    assert Rollbacks(path, {"run": "another"}).all == []
+    older = [{**json.loads(path.read_text()), "stream": 1}]
+    older[0].pop("identity")
+    path.write_text("".join(json.dumps(each) + "\n" for each in older))
+    assert [each.stream for each in Rollbacks(path, {"run": "another"}).all] == [1], "older versions told no run"
