@@ -19,7 +19,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -77,6 +77,8 @@ class Cache:
         self.folder, self.limit_bytes = folder, limit_bytes
         self.fetched_files = self.fetched_bytes = 0
         """What this process fetched; for measurements."""
+        self.checked: Callable[[], None] = lambda: None
+        """Called when a file was checked, which takes as long as its disk takes; by any thread."""
         self._fetchers = fetchers
         self._pool: ThreadPoolExecutor | None = None
         self._good: set[str] = set()
@@ -145,6 +147,7 @@ class Cache:
         note = self.folder / "checked" / f"{file.sha256}-{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}"
         if status.st_size != file.bytes or not note.exists():
             _check(path, file, str(path))
+            self.checked()
             # a note that cannot be kept costs a second check, nothing else
             with contextlib.suppress(OSError):
                 note.parent.mkdir(parents=True, exist_ok=True)
@@ -174,6 +177,7 @@ class Cache:
                     unread.touch()
                 storage.fetch(file.name, unread)
                 _check(unread, file, file.name)
+                self.checked()
                 unread.replace(target)
             except FileNotFoundError:
                 raise ShardError(f"{file.name} is missing though the manifest lists it: run the stage again") from None

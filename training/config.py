@@ -137,9 +137,9 @@ class RunConfig(Config):
     collective_timeout_seconds: float = Field(default=600, gt=0)
     """How long a rank waits for the others before it ends with an error."""
     stall_seconds: float | None = Field(default=480, gt=0)
-    """Seconds without a micro-batch done (or a reply sampled, an evaluation or a checkpoint begun) after which a rank
-    writes its stacks to the log and ends; less than collective_timeout_seconds, so that every rank does. None never
-    does."""
+    """Seconds without a micro-batch done (or a reply sampled, a shard checked, an evaluation begun) after which a rank
+    writes its stacks to the log and ends, but while checkpoints are written or read; less than
+    collective_timeout_seconds, so that every rank does. None never does."""
     peak_flops: float | None = Field(default=None, gt=0)
     """Peak floating point operations per second of one rank's device, for the MFU; None leaves the MFU out."""
 

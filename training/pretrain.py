@@ -54,6 +54,7 @@ class NextToken(Objective):
         self.model, self.optimizer, self.weights = self.config.model, self.config.optimizer, self.config.weights
         self.plan, self.spikes, self.steps = self.config.stages, self.config.run.spikes, self.config.stages.updates
         self.tokens, self.cache = trainer.job.input("tokens"), Cache.from_environment()
+        self.cache.checked = trainer.watchdog.prolong  # a batch may be the first to read many shards
         self.shards = TokenShards(self.tokens, self.cache)
         if self.shards.vocabulary > self.model.vocab_size:
             raise ShardError(

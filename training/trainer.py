@@ -195,7 +195,7 @@ class Trainer:
                 self.metrics.close()
             if not finished:
                 return PREEMPTED
-            self.watchdog.beat("writing final/")
+            self.watchdog.rest()
             checkpoint_writer.save(final, self.model, self._state(), cuts=self.replicas.cuts, world=self.world)
         if self.world.rank == 0:
             replace_file(self.work / "summary.json", json.dumps(self._summary(), indent=1, allow_nan=False) + "\n")
@@ -224,11 +224,16 @@ class Trainer:
                 self._preempted(note)
                 return False
             self.progress("running", note=note, **objective.progress())
-        self.writer.settle()
+        self._settle()
         return True
 
-    def _preempted(self, note: str) -> None:
+    def _settle(self) -> None:
+        """Wait for the checkpoint that is being written: a slow disk is no stall."""
+        self.watchdog.rest()
         self.writer.settle()
+
+    def _preempted(self, note: str) -> None:
+        self._settle()
         log.warning("stopping at %s %d as asked; the same command goes on", self.step, self.done)
         self.progress("preempted", note=note)
         if self.world.rank == 0:
@@ -302,7 +307,7 @@ class Trainer:
 
     def _roll_back(self, number: int, reason: str) -> None:
         """Go back to the last good checkpoint and leave out the data from there to the spike, or end the run."""
-        self.writer.settle()
+        self._settle()  # to read a large checkpoint, below, is no stall either
         most = self.objective.spikes.most_rollbacks if self.objective.spikes else None
         if most is not None and len(self.rollbacks.all) >= most:
             raise Diverged(
@@ -310,7 +315,6 @@ class Trainer:
                 f"{len(self.rollbacks.all)} times already (run.spikes.most_rollbacks is {most}). Lower the learning "
                 "rate or gradient_clip, or allow more rollbacks and start the same command again"
             )
-        self.watchdog.rest()  # reading a large checkpoint is no stall
         root = self.work / "checkpoints"
         found = checkpoint.newest(root, self.rollbacks.taken, self.world)
         to = checkpoint.number(found) if found else 0
@@ -334,6 +338,7 @@ class Trainer:
         self.watchdog.beat(f"the checkpoint of {self.step} {self.done}")
         self.metrics.sync()
         self.replicas.assert_equal()
+        self.watchdog.rest()  # the one before may still be being written
         self.writer.save(
             self._folder(self.done),
             self.model,

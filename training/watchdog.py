@@ -31,6 +31,11 @@ class Watchdog:
         """Progress was made; `doing` names what comes now, for the error."""
         self._doing, self._since = doing, time.monotonic()
 
+    def prolong(self) -> None:
+        """What was told last goes on and has come further: it may take as long again. At rest, nothing."""
+        if self._since < math.inf:
+            self._since = time.monotonic()
+
     def rest(self) -> None:
         """Watch no more until the next beat: what comes now may take as long as it takes."""
         self._since = math.inf

@@ -1,17 +1,22 @@
 """A run that stands still ends by itself, and its log says where it stood."""
 
+import math
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.training.ranks import stop_after, wait_stopped
-from tests.training.runs import job, start
+from tests.training.runs import job, start, trainer_of
+from training import checkpoint_writer
 from training import watchdog as watching
+from training.trainer import DONE, PREEMPTED
 from training.watchdog import Watchdog
 
 HANGS = """
@@ -73,7 +78,12 @@ def test_nothing_is_watched_before_the_first_beat_at_rest_or_after_the_block(mon
     with watchdog.watch():
         hours_later()
         watchdog.beat("update 1")
+        now[0] += 599
+        watchdog.prolong()
+        now[0] += 599
         watchdog.rest()
+        hours_later()
+        watchdog.prolong()
         hours_later()
         watchdog.beat("update 2")
         assert not ended
@@ -85,6 +95,33 @@ def test_nothing_is_watched_before_the_first_beat_at_rest_or_after_the_block(mon
     assert not ended
     with Watchdog(None).watch() as never:
         never.beat("update 1")
+
+
+def test_a_slow_disk_is_no_stall(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is watched while checkpoints and `final/` are written; each shard that is checked prolongs the watch."""
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))  # without notes of what was checked before
+    watched, checks = dict[str, list[bool]](), list[bool]()
+
+    class Listening(Watchdog):
+        def prolong(self) -> None:
+            checks.append(math.isfinite(self._since))
+
+    def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any, **more: Any) -> Any:
+            watched.setdefault(name, []).append(math.isfinite(trainer.watchdog._since))
+            return function(*given, **more)
+
+        return called
+
+    monkeypatch.setattr(checkpoint_writer, "save", noting("final", checkpoint_writer.save))
+    for code in (PREEMPTED, DONE):
+        trainer = trainer_of(job(shards, tmp_path / "work"), watchdog=Listening(None))
+        monkeypatch.setattr(trainer.writer, "settle", noting("settle", trainer.writer.settle))
+        trainer.preemption.signalled = code == PREEMPTED
+        assert trainer.run() == code
+    assert any(checks)
+    assert set(watched) == {"settle", "final"}
+    assert not any(map(any, watched.values()))
 
 
 def test_every_rank_of_a_run_that_hangs_ends(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
