@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -31,6 +31,7 @@ from tasks.address import Address, Endpoint
 from tasks.artifact import Artifact, Step, cache_folder
 from tasks.job_log import JobLog
 from tasks.progress import Progress
+from training.job import RANKS
 from training.metrics import replace_file
 from training.precision import Precision
 
@@ -347,16 +348,26 @@ def _publish(step: Step, work: Path, execution: Execution) -> Artifact:
 
 @contextmanager
 def _alone(work: Path) -> Iterator[int]:
-    """Hold the workspace's lock, which the job inherits: two jobs never write in one workspace. A job whose launcher
-    was killed gets a moment to write its checkpoint and leave."""
-    with (work / "lock").open("w") as file:
+    """Hold the workspace's lock, which the launcher inherits, once no rank of an earlier job is left: two jobs never
+    write in one workspace. A job whose launcher was killed gets a moment to write its checkpoint and leave."""
+    with (work / "lock").open("w") as file, (work / RANKS).open("a+") as ranks:
         deadline = time.monotonic() + GRACE
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise JobFailed(f"another job is still running in {work}: wait for it or end it") from None
-                time.sleep(0.5)
+        _lock(file, f"another job is still running in {work}", deadline)
+        _lock(ranks, f"ranks of an earlier job, whose launcher is gone, are still running in {work}", deadline)
+        fcntl.flock(ranks, fcntl.LOCK_UN)  # now it is for the ranks of this job
         yield file.fileno()
+
+
+def _lock(file: IO[str], held: str, deadline: float) -> None:
+    waits = False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise JobFailed(f"{held}: wait until that has ended, or end it") from None
+            if not waits:
+                log.warning("%s: waiting until that has ended, %.0f seconds at most", held, deadline - time.monotonic())
+            waits = True
+            time.sleep(0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -14,6 +15,9 @@ from typing import Any, Literal, TypeVar, get_args
 from model.config import Config
 from training.precision import undecided
 
+RANKS = "ranks.lock"
+"""File in a job's folder of which every rank holds a lock together with the others while it runs: launchers pass theirs
+on to nobody, and a rank may outlive one that is killed."""
 C = TypeVar("C", bound=Config)
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -86,6 +90,16 @@ class Job:
         if name not in self.inputs:
             raise JobError(f"the job names no input {name!r}; it has {', '.join(self.inputs) or 'none'}")
         return self.inputs[name]
+
+
+@contextlib.contextmanager
+def held(work: Path) -> Iterator[None]:
+    """Hold this rank's part of the lock RANKS of `work` for the length of a `with` block."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / RANKS).open("a+") as file:
+        with contextlib.suppress(OSError):  # file systems of some clusters have no locks
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
 
 
 class Preemption:

@@ -49,7 +49,7 @@ from training.checkpoint import CheckpointError
 from training.config import RunConfig, SpikeConfig
 from training.engine import Engine, MicroBatch
 from training.expert_parallel import network, pieces
-from training.job import Job, JobError, Preemption
+from training.job import Job, JobError, Preemption, held
 from training.layout import LayoutError
 from training.mesh import Mesh, arrange
 from training.metrics import Metrics, replace_file, write_progress
@@ -463,6 +463,7 @@ def main(kind: type[Objective], name: str, arguments: Sequence[str] | None = Non
         be_deterministic(job.threads)
         cuda = job.device == "cuda" or (job.device == "auto" and torch.cuda.is_available())
         with (
+            held(job.work),
             Preemption().listen() as preemption,
             Watchdog(run.stall_seconds).watch() as watchdog,
             join("cuda" if cuda else "cpu", run.collective_timeout_seconds) as world,

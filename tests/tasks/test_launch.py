@@ -22,7 +22,7 @@ from tasks.launch import ERROR, Execution, JobFailed, JobPreempted, command, run
 from tasks.progress import listen
 from tests.training.ranks import free_ports
 from training import shards, trainer
-from training.job import Job
+from training.job import Job, held
 
 HOUSE = Path(__file__).resolve().parents[2]
 
@@ -266,6 +266,20 @@ def test_a_job_never_outlives_its_launcher_and_is_resumable(tmp_path, number):
     (work / "state").write_text("398")
     assert run_job(step, EXECUTION).statistics == {"loss": 1.0}
     assert (work / "starts").read_text().splitlines() == ["0", "398"]
+
+
+def test_a_job_waits_for_ranks_that_outlived_their_launcher(tmp_path, monkeypatch, caplog):
+    step = step_for(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        with held(step.workspace()):
+            with monkeypatch.context() as patch, pytest.raises(JobFailed, match="ranks of an earlier job.*or end it"):
+                patch.setattr(launch, "GRACE", 0.1)
+                run_job(step, EXECUTION)
+            caplog.clear()
+            waiting = pool.submit(run_job, step, EXECUTION)
+            wait_for(lambda: "ranks of an earlier job" in caplog.text)
+            assert not (step.workspace() / "starts").exists()
+        assert waiting.result(timeout=300).statistics == {"loss": 1.0}
 
 
 def test_inputs_reach_the_job_as_uris(tmp_path):

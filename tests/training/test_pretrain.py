@@ -1,5 +1,6 @@
 """The staged loop on a tiny model and real shards: accumulation, ranks, kills, preemption, and QK-Clip at work."""
 
+import fcntl
 import json
 import shutil
 import signal
@@ -27,16 +28,18 @@ from tests.training.runs import (
     start,
     trainer_of,
     wait,
+    written,
 )
 from tests.training.test_checkpoint import full_disk
 from training import checkpoint
 from training.cache import ShardError
 from training.checkpoint import CheckpointError
 from training.config import PretrainConfig
+from training.job import RANKS
 from training.objective import Diverged
 from training.order import OrderError
 from training.pretrain import NextToken
-from training.trainer import main
+from training.trainer import Trainer, main
 
 
 def test_a_run_learns_through_all_stages(undisturbed: Path) -> None:
@@ -241,6 +244,24 @@ def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> No
     torch.testing.assert_close(after[0], expected[0], rtol=1e-4, atol=1e-7)
     torch.testing.assert_close(after[1], expected[1], rtol=5e-2, atol=1e-4)
     assert torch.equal(trainer.optimizer.clips_LH, (before > tau).long())
+
+
+def test_a_rank_holds_its_folder_while_it_runs(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other ranks, and against whoever would start a job there."""
+
+    def run(trainer: Trainer) -> int:
+        with (trainer.work / RANKS).open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return 0
+
+    monkeypatch.setattr(Trainer, "run", run)
+    assert main(NextToken, "training.pretrain", ["--config", str(written(job(shards, tmp_path), tmp_path))]) == 0
+    with (tmp_path / RANKS).open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_checkpoint_of_another_run_is_refused(
