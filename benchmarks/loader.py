@@ -199,13 +199,13 @@ def start(uri: str, length: int) -> dict[str, float]:
     started, more = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     loader.order.locate(np.arange(3_000_000_000, 3_000_000_064))
     resumed = time.process_time()
-    loader.identity()
+    _ = loader.store.content
     return {
         "windows": float(loader.order.windows_D.sum()),
         "imports, CPU seconds": imported,
         "loader and first samples, CPU seconds": started - imported,
         "64 samples at 3e9, CPU seconds": resumed - started,
-        "identity, CPU seconds": time.process_time() - resumed,
+        "hash of the content, CPU seconds": time.process_time() - resumed,
         "memory of the imports, MB": memory,
         "memory of the loader, MB": more - memory,
     }

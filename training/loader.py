@@ -7,17 +7,15 @@
     batch = loader.batch(step * global_batch + offset, count)
 
 `batch` depends on nothing but the ids and the skipped shards, so the global stream is the same for any number of ranks,
-workers and restarts, and the whole state of a run is its next sample id (with `identity()`, so that a checkpoint never
-continues on other data). Local shards are memory-mapped: nothing is read but what was asked for. Remote ones come whole
-into the cache of the machine where all of them fit, and are read in checked parts where they do not.
+workers and restarts, and the whole state of a loader is the next sample id and the skipped shards. Local shards are
+memory-mapped: nothing is read but what was asked for. Remote ones come whole into the cache of the machine where all of
+them fit, and are read in checked parts where they do not.
 
 Legend: B samples, S sequence length, D sources, G shards.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,9 +26,8 @@ import numpy as np
 import torch
 
 from model import storage
-from training.best_fit import VERSION as PACKING_VERSION
 from training.cache import Cache, ShardError
-from training.order import ALL, VERSION, Mix, Order, OrderError, Places, Schedule
+from training.order import ALL, Mix, Order, OrderError, Places, Schedule
 from training.ranges import Ranges
 from training.samples import PADDING, BestFit, Kind, Windows
 from training.schedule import share as share
@@ -128,9 +125,7 @@ class Loader:
             raise ValueError("windows slide over all documents: only packed rows (best_fit) can leave out short ones")
         self.cache = cache or Cache.from_environment()
         self.store = TokenShards(uri, self.cache)
-        self.split = split
         self.sequence_length = sequence_length
-        self.document_tokens_min = document_tokens_min
         self.samples: Windows | BestFit = (
             Windows(sequence_length)
             if kind == "windows"
@@ -140,8 +135,8 @@ class Loader:
         counts = {name: self.samples.counts(stream) for name, stream in streams.items()}
         windows = {name: int(count_N.sum()) for name, count_N in counts.items()}
         phases = mix if isinstance(mix, Sequence) else [(0, mix)]
-        self.schedule: Schedule = [(first, {ALL: 1.0} if weights is None else weights) for first, weights in phases]
-        self.order = Order(self.schedule, windows, seed)
+        schedule: Schedule = [(first, {ALL: 1.0} if weights is None else weights) for first, weights in phases]
+        self.order = Order(schedule, windows, seed)
         self.sources = self.order.sources
         """Names of all that is drawn: domain/source."""
         self.domains = sorted({name.partition("/")[0] for name in self.sources})
@@ -269,25 +264,6 @@ class Loader:
         read = self._by_domain(np.asarray([self.samples.tokens(stream) for stream in self._streams]))
         positions = {name: count * self.sequence_length for name, count in self.windows.items()}
         return {name: Waste(total, total - read[name], positions[name] - read[name]) for name, total in tokens.items()}
-
-    def identity(self, samples: int | None = None) -> dict[str, Any]:
-        """What a checkpoint must find unchanged to go on from a sample id: the tokens' content, the order's and the
-        skipped shards. With `samples`, only what those first samples depend on: a mix that begins later may change."""
-        phases = [phase for phase in self.schedule if samples is None or phase[0] < max(samples, 1)]
-        least = [self.document_tokens_min] if self.document_tokens_min else []
-        order = [
-            VERSION,
-            self.split,
-            self.sequence_length,
-            [self.samples.kind, PACKING_VERSION, *least] if self.samples.kind == "best_fit" else self.samples.kind,
-            self.order.seed,
-            [[first, sorted(mix.items())] for first, mix in phases],
-        ]
-        return {
-            "tokens": self.store.content,
-            "order": hashlib.sha256(json.dumps(order, separators=(",", ":")).encode()).hexdigest(),
-            "skipped": dict(sorted(self.skipped.items())),
-        }
 
     # ------------------------------------------------------------------------------------------------------- places
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 TOKEN = np.dtype("<u4")
 MAPS = 256
-"""Files of one kind that a process keeps mapped, those that it read last: each holds a file open, of which a process may
-often have no more than 1,024, and a run reads tens of thousands."""
+"""Files of one kind that a process keeps mapped, those that it read last: each holds a file open, of which many systems
+allow a process 1,024, and a run reads tens of thousands."""
 TABLE = {
     "key": "string",
     "split": "string",

@@ -272,9 +272,10 @@ def test_a_job_waits_for_ranks_that_outlived_their_launcher(tmp_path, monkeypatc
     step = step_for(tmp_path)
     with ThreadPoolExecutor(1) as pool:
         with held(step.workspace()):
-            with monkeypatch.context() as patch, pytest.raises(JobFailed, match="ranks of an earlier job.*or end it"):
+            with monkeypatch.context() as patch:
                 patch.setattr(launch, "GRACE", 0.1)
-                run_job(step, EXECUTION)
+                with pytest.raises(JobFailed, match=r"ranks of an earlier job.*or end it"):
+                    run_job(step, EXECUTION)
             caplog.clear()
             waiting = pool.submit(run_job, step, EXECUTION)
             wait_for(lambda: "ranks of an earlier job" in caplog.text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -107,20 +106,6 @@ def test_from_a_document_to_the_samples_that_read_it(uri: str) -> None:
     for document in ("train-code-0-2", "train-web-0-3", "train-math-0-0", "train-web-1-2"):
         assert loader.samples_of(document, until) == readers.get(document, [])
     assert loader.samples_of("nobody", until) == []
-
-
-def test_identity_is_that_of_the_content_and_the_order(uri: str, tmp_path: Path) -> None:
-    base = Loader(uri, "train", MIX, 0, 8).identity()
-    assert Loader(uri, "train", dict(reversed(MIX.items())), 0, 8).identity() == base
-    others = [
-        Loader(uri, "train", MIX, 1, 8),
-        Loader(uri, "train", MIX, 0, 16),
-        Loader(uri, "train", MIX | {"web": 0.4}, 0, 8),
-        Loader(uri, "train", [(0, MIX), (9, {"web": 1})], 0, 8),
-        Loader(artifact(tmp_path / "other", LENGTHS, first=2), "train", MIX, 0, 8),
-    ]
-    found = [json.dumps(loader.identity()) for loader in others]
-    assert len({json.dumps(base), *found}) == len(others) + 1
 
 
 def test_epochs_are_counted_and_can_be_limited(uri: str) -> None:
@@ -271,10 +256,10 @@ SKIPPING = {"web": 0.2, "code": 0.8}
 
 
 @cache
-def described(sources: str, kind: Kind) -> tuple[Loader, list[Span]]:
-    """A loader that skips nothing, and the first span of each of its samples: to describe one reads a file."""
+def described(sources: str, kind: Kind) -> list[Span]:
+    """The first span of each sample where nothing is skipped: to describe one reads a file."""
     plain = Loader(sources, "train", SKIPPING, 3, 32, kind)
-    return plain, [plain.describe(sample)[0] for sample in range(200)]
+    return [plain.describe(sample)[0] for sample in range(200)]
 
 
 @given(
@@ -289,7 +274,7 @@ def described(sources: str, kind: Kind) -> tuple[Loader, list[Span]]:
 def test_skipped_shards_give_way_to_others_of_their_source_and_nothing_else_moves(
     sources: str, skipped: dict[str, int], kind: Kind
 ) -> None:
-    plain, before = described(sources, kind)
+    before = described(sources, kind)
     loader = Loader(sources, "train", SKIPPING, 3, 32, kind)
     for key, first in skipped.items():
         loader.skip(key, first)
@@ -305,8 +290,7 @@ def test_skipped_shards_give_way_to_others_of_their_source_and_nothing_else_move
     # from documents back to the samples that really read them
     for document in ("train-web-wiki-0-0", "train-web-wiki-3-1", "train-code-repos-0-0", "train-code-repos-1-2"):
         assert loader.samples_of(document, len(before)) == readers.get(document, [])
-    assert loader.identity() != plain.identity()
-    assert loader.identity()["skipped"] == skipped
+    assert loader.skipped == skipped
 
 
 def test_a_bad_shard_is_named_and_can_be_skipped(tmp_path: Path) -> None:
@@ -385,9 +369,6 @@ def test_a_stream_of_long_documents_reads_these_alone(
         one = Loader(uri, "train", {"web": 1}, 3, length, "best_fit", document_tokens_min=least).batch(row, 1)
         assert torch.equal(one.tokens_BS[0], batch.tokens_BS[row])
     assert loader.waste()["web"] == (sum(lengths) + 48, sum(lengths) + 48 - sum(long), batch.padding)
-    plain = Loader(uri, "train", {"web": 1}, 3, length, "best_fit")
-    assert loader.identity() != plain.identity()
-    assert plain.identity() == Loader(uri, "train", {"web": 1}, 3, length, "best_fit", document_tokens_min=0).identity()
 
 
 def test_a_full_disk_of_the_cache_names_the_file(uri: str, tmp_path: Path) -> None:

@@ -246,9 +246,7 @@ def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> No
     assert torch.equal(trainer.optimizer.clips_LH, (before > tau).long())
 
 
-def test_a_rank_holds_its_folder_while_it_runs(
-    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_holds_its_folder_while_it_runs(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With other ranks, and against whoever would start a job there."""
 
     def run(trainer: Trainer) -> int:
