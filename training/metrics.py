@@ -84,7 +84,8 @@ def read_metrics(path: Path, event: str = "") -> list[dict[str, Any]]:
 def summarise(path: Path) -> dict[str, Any]:
     """A finished run from its `metrics.jsonl`: totals, the last losses, and one record per stage.
 
-    Seconds are those of the updates that count: what a kill threw away is not in them.
+    Seconds are those of the updates that count: what a kill threw away is not in them. Where no line of an update is
+    left, since a checkpoint of the last one came here without them, what they would tell is None.
     """
     records = read_metrics(path)
     updates = [record for record in records if record["event"] == "update"]
@@ -109,14 +110,15 @@ def summarise(path: Path) -> dict[str, Any]:
             }
         )
     seconds = sum(record["timing"]["seconds"] for record in updates)
+    last = updates[-1] if updates else {}
     return {
         "updates": len(updates),
-        "tokens": updates[-1]["tokens"],
-        "loss": updates[-1]["loss"],
-        "heldout": heldout.get(updates[-1]["step"], {}),
+        "tokens": last.get("tokens"),
+        "loss": last.get("loss"),
+        "heldout": heldout.get(last.get("step"), {}),
         "stages": stages,
         "seconds": seconds,
-        "tokens_per_second": updates[-1]["tokens"] / seconds,
+        "tokens_per_second": last["tokens"] / seconds if last else None,
     }
 
 

@@ -213,6 +213,7 @@ class NextToken(Objective):
             "parameters": count.total,
             "active_parameters": count.active,
             **summarise(self.trainer.work / "metrics.jsonl"),
+            "tokens": self.plan.tokens,  # also where a checkpoint came here without its metrics
             "epochs": self.streams.epochs(),
             "skipped": self.streams.skipped,
             "rollbacks": self.trainer.rollbacks.records(),

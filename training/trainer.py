@@ -472,7 +472,7 @@ def main(kind: type[Objective], name: str, arguments: Sequence[str] | None = Non
             mesh = arrange(world, run.layout, run.collective_timeout_seconds)
             trainer = Trainer(kind, config, job, mesh, device, preemption, watchdog)
             return trainer.run()
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:
         if not isinstance(error, EXPECTED):
             log.exception("an error that nobody expected")
         sys.stderr.write(f"{type(error).__name__}: {error}\n")  # the launcher reads the last such line

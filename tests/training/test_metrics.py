@@ -76,6 +76,9 @@ def test_a_run_in_totals(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[-2:]))  # a checkpoint came here without it
     assert [(stage["name"], stage["updates"]) for stage in summarise(path)["stages"]] == [("decay", 1)]
+    path.write_text("")
+    summary = summarise(path)
+    assert (summary["updates"], summary["seconds"], summary["loss"], summary["stages"]) == (0, 0, None, [])
 
 
 def test_progress_is_replaced_whole(tmp_path: Path) -> None:

@@ -246,6 +246,24 @@ def test_after_a_clip_the_same_batch_has_tau(shards: Path, tmp_path: Path) -> No
     assert torch.equal(trainer.optimizer.clips_LH, (before > tau).long())
 
 
+def test_the_last_checkpoint_without_its_metrics_is_the_end_of_a_run(
+    shards: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(undisturbed / "checkpoints", tmp_path / "checkpoints")
+    assert trainer_of(job(shards, tmp_path)).run() == 0
+    found, whole = (json.loads((work / "summary.json").read_text()) for work in (tmp_path, undisturbed))
+    assert (found["tokens"], found["loss"]) == (whole["tokens"], None)
+
+
+def test_an_error_that_nobody_expected_is_told_like_others(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(NextToken, "step", lambda objective, number: [].pop())
+    assert main(NextToken, "training.pretrain", ["--config", str(written(job(shards, tmp_path), tmp_path))]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "IndexError: pop from empty list"
+    assert json.loads((tmp_path / "progress.json").read_text())["status"] == "failed"
+
+
 def test_a_rank_holds_its_folder_while_it_runs(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With other ranks, and against whoever would start a job there."""
 
