@@ -143,6 +143,16 @@ class RunConfig(Config):
     peak_flops: float | None = Field(default=None, gt=0)
     """Peak floating point operations per second of one rank's device, for the MFU; None leaves the MFU out."""
 
+    @model_validator(mode="after")
+    def _stalls_first(self) -> RunConfig:
+        if self.stall_seconds is not None and self.stall_seconds >= self.collective_timeout_seconds:
+            raise ValueError(
+                f"stall_seconds = {self.stall_seconds:g} is not less than collective_timeout_seconds = "
+                f"{self.collective_timeout_seconds:g}: ranks that wait for one that hangs would end without telling "
+                "where they stand; lower it"
+            )
+        return self
+
 
 class PretrainRunConfig(RunConfig):
     """How a pretraining job runs."""

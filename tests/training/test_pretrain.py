@@ -185,7 +185,9 @@ def test_ranks_with_uneven_shares_and_a_lost_rank(
 ) -> None:
     """Two ranks of a batch of three; one is killed: the other ends too, and one rank alone finishes the run."""
     stages = [{**stage, "batch": 3} for stage in STAGES]
-    values = job(shards, tmp_path / "work", stages=stages, run={"collective_timeout_seconds": 300})
+    values = job(
+        shards, tmp_path / "work", stages=stages, run={"collective_timeout_seconds": 300, "stall_seconds": None}
+    )
     with monkeypatch.context() as patch:
         stop_after(patch, 4, lambda: checkpoint.checkpoints(tmp_path / "work" / "checkpoints"))
         processes = start(values, tmp_path, ranks=2)
@@ -323,6 +325,10 @@ def test_a_state_that_does_not_say_its_code_is_of_an_older_version(shards: Path,
         ({"stages": [STAGES[0] | {"mix": {"law": 1.0}}]}, "asks for 'law'"),
         ({"run": {"layout": {"expert": 2}}}, "LayoutError: 1 ranks do not hold whole copies of the model"),
         ({"stages": [STAGES[0] | {"batches": 3}]}, "config.stages.stages.0.batches"),
+        (
+            {"run": {"collective_timeout_seconds": 480}},
+            "stall_seconds = 480 is not less than collective_timeout_seconds",
+        ),
     ],
 )
 def test_a_job_that_cannot_run_says_why(
