@@ -58,8 +58,13 @@ class Tuning(PostTraining):
         self.steps = config.updates
         with_tools = {problem.environment for problem in self.development.problems if problem.tools}
         known = {example.environment for example in self.train.examples}
+        measured = {problem.environment for problem in self.problems}
+        if unknown := sorted(set(config.gate) - known - measured):
+            raise JobError(f"gate names {unknown[0]!r}, and the dialogues are of {', '.join(sorted(known))}")
         self.families = sorted(set(config.gate) or known - with_tools - {"world"})
         """Those that rest."""
+        if self.families and not measured & set(self.families):
+            raise JobError(f"no development problem is of {', '.join(self.families)}: nothing says when they rest")
         self.never_rest = sorted(known - set(self.families))
         self.packed: dict[tuple[int, tuple[str, ...]], Packed] = {}
         """Rows by the stage and by what rests in it."""

@@ -28,11 +28,25 @@ class SftStage(Config):
     warmup: int = Field(default=0, ge=0)
     """Updates over which the learning rate rises from 0."""
 
+    @model_validator(mode="after")
+    def _arrives(self) -> Self:
+        require_reached(self.updates, self.warmup, self.final_learning_rate)
+        return self
+
     def rate(self, number: int) -> float:
         """The learning rate of its update `number`, from 1."""
         last = self.learning_rate if self.final_learning_rate is None else self.final_learning_rate
         progress = max(0, number - self.warmup) / max(1, self.updates - self.warmup)
         return min(1.0, number / max(1, self.warmup)) * (self.learning_rate + (last - self.learning_rate) * progress)
+
+
+def require_reached(updates: int, warmup: int, final: float | None) -> None:
+    """Raise ValueError where a stage is too short for its learning rate to come to `final`."""
+    if final is not None and warmup >= updates:
+        raise ValueError(
+            f"warmup = {warmup} takes all of the {updates} updates, and the learning rate would never come to "
+            f"final_learning_rate = {final:g}: shorten the warm-up, or leave final_learning_rate out"
+        )
 
 
 class SftConfig(Config):
@@ -94,10 +108,11 @@ class SftConfig(Config):
     """How it runs; its micro-batches are rows."""
 
     @model_validator(mode="after")
-    def _band(self) -> Self:
+    def _band_and_rate(self) -> Self:
         low, high = self.band
         if not 0 < low < high <= 1:
             raise ValueError(f"band = {self.band}: give two rates with 0 < low < high <= 1, such as [0.2, 0.5]")
+        require_reached(self.max_updates, self.warmup, self.final_learning_rate)
         return self
 
     @property

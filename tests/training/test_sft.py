@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from model import storage
 from tasks.artifact import Step
@@ -62,6 +63,22 @@ def test_stages_have_rows_and_rates_of_their_own():
     rates = [config.stages[place].rate(own) for place, own in found]
     assert rates == pytest.approx([1.1, 0.2, 1.0, 0.7, 0.4])
     assert config.longest == 256
+
+
+def test_a_warm_up_that_takes_all_of_a_stage_never_comes_to_the_final_rate():
+    stage = {"updates": 4, "sequence_length": 64, "rows": 2, "learning_rate": 1.0, "warmup": 4}
+    assert SftStage(**stage).rate(4) == 1.0
+    for given in ({"then": [stage | {"final_learning_rate": 0.1}]}, {"max_updates": 10, "final_learning_rate": 0.1}):
+        with pytest.raises(ValidationError, match=r"would never come to final_learning_rate = 0\.1"):
+            SftConfig.model_validate(given)
+
+
+def test_a_gate_of_families_that_are_not_there_is_refused_before_the_first_update(world, monkeypatch, capsys):
+    assert go(Tuning, world.sft("sft-unknown", gate=["larger", "largr"])) == FAILED
+    assert "gate names 'largr', and the dialogues are of larger" in capsys.readouterr().err
+    monkeypatch.setattr("training.posttraining.first_of_each", lambda problems, count: [])
+    assert go(Tuning, world.sft("sft-unmeasured", gate=["larger"])) == FAILED
+    assert "no development problem is of larger" in capsys.readouterr().err
 
 
 def test_a_run_of_two_stages_is_one_run(world, monkeypatch):
