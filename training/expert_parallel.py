@@ -21,6 +21,7 @@ from model.memory import PLAIN, Keep
 from model.moe import Experts, MixtureOfExperts, permuted
 from model.precision import compute_dtype
 from model.transformer import Transformer
+from training.job import JobError
 from training.parallel import World
 
 
@@ -88,14 +89,30 @@ def network(
     """What `outline` describes, on `device`; the weights drawn from `seed` are those of one rank, and without one they
     are for the caller to set.
 
-    Gradients are summed in float32 whatever the `weights` are.
+    Gradients are summed in float32 whatever the `weights` are. Raises `JobError` where torch cannot do that.
     """
+    if not _sums_in_float32(weights, device):
+        raise JobError(
+            f"torch {torch.__version__} sums gradients of {weights} in {weights}: install torch 2.13 or newer"
+        )
     model = outline(config, ranks, layers).to(weights).to_empty(device=device)
     if seed is not None:
         model.init_weights(seed)
     for parameter in model.parameters():
         parameter.grad_dtype = torch.float32
     return model
+
+
+def _sums_in_float32(weights: torch.dtype, device: torch.device) -> bool:
+    """Whether torch keeps to a parameter's `grad_dtype`; versions before 2.13 may not, and say nothing."""
+    if weights == torch.float32:
+        return True
+    weight = nn.Parameter(torch.ones((), dtype=weights, device=device))
+    weight.grad_dtype = torch.float32
+    for scale in (256, 1):  # in bfloat16, 256
+        (weight * scale).backward()
+    assert weight.grad is not None
+    return float(weight.grad) == 257
 
 
 def pieces(model: nn.Module) -> dict[str, tuple[int, int]]:

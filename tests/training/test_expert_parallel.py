@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.config import ModelConfig
 from model.footprint import MemoryConfig
@@ -24,6 +24,7 @@ from tests.training.runs import MODEL, job, lines, trainer_of
 from training import checkpoint
 from training.engine import filled_up
 from training.expert_parallel import ParallelExperts, network, pieces
+from training.job import JobError
 from training.layout import Layout, LayoutError
 from training.loader import Batch
 from training.mesh import Mesh, arrange
@@ -54,6 +55,19 @@ def run_of(shards: Path, work: Path, mesh: Mesh, run: dict[str, Any], watchdog: 
 
 
 # ----------------------------------------------------------------------------------------------------------- one rank
+
+
+def test_a_torch_that_loses_gradients_of_bfloat16_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old(nn.Parameter):
+        grad_dtype = None  # a plain attribute, which nobody heeds
+
+    config = ModelConfig.model_validate(MODEL)
+    made = network(config, 0, World(), torch.device("cpu"), weights=torch.bfloat16)
+    assert {parameter.grad_dtype for parameter in made.parameters()} == {torch.float32}
+    monkeypatch.setattr(nn, "Parameter", Old)
+    network(config, 0, World(), torch.device("cpu"))
+    with pytest.raises(JobError, match=r"sums gradients of torch\.bfloat16 in torch\.bfloat16: install torch 2\.13"):
+        network(config, 0, World(), torch.device("cpu"), weights=torch.bfloat16)
 
 
 class Death(Watchdog):
