@@ -175,7 +175,7 @@ def of_pretraining(config: PretrainConfig) -> Workload:
 
 def of_sft(config: SftConfig, model: ModelConfig, dialogue_tokens: int, environments: int) -> Workload:
     """SFT to its last update, the band never reached."""
-    rounds = -(-config.updates // config.evaluate_every)
+    rounds = -(-config.updates // config.evaluate_every) + 1  # the last one, of all families, measures the end
     phases = [
         _rows(
             f"{DIALOGUES}, stage {place + 1}" if place else DIALOGUES,
