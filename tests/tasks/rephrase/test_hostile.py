@@ -171,7 +171,7 @@ def test_a_prompt_that_the_server_cannot_read_is_a_refused_segment(run) -> None:
         ("hang", "no whole answer within"),
         ("error_401", "OPENK2_ENGINE_KEY"),
         ("error_404", "404"),
-        ("error_400", "refused each of the first"),
+        ("error_400", "answered none of"),
     ],
 )
 def test_an_endpoint_that_never_answers_ends_the_stage_in_one_sentence_and_a_sound_one_goes_on(
