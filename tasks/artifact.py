@@ -206,13 +206,13 @@ class Step:
         for step in self.inputs:
             if step.name == name:
                 for each in filter(None, (step.gate, step)):
-                    each.require()
+                    artifact = each.require()
                     if changed := each.outdated():
                         raise NotReady(
                             f"'{each.name}' is of other bytes of {' and '.join(changed)} than lie there now: run the "
                             "recipe from there on (`openk2 run`)"
                         )
-                return step.require()
+                return artifact
         raise ArtifactError(f"'{self.name}' reads no '{name}': its inputs are {[step.name for step in self.inputs]}")
 
     def read(self) -> dict[str, Artifact]:
