@@ -98,8 +98,9 @@ def validate(tables: Sequence[Table], run: str) -> tuple[list[Judgement], dict[s
             if error:
                 raise RuntimeError(f"Great Expectations could not evaluate '{rule.sentence}': {error}")
             judgements.append(_judgement(table, rule, bool(outcome.success), outcome.result))
-        # Same data, same page: the time of the judgement is no part of it.
-        result.meta["run_id"] = RunIdentifier(run_name=run, run_time=dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
+        # Same data, same page: the time of the judgement is no part of it. A name of digits alone, as one fingerprint
+        # in two thousand is, would be read as a date and end in an OverflowError.
+        result.meta["run_id"] = RunIdentifier(run_name=f"run {run}", run_time=dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
         pages[table.name] = _view().render(ValidationResultsPageRenderer().render(result))
     return judgements, pages
 

@@ -188,7 +188,9 @@ def test_what_a_judges_server_refuses_counts_for_nothing_and_ends_no_run(endpoin
         assert judge.support("Bees live here. They fly.", ["They are forbidden.", "They fly."]) == [0.0, 1.0]
         assert preferences(judge_asks(judge), "x", KINDS, ["a forbidden one", "ab", "a"]) == [0.5, 0.75, 0.25]
         assert "rl.judge: 1 of 2 questions were refused" in caplog.text
-    with Judge(config) as judge, pytest.raises(EnvironmentUnavailable, match=r"answered none of 2\d prompts in a row"):
+    # After 20 and as many as are in flight then: how many that are is up to the threads.
+    given_up = pytest.raises(EnvironmentUnavailable, match=r"answered none of [234]\d prompts in a row")
+    with Judge(config) as judge, given_up:
         judge.all(["forbidden"] * 40)
 
 
