@@ -11,17 +11,18 @@ CPU seconds summed over the ranks.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from statistics import median
 
 import torch
 import torch.distributed.checkpoint as dcp
+import torch.multiprocessing
 
 from model.sizes import model_preset
 from model.transformer import Transformer
@@ -43,7 +44,7 @@ def measured(world: World, task: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, float(world.all_reduce(used))
 
 
-def rank_work(rank: int, options: argparse.Namespace, folder: Path, results: multiprocessing.Queue[Times]) -> None:
+def rank_work(rank: int, options: argparse.Namespace, folder: Path, results: SimpleQueue[Times]) -> None:
     """One rank's part of every task; rank 0 tells the times."""
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(options.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT="29611")
@@ -92,15 +93,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="on the disk to be measured; a temporary one by default")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        context = multiprocessing.get_context("spawn")
-        results: multiprocessing.Queue[Times] = context.Queue()
-        arguments = (options, Path(folder), results)
-        processes = [context.Process(target=rank_work, args=(rank, *arguments)) for rank in range(options.ranks)]
-        for process in processes:
-            process.start()
+        results: SimpleQueue[Times] = torch.multiprocessing.get_context("spawn").SimpleQueue()
+        torch.multiprocessing.spawn(rank_work, (options, Path(folder), results), options.ranks)
         times = results.get()
-        for process in processes:
-            process.join()
     size = sum(4 * shape.numel() for shape in checkpoint.whole(model_preset(options.size)).values())
     print(f"{options.size}: {size / 1e6:,.0f} MB of weights and as much of momenta, {options.ranks} ranks")
     for name, rounds in times.items():

@@ -10,7 +10,7 @@ import polars as pl
 from expectations import attempts
 from expectations.acceptance import groups, rates, refused
 from expectations.config import RewritesGate
-from expectations.rules import Rule, Table, few, never
+from expectations.rules import Rule, Table, few, height, never
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,13 +83,13 @@ def _whole(
         + abs(int(stated.get("accepted", 0)) - passed),
         "accepted_twice": passed - accepted.select(PLACE).unique().height,
         "duplicate_ids": ids["documents"] - ids["distinct"],
-        "orphans": _count(orphans),
-        "foreign": _count(foreign),
-        "groundless": _count(groundless),
-        "blank": _count(blank),
-        "unbacked": _count(unbacked),
-        "contradicted": _count(contradicted),
-        "unexplained": _count(unexplained),
+        "orphans": height(orphans),
+        "foreign": height(foreign),
+        "groundless": height(groundless),
+        "blank": height(blank),
+        "unbacked": height(unbacked),
+        "contradicted": height(contradicted),
+        "unexplained": height(unexplained),
     }
 
     rules = (
@@ -157,11 +157,11 @@ def _records(rewrites: Artifact, segments: pl.DataFrame) -> Table:
     unlike = pl.LazyFrame({"threshold": attempts.unlike(rewrites)}, schema={"threshold": pl.String})
     row = {
         "rewrites": rewrites.fingerprint,
-        "untraced": _count(untraced),
-        "failing": _count(failing),
-        "unscored": _count(unscored),
-        "gaps": _count(gaps),
-        "unlike": _count(unlike),
+        "untraced": height(untraced),
+        "failing": height(failing),
+        "unscored": height(unscored),
+        "gaps": height(gaps),
+        "unlike": height(unlike),
     }
 
     rules = (
@@ -188,7 +188,7 @@ def _records(rewrites: Artifact, segments: pl.DataFrame) -> Table:
 def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame) -> Table:
     accepted = segments.filter("accepted")
     foreign = _foreign(written)
-    documents = max(_count(written), 1)
+    documents = max(height(written), 1)
     count = max(accepted.height, 1)
     shortest, longest = gate.length_ratio
     outside = (pl.col("ratio") < shortest) | (pl.col("ratio") > longest)
@@ -200,7 +200,7 @@ def _accepted(gate: RewritesGate, segments: pl.DataFrame, written: pl.LazyFrame)
         "outside_length": accepted.filter(outside).height,
         "empty": int(accepted["empty"].sum()),
         "said_again": int(accepted["again"].sum()) / count,
-        "other_language": _count(foreign) / documents,
+        "other_language": height(foreign) / documents,
     }
     rows = accepted.lazy()
     rules = (
@@ -236,7 +236,3 @@ def _foreign(written: pl.LazyFrame) -> pl.LazyFrame:
     share = text.str.count_matches(r"\p{Han}") / pl.max_horizontal(text.str.count_matches(r"\p{L}"), 1)
     han = pl.col("language") == "zh"
     return written.filter((han & (share < NATIVE)) | (~han & (pl.col("language") != "ja") & (share > FOREIGN)))
-
-
-def _count(frame: pl.LazyFrame) -> int:
-    return frame.select(pl.len()).collect().item()

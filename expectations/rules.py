@@ -172,6 +172,11 @@ def batches(path: Path, columns: Sequence[str], rows: int = 4096) -> Iterator[pl
             yield frame
 
 
+def height(frame: pl.LazyFrame) -> int:
+    """The rows of `frame`, of which none is kept."""
+    return frame.select(pl.len()).collect().item()
+
+
 def shares(frame: pl.DataFrame, key: str, floors: dict[str, float]) -> pl.DataFrame:
     """`frame` (key, documents, bytes) with each row's share of the bytes beside its floor; a key of `floors` that has
     no row gets one of zeros, so that what is missing is seen to be missing."""

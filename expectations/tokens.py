@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from expectations.config import TokensGate
-from expectations.rules import Rule, Table, never
+from expectations.rules import Rule, Table, height, never
 from model.vocabulary import first_special_id
 from training.shards import Shard, TokenShards
 
@@ -132,10 +132,10 @@ def _whole(
         "heldout_tokens": count["heldout"],
         "heldout_share": count["heldout"] / max(whole, 1),
         "misstated": abs(stated_train - count["train"]) + abs(stated_held - count["heldout"]),
-        "leaked": _count(leaked),
-        "leaked_rewrites": _count(related),
-        "strangers": _count(strangers),
-        "heldout_twice": _count(held) - _count(held.select("id").unique()),
+        "leaked": height(leaked),
+        "leaked_rewrites": height(related),
+        "strangers": height(strangers),
+        "heldout_twice": height(held) - height(held.select("id").unique()),
     }
     rules = (
         Rule("There are enough training tokens", "tokens", "the schedule would run over the same data many times",
@@ -234,7 +234,3 @@ def _shards_table(shards: pl.DataFrame, vocabulary: int) -> Table:
              "list shards with the split `train` or `heldout`", among=SPLITS),
     )  # fmt: skip
     return Table("shards", "the shards one by one", "shard", shards, rules)
-
-
-def _count(frame: pl.LazyFrame) -> int:
-    return frame.select(pl.len()).collect().item()

@@ -218,7 +218,7 @@ def fetch(
     """Fetch the raw sources now, so that a run needs no network (part of `make run`)."""
     from flows.steps import graph
     from flows.terminal import shown
-    from tasks.artifact import cache_folder
+    from model.cache import cache_folder
     from tasks.corpus.acquire import acquire
     from tasks.lock import alone
 

@@ -28,6 +28,8 @@ def near(name: str, names: Iterable[str], most: int = 8) -> str:
     close = get_close_matches(name, known, 1)
     if close:
         return f"did you mean '{close[0]}'?"
+    if not known:
+        return "there are none"
     return f"there are {', '.join(sorted(known)[:most])}{', ...' if len(known) > most else ''}"
 
 

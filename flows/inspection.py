@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from rich.console import Console
 
 from flows.calibration import asking
+from flows.errors import near
 from flows.preset import Preset, load_preset
 from flows.request import Request
 from flows.steps import graph
@@ -188,13 +187,13 @@ def _rollouts(request: Request, artifact: Artifact, wanted: Wanted, console: Con
     if not artifact.parts(GROUP):
         raise InspectError(f"{artifact.uri} lists no rollouts: rl.record.every is 0, or an earlier version made it")
     if wanted.rule and wanted.rule not in rollouts.known():
-        raise InspectError(f"'{wanted.rule}' is no choice of rollouts{_near(wanted.rule, rollouts.known())}")
+        raise InspectError(f"'{wanted.rule}' is no choice of rollouts: {near(wanted.rule, rollouts.known())}")
     files = artifact.files(GROUP)
     responses = read(files, wanted.environment, wanted.document)
     if not responses:
         there = environments(read(files))
         if wanted.environment and wanted.environment not in there:
-            raise InspectError(f"no response in '{wanted.environment}' is recorded{_near(wanted.environment, there)}")
+            raise InspectError(f"no response in '{wanted.environment}' is recorded: {near(wanted.environment, there)}")
         raise InspectError(f"no response of a prompt '{wanted.document}' is recorded: transcripts give its id")
     if wanted.html:
         target = wanted.path or f"{request.root.rstrip('/')}/rollouts.html"
@@ -214,10 +213,10 @@ def _attempted(artifact: Artifact, wanted: Wanted) -> None:
     for name, there in (("style", list(everything.by(0))), ("domain", list(everything.by(1)))):
         asked = getattr(wanted, name)
         if asked and asked not in there:
-            raise InspectError(f"nothing was rewritten in the {name} '{asked}'{_near(asked, there)}")
+            raise InspectError(f"nothing was rewritten in the {name} '{asked}': {near(asked, there)}")
     checks = known(everything)
     if wanted.rule and wanted.rule not in checks:
-        raise InspectError(f"no check is called '{wanted.rule}'{_near(wanted.rule, checks)}")
+        raise InspectError(f"no check is called '{wanted.rule}': {near(wanted.rule, checks)}")
 
 
 def _artifact(request: Request, wanted: Wanted, console: Console) -> Artifact:
@@ -250,7 +249,7 @@ def _known(artifact: Artifact, wanted: Wanted) -> None:
     """Refuse a source or a stage that nothing has, rather than show nothing of it."""
     sources = artifact.statistics.get("by_source", {})
     if wanted.source and sources and wanted.source not in sources:
-        raise InspectError(f"there is no source '{wanted.source}'{_near(wanted.source, list(sources))}")
+        raise InspectError(f"there is no source '{wanted.source}': {near(wanted.source, list(sources))}")
     if wanted.stage and wanted.stage not in STAGES:
         raise InspectError(f"there is no stage '{wanted.stage}': choose one of {', '.join(STAGES)}")
 
@@ -260,12 +259,7 @@ def _unknown(artifact: Artifact, wanted: Wanted) -> str:
     names = sorted({*s.get("rejected_by_reason", {}), *(rule["rule"] for rule in s.get("rules", {}).values())})
     if wanted.rule in names:
         return f"'{wanted.rule}' dropped nothing of what was asked for: leave out --source, --stage or --language"
-    return f"no rule of this {wanted.dataset} is called '{wanted.rule}'{_near(wanted.rule, names)}"
-
-
-def _near(name: str, names: Sequence[str]) -> str:
-    close = get_close_matches(name, names, 3) or sorted(names)[:8]
-    return f": did you mean {', '.join(close)}?" if close else ""
+    return f"no rule of this {wanted.dataset} is called '{wanted.rule}': {near(wanted.rule, names)}"
 
 
 def _write(target: str, document: Document) -> str:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from flows.options import FileOption, RequestError, SetOption, request_of
 from flows.request import PresetName
-from flows.tables import styled
+from flows.tables import styled, table
 from flows.terminal import Terminal
+from tasks.report import words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,8 +58,8 @@ def describe(
     if json:
         typer.echo(told.model_dump_json(indent=2))
         return
-    for table in _tables(told):
-        out.print(table)
+    for part in _tables(told):
+        out.print(part)
         out.print()
 
 
@@ -70,31 +70,25 @@ def sizes() -> None:
     from model.describe import CACHE_BYTES
     from model.sizes import MODEL_PRESETS
 
-    table = _table("size", "width", "layers", "heads", "experts", "their width", "total", "active", "cache")
+    rows = table("size", "width", "layers", "heads", "experts", "their width", "total", "active", "cache")
     for name, config in MODEL_PRESETS.items():
         count = parameter_count(config)
-        table.add_row(
+        rows.add_row(
             name,
             f"{config.hidden_size:,}",
             f"{config.num_hidden_layers}",
             f"{config.num_attention_heads}x{config.v_head_dim}",
             f"{config.num_experts_per_tok}/{config.n_routed_experts}",
             f"{config.moe_intermediate_size:,}",
-            _short(count.total),
-            _short(count.active),
+            words.short(count.total),
+            words.short(count.active),
             f"{CACHE_BYTES * cache_values_per_token(config):,}",
         )
-    out.print(table)
+    out.print(rows)
     out.print(
         "\nheads: how many, and their value's size. experts: those a token visits, of all. cache: bytes per token."
     )
     out.print("`openk2 model describe --preset SIZE` says more.")
-
-
-def _short(number: int) -> str:
-    """Three figures and a unit: 1.08M."""
-    power = (len(str(number)) - 1) // 3
-    return f"{number / 1000**power:#.3g}".rstrip(".") + ["", "K", "M", "B", "T"][power]
 
 
 def _chosen(
@@ -137,7 +131,7 @@ def _tables(told: Description) -> list[RenderableType]:
         f"{queries}{c.kv_lora_rank} for keys and values, {c.n_routed_experts} experts of {c.moe_intermediate_size:,} "
         f"({c.num_experts_per_tok} and {c.n_shared_experts} shared for each token), vocabulary {c.vocab_size:,}",
     )
-    parts = _table("component", "parameters", "share", "active per token")
+    parts = table("component", "parameters", "share", "active per token")
     for part in told.components:
         share = f"{part.parameters / told.total:.2%}"
         parts.add_row(part.name.replace("_", " "), f"{part.parameters:,}", share, f"{part.active:,}")
@@ -151,20 +145,13 @@ def _tables(told: Description) -> list[RenderableType]:
         f"{told.router_biases:,} of the total are the routers' correction biases, which no gradient trains: "
         f"{told.trainable:,} are trained."
     )
-    flops = _table("FLOPs per token", "forward", "training", "attention's scores")
+    flops = table("FLOPs per token", "forward", "training", "attention's scores")
     for row in told.flops:
         flops.add_row(
             f"{row.sequence_length:,} tokens", f"{row.forward:.3e}", f"{row.training:.3e}", f"{row.scores:.1%}"
         )
-    cache = _table("cache in bfloat16", "a token", f"{c.max_position_embeddings:,} tokens")
+    cache = table("cache in bfloat16", "a token", f"{c.max_position_embeddings:,} tokens")
     for name, size in (("latents (MLA)", told.cache.latent), ("plain attention", told.cache.plain)):
         cache.add_row(name, f"{size:,} bytes", f"{size * c.max_position_embeddings / 2**20:,.1f} MiB")
     cache.add_row("plain / latents", f"{told.cache.plain / told.cache.latent:.1f}", "")
     return [shape, parts, biases, flops, cache]
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left")
-    return table

@@ -24,10 +24,10 @@ import httpx
 import psutil
 
 from flows.guard import TICKET
+from model.cache import cache_folder
 from model.storage import is_local, local_path
 from tasks import process
 from tasks.launch import last_words
-from training.cache import cache_folder
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flows.preset import load_preset
 from flows.request import Request
 from flows.tables import amount, styled, table
+from tasks.report import words
 from training.layout import Layout
 from training.plan import PEAK, Hardware, update_seconds
 from training.token_plan import (
@@ -144,7 +145,7 @@ def _stages(plan: TokenPlan) -> Table:
             f"{row.updates_so_far:,}",
             amount(row.tokens_so_far),
             _samples(row.samples_so_far),
-            size(row.bytes_so_far),
+            words.size(row.bytes_so_far),
             f"{row.shards_so_far:,}",
         )
     return rows
@@ -153,14 +154,14 @@ def _stages(plan: TokenPlan) -> Table:
 def _files(plan: TokenPlan) -> Table:
     rows = table("files", "size", "")
     last = plan.stages[-1]
-    shards = f"{last.shards_so_far:,} of {size(plan.shard_bytes, binary=True)}"
-    rows.add_row("shards", size(last.bytes_so_far), f"{shards}, 4 bytes a token")
+    shards = f"{last.shards_so_far:,} of {words.size(plan.shard_bytes)}"
+    rows.add_row("shards", words.size(last.bytes_so_far), f"{shards}, 4 bytes a token")
     rows.add_row(
-        "document indices", size(plan.index_bytes), f"{_samples(plan.documents)} documents, as measured of one"
+        "document indices", words.size(plan.index_bytes), f"{_samples(plan.documents)} documents, as measured of one"
     )
-    rows.add_row("lists of blocks", size(plan.block_list_bytes), "fetched where far shards are read in parts")
-    rows.add_row("shards.parquet", size(plan.table_bytes), "a row as measured")
-    rows.add_row("index of samples", size(0), "computed; the state of a run is the next sample id")
+    rows.add_row("lists of blocks", words.size(plan.block_list_bytes), "fetched where far shards are read in parts")
+    rows.add_row("shards.parquet", words.size(plan.table_bytes), "a row as measured")
+    rows.add_row("index of samples", words.size(0), "computed; the state of a run is the next sample id")
     return rows
 
 
@@ -168,9 +169,9 @@ def _reading(plan: TokenPlan, one: Reading) -> Table:
     rows = table(f"updates of {one.batch:,} x {one.sequence_length:,}", "", "")
     rows.add_row("time of one", f"{one.update_seconds:,.3g} s", f"{amount(round(one.tokens_per_second))} tokens/s")
     ranks = f"{plan.ranks:,} ranks"
-    rows.add_row("read rate", f"{size(one.bytes_per_second)}/s", f"{ranks} together")
-    rows.add_row("", f"{size(one.rank_bytes_per_second)}/s", "the rank with the most")
-    rows.add_row("from far away", f"{size(one.remote_bytes_per_second)}/s", "together, read in checked blocks")
+    rows.add_row("read rate", f"{words.size(one.bytes_per_second)}/s", f"{ranks} together")
+    rows.add_row("", f"{words.size(one.rank_bytes_per_second)}/s", "the rank with the most")
+    rows.add_row("from far away", f"{words.size(one.remote_bytes_per_second)}/s", "together, read in checked blocks")
     for count, members in one.slices.items():
         rows.add_row("slices" if count == max(one.slices) else "", f"{count:,} sequences", _members(members))
     if len(one.slices) > 1:
@@ -181,8 +182,8 @@ def _reading(plan: TokenPlan, one: Reading) -> Table:
         f"sequences for {plan.ranks_per_node} ranks of a node, in {one.node_shards:,.0f} shards",
     )
     held = "" if one.ahead_fits else ": more than a rank holds, it reads less far ahead"
-    rows.add_row("", size(one.ahead_bytes), f"held in memory, read in parts{held}")
-    rows.add_row("", size(round(one.node_shards) * plan.shard_bytes), "of cache for these shards whole")
+    rows.add_row("", words.size(one.ahead_bytes), f"held in memory, read in parts{held}")
+    rows.add_row("", words.size(round(one.node_shards) * plan.shard_bytes), "of cache for these shards whole")
     return rows
 
 
@@ -194,13 +195,3 @@ def _members(ranks: list[int]) -> str:
 
 def _samples(count: int) -> str:
     return f"{count:.4g}".replace("e+0", "e").replace("e+", "e") if count >= 1e9 else f"{count:,}"
-
-
-def size(count: float, binary: bool = False) -> str:
-    """Bytes in decimal units, or binary ones."""
-    base, names = (1024, ("B", "KiB", "MiB", "GiB", "TiB")) if binary else (1000, ("B", "kB", "MB", "GB", "TB"))
-    power = 0
-    while count >= base and power < len(names) - 1:
-        count, power = count / base, power + 1
-    number = f"{count:,.0f}" if power == 0 or count >= 99.95 else f"{count:#.3g}"
-    return f"{number} {names[power]}"

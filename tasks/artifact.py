@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from model import storage
+from model.cache import cache_folder
 from model.config import Config
 from model.storage import is_local, local_path
 from model.storage import sha256_file as sha256_file
@@ -40,7 +41,6 @@ from tasks.manifest import digest as digest
 from tasks.part import ArtifactError as ArtifactError
 from tasks.part import Part as Part
 from tasks.part import checked, rows_in
-from training.cache import cache_folder as cache_folder
 
 log = logging.getLogger(__name__)
 

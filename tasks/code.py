@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from model.cache import cache_folder
 from model.config import contents
-from training.cache import cache_folder
 
 HOUSE = Path(__file__).resolve().parent.parent
 PACKAGES = ("flows", "tasks", "model", "training", "expectations")

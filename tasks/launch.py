@@ -23,12 +23,13 @@ from typing import IO, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from model.cache import cache_folder
 from model.config import Config
 from model.engines.engine import Price, RequestLimits
 from model.storage import is_local, local_path
 from tasks import process
 from tasks.address import Address, Endpoint
-from tasks.artifact import Artifact, Step, cache_folder
+from tasks.artifact import Artifact, Step
 from tasks.job_log import JobLog
 from tasks.progress import Progress
 from training.job import RANKS

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model import storage
+from model.cache import cache_folder
 from model.storage import is_local, local_path, sha256_file
-from training.cache import cache_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

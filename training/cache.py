@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from model import storage
+from model.cache import cache_folder
 from model.storage import sha256_file
 
 LIMIT_BYTES = 64 << 30
@@ -215,12 +216,6 @@ class Cache:
         with path.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-def cache_folder() -> Path:
-    """Where fetched files are kept: $OPENK2_CACHE, or openk2's folder in the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("OPENK2_CACHE") or Path(base) / "openk2")
 
 
 def read_manifest(uri: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -21,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Literal
 
+from model.cache import cache_folder
 from model.engines.engine import EngineError
 from model.storage import local_path
 
@@ -131,7 +131,7 @@ class Weights:
 
     def _joined(self) -> Path:
         """The pieces' one file in the cache, made where it is not there or not whole any more."""
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openk2" / "models"
+        folder = cache_folder() / "models"
         whole = folder / f"{self.sha256}.gguf"
         if whole.is_file():
             if _digest([whole]) == self.sha256:

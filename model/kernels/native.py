@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from model.cache import cache_folder
 from model.config import INT4_GROUP
 from model.kernels.threads import share
 
@@ -291,7 +292,7 @@ def _built(dtype: torch.dtype) -> Path:
     source = b"".join(path.read_bytes() for path in SOURCES)
     compiler = os.environ.get("CC", "").split() or ["cc"]
     name = f"decode-{hashlib.sha256(source + ' '.join(flags).encode()).hexdigest()[:16]}.so"
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openk2"
+    folder = cache_folder()
     library = folder / name
     if not library.is_file():
         if shutil.which(compiler[0]) is None:

@@ -13,13 +13,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from model.cache import cache_folder
 from model.dialogue import ChatError, compact
 from model.engines.answers import Answers
 from model.engines.choice import EngineConfig, open_engine
 from model.engines.engine import Completion, Engine, Message, Prompt, PromptRefused
 from tasks.agentic.config import DialoguesConfig, PlayerConfig
 from tasks.agentic.judging import Judge
-from tasks.artifact import cache_folder
 from tasks.evaluate.suites.subject import reply_of
 from tasks.launch import Execution
 from training.draw import draw

@@ -21,8 +21,9 @@ from typing import Any
 
 import xxhash
 
+from model.cache import cache_folder
 from tasks.accounts import Balance, rows_of
-from tasks.artifact import Artifact, Part, Step, cache_folder
+from tasks.artifact import Artifact, Part, Step
 from tasks.corpus import blocklists, debian, evaluations, folders, packages
 from tasks.corpus.archives import File, Unreadable
 from tasks.corpus.sources import (

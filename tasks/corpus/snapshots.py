@@ -14,7 +14,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.artifact import Artifact, Step, cache_folder
+from model.cache import cache_folder
+from tasks.artifact import Artifact, Step
 from tasks.corpus.acquire import Known, acquire, listing, resolve
 from tasks.corpus.archives import Unreadable
 from tasks.corpus.sources import SourcesConfig

@@ -16,12 +16,13 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from model.cache import cache_folder
 from model.config import ModelConfig, parameter_count
 from model.convert import as_served, write_json
 from model.storage import is_local, local_path
 from model.transformer import Transformer
 from model.vocabulary import BOS, END_OF_TURN, EOS, PADDING, UNKNOWN
-from tasks.artifact import Artifact, Step, cache_folder
+from tasks.artifact import Artifact, Step
 from tasks.evaluate.card import model_card
 from tasks.evaluate.checkpoint import ReleaseError, read_checkpoint, write_checkpoint
 from tasks.evaluate.config import VARIANTS, ReleaseConfig

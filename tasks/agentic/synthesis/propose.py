@@ -15,12 +15,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from model.cache import cache_folder
 from model.engines.answers import Answers
 from model.engines.choice import open_engine
 from model.engines.engine import Message, Prompt, PromptRefused
 from tasks.agentic.synthesis.config import ToolsConfig
 from tasks.agentic.synthesis.evolve import categories, words
-from tasks.artifact import cache_folder
 from tasks.launch import Execution
 from training.rl.worlds.synthetic.operations import OPERATIONS
 from training.rl.worlds.synthetic.spec import DomainSpec, ToolSpec

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from model.cache import cache_folder
 from model.engines.answers import Answers
 from model.engines.choice import open_engine
 from model.engines.engine import Completion, Message, Prompt, PromptRefused, RequestLimits
-from tasks.artifact import Artifact, cache_folder
+from tasks.artifact import Artifact
 from tasks.corpus.executor import Executor
 from tasks.corpus.scoring.calibration import spearman
 from tasks.corpus.scoring.config import AXES, JudgeConfig

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from model.cache import cache_folder
 from model.chat import Reply
-from tasks.artifact import cache_folder
 from tasks.corpus import evaluations
 from tasks.corpus.unavailable import UnavailableError
 from tasks.evaluate.suites.config import MultiTurn, Played

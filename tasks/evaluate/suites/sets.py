@@ -15,10 +15,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
+from model.cache import cache_folder
 from model.config import Config
 from model.storage import local_path
 from tasks.accounts import Balance
-from tasks.artifact import Artifact, Step, cache_folder
+from tasks.artifact import Artifact, Step
 from tasks.corpus import evaluations
 from tasks.corpus.safety.config import DecontaminationConfig
 from tasks.corpus.safety.decontamination import Decontamination

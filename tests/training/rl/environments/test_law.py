@@ -21,12 +21,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from model.cache import cache_folder
 from model.chat import Reply, ToolCall
 from tasks.agentic.calls import call_dialogue
 from tasks.agentic.config import NOVELTIES, CallsConfig, TaskConfig
 from tasks.agentic.dialogues import _task_dialogue
 from tasks.agentic.problems import FAMILIES
-from tasks.artifact import cache_folder
 from tasks.corpus import evaluations
 from tasks.corpus.sources import EvaluationSource
 from tasks.corpus.unavailable import UnavailableError

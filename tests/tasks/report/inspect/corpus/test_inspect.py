@@ -349,10 +349,10 @@ def test_where_nothing_was_dropped_that_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("fineweb_short_line",), "did you mean fineweb_short_lines"),
+        (("fineweb_short_line",), "did you mean 'fineweb_short_lines'"),
         (("prose/fineweb_short_lines",), "no rule of this corpus is called 'prose/fineweb_short_lines': did you mean"),
         (("--stage", "qualty"), "there is no stage 'qualty': choose one of read"),
-        (("--source", "wev"), "there is no source 'wev': did you mean web"),
+        (("--source", "wev"), "there is no source 'wev': did you mean 'web'"),
         (("too_short", "--source", "web"), "dropped nothing of what was asked for"),
         (("too_short", "unreadable"), "more than one rule"),
     ],

@@ -281,9 +281,9 @@ def test_block_without_the_corpus_at_hand(tmp_path):
 @pytest.mark.parametrize(
     ("words", "wanted", "said"),
     [
-        (("number",), {}, "no check is called 'number': did you mean numbers"),
-        ((), {"style": "acadmic"}, "nothing was rewritten in the style 'acadmic': did you mean academic"),
-        ((), {"domain": "maths"}, "nothing was rewritten in the domain 'maths': did you mean math"),
+        (("number",), {}, "no check is called 'number': did you mean 'numbers'"),
+        ((), {"style": "acadmic"}, "nothing was rewritten in the style 'acadmic': did you mean 'academic'"),
+        ((), {"domain": "maths"}, "nothing was rewritten in the domain 'maths': did you mean 'math'"),
         (("numbers", "length"), {}, "more than one rule"),
         (("numbers",), {"accepted": True}, "leave out 'numbers'"),
         ((), {"source": "foldoc"}, "--source is for corpus"),

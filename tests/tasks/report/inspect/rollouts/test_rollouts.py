@@ -130,8 +130,8 @@ def test_the_terminal_shows_rewards_by_source_and_the_reason(artifact):
 @pytest.mark.parametrize(
     ("words", "wanted", "message"),
     [
-        (("bset",), {}, "did you mean best"),
-        ((), {"environment": "adition"}, "did you mean addition"),
+        (("bset",), {}, "did you mean 'best'"),
+        ((), {"environment": "adition"}, "did you mean 'addition'"),
         ((), {"document": "nobody"}, "of a prompt 'nobody' is recorded: transcripts"),
         ((), {"style": "academic"}, "--style is for rewrites: rollouts takes --environment, --document"),
     ],
