@@ -44,7 +44,7 @@ def install(site: Path, name: str, files: dict[str, bytes]) -> None:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of installed packages, and a cache of the test's own."""
     monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))
     return tmp_path / "site"
 
 
@@ -103,7 +103,7 @@ def test_pieces_that_make_another_file_leave_nothing_in_the_cache(site: Path, tm
     install(site, "piece2", {"part.bin": GGUF})
     with pytest.raises(EngineError, match=r"the pieces of package:piece1\.\.2 make a file with sha256"):
         Weights.read("package:piece1..2", "0" * 64).find()
-    assert not list((tmp_path / "cache" / "openk2" / "models").iterdir())
+    assert not list((tmp_path / "cache" / "models").iterdir())
 
 
 @pytest.fixture

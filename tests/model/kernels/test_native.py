@@ -295,7 +295,7 @@ def test_a_logit_that_is_not_finite_spoils_its_head_and_no_other(kernels, value)
 def nowhere(monkeypatch, tmp_path) -> Iterator[Path]:
     """A cache that has nothing yet, on a CPU that has what the kernels need."""
     monkeypatch.setattr(native, "_serves", lambda dtype: True)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / "cache"))
     native.kernels.cache_clear()
     yield tmp_path
     native.kernels.cache_clear()
@@ -314,7 +314,7 @@ def test_a_compiler_that_refuses_is_quoted_and_leaves_nothing(nowhere, monkeypat
     monkeypatch.setenv("CC", f"{refuses} -pipe")  # options of the compiler's own are allowed
     assert native.kernels(torch.float32) is None
     assert [record.message for record in caplog.records if "unknown option: -pipe" in record.message]
-    assert not list((nowhere / "openk2").iterdir())
+    assert not list((nowhere / "cache").iterdir())
 
 
 def test_a_compiler_that_speaks_in_another_encoding_is_quoted(nowhere, monkeypatch, caplog):
@@ -338,7 +338,8 @@ def test_without_a_home_one_line_says_so(nowhere, monkeypatch, caplog):
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")  # as pathlib does for a user that nobody knows
 
-    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("OPENK2_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     assert native.kernels(torch.float32) is None
     assert [record.message for record in caplog.records if "home directory" in record.message]

@@ -111,7 +111,7 @@ def test_a_judge_that_fails_ends_the_job_and_makes_no_reply_wrong(
 def test_what_is_missing_is_one_sentence_that_says_how_to_have_it(
     tiny: FidelityConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], why: str
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OPENK2_CACHE", str(tmp_path))
     with FidelityProcess(tiny.model_copy(update=change)) as process, pytest.raises(EnvironmentUnavailable) as error:
         process.support(SOURCE, SAID)
     assert error.match(why)
