@@ -354,7 +354,11 @@ class Step:
         return scratch(self.uri)
 
     def adopt(self, key: str, source: Path) -> Part:
-        """Put a file that another process finished (a checkpoint, a metrics file): it is copied, then recorded."""
+        """Put a file that another process finished (a checkpoint, a metrics file): it is copied, then recorded. A part
+        that is recorded already stays only if it is of the same bytes: another machine's job may have made it."""
+        recorded = self.part(key)
+        if recorded is not None and recorded.sha256 == sha256_file(source):
+            return recorded
         return self.put(key, "".join(source.suffixes[-1:]), lambda path: shutil.copyfile(source, path))
 
     @property

@@ -340,8 +340,8 @@ def _publish(step: Step, work: Path, execution: Execution) -> Artifact:
     parts = {f"model/{path.relative_to(work / 'final').as_posix()}": path for path in files}
     parts |= {f"rollouts/{path.stem}": path for path in sorted((work / "rollouts").glob("*.parquet"))}
     parts["metrics"] = work / "metrics.jsonl"
-    for key in step.missing(parts):
-        step.adopt(key, parts[key])
+    for key, path in parts.items():
+        step.adopt(key, path)
     attempts = _note_time(step)
     cost = {"money": round(sum(attempts.values()) / 3600 * execution.price_per_hour * execution.nodes, 6)}
     return step.publish(summary, parts, cost=cost, code=summary.pop("code", ()), attempts=attempts)

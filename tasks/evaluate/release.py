@@ -86,8 +86,7 @@ def release(
             (work / variant / "README.md").write_text(card, encoding="utf-8")
             (work / variant / "DATA.md").write_text(data_card(config.name, lineage(step)), encoding="utf-8")
             for path in sorted((work / variant).iterdir()):
-                if step.part(f"{variant}/{path.name}") is None:
-                    step.adopt(f"{variant}/{path.name}", path)
+                step.adopt(f"{variant}/{path.name}", path)
             progress.advance(note=f"{variant} published")
     files = [f"{variant}/{path.name}" for variant in VARIANTS for path in (work / variant).iterdir()]
     beside(step.unpublished(step.parts(files), statistics))

@@ -165,6 +165,40 @@ def test_a_summary_that_lost_its_bytes_is_written_again(tmp_path, left):
     assert run_job(step, EXECUTION).statistics == {"loss": 1.0}
 
 
+def test_a_checkpoint_is_of_one_job_where_another_machines_ended_while_it_published(tmp_path, monkeypatch):
+    root, put = f"memory://{tmp_path.name}", Step.put
+
+    def trained(machine: str) -> Step:
+        """Ready to publish: on a store, the job's files lie in each machine's own cache."""
+        monkeypatch.setenv("OPENK2_CACHE", str(tmp_path / machine))
+        step = Step("base", Literals(), root)
+        (step.workspace() / "final").mkdir()
+        for name in ("config.json", "a.safetensors", "b.safetensors"):
+            (step.work / "final" / name).write_text("{}" if name == "config.json" else f"{name} of {machine}")
+        (step.work / "metrics.jsonl").write_text(f"metrics of {machine}")
+        (step.work / "summary.json").write_text("{}")
+        return step
+
+    def ended(step, key, *rest):
+        if key == "metrics":
+            raise KeyboardInterrupt
+        return put(step, key, *rest)
+
+    step = trained("first")
+    monkeypatch.setattr(Step, "put", ended)
+    with pytest.raises(KeyboardInterrupt):
+        launch._publish(step, step.work, EXECUTION)
+    assert len(step.recorded("model")) == 3
+    step, written = trained("second"), []
+    monkeypatch.setattr(Step, "put", lambda step, key, *rest: written.append(key) or put(step, key, *rest))
+    published = launch._publish(step, step.work, EXECUTION)
+    texts = {part.key: published.file(part).read_text() for part in published.parts()}
+    assert texts.pop("model/config.json") == "{}"
+    assert len(texts) == 3
+    assert all(text.endswith("of second") for text in texts.values()), texts
+    assert "model/config.json" not in written, "it is the same"
+
+
 def test_a_failure_carries_the_jobs_last_words_and_where_its_log_lies(tmp_path):
     step = step_for(tmp_path, fail_at=3)
     with pytest.raises(JobFailed, match=r"RuntimeError: the loss is nan at step 3.*log\.txt") as caught:
