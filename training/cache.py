@@ -14,12 +14,11 @@ file is checked once as well: a note in the cache says that this very file (inod
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from model import storage
-from model.cache import cache_folder
+from model.cache import cache_folder, locked
 from model.storage import sha256_file
 
 LIMIT_BYTES = 64 << 30
@@ -208,14 +207,8 @@ class Cache:
             Path(path).unlink()
             held -= size
 
-    @contextlib.contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        """Alone among all threads and processes that share the cache; a killed process lets go."""
-        path = self.folder / "locks" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def _locked(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return locked(self.folder / "locks" / name)
 
 
 def read_manifest(uri: str) -> dict[str, Any]:

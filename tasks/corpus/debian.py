@@ -19,9 +19,8 @@ log = logging.getLogger(__name__)
 def fetch(source: DebianSource, cache: Path, offline: bool = False) -> Path:
     """The package's file, downloaded if the cache lacks it; of several versions in the cache the last by name. Raises
     UnavailableError, in one sentence, otherwise, and where `offline`."""
-    found = sorted((cache / "debian").glob(f"{source.package}_*.deb"))
-    if found:
-        return found[-1]
+    if found := _cached(source, cache):
+        return found
     if offline:
         raise UnavailableError(f"Debian package '{source.package}' is not in {cache} and this run is offline")
     apt = shutil.which("apt-get")
@@ -29,7 +28,11 @@ def fetch(source: DebianSource, cache: Path, offline: bool = False) -> Path:
         raise UnavailableError(f"Debian package '{source.package}' is not in {cache} and this machine has no apt-get")
     what = f"apt-get download {source.package}"
     command = [apt, "download", "-q", source.package]
-    return download(command, what, source.package, cache / "debian", ".deb", marker="E:")
+    return download(command, what, source.package, cache / "debian", ".deb", "E:", lambda: _cached(source, cache))
+
+
+def _cached(source: DebianSource, cache: Path) -> Path | None:
+    return max((cache / "debian").glob(f"{source.package}_*.deb"), default=None)
 
 
 def files(source: DebianSource, deb: Path, limit: int) -> Iterator[File | Unreadable]:

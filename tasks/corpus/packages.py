@@ -80,15 +80,14 @@ def _wheel(path: Path) -> tuple[str, str]:
 
 def fetch_wheel(requirement: str, cache: Path, offline: bool = False) -> Path:
     """The wheel's file, downloaded by pip if the cache lacks it; UnavailableError otherwise, and where `offline`."""
-    path = _cached(requirement, cache)
-    if path is not None:
-        return path
+    if found := _cached(requirement, cache):
+        return found
     if offline:
         raise UnavailableError(f"wheel {requirement} is not in {cache} and this run is offline")
     what = f"pip download {requirement}"
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", requirement]
-    return download(command, what, requirement, cache / "wheels", ".whl", marker="ERROR")
+    return download(command, what, requirement, cache / "wheels", ".whl", "ERROR", lambda: _cached(requirement, cache))
 
 
 def wheel_files(wheel: Path, limit: int) -> Iterator[File | Unreadable]:

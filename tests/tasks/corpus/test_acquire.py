@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import threading
 import zipfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,8 @@ from pydantic import ValidationError
 
 from tasks.artifact import Artifact, Step
 from tasks.corpus.acquire import AcquireError, acquire, resolve
-from tasks.corpus.debian import LicenceError
-from tasks.corpus.sources import SourcesConfig
+from tasks.corpus.debian import LicenceError, fetch
+from tasks.corpus.sources import DebianSource, SourcesConfig
 from tests.raw import PACK, SHARED, ar, folder, step, tar
 
 
@@ -60,6 +63,30 @@ def test_a_licence_other_than_declared_is_refused(tmp_path):
     put_deb(tmp_path, "License: proprietary")
     with pytest.raises(LicenceError, match=r"source 'deb'.*does not say 'License: CC0'"):
         acquire(step(tmp_path / "data", debian()), tmp_path, offline=True)
+
+
+def test_two_runs_that_need_one_package_fetch_it_once_and_both_have_it(tmp_path, monkeypatch):
+    """Their roots differ, so no lock of a root keeps them apart; the cache is the same."""
+    source, calls, second = DebianSource(**debian()), [], threading.Event()
+
+    def apt(command, cwd, **options):
+        calls.append(command)
+        if len(calls) == 1:
+            later.append(pool.submit(fetch, source, tmp_path))
+            second.wait(1.0)  # it comes to fetching only where nothing keeps it out
+        else:
+            second.set()
+        (cwd / "no-such-package-here_1_all.deb").write_text("package")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("subprocess.run", apt)
+    later: list[Future[Path]] = []
+    with ThreadPoolExecutor(1) as pool:
+        first = fetch(source, tmp_path)
+    assert first.read_text() == "package"
+    assert later[0].result() == first
+    assert len(calls) == 1
 
 
 def test_a_fallback_serves_where_a_source_cannot_be_had_and_the_log_says_so(tmp_path, monkeypatch, caplog):
