@@ -4,7 +4,7 @@ and says for whom; what the first finished is then there.
 On a disk the lock is the kernel's, on `{root}/.lock`: it ends with the process, however that ends. A store has no such
 lock. There the runs are numbered objects under `{root}/.lock/`: whoever creates the next number holds the root, renews
 it, and marks it when done. Creating is exclusive (a conditional write), so of two that come at once one wins; a number
-that nobody renews any more is passed over by the next.
+that nobody renews any more is passed over by the next, and whoever finds that its own was passed over ends.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import fcntl
 import json
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -36,10 +37,18 @@ REMINDED = 600.0  # seconds between two sentences of one that waits
 _HELD: ContextVar[frozenset[str]] = ContextVar("roots that this run holds", default=frozenset())
 
 
+class LockLost(RuntimeError):
+    """Another run holds the root that this one held: it had not renewed its lock in time."""
+
+
 @contextmanager
 def alone(root: str, work: str) -> Iterator[None]:
     """Hold `root` for the block, as `work`; waits while another run holds it. Within a block that holds it, a block of
-    the same run enters at once."""
+    the same run enters at once.
+
+    Raises LockLost where another run took a store's lock; the main thread is interrupted by SIGTERM then, so that a
+    stage writes its checkpoint.
+    """
     place = os.path.realpath(local_path(root)) if is_local(root) else root.rstrip("/")
     if place in _HELD.get():
         yield
@@ -93,16 +102,24 @@ def _leased(url: str, holder: str) -> Iterator[None]:
     fs, folder = filesystem(f"{url}/.lock")
     record: dict[str, Any] = {"holder": holder, "run": uuid.uuid4().hex, "renewals": 0, "over": False}
     number = _take(fs, folder, record, url)
-    over = threading.Event()
-    renewing = threading.Thread(target=_renew, args=(fs, folder, number, record, over), daemon=True)
+    over, lost = threading.Event(), threading.Event()
+    renewing = threading.Thread(target=_renew, args=(fs, folder, number, record, over, lost), daemon=True)
     renewing.start()
     try:
         yield
+    except BaseException as error:
+        if lost.is_set():
+            raise LockLost(
+                f"another run took '{url}', because this one had not renewed its lock for {ABANDONED:g} s (did this "
+                "machine sleep, or was the store away?); what was finished is kept: run the same command again"
+            ) from error
+        raise
     finally:
         over.set()
         renewing.join()
-        with suppress(OSError):  # the next one waits a little longer
-            _write(fs, folder, number, record | {"over": True})
+        if not lost.is_set():
+            with suppress(OSError):  # the next one waits a little longer
+                _write(fs, folder, number, record | {"over": True})
 
 
 def _take(fs: Any, folder: str, record: dict[str, Any], url: str) -> int:
@@ -124,20 +141,27 @@ def _take(fs: Any, folder: str, record: dict[str, Any], url: str) -> int:
                 if _read(fs, folder, number) != record:
                     continue  # another was faster
                 # else it was written, and the answer was lost on its way
-            for old in numbers:
-                with suppress(FileNotFoundError):
-                    _tried(fs, _path(folder, old), fs.rm_file)
+            # A write that came late finds its number free again where others have come and gone since: the newest of
+            # theirs is there still.
+            if max(_numbers(fs, folder), default=0) > number:
+                _remove(fs, folder, [number])
+                continue
+            _remove(fs, folder, numbers)
             return number
         wait.tell(newest["holder"])
         time.sleep(min(RENEWED, ABANDONED) / 4)
 
 
-def _renew(fs: Any, folder: str, number: int, record: dict[str, Any], over: threading.Event) -> None:
+def _renew(
+    fs: Any, folder: str, number: int, record: dict[str, Any], over: threading.Event, lost: threading.Event
+) -> None:
     while not over.wait(RENEWED):
         try:
-            if _numbers(fs, folder)[-1:] != [number]:
-                # Nothing is lost: parts are named by their bytes, a manifest comes last. Only work is done twice.
-                log.error("another run took the lock of %s: this one had not renewed it in time", folder)
+            if max(_numbers(fs, folder), default=0) > number and not over.is_set():
+                # No bytes are lost meanwhile: parts are named by theirs, a manifest comes last.
+                lost.set()
+                # As `flows.server` does it: also out of a system call.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
                 return
             record["renewals"] += 1
             _write(fs, folder, number, record)
@@ -168,6 +192,12 @@ def _read(fs: Any, folder: str, number: int) -> dict[str, Any] | None:
 def _write(fs: Any, folder: str, number: int, record: dict[str, Any], mode: str = "overwrite") -> None:
     data = json.dumps(record).encode()
     _tried(fs, _path(folder, number), lambda path: fs.pipe_file(path, data, mode=mode))
+
+
+def _remove(fs: Any, folder: str, numbers: list[int]) -> None:
+    for number in numbers:
+        with suppress(FileNotFoundError):
+            _tried(fs, _path(folder, number), fs.rm_file)
 
 
 def _tried(fs: Any, path: str, call: Callable[[str], T]) -> T:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ import pytest
 
 from model import storage
 from tasks import lock
-from tasks.lock import alone
+from tasks.lock import LockLost, alone
 
 HOLDER = """
 import sys, time
@@ -222,3 +223,62 @@ def test_of_many_that_come_at_once_one_at_a_time_holds_a_store(bucket, soon, mon
     for thread in threads:
         thread.join()
     assert most == [1] * 5
+
+
+def test_a_write_that_came_late_does_not_enter_beside_another(tmp_path, monkeypatch):
+    """A conditional write that is tried again for seconds: others come and go, and its number is free again."""
+    root, write = f"memory://{tmp_path.name}", lock._write
+    asked, told, entered, leave = (threading.Event() for _ in range(4))
+
+    def writing(fs, folder, number, record, mode="overwrite") -> None:
+        if mode == "create" and record["holder"].startswith("late") and not asked.is_set():
+            asked.set()
+            assert told.wait(60)
+        write(fs, folder, number, record, mode)
+
+    def come_late() -> None:
+        with alone(root, "late"):
+            entered.set()
+            leave.wait(60)
+
+    monkeypatch.setattr(lock, "_write", writing)
+    monkeypatch.setattr(lock, "RENEWED", 0.2)
+    with alone(root, "the first"):
+        pass
+    late = threading.Thread(target=come_late)
+    late.start()
+    assert asked.wait(60)  # it wants the second number
+    with alone(root, "the second"):
+        pass
+    waits = threading.Event()
+    monkeypatch.setattr(lock._Wait, "tell", lambda wait, holder: waits.set())
+    with alone(root, "the third"):
+        told.set()
+        while not waits.wait(0.05):
+            assert not entered.is_set(), "it entered beside the third"
+    leave.set()
+    late.join()
+    assert entered.is_set()
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGTERM as a command has it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_run_whose_root_another_took_is_ended_in_a_sentence(tmp_path, soon, interrupts):
+    """It did not renew its lock: its machine slept, or the store was away."""
+    root = f"memory://{tmp_path.name}"
+    fs, folder = fsspec.core.url_to_fs(f"{root}/.lock")
+
+    def held() -> None:
+        with alone(root, "the first"):
+            lock._write(fs, folder, 2, {"holder": "the second", "over": False}, "create")
+            time.sleep(60)
+
+    with pytest.raises(LockLost, match=r"another run took 'memory://.*run the same command again"):
+        held()
+    assert json.loads(fs.cat_file(f"{folder}/00000002"))["holder"] == "the second"
