@@ -149,10 +149,13 @@ def move_in(local: Path, url: str) -> None:
 
 
 def fetch(url: str, target: Path) -> None:
-    """Copy what lies at `url` to a local file; FileNotFoundError where there is nothing."""
+    """Copy what lies at `url` to a local file, which stays whole also if the power is lost once this has returned;
+    FileNotFoundError where there is nothing."""
     fs, path = filesystem(url)
     try:
         patient(lambda: fs.get_file(path, str(target)), url)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
     except OSError as error:
         if error.errno == errno.ENOSPC and error.filename is None:
             error.filename = str(target)

@@ -64,16 +64,19 @@ def checked(listed: str, part: Part) -> Path:
         path = local_path(uri) / place
         if not path.exists():
             raise ArtifactError(f"{path} is listed but missing: delete {uri} and run its stage again")
-        _check(path, part, uri, str(path))
+        if not _unaltered(path, part):
+            raise _altered(str(path), part, uri)
         return path
     path = cache_folder() / "parts" / part.sha256[:2] / f"{part.sha256}{Path(place).suffix}"
-    if not path.exists():
+    if not (path.exists() and _unaltered(path, part)):  # a loss of power may have cut it
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
         try:
             storage.fetch(f"{uri}/{place}", partial)
-            _check(partial, part, uri, f"{uri}/{place}")  # before it has the name by which others find it
+            if not _unaltered(partial, part):  # before it has the name by which others find it
+                raise _altered(f"{uri}/{place}", part, uri)
             partial.replace(path)
+            _VERIFIED.add(_state(path, part))
         except FileNotFoundError:
             raise ArtifactError(f"{uri}/{place} is listed but missing: delete {uri} and run its stage again") from None
         finally:
@@ -92,14 +95,22 @@ def _holder(uri: str, part: Part) -> tuple[str, str]:
     return uri, path
 
 
-def _check(path: Path, part: Part, uri: str, name: str) -> None:
-    """ArtifactError unless `path` has the bytes of `part`; each file is read once per process."""
-    key = (str(path), part.sha256, path.stat().st_mtime_ns)
-    if key in _VERIFIED:
-        return
+def _unaltered(path: Path, part: Part) -> bool:
+    """Whether `path` has the bytes of `part`; each file is read once per process."""
+    if (state := _state(path, part)) in _VERIFIED:
+        return True
     if path.stat().st_size != part.bytes or sha256_file(path) != part.sha256:
-        raise ArtifactError(
-            f"{name} has not the bytes its manifest lists (sha256 {part.sha256[:12]}...): it was altered or cut; "
-            f"delete {uri} and run its stage again"
-        )
-    _VERIFIED.add(key)
+        return False
+    _VERIFIED.add(state)
+    return True
+
+
+def _state(path: Path, part: Part) -> tuple[str, str, int]:
+    return str(path), part.sha256, path.stat().st_mtime_ns
+
+
+def _altered(name: str, part: Part, uri: str) -> ArtifactError:
+    return ArtifactError(
+        f"{name} has not the bytes its manifest lists (sha256 {part.sha256[:12]}...): it was altered or cut; "
+        f"delete {uri} and run its stage again"
+    )

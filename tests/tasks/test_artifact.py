@@ -203,6 +203,21 @@ def test_an_altered_part_is_refused_by_name(tmp_path):
         artifact.files()
 
 
+@pytest.mark.parametrize("left", ["", "hullo"])
+def test_a_cached_part_that_was_cut_or_altered_is_fetched_again(tmp_path, monkeypatch, left):
+    monkeypatch.setattr("tasks.part._VERIFIED", set())
+    step = make(f"memory://{tmp_path.name}")
+    step.put("listing/web", ".txt", lambda path: path.write_text("hello"))
+    artifact = step.publish({})
+    (file,) = artifact.files()
+    file.write_text(left)
+    monkeypatch.setattr("tasks.part._VERIFIED", set())  # as another process begins
+    assert [path.read_text() for path in artifact.files()] == ["hello"]
+    monkeypatch.setattr(storage, "fetch", None)
+    monkeypatch.setattr("tasks.part.sha256_file", None)
+    assert artifact.files() == [file], "it is read once more, not every time"
+
+
 def test_a_broken_manifest_is_refused_by_name(tmp_path):
     step = make(tmp_path)
     step.publish({})
