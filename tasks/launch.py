@@ -181,17 +181,19 @@ def run_job(step: Step, execution: Execution) -> Artifact:
 
 def command(module: str, job: Path, execution: Execution, node: int = 0) -> list[str]:
     """The launcher's command line for one node; node 0 is where the flow runs."""
-    address = os.environ.get("OPENK2_RENDEZVOUS")
-    if execution.nodes > 1 and not address:
+    # One node opens no port, whatever the environment says: ranks meet by a file there.
+    address = os.environ.get("OPENK2_RENDEZVOUS", "") if execution.nodes > 1 else f"127.0.0.1:{_free_port()}"
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        stands = f"'{address}'" if address else "not set"
         raise JobFailed(
-            f"execution.nodes is {execution.nodes} but OPENK2_RENDEZVOUS is not set: give it host:port of this "
-            "node, as the others reach it"
+            f"execution.nodes is {execution.nodes} but OPENK2_RENDEZVOUS is {stands}: give it host:port of this node, "
+            "as the others reach it"
         )
-    host, _, port = (address or f"127.0.0.1:{_free_port()}").partition(":")
     if execution.launcher == "torchrun":
         where = (
             ["--rdzv-backend=c10d", f"--rdzv-endpoint={address}", f"--node-rank={node}"]
-            if address
+            if execution.nodes > 1
             else ["--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={job.parent / RENDEZVOUS}"]
         )
         ranks = [f"--nnodes={execution.nodes}", f"--nproc-per-node={execution.processes}"]

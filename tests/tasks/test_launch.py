@@ -332,7 +332,8 @@ def test_inputs_reach_the_job_as_uris(tmp_path):
 
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_job_on_one_node_listens_to_nobody_elsewhere(tmp_path, launcher, ranks):
+def test_a_job_on_one_node_listens_to_nobody_elsewhere(tmp_path, launcher, ranks, monkeypatch):
+    monkeypatch.setenv("OPENK2_RENDEZVOUS", f"127.0.0.1:{free_ports(1)[0]}")  # for the jobs on several nodes alone
     (tmp_path / "portsjob.py").write_text(PORTS)
     step = step_for(tmp_path, "portsjob")
     run_job(step, EXECUTION.model_copy(update={"launcher": launcher, "processes": ranks}))
@@ -346,8 +347,12 @@ def test_a_job_on_one_node_listens_to_nobody_elsewhere(tmp_path, launcher, ranks
 def test_many_nodes_need_a_meeting_point(tmp_path, monkeypatch):
     many = Execution(nodes=2, processes=8)
     monkeypatch.delenv("OPENK2_RENDEZVOUS", raising=False)
-    with pytest.raises(JobFailed, match="OPENK2_RENDEZVOUS"):
+    with pytest.raises(JobFailed, match="OPENK2_RENDEZVOUS is not set: give it host:port"):
         command("training.pretrain", tmp_path / "job.json", many)
+    for portless in ("head", "head:", ":29500", "head:port"):
+        monkeypatch.setenv("OPENK2_RENDEZVOUS", portless)
+        with pytest.raises(JobFailed, match=f"OPENK2_RENDEZVOUS is '{portless}': give it host:port"):
+            command("training.pretrain", tmp_path / "job.json", many)
     monkeypatch.setenv("OPENK2_RENDEZVOUS", "head:29500")
     torchrun = command("training.pretrain", tmp_path / "job.json", many, node=1)
     assert {"--rdzv-endpoint=head:29500", "--node-rank=1", "--nnodes=2", "--nproc-per-node=8"} <= set(torchrun)
