@@ -24,7 +24,7 @@ import httpx
 import psutil
 
 from flows.guard import TICKET
-from model.cache import cache_folder
+from model.cache import cache_folder, locked
 from model.storage import is_local, local_path
 from tasks import process
 from tasks.launch import last_words
@@ -102,13 +102,14 @@ class Server:
         """Start the process and wait until it answers. Raises ServerError where it ends or hangs instead."""
         descriptor = self._listener.fileno()
         command = [sys.executable, "-m", "flows.guard", str(descriptor)]
-        first = not self._history.exists() and not copy_history(empty_history(), self._history)
-        began = self.log.stat().st_size if self.log.exists() else 0
-        self._child = process.start(command, self.log, self._settings, keep=[descriptor])
-        with httpx.Client(base_url=self.address, timeout=2.0, trust_env=False) as client:
-            self._await(client, self._child, began)
-        if first:  # nobody has its address yet
-            copy_history(self._history, empty_history())
+        with locked(self._history.with_suffix(".lock")):  # of two that make its tables at once one would fail
+            first = not self._history.exists() and not copy_history(empty_history(), self._history)
+            began = self.log.stat().st_size if self.log.exists() else 0
+            self._child = process.start(command, self.log, self._settings, keep=[descriptor])
+            with httpx.Client(base_url=self.address, timeout=2.0, trust_env=False) as client:
+                self._await(client, self._child, began)
+            if first:  # nobody has its address yet
+                copy_history(self._history, empty_history())
 
     def _await(self, client: httpx.Client, child: subprocess.Popen[bytes], began: int) -> None:
         moved, last = time.monotonic(), None

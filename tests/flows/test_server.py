@@ -8,8 +8,10 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -225,6 +227,33 @@ def test_a_history_begins_as_one_in_which_nothing_has_run(running, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["rubbish"]
     assert module.copy_history(empty, mine)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["prefect.db", "rubbish"]
+
+
+def test_two_first_starts_in_one_root_make_its_history_one_after_the_other(tmp_path, monkeypatch):
+    """Otherwise both make the tables, and one fails."""
+    servers, begun, copied = [Server(tmp_path, PRIVATE) for _ in range(2)], [], []
+    later: list[Future[None]] = []
+    second = threading.Event()
+
+    def start(self, client, child, began) -> None:
+        begun.append(self)
+        if self is servers[0]:
+            later.append(pool.submit(servers[1].start))
+            assert not second.wait(0.5)
+            (tmp_path / "prefect.db").touch()
+        else:
+            second.set()
+
+    monkeypatch.setattr(module.process, "start", lambda *command, **options: None)
+    monkeypatch.setattr(module, "copy_history", lambda of, to: copied.append(of))
+    monkeypatch.setattr(Server, "_await", start)
+    with ThreadPoolExecutor(1) as pool:
+        servers[0].start()
+    later[0].result()
+    assert begun == servers
+    assert copied == [module.empty_history(), tmp_path / "prefect.db"], "the second finds a history"
+    for server in servers:
+        server.stop()
 
 
 def test_the_history_of_a_store_lies_in_the_cache_and_not_in_a_folder_called_like_it(tmp_path, monkeypatch):
