@@ -26,6 +26,8 @@ from model.serve.guard import OwnOrigin
 HOSTS = ("127.0.0.1", "localhost")
 TICKET = "OPENK2_SIGN_IN"
 """The environment variable with the ticket that `/sign-in` takes once for the key; without it there is no such page."""
+TICKET_BYTES = 1024
+"""The most that `/sign-in` reads."""
 
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; form-action 'self'; frame-ancestors 'none'"
 """What a page of ours may load, and where it may be shown: Prefect's pages ask a company's analytics server for their
@@ -67,8 +69,16 @@ class SignIn:
             return
         response: Response = HTMLResponse(SIGN_IN)
         if scope["method"] == "POST":
-            response = self._exchange(await Request(scope, receive).body())
+            response = await self._answer(Request(scope, receive))
         await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        ticket = b""
+        async for chunk in request.stream():
+            ticket += chunk
+            if len(ticket) > TICKET_BYTES:  # whoever sends it needs no key
+                return PlainTextResponse("This is no ticket: it is too long.", 413, headers={"Connection": "close"})
+        return self._exchange(ticket)
 
     def _exchange(self, ticket: bytes) -> Response:
         if self.ticket is None or not hmac.compare_digest(ticket, self.ticket):

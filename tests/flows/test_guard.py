@@ -15,9 +15,12 @@ import httpx
 import psutil
 import pytest
 from prefect.workers.process import ProcessJobConfiguration
+from starlette.applications import Starlette
+from starlette.types import Message
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from flows.guard import SignIn
 from flows.server import Server
 from tests.flows import api
 
@@ -242,6 +245,22 @@ def test_the_ticket_signs_one_browser_in(server, tmp_path):
         given = httpx.post(at, content=server.ticket, trust_env=False).raise_for_status()
         assert base64.b64decode(given.text).decode() == server.key
     assert httpx.post(at, content=server.ticket, trust_env=False).status_code == 403
+
+
+def test_of_a_long_body_without_a_key_little_is_read():
+    page, read, sent = SignIn(Starlette(), "ticket", "openk2:key"), [], []
+
+    async def receive() -> Message:
+        read.append(512)
+        return {"type": "http.request", "body": b"x" * 512, "more_body": len(read) < 1000}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/sign-in", "headers": []}
+    asyncio.run(page(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert sum(read) <= 2048
 
 
 def page_of(chromium: str, address: str, profile: Path) -> str:
