@@ -107,8 +107,11 @@ def start(tmp_path: Path) -> Iterator[Callable[[], Ui]]:
 
 def test_schedules_fire_and_survive_and_dead_runs_end(start):
     ui = start()
-    (nightly,) = ui.deployment("refresh")["schedules"]
+    refresh = ui.deployment("refresh")
+    (nightly,) = refresh["schedules"]
     assert not nightly["active"]
+    assert refresh["global_concurrency_limit"]["limit"] == 1
+    assert refresh["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
     report = ui.deployment("report")
     every = f"/deployments/{report['id']}/schedules"
     soon = datetime.now(UTC) - timedelta(seconds=15)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 
 from flows.request import Request
 
@@ -27,6 +28,13 @@ def test_a_deployment_names_a_flow_and_a_request_that_validate(deployment):
     Request.model_validate(deployment["parameters"]["request"])
     assert deployment["work_pool"]["name"] in {"{{ $OPENK2_CPU_POOL }}", "{{ $OPENK2_GPU_POOL }}"}
     assert deployment["description"]
+
+
+def test_a_refresh_that_is_due_while_another_waits_for_the_root_is_cancelled():
+    """A training holds the root for days; the schedule goes on."""
+    (refresh,) = [each for each in DEPLOYMENTS if each["name"] == "refresh"]
+    limit = ConcurrencyLimitConfig.model_validate(refresh["concurrency_limit"])
+    assert (limit.limit, limit.collision_strategy) == (1, ConcurrencyLimitStrategy.CANCEL_NEW)
 
 
 def test_every_stage_is_deployed():
