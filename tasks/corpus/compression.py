@@ -297,6 +297,8 @@ _CODECS: dict[str, Callable[[_Counted], Iterator[bytes]]] = {
     ".dz": _gzip,
     "mended": partial(_gzip, mend=True),
     ".xz": partial(_streams, new=partial(lzma.LZMADecompressor, memlimit=1 << 28), label="xz"),
+    # As zip archives have it; no suffix that files are told by.
+    ".lzma": partial(_streams, new=partial(lzma.LZMADecompressor, lzma.FORMAT_ALONE, memlimit=1 << 28), label="LZMA"),
     ".bz2": partial(_streams, new=bz2.BZ2Decompressor, label="bzip2"),
     ".zst": _zstd,
 }

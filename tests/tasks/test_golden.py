@@ -31,8 +31,8 @@ from tests.tasks.corpus.capped import text
 from tests.tasks.evaluate.conftest import publish_model, publish_tokenizer, small_model
 
 GOLDEN: dict[str, Golden] = {
-    "tasks.corpus.acquire": (5, "7a7e9d110354121e"),
-    "tasks.corpus.curation": (8, "85d7032799766a6a"),
+    "tasks.corpus.acquire": (6, "7a7e9d110354121e"),
+    "tasks.corpus.curation": (9, "85d7032799766a6a"),
     "tasks.corpus.scoring.scores": (2, "904593ed2c7d5c0d"),
     "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "bc79980bbfd87462"),

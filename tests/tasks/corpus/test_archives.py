@@ -5,7 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import random
 import struct
+import sys
 import tarfile
 import tracemalloc
 import zipfile
@@ -175,9 +177,9 @@ def test_a_damaged_member_is_one_unreadable_whatever_it_is_packed_with(method):
     assert found[0].path == "z.zip/a.txt"
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(out, "w", method) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return out.getvalue()
@@ -191,8 +193,34 @@ def test_a_bomb_of_members_that_share_their_bytes_stops(monkeypatch):
     directory = data[at:end] * 400
     record = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 400, 400, len(directory), at, 0)
     found = read("z.zip", data[:at] + directory + record)
-    assert "a bomb" in found[-1].reason
+    assert found[-1].reason == "damaged archive: its members overlap"
     assert len(found) < 40
+
+
+def test_members_that_unfold_as_only_a_bomb_does_stop_together(monkeypatch):
+    monkeypatch.setattr(compression, "EXPANSION_FREE", 5_000_000)
+    found = read("z.zip", zipped({f"{n}.txt": bytes(900_000) for n in range(40)}, zipfile.ZIP_BZIP2))
+    assert "a bomb" in found[-1].reason
+    assert len(found) < 10
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_comes_back_whatever_it_is_packed_with(method):
+    files = {"empty": b"", "a": b"word " * 10, "random": random.Random(1).randbytes(600_000), "zeros": bytes(700_000)}
+    assert read("z.zip", zipped(files, method)) == [File(f"z.zip/{name}", data) for name, data in files.items()]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_that_holds_far_more_than_it_says_fills_no_memory(method):
+    data = bytearray(zipped({"a.txt": bytes(60_000_000)}, method))
+    at = data.find(b"PK\1\2")
+    data[at + 24 : at + 28] = (10).to_bytes(4, "little")
+    tracemalloc.start()
+    (found,) = read("z.zip", bytes(data))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(found, Unreadable)
+    assert peak < 20_000_000  # LZMA has a dictionary of 8 MB
 
 
 def test_a_member_that_is_larger_than_it_says_is_damaged_and_its_neighbour_is_read():
@@ -223,6 +251,149 @@ def test_a_tar_of_many_members_or_of_a_huge_name_takes_little_memory():
     header.size = 1
     chain = (header.tobuf(tarfile.GNU_FORMAT) + b"x" + bytes(511)) * 5_000
     assert all(isinstance(one, Unreadable) for one in read("a.tar", chain))
+
+
+def sparse(name: str, size: int, extended: bool = False) -> bytes:
+    """A header in GNU's old form of a file that is one hole."""
+    info = tarfile.TarInfo(name)
+    info.type = tarfile.GNUTYPE_SPARSE
+    block = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    block[386:410] = b"%011o\0" % 0 * 2
+    block[482], block[483:495] = extended, b"%011o\0" % size
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+MAP = (b"%011o\0" % 1 * 42)[:504] + b"\1" + bytes(7)
+"""One block of a sparse map that another one follows."""
+LAST = MAP[:504] + bytes(8)
+
+
+def described(kind: bytes, records: bytes, size: int | None = None) -> bytes:
+    """A header that holds `records` for what follows."""
+    info = tarfile.TarInfo("described")
+    info.type, info.size = kind, len(records) if size is None else size
+    return info.tobuf(tarfile.GNU_FORMAT) + records + bytes(-len(records) % 512)
+
+
+def plain(name: str, data: bytes) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    return info.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % 512)
+
+
+def pax(**attributes: str) -> bytes:
+    records = b""
+    for key, value in attributes.items():
+        body = f" {key.replace('__', '.')}={value}\n".encode()
+        records += b"%d" % (len(body) + len(str(len(body) + 2))) + body
+    return described(tarfile.XHDTYPE, records)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        sparse("s.txt", 31_000_000),
+        sparse("s.txt", 10, extended=True) + MAP * 3 + LAST,
+        pax(GNU__sparse__map="0,1", GNU__sparse__size="31000000", path="s.txt") + plain("x", b"1"),
+        pax(GNU__sparse__major="1", GNU__sparse__minor="0", GNU__sparse__name="s.txt", GNU__sparse__realsize="9")
+        + plain("x", b"999999999999\n" + b"1\n" * 5_000),
+    ],
+    ids=["old", "old and long", "attributes 0.1", "attributes 1.0"],
+)
+def test_a_sparse_file_within_a_tar_is_named_and_its_neighbours_are_read(member):
+    special, file = read("a.tar", member + plain("b.txt", b"B") + bytes(1024))
+    assert isinstance(special, Unreadable)
+    assert (special.path, special.kind) == ("a.tar/s.txt", "special_file")
+    assert file == File("a.tar/b.txt", b"B")
+
+
+def test_the_map_of_a_sparse_file_is_not_kept():
+    data = sparse("s.txt", 10, extended=True) + MAP * 20_000 + LAST + bytes(1024)
+    tracemalloc.start()
+    (found,) = read("a.tar", data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(found, Unreadable)
+    assert peak < 2_000_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        sparse("s.txt", 10, extended=True) + MAP + MAP[:100],  # cut within the map
+        pax(GNU__sparse__map="0", path="a") + sparse("s.txt", 10, extended=True) + MAP,
+        pax(size="-512") + plain("a.txt", b"A" * 512),
+        pax(size="x") + plain("a.txt", b"A" * 512),
+        described(tarfile.XHDTYPE, b"1" * 900_000),  # a search of it takes quadratic time
+        described(tarfile.XHDTYPE, b"30 path=short\n"),
+        described(b"X", b"", 500_000_000),
+        pax(path="a.txt") + bytes(1024),
+    ],
+)
+def test_a_tar_with_damaged_attributes_or_a_cut_map_is_one_unreadable(data):
+    found = read("a.tar", data)
+    assert isinstance(found[-1], Unreadable)
+    assert "damaged archive" in found[-1].reason
+    assert not any(isinstance(one, File) for one in found)
+
+
+def test_a_member_of_any_size_ends_where_its_archive_does():
+    info = tarfile.TarInfo("a.txt")
+    info.size = 1 << 60
+    member, rest = read("a.tar", info.tobuf(tarfile.GNU_FORMAT) + b"x" * 1000)
+    assert (member.path, rest.path) == ("a.tar/a.txt", "a.tar")
+    assert "bytes early" in member.reason
+
+
+def test_what_holds_for_all_members_is_not_copied_to_each():
+    common = b"".join(b"12 k%06d=\n" % n for n in range(60_000))
+
+    def steps(members: int) -> int:
+        calls = 0
+
+        def count(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(count)
+        try:
+            read("a.tar", described(tarfile.XGLTYPE, common) + plain("a", b"") * members + bytes(1024))
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert steps(20) - steps(10) < 60_000
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_form_of_a_tar_is_read_as_the_standard_library_reads_it(form):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as archive:
+        for name in ("a.txt", f"d/{'x' * 90}.txt", f"{'p' * 90}/{'y' * 60}.txt", "\xe9.txt", "empty", "caf\udce9"):
+            if form != tarfile.PAX_FORMAT and name == "\xe9.txt":
+                continue
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = 0 if name == "empty" else 700, 1.5
+            archive.addfile(info, io.BytesIO(name.encode("utf-8", "surrogateescape") * 700))
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE):
+            info = tarfile.TarInfo("q" * 150 if form != tarfile.USTAR_FORMAT else "q")
+            info.type, info.linkname = kind, "r" * 90
+            archive.addfile(info)
+        if form != tarfile.USTAR_FORMAT:
+            info = tarfile.TarInfo("z" * 300)
+            info.size = 5
+            archive.addfile(info, io.BytesIO(b"after"))
+    with tarfile.open(fileobj=io.BytesIO(out.getvalue()), errors="surrogateescape") as archive:
+        expected = [
+            File(archives._label("a.tar", info.name), archive.extractfile(info).read())
+            for info in archive
+            if info.isfile()
+        ]
+    *files, links = read("a.tar", out.getvalue())
+    assert files == expected
+    assert links.reason.startswith("3 links")
 
 
 @pytest.mark.parametrize("make", [zipped, tar])
