@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tasks.corpus.archives import File, Unreadable, members
@@ -46,7 +47,7 @@ def files(source: DebianSource, deb: Path, limit: int) -> Iterator[File | Unread
         for found in members(source.package + ".deb", file, limit):
             path = found.path.removeprefix(f"{source.package}.deb/")
             if isinstance(found, Unreadable):
-                yield Unreadable(path, found.reason)
+                yield replace(found, path=path)
                 continue
             if path == copyright_file:
                 evidence = found.data.decode("utf-8", "replace")

@@ -9,6 +9,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tasks.corpus.archives import File, Unreadable, members
@@ -95,4 +96,4 @@ def wheel_files(wheel: Path, limit: int) -> Iterator[File | Unreadable]:
     with wheel.open("rb") as file:
         for found in members(wheel.name, file, limit):
             path = found.path.removeprefix(f"{wheel.name}/")
-            yield File(path, found.data) if isinstance(found, File) else Unreadable(path, found.reason)
+            yield replace(found, path=path)

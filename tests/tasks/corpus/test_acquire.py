@@ -59,6 +59,25 @@ def test_a_package_in_the_cache_serves_without_apt(tmp_path, monkeypatch):
     assert artifact.statistics["origins"] == {"deb": "Debian package no-such-package-here 1:2.0-1"}
 
 
+def test_links_in_a_package_are_passed_over_and_not_counted_as_unreadable(tmp_path):
+    name = "no-such-package-here"
+    data = tar({f"./usr/share/doc/{name}/copyright": b"License: CC0"}, link=True)
+    (tmp_path / "debian").mkdir()
+    (tmp_path / "debian" / f"{name}_1_all.deb").write_bytes(ar({"debian-binary": b"2.0\n", "data.tar": data}))
+    wheel = tmp_path / "wheels" / "linked-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("linked.py", "x = 1\n")
+        link = zipfile.ZipInfo("link.py")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "linked.py")
+    wheels = {"name": "wheel", "kind": "wheel", "requirement": "linked==1.0", **SHARED}
+    artifact = acquire(step(tmp_path / "data", debian(), wheels), tmp_path, offline=True)
+    assert (artifact.statistics["unreadable"], artifact.statistics["passed_over"]) == (0, 2)
+    rows = [json.loads(line) for part in ("deb", "wheel") for line in artifact.file(f"listing/{part}").open()]
+    assert [row["kind"] for row in rows if "unreadable" in row] == ["link", "link"]
+
+
 def test_a_licence_other_than_declared_is_refused(tmp_path):
     put_deb(tmp_path, "License: proprietary")
     with pytest.raises(LicenceError, match=r"source 'deb'.*does not say 'License: CC0'"):
