@@ -79,7 +79,7 @@ class Store:
         elif self.local.is_file():
             yield Reference(self.local.name, self.local.stat().st_size)
         elif self.local.exists():
-            yield from _walk(self.local, "", os.path.realpath(self.local), set())
+            yield from _walk(self.local)
         else:
             raise UnavailableError(f"there is no file or folder {self.local}")
 
@@ -206,9 +206,24 @@ LEADS_OUT = "a symbolic link that leads out of the source: name what it leads to
 SPECIAL = "not a regular file (a pipe, socket or device)"
 
 
-def _walk(folder: Path, prefix: str, root: str, seen: set[tuple[int, int]]) -> Iterator[Reference | Unreadable]:
-    """The files below `folder`, each real folder once, at its own place: links to folders are passed over and named,
-    and links to files that do not lie below `root` likewise."""
+def _walk(top: Path) -> Iterator[Reference | Unreadable]:
+    """The files below `top`, each real folder once, at its own place: links to folders are passed over and named, and
+    links to files that do not lie below `top` likewise."""
+    root, seen = os.path.realpath(top), set[tuple[int, int]]()
+    left = [_folder(top, "", root, seen)]  # of each folder, one within another: no recursion, for they may lie deep
+    while left:
+        found = next(left[-1], None)
+        if found is None:
+            left.pop()
+        elif isinstance(found, str):
+            left.append(_folder(top, found, root, seen))
+        else:
+            yield found
+
+
+def _folder(top: Path, prefix: str, root: str, seen: set[tuple[int, int]]) -> Iterator[Reference | Unreadable | str]:
+    """What lies in one folder; of each folder in it that is to be read there, its prefix."""
+    folder = top / prefix
     try:
         here = folder.stat()
         if (here.st_dev, here.st_ino) in seen:
@@ -232,7 +247,7 @@ def _walk(folder: Path, prefix: str, root: str, seen: set[tuple[int, int]]) -> I
             if entry.is_symlink():
                 yield Unreadable(label(path), "a symbolic link to a folder that is read at its own place", "link")
             elif entry.name not in HIDDEN:
-                yield from _walk(Path(entry.path), f"{path}/", root, seen)
+                yield f"{path}/"
         elif stat.S_ISREG(status.st_mode):
             yield Reference(path, status.st_size)
         else:

@@ -323,6 +323,31 @@ def test_folders_and_files_without_permission_are_named(tmp_path, monkeypatch):
     }
 
 
+def test_a_folder_that_lies_deep_is_read_like_any_other(tmp_path):
+    path = tmp_path
+    for _ in range(1_200):
+        path /= "d"
+        path.mkdir()
+    (path / "deep.txt").write_text("deep")
+    (tmp_path / "z.txt").write_text("z")
+    try:
+        found = list(Store(FolderSource(**folder(tmp_path))).objects())
+    finally:  # what cleans up after tests recurses itself
+        (path / "deep.txt").unlink()
+        while path != tmp_path:
+            path.rmdir()
+            path = path.parent
+    assert found == [Reference(f"{'d/' * 1_200}deep.txt", 4), Reference("z.txt", 1)]
+
+
+def test_files_and_folders_come_in_the_order_of_their_names_and_a_folder_as_a_whole(tmp_path):
+    for name in ("b/c/2", "b/c.txt", "b/a", "b-1", "b.txt", "a/z/y/x", "a/z.txt", "c/.git/no", "c/d/e", "Z"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    found = [one.path for one in Store(FolderSource(**folder(tmp_path))).objects()]
+    assert found == ["Z", "a/z/y/x", "a/z.txt", "b/a", "b/c/2", "b/c.txt", "b-1", "b.txt", "c/d/e"]
+
+
 def known_of(artifact: Artifact) -> set[tuple[str, str, str]]:
     rows = (json.loads(line) for line in artifact.file("listing/own").read_text().splitlines())
     return {("own", row["path"], row["checksum"]) for row in rows if "checksum" in row}
