@@ -17,6 +17,7 @@ from flows.request import PresetName, Request
 from flows.tables import styled
 from flows.terminal import Terminal
 from model.engines.reply import KEY_VARIABLE as ENGINE_KEY
+from model.engines.reply import endpoint_key
 from model.visible import visible
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def chat(
     with ExitStack() as open_:
         tools = open_.enter_context(tools_of(mcp)) if mcp else None
         if url:
-            endpoint = open_.enter_context(Endpoint.at(url, os.environ.get(ENGINE_KEY, ""), model))
+            endpoint = open_.enter_context(Endpoint.at(url, endpoint_key(), model))
         else:
             request = request_of(preset, root, preset_file, overrides)
             endpoint = open_.enter_context(in_process(load(request, folder, int4, precision, device)))

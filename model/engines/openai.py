@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -35,7 +34,7 @@ from model.engines.engine import (
     response_format,
 )
 from model.engines.replicas import Replica, Replicas
-from model.engines.reply import KEY_VARIABLE, Busy, Failed, read
+from model.engines.reply import KEY_VARIABLE, Busy, Failed, endpoint_key, read
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +62,17 @@ class OpenAI:
         self, urls: str | Sequence[str], model: str, *, slots: int = 64, limits: RequestLimits | None = None
     ) -> None:
         """`urls`: one base URL such as http://host:8000/v1, or several replicas (a list, or separated by commas).
-        Raises EngineError for what is no URL."""
+        Raises EngineError for what is no URL, and for a key that is none."""
         several = urls.split(",") if isinstance(urls, str) else urls
         self.urls = [url.strip().rstrip("/") for url in several if url.strip()]
         if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
             raise EngineError(f"an endpoint begins with http:// or https://, as in http://host:8000/v1; got {urls!r}")
+        for url in self.urls:
+            try:
+                httpx.URL(url)
+            except httpx.InvalidURL as error:
+                raise EngineError(f"{url} is no URL ({error}): write it as http://host:8000/v1") from None
+        self.key = endpoint_key()
         self.model, self.slots, self.limits = model, slots, limits or RequestLimits()
         self._line: _Line | None = None
 
@@ -189,7 +194,7 @@ class _Line:
         self._idle.append(client)
 
     def _new_client(self) -> httpx.AsyncClient:
-        key = os.environ.get(KEY_VARIABLE, "")
+        key = self.engine.key
         # What a server compresses could be gigabytes once read: it is asked not to, and not believed if it does.
         headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
         return httpx.AsyncClient(
@@ -317,7 +322,8 @@ class _Line:
                     pass  # a rest is over
 
     async def _send(self, method: str, url: str, body: bytes | None = None) -> tuple[int, httpx.Headers, bytes]:
-        """One request, as a whole within `answer_seconds` and `MOST_BYTES`. Raises Failed."""
+        """One request, as a whole within `answer_seconds` and `MOST_BYTES`. Raises Failed, and EngineError for one
+        that cannot be made."""
         try:
             async with asyncio.timeout(self.limits.answer_seconds):
                 async with (
@@ -336,7 +342,12 @@ class _Line:
             raise Failed(f"no whole answer within {self.limits.answer_seconds:g} s", weight=2) from None
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise Failed(f"no connection ({error or type(error).__name__})", weight=0) from None
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        except (httpx.InvalidURL, httpx.LocalProtocolError) as error:
+            # Of our own making, so that no other attempt does better; and what it says may quote the key.
+            raise EngineError(
+                f"no request can be made of the URL {url} and ${KEY_VARIABLE} ({type(error).__name__}): check both"
+            ) from None
+        except (httpx.HTTPError, httpx.StreamError) as error:
             raise Failed(f"{type(error).__name__}: {error}") from None
 
     def _trouble(self, trouble: str, asked: float = 0.0) -> None:
@@ -387,7 +398,7 @@ class _Line:
             async with asyncio.timeout(self.limits.connect_seconds):
                 _, _, content = await self._send("GET", f"{replica.url}/models")
             served = sorted(str(model["id"]) for model in json.loads(content)["data"])
-        except (TimeoutError, Failed, ValueError, KeyError, TypeError, RecursionError):
+        except (TimeoutError, EngineError, Failed, ValueError, KeyError, TypeError, RecursionError):
             return error
         if not served or self.engine.model in served:
             return error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -42,6 +43,15 @@ FINISHES: dict[str, Finish] = {
 """What a server calls the end of an answer that is whole, or filtered; any other name, and none, is one cut short."""
 MOST_TOKENS = 1 << 30
 SHOWN = 200
+
+
+def endpoint_key() -> str:
+    """The endpoint's key from the environment, without the blanks and the line break that files end in; empty where
+    there is none. Raises EngineError for one that no header can hold: the header's own error would quote it."""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise EngineError(f"${KEY_VARIABLE} has characters that no key has: set it to the key alone, on one line")
+    return key
 
 
 class Busy(Exception):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import random
 import time
 from collections.abc import Callable
@@ -21,7 +20,8 @@ import httpx
 import torch
 
 from model.convert import save_hf
-from model.engines.reply import KEY_VARIABLE
+from model.engines.engine import EngineError
+from model.engines.reply import KEY_VARIABLE, endpoint_key
 from model.generate import Request, Row
 from model.transformer import Transformer
 from training.job import JobError
@@ -52,7 +52,10 @@ class Endpoint:
         """`world`: the ranks that sync together; `beat` hears of every further attempt."""
         self.config, self.world, self.beat = config, world or World(), beat
         self.urls = [url.strip().rstrip("/") for url in config.url.split(",")]
-        key = os.environ.get(KEY_VARIABLE, "")
+        try:
+            key = endpoint_key()
+        except EngineError as error:
+            raise EndpointError(str(error)) from None
         self.client = httpx.Client(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(config.answer_seconds, connect=10.0),

@@ -26,14 +26,18 @@ class Judge:
     """Questions to `OpenAI`, answered by the likeliest text; use it as `with Judge(...) as judge`."""
 
     def __init__(self, config: JudgeConfig, url: str | None = None) -> None:
-        """`url`: that of `execution.judge_url`, where `config` says none. Raises EnvironmentUnavailable without one."""
+        """`url`: that of `execution.judge_url`, where `config` says none. Raises EnvironmentUnavailable without one,
+        or for one that is no URL."""
         if not (where := config.url or url):
             raise EnvironmentUnavailable(
                 f"rl.judge asks for the model '{config.model}' and nothing says where it is: set execution.judge_url "
                 "to the server's URL, such as http://localhost:8000/v1, or leave rl.judge out, and with it the sets "
                 "`faithful` and `judged`"
             )
-        self.engine = OpenAI(where, config.model)
+        try:
+            self.engine = OpenAI(where, config.model)
+        except EngineError as error:
+            raise EnvironmentUnavailable(f"rl.judge: {error}") from None
 
     def __enter__(self) -> Judge:
         self.engine.__enter__()

@@ -33,7 +33,6 @@ from pydantic import Field, ValidationError, model_validator
 
 from model.config import Config
 from model.dialogue import strict_json
-from model.engines.reply import KEY_VARIABLE
 from model.visible import encodable, flat
 from tasks.evaluate.suites.config import External
 from tasks.evaluate.suites.item import Item, Measured, Scored, SuiteError, Unmeasurable, rate
@@ -133,7 +132,7 @@ def served(subject: Subject) -> Iterator[Address]:
         if len(subject.engine.urls) > 1:
             raise FailedError("a harness asks one address: name one replica, or put a proxy before them")
         # clients such as `openai` do not begin without a key
-        yield Address(subject.engine.urls[0], subject.engine.model, os.environ.get(KEY_VARIABLE) or "none")
+        yield Address(subject.engine.urls[0], subject.engine.model, subject.engine.key or "none")
         return
     if not isinstance(subject, Network):
         raise FailedError("it asks a model that can be served")

@@ -595,6 +595,40 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
+def test_the_line_break_that_a_key_file_ends_in_is_no_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENK2_ENGINE_KEY", " secret\r\n")
+    with serving(good) as server, engine(server) as some:
+        some.complete([prompt()])
+    assert server.headers[0]["Authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize("key", ["schl\u00fcssel", "first\nsecond", "nul\x01"])
+def test_a_key_that_no_header_holds_is_refused_before_any_request_and_not_repeated(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENK2_ENGINE_KEY", key)
+    with pytest.raises(EngineError, match="OPENK2_ENGINE_KEY") as told:
+        OpenAI("http://127.0.0.1:1/v1", "tiny")
+    assert key[:3] not in str(told.value)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:80a/v1", "http://[::1/v1"])
+def test_what_is_no_url_is_refused_before_any_request(url: str) -> None:
+    with pytest.raises(EngineError, match="is no URL"):
+        OpenAI(f"http://good:80/v1, {url}", "tiny")
+
+
+def test_a_request_that_cannot_be_made_stops_at_once_and_its_error_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(good) as server, engine(server) as some:
+        monkeypatch.setattr(some, "key", "abc\n")  # as of a header that nobody checked
+        with pytest.raises(EngineError, match="LocalProtocolError") as told:
+            some.complete([prompt()])
+    assert "abc" not in str(told.value) + caplog.text
+    assert not server.requests
+
+
 def test_an_address_without_a_scheme_is_refused() -> None:
     with pytest.raises(EngineError, match="http://host:8000/v1"):
         OpenAI("localhost:8000", "tiny")

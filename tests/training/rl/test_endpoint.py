@@ -137,3 +137,10 @@ def test_a_server_that_is_late_is_told_of_before_the_watchdog_ends_the_run(confi
         endpoint.ask(nobody.url, Request([0], 1))
     assert heard == ["an answer of http://127.0.0.1:9/v1/completions"]
     assert "attempt 2 of 2 follows" in caplog.text
+
+
+def test_a_key_that_no_header_holds_is_refused_and_not_repeated(config, monkeypatch):
+    monkeypatch.setenv(KEY_VARIABLE, "schl\u00fcssel")
+    with pytest.raises(EndpointError, match=KEY_VARIABLE) as told:
+        Endpoint(config)
+    assert "schl" not in str(told.value)
