@@ -28,11 +28,13 @@ from model.engines.engine import (
     EngineError,
     Prompt,
     PromptRefused,
+    PromptTooLong,
     RequestLimits,
     candidates,
     likeliest,
     response_format,
 )
+from model.engines.reply import TOO_LONG
 from model.engines.weights import Weights, packaged_gguf
 from model.visible import encodable
 
@@ -107,7 +109,7 @@ class LlamaCpp:
     def _one(self, prompt: Prompt) -> Completion:
         size = sum(len(message.content.encode()) for message in prompt.messages)
         if size > self.context * TOKEN_BYTES:
-            raise PromptRefused(
+            raise PromptTooLong(
                 f"{self.model} refused a prompt: its {size:,} bytes exceed a context of {self.context:,} tokens"
             )
         body = {
@@ -125,9 +127,11 @@ class LlamaCpp:
         answer, seconds = self._ask(prompt.session, json.dumps(body).encode() + b"\n")
         if "error" in answer:
             error = answer["error"]
+            words = str(error.get("message", error))
             if 400 <= int(error.get("code", 500)) < 500:
-                raise PromptRefused(f"{self.model} refused a prompt: {error.get('message', error)}")
-            raise EngineError(f"{self.model} failed: {error.get('message', error)}")
+                refused = PromptTooLong if TOO_LONG.search(words) else PromptRefused
+                raise refused(f"{self.model} refused a prompt: {words}")
+            raise EngineError(f"{self.model} failed: {words}")
         choice, usage = answer["choices"][0], answer["usage"]
         return Completion(
             text=encodable(choice["message"]["content"] or ""),

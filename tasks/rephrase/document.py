@@ -9,15 +9,16 @@ segments. What was joined is then read as a whole; a segment that makes the whol
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import xxhash
 
-from model.engines.engine import Engine, Message, Prompt, PromptRefused
+from model.engines.engine import Engine, Message, Prompt, PromptRefused, PromptTooLong
 from tasks.rephrase.alignment import joints
 from tasks.rephrase.alignment.answer import clean
-from tasks.rephrase.alignment.judge import Ask, Judge
+from tasks.rephrase.alignment.judge import UNASKED, Ask, Judge
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.question import SCHEMA, answered, corrected, reply
 from tasks.rephrase.alignment.reading import CachedReaders, Readers
@@ -29,6 +30,8 @@ from tasks.rephrase.plan import NO_PLAN, Plan, plan_of
 from tasks.rephrase.prompts import Refusal, Style, Turn, instructions, messages, planned, prompt_hash
 from tasks.rephrase.segments import Segment, estimate_tokens, segment
 
+log = logging.getLogger(__name__)
+
 MARGIN = 16
 """Tokens an answer may always have, so that a short segment is not cut by a rounding."""
 QUESTION = 48
@@ -37,6 +40,8 @@ CARRIED = 1
 """Rewritten segments that the first prompt of a document's next window is given."""
 ENGINE = "engine"
 """The reason of an attempt that the engine refused."""
+TOO_LONG = "the prompt is too long for the engine's context"
+REFUSED = "the engine refused the prompt"
 OUTDONE = "best_of"
 """The reason of a candidate that passed the check and was not taken: another one of its attempt was better."""
 TOKEN = 24
@@ -215,7 +220,11 @@ class _Writer:
                 if row["question"]:
                     self.asked.append(row["question"])
                 return row["rewrite_text"]
-            refused = Refusal(f"{row['reason']}: {row['why']}", row["source_sentence"], row["rewrite_sentence"])
+            if row["why"] == TOO_LONG:
+                break  # no later prompt is shorter
+            refused = Refusal()  # where an engine took no request: that is no word on the answer
+            if row["reason"] != ENGINE and row["why"] != UNASKED:
+                refused = Refusal(f"{row['reason']}: {row['why']}", row["source_sentence"], row["rewrite_sentence"])
         return None
 
     def _best(self, chat: tuple[Message, ...], source: str, part: Segment, attempt: int) -> dict[str, Any]:
@@ -262,12 +271,14 @@ class _Writer:
             session = f"{identity}:{job.name}"
             answer = self.ask(Prompt(chat, config.sampling, longest, seed, session=session, schema=schema))
         except PromptRefused as error:
+            # Only told here: with an endpoint's URL or its request's number no two runs would record the same.
+            log.info("%s, segment %d: %s", identity, part.index, error)
             ledger.attempt(job.name, domain, ENGINE, None)
             return row | {
                 "rewrite_text": "",
                 "accepted": False,
                 "reason": ENGINE,
-                "why": str(error),
+                "why": TOO_LONG if isinstance(error, PromptTooLong) else REFUSED,
                 "margin": None,
                 "finish": "refused",
                 "prompt_tokens": 0,

@@ -7,6 +7,7 @@ about every kind of defect; what counts is how likely either word was, so that a
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -15,10 +16,14 @@ from model.engines.engine import Completion, Message, Prompt, PromptRefused, Sam
 from tasks.rephrase.alignment.pair import Pair, Verdict
 from tasks.rephrase.config import FidelityJudgeConfig
 
+log = logging.getLogger(__name__)
+
 Ask = Callable[[Prompt], Completion]
 """How an engine is asked: itself, or what keeps its answers."""
 JUDGE = "judge"
 """Its name among the checks."""
+UNASKED = "the judge could not be asked"
+"""Why a pair is refused about which its engine takes no question."""
 SYSTEM = """\
 You compare a passage with a rewriting of it. The rewriting is faithful when it says all that the passage says and \
 nothing else. Other words, another order, another tone, questions that the text answers, and a sentence that sums up \
@@ -78,7 +83,8 @@ class Judge:
             try:
                 answer = self._ask(prompt(pair, question))
             except PromptRefused as error:
-                return Verdict(JUDGE, 0.0, False, f"the judge could not be asked: {error}")
+                log.info("%s: %s", UNASKED, error)  # an endpoint's words: they differ from run to run
+                return Verdict(JUDGE, 0.0, False, UNASKED)
             logit = read(answer)
             if logit is None:
                 return Verdict(JUDGE, 0.0, False, f"the judge said neither yes nor no: '{answer.text[:80]}'")

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from model.engines.engine import EngineError, Message, Prompt, PromptRefused, RequestLimits, Sampling
+from model.engines.engine import EngineError, Message, Prompt, PromptRefused, PromptTooLong, RequestLimits, Sampling
 from model.engines.llamacpp import DISTRIBUTION, LlamaCpp
 from model.engines.weights import Weights, packaged_gguf
 
@@ -76,9 +76,9 @@ def test_nobody_else_reaches_its_server() -> None:
 
 def test_a_prompt_longer_than_the_context_is_refused_and_the_engine_lives_on() -> None:
     with LlamaCpp(slots=1, context=256) as engine:
-        with pytest.raises(PromptRefused, match="context"):
+        with pytest.raises(PromptTooLong, match="context"):
             engine.complete([prompt("word " * 400, 1)])
-        with pytest.raises(PromptRefused, match=r"4,000,\d+ bytes exceed a context of 256 tokens"):
+        with pytest.raises(PromptTooLong, match=r"4,000,\d+ bytes exceed a context of 256 tokens"):
             engine.complete([prompt("word" * 1_000_000, 1)])
         assert engine.complete([prompt("Hello.", 1, tokens=2)])[0].generated_tokens == 2
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 
 import pytest
 
 from model.engines.embedding import MiniLM
-from model.engines.engine import Completion, Prompt
+from model.engines.engine import Completion, Prompt, PromptRefused, PromptTooLong
 from tasks.rephrase.alignment import stack
+from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.choice import jobs
-from tasks.rephrase.config import AlignmentConfig, RephraseConfig, SegmentsConfig, TranslateConfig
-from tasks.rephrase.document import CARRIED, Job, Outcome, rewrite_document, windows
+from tasks.rephrase.config import AlignmentConfig, FidelityJudgeConfig, RephraseConfig, SegmentsConfig, TranslateConfig
+from tasks.rephrase.document import CARRIED, TOO_LONG, Job, Outcome, rewrite_document, windows
 from tasks.rephrase.prompts import compose, details, perspectives, styles
 from tasks.rephrase.segments import segment
 from tests.tasks.rephrase.conftest import row
@@ -96,6 +98,37 @@ def test_another_attempt_is_told_which_check_refused_and_why(embedder: MiniLM) -
     assert len(row["source_sentence"]) < len(row["source_text"].strip())
     lenient = engine.prompts[engine.prompts.index(again) - 1]
     assert chat(again).startswith(chat(lenient))
+
+
+def test_what_an_engine_says_of_itself_enters_neither_the_next_prompt_nor_the_record(embedder: MiniLM) -> None:
+    refused: list[Prompt] = []
+
+    def refuse(said: str, prompt: Prompt) -> str:
+        if not refused:
+            refused.append(prompt)
+            raise PromptRefused("http://127.0.0.1:8000/v1 refused request 17")
+        return said
+
+    def opinion(prompt: Prompt) -> Completion:
+        raise PromptRefused("http://127.0.0.1:8000/v1 refused request 18")
+
+    for judge in (None, Judge(FidelityJudgeConfig(margin=1), opinion)):
+        refused.clear()
+        engine = Engine(refuse)
+        job = Job(row(document(2)), "plain", styles()["plain"])
+        outcome = rewrite_document(job, CONFIG, engine, engine.ask, embedder, judge)
+        assert outcome.verdict["accepted"] == (judge is None)
+        assert "127.0.0.1" not in "".join(map(chat, engine.prompts)) + json.dumps(outcome.rows)
+
+
+def test_a_prompt_that_is_too_long_is_not_asked_again_longer(embedder: MiniLM) -> None:
+    def too_long(said: str, prompt: Prompt) -> str:
+        raise PromptTooLong("longer than the context")
+
+    engine = Engine(too_long)
+    outcome = rewrite(document(2), engine, embedder, CONFIG.model_copy(update={"rewritten": 0.0}))
+    assert [one["why"] for one in outcome.rows] == [TOO_LONG] * 2
+    assert len(engine.prompts) == 2
 
 
 @pytest.mark.parametrize(

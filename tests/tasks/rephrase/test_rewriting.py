@@ -16,6 +16,7 @@ from model.engines.engine import Completion, EngineError, Prompt, PromptRefused
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import choice, rewriting
 from tasks.rephrase.config import RephraseConfig, SegmentsConfig
+from tasks.rephrase.document import REFUSED
 from tests.golden import assert_golden
 from tests.tasks.rephrase.conftest import CODE, row, sources, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
@@ -104,7 +105,7 @@ def test_documents_are_rewritten_joined_and_traced(run, corpus: Artifact) -> Non
 
 def test_the_same_answers_give_the_bytes_that_this_version_gave(run) -> None:
     # what was written; the checks' scores round otherwise on other machines
-    assert_golden("tasks.rephrase.rewriting", run(Scripted()), (13, "84d21261a1c9ba84"), "rewrites")
+    assert_golden("tasks.rephrase.rewriting", run(Scripted()), (14, "84d21261a1c9ba84"), "rewrites")
 
 
 def test_each_segment_is_given_what_was_rewritten_before_it(run) -> None:
@@ -191,12 +192,12 @@ def test_when_nothing_is_accepted_or_chosen_the_artifact_is_whole_all_the_same(r
 def test_a_prompt_that_the_engine_refuses_is_one_refused_segment(run) -> None:
     def refuse(prompt: Prompt, text: str, number: int) -> str:
         if number == 0:
-            raise PromptRefused("longer than the context")
+            raise PromptRefused("http://127.0.0.1:8000/v1 refused request 17")
         return text
 
     done = run(Scripted(refuse))
     refused = table(done, "segments").filter(reason="engine")
-    assert refused["why"].to_list() == ["longer than the context"]
+    assert refused["why"].to_list() == [REFUSED]
     assert done.statistics["documents"] == 6
     assert done.statistics["rejected_by_check"] == {"engine": 1}
 

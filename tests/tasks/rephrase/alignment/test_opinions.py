@@ -13,7 +13,7 @@ from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, EngineError, Prompt, PromptRefused
 from tasks.artifact import Artifact, Step
 from tasks.rephrase import rewriting
-from tasks.rephrase.alignment.judge import DEFECTS, QUESTIONS, SMALLEST, WHOLE, Judge, prompt, read
+from tasks.rephrase.alignment.judge import DEFECTS, QUESTIONS, SMALLEST, UNASKED, WHOLE, Judge, prompt, read
 from tasks.rephrase.alignment.pair import Pair
 from tasks.rephrase.alignment.stack import align, consult
 from tasks.rephrase.config import AlignmentConfig, FidelityJudgeConfig
@@ -86,7 +86,7 @@ def test_a_question_that_the_engine_refuses_refuses_the_pair() -> None:
     def ask(prompt: Prompt) -> Completion:
         raise PromptRefused("longer than the context")
 
-    assert "longer than the context" in Judge(FidelityJudgeConfig(), ask).check(PAIR).why
+    assert Judge(FidelityJudgeConfig(), ask).check(PAIR).why == UNASKED  # without what an endpoint says of itself
 
 
 def test_a_text_cannot_end_its_own_quotation() -> None:
