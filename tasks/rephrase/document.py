@@ -338,15 +338,16 @@ class _Writer:
             ]
             with self.outcome.ledger.checking(self.reader):
                 findings = joints.examine(joined, self.config.alignment, language)
-            refused = next((finding for finding in findings if not finding.passed and finding.piece >= 0), None)
+            refused = next((finding for finding in findings if not finding.passed and finding.guilty), None)
             if refused is None:
                 return taken_back, findings
-            guilty = self.pieces[refused.piece]
-            guilty.text, guilty.action = guilty.segment.text, "original"
-            taken_back += 1
-            row = next(row for row in self.outcome.rows if row["accepted"] and row["index"] == guilty.segment.index)
-            self._take_back(row, refused.check, refused.why)
-            row["rewrite_sentence"] = refused.sentence
+            for place, sentence in refused.guilty.items():
+                guilty = self.pieces[place]
+                guilty.text, guilty.action = guilty.segment.text, "original"
+                row = next(row for row in self.outcome.rows if row["accepted"] and row["index"] == guilty.segment.index)
+                self._take_back(row, refused.check, joints.said_again(sentence))
+                row["rewrite_sentence"] = sentence
+            taken_back += len(refused.guilty)
 
     def _take_back(self, row: dict[str, Any], reason: str, why: str) -> None:
         """What the check of the segment accepted is not taken after all."""

@@ -7,8 +7,8 @@ of the whole names the piece that is to blame, so that it can be taken back to i
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tasks.rephrase.alignment.answer import scripts, taken_words, wording
 from tasks.rephrase.alignment.pair import Pair, Verdict, verdict, words
@@ -48,10 +48,8 @@ class Finding:
     """0 is best."""
     passed: bool
     why: str = ""
-    piece: int = -1
-    """The rewritten piece to blame, -1 where there is none."""
-    sentence: str = ""
-    """That of the piece which is wrong."""
+    guilty: Mapping[int, str] = field(default_factory=dict)
+    """The rewritten pieces to blame, the last first, each with its sentence that is wrong."""
 
 
 def seam(pair: Pair, config: AlignmentConfig) -> Verdict:
@@ -88,9 +86,18 @@ def echoes(pieces: Sequence[Piece], config: AlignmentConfig) -> Finding:
     score = max(0, len(again) - own) / max(len(told), 1)
     if score <= config.echoes:
         return Finding("echoes", score, True)
-    guilty = [(number, sentence) for number, sentence in again if pieces[number].rewritten]
-    number, sentence = guilty[-1] if guilty else (-1, again[-1][1])
-    return Finding("echoes", score, False, f"the document says '{sentence[:80]}' again", number, sentence)
+    guilty: dict[int, str] = {}
+    excess = len(again) - own - config.echoes * len(told)
+    for number, sentence in reversed(again):  # no more pieces than it takes, or a long document would lose them all
+        if pieces[number].rewritten and (excess > 0 or number in guilty or not guilty):
+            guilty.setdefault(number, sentence)
+            excess -= 1
+    return Finding("echoes", score, False, said_again(next(iter(guilty.values()), again[-1][1])), guilty)
+
+
+def said_again(sentence: str) -> str:
+    """Why a document is refused that says a sentence twice."""
+    return f"the document says '{sentence[:80]}' again"
 
 
 def foreign(pieces: Sequence[Piece], config: AlignmentConfig, translated: str) -> Finding:

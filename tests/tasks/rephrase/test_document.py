@@ -10,7 +10,7 @@ import pytest
 
 from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, Prompt, PromptRefused, PromptTooLong
-from tasks.rephrase.alignment import stack
+from tasks.rephrase.alignment import joints, stack
 from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.choice import jobs
 from tasks.rephrase.config import AlignmentConfig, FidelityJudgeConfig, RephraseConfig, SegmentsConfig, TranslateConfig
@@ -174,6 +174,21 @@ def test_a_segment_that_makes_the_whole_stammer_goes_back_to_its_original(embedd
     assert outcome.ledger.counts["accepted"] == 2
     assert outcome.verdict["scores"]["echoes"] == 0
     assert said in outcome.rewrite["text"]
+
+
+def test_what_stammers_in_many_segments_is_read_again_once(embedder: MiniLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings: list[int] = []
+    examine = joints.examine
+    monkeypatch.setattr(joints, "examine", lambda *given: [readings.append(1), *examine(*given)][1:])
+    lenient = AlignmentConfig(length=(0.1, 9), echoes=0)
+    config = CONFIG.model_copy(update={"alignment": lenient, "rewritten": 0.1})
+    ends = itertools.cycle(
+        ("Here, as elsewhere, the whole matter is a plain one.", "Nobody in that old town had ever doubted it.")
+    )
+    outcome = rewrite(document(), Engine(lambda said, prompt: f"{said} {next(ends)}"), embedder, config)
+    assert [piece["action"] for piece in outcome.rewrite["segments"]] == [*["rewritten"] * 2, *["original"] * 2]
+    assert [one["index"] for one in outcome.rows if one["reason"] == "echoes"] == [2, 3]
+    assert len(readings) == 2
 
 
 def test_a_translation_is_english_and_keeps_lineage_and_licence(embedder: MiniLM) -> None:

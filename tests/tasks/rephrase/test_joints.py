@@ -42,9 +42,19 @@ def test_an_echo_across_the_document_blames_the_later_rewriting() -> None:
     again = "The planet has no moons, and needs 88 days to go round the Sun."
     whole = pieces((ONE, sentence), (PARAPHRASES[4][0], PARAPHRASES[4][1]), (TWO, f"{SAID_TWO} {again}"))
     found = echoes(whole, CONFIG)
-    assert (found.passed, found.piece) == (False, 2)
+    assert (found.passed, dict(found.guilty)) == (False, {2: again})
     assert "88 days" in found.why
     assert echoes(pieces((sentence, sentence), (TWO, SAID_TWO), (again, again)), CONFIG).passed
+
+
+def test_as_many_pieces_are_blamed_at_once_as_it_takes_and_no_more() -> None:
+    """Of forty pieces all but the first end alike: two echoes are borne, so the last 37 are to blame."""
+    end = "All of this shows how rich the whole of the matter is."
+    bodies = [" ".join(f"Word{number}x{place}" for place in range(9)) + "." for number in range(40)]
+    found = echoes(pieces(*((body, f"{body} {end}") for body in bodies)), AlignmentConfig(echoes=0.025))
+    assert found.guilty == dict.fromkeys(range(39, 2, -1), end)
+    mended = [(body, f"{body} {end}" if number < 3 else body) for number, body in enumerate(bodies)]
+    assert len(echoes(pieces(*mended), AlignmentConfig(echoes=0.025)).guilty) <= 1  # fewer sentences bear fewer echoes
 
 
 def test_a_translated_document_with_chinese_left_in_it() -> None:
