@@ -153,8 +153,7 @@ def build(
                 rates = known_rates(folder, engine.name, engine.model)
                 run.expect(predicted(config, corpus, seen, rates, run.price))
             judging = _judging(config.alignment.judge, judge_url, slots, limits)
-            with judging or nullcontext():
-                _run(run, config, corpus, batches, seen, engine, networks, judging, store)
+            _run(run, config, corpus, batches, seen, engine, networks, judging, store)
         finally:
             store.close()
     elif not seen.documents:
@@ -250,7 +249,8 @@ def _run(
     with (
         progress,
         ThreadPoolExecutor(at_once, thread_name_prefix="rephrase") as pool,
-        engine,  # closed first: that ends what is in flight where the run fails
+        engine,  # both closed before the pool waits: that ends what is in flight where the run fails
+        judging or nullcontext(),
         run.clock(),
     ):
         try:

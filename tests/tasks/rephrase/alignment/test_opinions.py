@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -114,6 +115,38 @@ class Judging:
         assert self.open
         self.asked += len(prompts)
         return [believing(0.1 if "Mercury" in prompt.messages[1].content else 0.9)(prompt) for prompt in prompts]
+
+
+def test_a_failed_run_waits_for_no_question_to_its_judge(
+    monkeypatch: pytest.MonkeyPatch, embedder: MiniLM, tmp_path: Path, corpus: Artifact
+) -> None:
+    asked, closed, late = threading.Event(), threading.Event(), list[Prompt]()
+
+    class Slow(Judging):
+        """Answers nothing until it is closed."""
+
+        def __exit__(self, *_: object) -> None:
+            closed.set()
+
+        def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+            asked.set()
+            if not closed.wait(30):
+                late.extend(prompts)
+            raise EngineError("the engine was closed")
+
+    def gone(prompt: Prompt, text: str, number: int) -> str:
+        if number:
+            asked.wait(30)
+            raise EngineError("the rewriter is gone")
+        return text
+
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: embedder)
+    monkeypatch.setattr(rewriting, "_judging", lambda *_: Slow())
+    monkeypatch.setattr(rewriting, "open_engine", lambda *_: Scripted(gone, slots=2))
+    config = CONFIG.model_copy(update={"alignment": AlignmentConfig(judge=FidelityJudgeConfig(margin=1))})
+    with pytest.raises(EngineError, match="the rewriter is gone"):
+        rewriting.build(Step("rewrites", config, str(tmp_path / "a")), corpus, slots=2)
+    assert not late
 
 
 def test_the_stage_asks_its_judge_keeps_the_answers_and_counts_its_tokens_apart(
