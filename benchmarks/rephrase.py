@@ -138,7 +138,7 @@ def settings(engine: str, model: str, documents: int) -> RephraseConfig:
     return RephraseConfig(
         engine="embedded" if engine == "embedded" else "endpoint",
         model=model,
-        context=2048,
+        context=3072,
         documents=documents,
         math_documents=0,
         characters=(1, 100_000),

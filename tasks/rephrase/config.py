@@ -14,6 +14,10 @@ from training.precision import Precision
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
+ROOM = {"short": (2, 340), "full": (3, 800)}
+"""What a window's last prompt takes, by its size: so many times the window (its parts and their rewritings; the full
+prompt shows the excerpt besides), and so many tokens of instructions, with a refusal quoted."""
+
 
 class SegmentsConfig(Config):
     """How a document is cut."""
@@ -146,6 +150,9 @@ class TranslateConfig(Config):
 class RephraseConfig(EngineConfig):
     """Rewriting of knowledge in many styles, and of mathematics as learning notes."""
 
+    context: int = Field(default=16_384, ge=256)
+    """Tokens of the engine's context: prompt and answer together; a window of 4,096 needs 13,472 with the full prompt.
+    `embedded` only."""
     prompt: Literal["short", "full"] = "short"
     """`short`: one plain instruction, for a rewriter of about 1B parameters or less; `full`: every rule in words."""
     seed: int = 0
@@ -200,9 +207,12 @@ class RephraseConfig(EngineConfig):
             raise ValueError("`characters` is a band such as [400, 100000]: shortest first, above 0")
         if both := sorted(set(self.languages) & set(self.translate.languages)):
             raise ValueError(f"{', '.join(both)}: a language is either rewritten (`languages`) or translated from")
-        if self.engine == "embedded" and self.context < 2 * self.segments.window:
+        times, instructions = ROOM[self.prompt]
+        needed = times * self.segments.window + instructions + int(self.answer * self.segments.tokens)
+        if self.engine == "embedded" and self.context < needed:
             raise ValueError(
-                "a window and its rewriting take twice the window's length, which the engine's context does not hold: "
-                "lower `segments.window` or raise `context`"
+                f"the {self.prompt} prompt takes up to {times} times the window's length, and with instructions and "
+                f"the longest answer {needed:,} tokens, which the engine's context does not hold: lower "
+                "`segments.window` or raise `context`"
             )
         return self

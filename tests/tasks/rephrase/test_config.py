@@ -19,6 +19,8 @@ def test_the_defaults_are_possible_and_the_recipes() -> None:
     [
         ({"segments": {"tokens": 512, "window": 256}}, "must hold at least one segment"),
         ({"context": 4096}, "lower `segments.window` or raise `context`"),
+        ({"context": 8192}, "takes up to 2 times the window's length, and .* 8,916 tokens"),
+        ({"context": 8192, "prompt": "full"}, "takes up to 3 times the window's length, and .* 13,472 tokens"),
         ({"characters": [500, 400]}, "shortest first"),
         ({"alignment": {"length": [1.2, 1.5]}}, "band around 1"),
         ({"styels": ["academic"]}, "Extra inputs"),

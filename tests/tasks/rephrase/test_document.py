@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable
 
 import pytest
+from pydantic import ValidationError
 
 from model.engines.embedding import MiniLM
 from model.engines.engine import Completion, Prompt, PromptRefused, PromptTooLong
@@ -15,6 +17,7 @@ from tasks.rephrase.alignment.judge import Judge
 from tasks.rephrase.choice import jobs
 from tasks.rephrase.config import AlignmentConfig, FidelityJudgeConfig, RephraseConfig, SegmentsConfig, TranslateConfig
 from tasks.rephrase.document import CARRIED, TOO_LONG, Job, Outcome, rewrite_document, windows
+from tasks.rephrase.prediction import weigh
 from tasks.rephrase.prompts import compose, details, perspectives, styles
 from tasks.rephrase.segments import segment
 from tests.tasks.rephrase.conftest import row
@@ -82,6 +85,35 @@ def test_a_document_longer_than_any_window_goes_on_with_what_was_rewritten(embed
     assert third[2].content == PARTS[1][1]
     assert PARTS[2][0] in third[1].content
     assert PARTS[0][0] not in third[1].content
+
+
+@pytest.mark.parametrize("size", ["short", "full"])
+def test_the_smallest_context_that_is_let_through_holds_every_prompt_and_its_answer(
+    size: str, monkeypatch: pytest.MonkeyPatch, embedder: MiniLM
+) -> None:
+    monkeypatch.setattr("tasks.rephrase.document.align", lambda *_: stack.Alignment((), 1.0))
+
+    def config(context: int) -> RephraseConfig:
+        return RephraseConfig(prompt=size, segments=SegmentsConfig(tokens=60, window=512), context=context)
+
+    def holds(context: int) -> bool:
+        with contextlib.suppress(ValidationError):
+            return bool(config(context))
+        return False
+
+    prompts: list[Prompt] = []
+
+    def echo(prompt: Prompt) -> Completion:
+        prompts.append(prompt)
+        asked = prompt.messages[-1].content
+        part = asked[asked.index("<part>\n") + 7 : asked.index("\n</part>")] if size == "full" else asked
+        return Completion(part, "stop", 1, 0, 1, 0.0)
+
+    least = next(context for context in range(512, 4096) if holds(context))
+    job = Job(row("\n\n".join([document()] * 4)), "plain", styles()["plain"])
+    rewrite_document(job, config(least), Engine(), echo, embedder)
+    longest = max(weigh(prompt.messages) + prompt.max_tokens for prompt in prompts)
+    assert least - 500 < longest <= least
 
 
 def test_another_attempt_is_told_which_check_refused_and_why(embedder: MiniLM) -> None:

@@ -27,7 +27,7 @@ CONFIG = RephraseConfig(
     math_documents=0,
     characters=(50, 1000),
     segments=SegmentsConfig(tokens=48, window=128),
-    context=512,
+    context=640,
     answer=0.2,
     rewritten=0.0,
 )
