@@ -26,12 +26,11 @@ from model.engines.engine import EngineError, PromptRefused
 from model.engines.gguf import Gguf
 from model.engines.one_thread import OneThread
 from model.engines.qwen import MATRICES, Qwen
+from model.engines.weights import FIDELITY_TOKENS
 from model.precision import dtype_of
 
 BEFORE, BETWEEN, AFTER = "Source text:\n", "\n\nIs every statement below supported by the source?\n", "\n"
 """Around the two texts, as the model was trained with them."""
-LONGEST = 2048
-"""Tokens of both texts together."""
 
 Spans = Sequence[tuple[int, int]]
 
@@ -140,8 +139,10 @@ class Support:
         asked = self._prompts.ask(premise, text, spans)
         if not asked.places:
             return (), 0.0
-        if len(asked.ids) > LONGEST:
-            raise PromptRefused(f"source and rewrite have {len(asked.ids)} tokens together; {LONGEST} can be read")
+        if len(asked.ids) > FIDELITY_TOKENS:
+            raise PromptRefused(
+                f"source and rewrite have {len(asked.ids)} tokens together; {FIDELITY_TOKENS} can be read"
+            )
         states_SD = self._model.states(torch.tensor([asked.ids]))[0, asked.first : asked.first + len(asked.places)]
         logits_S2 = functional.linear(states_SD, *self._head)
         sentences = tuple(

@@ -37,6 +37,8 @@ MOST_PIECES = 1000
 FIDELITY_SHA256 = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
 """Of the GGUF that the check of fidelity was trained on (`model.engines.support`): Qwen2.5-Coder-0.5B-Instruct
 (Apache-2.0), Q4_K_M."""
+FIDELITY_TOKENS = 2048
+"""Tokens of both texts together that it is asked about."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ def drawable(config: RephraseConfig) -> None:
         )
     if len(set(config.styles)) < len(config.styles):
         raise ValueError("`rephrase.styles` names a style twice, which would write the same rewrite twice")
-    if config.rewrites > len(config.styles or fitting):
+    drawn = config.styles or [name for name in fitting if not styles()[name].named]
+    if config.rewrites > len(drawn):
         raise ValueError("`rephrase.rewrites` asks for more rewrites of a document than there are styles to draw from")
     known = {domain for style in styles().values() if style.translates for domain in style.domains}
     if unknown := sorted(set(config.translate.domains) - known):

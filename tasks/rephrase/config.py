@@ -9,7 +9,7 @@ from pydantic import Field, SerializationInfo, field_serializer, field_validator
 from model.config import Config, for_identity
 from model.engines.choice import EngineConfig
 from model.engines.engine import Sampling
-from model.engines.weights import FIDELITY_SHA256, fidelity_weights
+from model.engines.weights import FIDELITY_SHA256, FIDELITY_TOKENS, fidelity_weights
 from training.precision import Precision
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -207,6 +207,15 @@ class RephraseConfig(EngineConfig):
             raise ValueError("`characters` is a band such as [400, 100000]: shortest first, above 0")
         if both := sorted(set(self.languages) & set(self.translate.languages)):
             raise ValueError(f"{', '.join(both)}: a language is either rewritten (`languages`) or translated from")
+        if self.best_of > 1 and self.sampling.temperature == 0:
+            raise ValueError(
+                "`best_of` draws several candidates, which are all the same at `sampling.temperature` 0: raise it"
+            )
+        if self.alignment.fidelity_model and 2 * self.segments.tokens >= FIDELITY_TOKENS:
+            raise ValueError(
+                f"`alignment.fidelity_model` reads a segment and its rewriting of {FIDELITY_TOKENS:,} tokens together: "
+                "lower `segments.tokens`"
+            )
         times, instructions = ROOM[self.prompt]
         needed = times * self.segments.window + instructions + int(self.answer * self.segments.tokens)
         if self.engine == "embedded" and self.context < needed:

@@ -278,6 +278,7 @@ def _rewritten(
 ) -> Outcome:
     """One document, with all that its requests cost in its ledger."""
     spent, before = Ledger(), ()  # type: tuple[Ledger, tuple[Message, ...]]
+    measured: list[bool] = []  # of each answer
 
     def asked(who: Engine, prompt: Prompt) -> tuple[Completion, bool]:
         if stop.is_set():
@@ -288,8 +289,9 @@ def _rewritten(
         nonlocal before
         answer, reused = asked(engine, prompt)
         spent.request(answer, reused)
+        measured.append(not answer.estimated)
         if not answer.estimated:
-            measured = {
+            sizes = {
                 "estimated_prompt": weigh(prompt.messages),
                 "measured_prompt": answer.prompt_tokens,
                 "estimated_cached": shared(before, prompt.messages),
@@ -297,7 +299,7 @@ def _rewritten(
                 "estimated_generated": estimate_tokens(answer.text),
                 "measured_generated": answer.generated_tokens,
             }
-            add(spent.counts, measured)
+            add(spent.counts, sizes)
         before = (*prompt.messages, Message("assistant", answer.text))
         return answer
 
@@ -312,7 +314,8 @@ def _rewritten(
     ledger = outcome.ledger
     add(ledger.counts, spent.counts)
     ledger.retries(job.name, job.document["domain"], outcome.rows)
-    expected = sum(answer_weight(job.style, row["source_text"]) for row in outcome.rows if row["finish"] != "refused")
+    sources = [row["source_text"] for row in outcome.rows if row["finish"] != "refused"]
+    expected = sum(answer_weight(job.style, source) for source, counts in zip(sources, measured, strict=True) if counts)
     add(ledger.counts, {"expected_generated": round(expected, 1)})
     return outcome
 

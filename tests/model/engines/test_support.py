@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from model.engines.engine import EngineError, PromptRefused
 from model.engines.one_thread import OneThread
-from model.engines.support import BEFORE, BETWEEN, LONGEST, Reading, Support
+from model.engines.support import BEFORE, BETWEEN, Reading, Support
+from model.engines.weights import FIDELITY_TOKENS
 from tests.model.engines.tiny import INNER, WIDTH, base, taught
 
 ONE, OTHER = "The fire began in May. Then it spared a barn.", "In May a fire began."
@@ -92,8 +93,8 @@ def test_odd_texts_have_readings(support: Support, text: str) -> None:
 
 
 def test_a_pair_that_is_too_long_is_refused(support: Support) -> None:
-    with pytest.raises(PromptRefused, match=f"{LONGEST} can be read"):
-        support.read("1" * LONGEST, [(0, LONGEST)], OTHER, OTHERS)
+    with pytest.raises(PromptRefused, match=f"{FIDELITY_TOKENS} can be read"):
+        support.read("1" * FIDELITY_TOKENS, [(0, FIDELITY_TOKENS)], OTHER, OTHERS)
 
 
 def test_weights_of_another_size_or_none_are_one_sentence(folder: Path, tmp_path: Path) -> None:

