@@ -27,7 +27,17 @@ from tasks.rephrase.alignment.stack import RECORDED, align, consult
 from tasks.rephrase.config import RephraseConfig
 from tasks.rephrase.ledger import Ledger
 from tasks.rephrase.plan import NO_PLAN, Plan, plan_of
-from tasks.rephrase.prompts import Refusal, Style, Turn, instructions, messages, planned, prompt_hash
+from tasks.rephrase.prompts import (
+    Refusal,
+    Style,
+    Turn,
+    instructions,
+    messages,
+    planned,
+    prompt_hash,
+    restored,
+    spellings,
+)
 from tasks.rephrase.segments import Segment, estimate_tokens, segment
 
 log = logging.getLogger(__name__)
@@ -205,6 +215,9 @@ class _Writer:
     """The questions that were accepted so far, in a style that asks."""
     outcome: Outcome = field(default_factory=Outcome)
 
+    def __post_init__(self) -> None:
+        self._spelled = spellings(self.job.document["text"])
+
     def rewrite(self, excerpt: str, turns: list[Turn], part: Segment) -> str | None:
         """The accepted rewriting of `part`, or None; every candidate becomes a row."""
         refused, longest = Refusal(), self.config.alignment.length[1]
@@ -286,7 +299,7 @@ class _Writer:
                 "scores": dict.fromkeys(RECORDED),
             }
         endless = len(answer.text) > TOKEN * longest
-        said = clean(answer.text[: TOKEN * longest])
+        said = restored(clean(answer.text[: TOKEN * longest]), self._spelled)
         question = corrected(said, part.text) if style.asks else ""
         if question:
             said = answered(question, part.text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -112,6 +112,8 @@ REASON = 200
 """Characters of the refusal's reason that the next attempt is told."""
 QUOTED = 300
 """Characters of each sentence that the next attempt is quoted."""
+TAG = re.compile(r"<\|[^<>|\n]{1,64}\|>|</?(?:document|part|plan|sentence)\s*>", re.I)
+"""What ends a quotation of a prompt's, or a turn of a chat. Other markup stays: it may be what the text is about."""
 LIMIT = 0.85
 """The length that a prompt allows, as a share of the longest that the check lets pass: models overrun a limit."""
 
@@ -235,11 +237,11 @@ def messages(
             strict and not style.asks
         ):  # a question is asked for again as it was: told what is wrong, small models do worse
             system += (SHORT_STRICT_TRANSLATE if style.translates else SHORT_STRICT) + _quoted_short(refused)
-        ask: Callable[[str], str] = str.strip
+        ask: Callable[[str], str] = _stripped
     else:
         rules = TRANSLATION if style.translates else NOTE if style.notes else QUESTION if style.asks else REWRITE
         system = rules + style.full
-        first = f"{planned(plan, style, size)}<document>\n{excerpt.strip()}\n</document>\n\n"
+        first = f"{planned(plan, style, size)}<document>\n{_stripped(excerpt)}\n</document>\n\n"
         ask = partial(_request, style, longest)
         why = f": {_spelled(refused.why, REASON)}" if refused.why else ""
         own = "" if style.translates or style.asks else ", and use sentences of your own"
@@ -248,9 +250,33 @@ def messages(
     if size == "short" and style.examples:
         turns = [Turn(*example) for example in style.examples]
     for turn in turns:
-        chat += [Message("user", first + ask(turn.source)), Message("assistant", turn.rewrite)]
+        chat += [Message("user", first + ask(turn.source)), Message("assistant", data(turn.rewrite))]
         first = ""
     return (*chat, Message("user", first + ask(part) + more))
+
+
+def data(text: str) -> str:
+    """A text to rewrite as a prompt shows it: what would end its quotation, or a turn of the chat, is spelled
+    `< |im_end|>` or `< /part>`."""
+    return TAG.sub(lambda match: f"< {match.group()[1:]}", text)
+
+
+def _stripped(text: str) -> str:
+    return data(text.strip())
+
+
+def spellings(text: str) -> dict[str, str]:
+    """What `data` spells in `text`, by how: what an answer has of it is put back by `restored`. Nothing that the text
+    has in both forms."""
+    found = {f"< {tag[1:]}": tag for tag in TAG.findall(text)}
+    return {spelled: tag for spelled, tag in found.items() if spelled not in text}
+
+
+def restored(answer: str, spelled: Mapping[str, str]) -> str:
+    """An answer as it stands in the corpus, where nothing is a prompt's."""
+    for form, tag in spelled.items():
+        answer = answer.replace(form, tag)
+    return answer
 
 
 def planned(plan: Plan, style: Style, size: Literal["short", "full"]) -> str:
@@ -294,7 +320,7 @@ def _request(style: Style, longest: float, part: str) -> str:
     verb = f"Rewrite this part in at most {limit}"
     if style.translates or style.asks:
         verb = "Translate this part into English" if style.translates else "Ask about this part"
-    return f"{verb}:\n<part>\n{part.strip()}\n</part>"
+    return f"{verb}:\n<part>\n{_stripped(part)}\n</part>"
 
 
 def _limit(part: str, longest: float) -> str:

@@ -132,6 +132,21 @@ def test_another_attempt_is_told_which_check_refused_and_why(embedder: MiniLM) -
     assert chat(again).startswith(chat(lenient))
 
 
+def test_what_a_prompt_spells_otherwise_stands_in_the_rewrite_as_in_its_source(embedder: MiniLM) -> None:
+    source, said = PARTS[0]
+    sign = " The chat ends its turn with <|im_end|> here."
+    engine = Engine()
+
+    def ask(prompt: Prompt) -> Completion:
+        engine.prompts.append(prompt)
+        return Completion(f"{said} Here the chat ends its turn with < |im_end|>.", "stop", 10, 4, 5, 0.0)
+
+    job = Job(row(source + sign), "plain", styles()["plain"])
+    outcome = rewrite_document(job, CONFIG, engine, ask, embedder)
+    assert "<|im_end|>" not in chat(engine.prompts[0])
+    assert outcome.rewrite["text"] == f"{said} Here the chat ends its turn with <|im_end|>."
+
+
 def test_what_an_engine_says_of_itself_enters_neither_the_next_prompt_nor_the_record(embedder: MiniLM) -> None:
     refused: list[Prompt] = []
 
