@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -56,12 +56,12 @@ def calibrate(
     workers = workers or cores()
     if failures:
         some = _readable(rows, failures)
-        with shown(console), _judging(preset) as judged:
+        with shown(console), _judging(request, preset) as judged:
             results = judged(measure(some, config, workers))
         terminal.show(console, report.failures(results, failures, count), whole=True)
         return
     corpus, segments = _corpus(request, preset, documents)
-    with shown(console), _judging(preset) as judged:
+    with shown(console), _judging(request, preset) as judged:
         results = measure([*rows, *segments], config, workers)
         told = judged(results[: len(rows)])
     found = Outcome(config, told, ", ".join(pairs), results[len(rows) :], corpus)
@@ -82,7 +82,7 @@ def cores() -> int:
 
 
 @contextmanager
-def _judging(preset: Preset) -> Iterator[Callable[[list[Result]], list[Result]]]:
+def _judging(request: Request, preset: Preset) -> Iterator[Callable[[list[Result]], list[Result]]]:
     """What adds the judge's word to results; it leaves them as they are where the configuration names no judge."""
     from tasks.rephrase.alignment.judge import Judge
     from tasks.rephrase.calibration.measure import consult
@@ -91,20 +91,26 @@ def _judging(preset: Preset) -> Iterator[Callable[[list[Result]], list[Result]]]
     if config is None:
         yield lambda results: results
         return
-    with asking(config, preset.execution) as (ask, slots):
+    with asking(config, preset.execution, request.root) as (ask, slots):
         judge = Judge(config, ask)
         yield lambda results: consult(results, judge, slots)
 
 
 @contextmanager
-def asking(config: FidelityJudgeConfig, execution: Execution) -> Iterator[tuple[Ask, int]]:
-    """(what asks the judge, how many may ask at once). Raises EngineError where it cannot be had."""
+def asking(config: FidelityJudgeConfig, execution: Execution, root: str) -> Iterator[tuple[Ask, int]]:
+    """(what asks the judge, how many may ask at once). Its answers are kept with those of the stages under `root`: a
+    run that is killed has paid for them. Raises EngineError where it cannot be had."""
+    from model.engines.answers import Answers
     from model.engines.choice import open_engine
 
     url = execution.judge_url if config.engine == "endpoint" else None
     slots, limits = execution.slots(config.engine), execution.engine_requests
     with open_engine(config, url, slots, "rephrase.alignment.judge", "judge_url", limits) as engine:
-        yield lambda prompt: engine.complete([prompt])[0], slots
+        if (folder := execution.answers_folder(root)) is None:
+            yield lambda prompt: engine.complete([prompt])[0], slots
+            return
+        with closing(Answers(folder, most_bytes=execution.answers_bytes)) as answers:
+            yield lambda prompt: answers.complete(engine, prompt)[0], slots
 
 
 def _readable(rows: list[Row], kind: str) -> list[Row]:

@@ -176,7 +176,7 @@ def _recognised(request: Request, artifact: Artifact, count: int) -> Section:
             "endpoint, model: NAME}' --set execution.judge_url=URL`"
         )
     texts = recognition.sampled(artifact, count)
-    with shown(Console(stderr=True)), asking(config, preset.execution) as (ask, slots):
+    with shown(Console(stderr=True)), asking(config, preset.execution, request.root) as (ask, slots):
         if (there := len({style for style, _ in texts})) < 2:
             raise InspectError(f"the accepted rewrites have {there} style: to recognise one there must be two at least")
         guesses = recognition.recognised(texts, ask, slots)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from flows import cli
-from flows.calibration import cores
+from flows.calibration import asking, cores
+from model.engines.engine import Completion, Message, Prompt, Sampling
+from tasks.launch import Execution
 from tasks.rephrase.calibration.pairs import load
+from tasks.rephrase.config import FidelityJudgeConfig
 
 RECORD = {
     "id": "own-1",
@@ -74,6 +78,38 @@ def test_failures_of_pairs_that_may_be_read(monkeypatch, capsys, tmp_path: Path)
     code, told = called(monkeypatch, capsys, "--pairs", str(own), "--failures", "number")
     assert code == 0
     assert "Number that passes 0 of 1: a number, date or amount." in told
+
+
+class Judging:
+    """An engine that counts what it is asked."""
+
+    name, model, slots = "judging", "by-hand", 1
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __enter__(self) -> Judging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self.asked += len(prompts)
+        return [Completion("yes", "stop", 9, 0, 1, 0.1) for _ in prompts]
+
+
+@pytest.mark.parametrize(("kept", "asked"), [(1 << 20, 1), (0, 2)])
+def test_what_the_judge_answered_a_run_that_ended_is_not_asked_again(
+    monkeypatch, tmp_path: Path, kept: int, asked: int
+):
+    engine = Judging()
+    monkeypatch.setattr("model.engines.choice.open_engine", lambda *_: engine)
+    question = Prompt((Message("user", "Is it so?"),), Sampling(temperature=0), 1, 0)
+    for _ in range(2):
+        with asking(FidelityJudgeConfig(), Execution(answers_bytes=kept), str(tmp_path)) as (ask, _slots):
+            assert ask(question).text == "yes"
+    assert engine.asked == asked
 
 
 @pytest.mark.parametrize(
