@@ -23,6 +23,11 @@ CONNECT = 30.0  # seconds a scheduler and its first worker get to answer
 AHEAD = 4  # jobs per worker thread that the scheduler holds
 
 
+class SchedulerLost(ConnectionError):
+    """A scheduler that went away, or started again, with the jobs that it had. As a failure of the network it may pass:
+    the stage is tried again."""
+
+
 class Dask:
     """The workers of one Dask cluster."""
 
@@ -31,13 +36,15 @@ class Dask:
     def __init__(self, client: Any) -> None:
         """client: a connected `distributed.Client`; `cluster` makes one."""
         self._client = client
+        self._address = client.scheduler.address
 
     def map(
         self, function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], again: Again | None = None
     ) -> Iterator[tuple[str, Any]]:
         """As `Executor.map`; a job whose worker dies is given to others (`distributed.scheduler.allowed-failures`,
         3 times) before it is an error."""
-        from distributed import KilledWorker, as_completed
+        from distributed import CancelledError, KilledWorker, as_completed
+        from distributed.comm import CommClosedError
 
         expected = provenance(function)
         left = iter(jobs.items())
@@ -63,6 +70,11 @@ class Dask:
             raise WorkerError(
                 f"{name} ended every worker that took it, the last at {error.last_worker.address} (out of memory?): "
                 "run the same command with more memory to a worker; what was finished is kept"
+            ) from error
+        except (CancelledError, CommClosedError) as error:
+            raise SchedulerLost(
+                f"the Dask scheduler at {self._address} was lost with the jobs that it had: see that it runs, then run "
+                "the same command again; what was finished is kept"
             ) from error
         finally:
             self._client.cancel(list(names), force=True)

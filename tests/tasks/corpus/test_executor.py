@@ -11,16 +11,18 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import psutil
 import pytest
 
 from tasks.corpus import cluster as dask
-from tasks.corpus.cluster import cluster
+from tasks.corpus.cluster import SchedulerLost, cluster
 from tasks.corpus.executor import Processes, Serial, WorkerError
 from tasks.corpus.workers import workers_of
 from tasks.launch import Execution
+from tasks.stage import make, passing
 
 HOUSE = Path(__file__).resolve().parents[3]
 
@@ -128,6 +130,39 @@ def test_an_error_of_the_work_is_not_taken_for_a_scheduler_that_is_silent():
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as local:
         with pytest.raises(OSError, match="the disk is full"), cluster(local.scheduler_address, 1):
             raise OSError("the disk is full")
+
+
+SCHEDULER = """
+import time
+from distributed import LocalCluster
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    print(cluster.scheduler_address, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_scheduler_that_is_lost_is_told_in_a_sentence_and_the_stage_tried_again(tmp_path):
+    (tmp_path / "scheduler.py").write_text(SCHEDULER)
+    command = [sys.executable, str(tmp_path / "scheduler.py")]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert other.stdout is not None
+    address = other.stdout.readline().strip()
+
+    def lose() -> None:
+        with cluster(address, 1) as workers:
+            for name, _ in workers.map(time.sleep, {"short": (0,), "long": (600,)}):
+                assert name == "short"
+                os.killpg(other.pid, signal.SIGKILL)
+
+    with pytest.raises(SchedulerLost, match=rf"scheduler at {address} was lost .*run the same command again") as caught:
+        lose()
+    other.wait()
+
+    def result() -> None:
+        raise caught.value
+
+    assert passing(make, None, SimpleNamespace(result=result))
 
 
 def test_an_address_without_dask_is_refused():
