@@ -181,8 +181,24 @@ def planned(left_out: Iterable[tuple[int, int]], sample: int) -> int | None:
     return sample - before
 
 
-def mixes(
-    plan: StagePlan, stream: int, left_out: Sequence[tuple[int, int]]
-) -> list[tuple[int, dict[str, float] | None]]:
-    """`plan.mixes(stream)` where they hold once windows are left out: what was read before a window stays as it was."""
-    return [(position(left_out, sample) if sample else 0, mix) for sample, mix in plan.mixes(stream)]
+def mixes(plan: StagePlan, stream: int, rollbacks: Iterable[Rollback]) -> list[tuple[int, dict[str, float] | None]]:
+    """`plan.mixes(stream)` by the ids that they begin at once rollbacks, in their order, have left samples out.
+
+    The ids below a window's end name for ever what they named when they were read: had a mix that began in the window
+    moved past it, the samples left out would come again there. From the window's end on the mixes are the plan's.
+    """
+    asked = plan.mixes(stream)
+    found, known = asked, list[Rollback]()
+    for each in rollbacks:
+        if each.stream != stream:
+            continue
+        known.append(each)
+        left_out = windows(known, stream)
+        end = next(end for _, end in left_out if each.end_sample <= end)
+        moved = [(position(left_out, first), mix) for first, mix in asked]
+        found = [(first, mix) for first, mix in found if first < end]
+        mix = [mix for first, mix in moved if first <= end][-1]
+        if mix != found[-1][1]:
+            found.append((end, mix))
+        found += [(first, mix) for first, mix in moved if first > end]
+    return found

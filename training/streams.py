@@ -22,8 +22,8 @@ class Streams:
     ) -> None:
         """Opens all streams now: a stage without data must not be found out days later."""
         self.config, self.plan, self.mesh = config, config.stages, mesh
-        rollbacks = list(rollbacks)
-        self.left_out = [windows(rollbacks, stream) for stream in range(self.plan.streams)]
+        self.rollbacks = list(rollbacks)
+        self.left_out = [windows(self.rollbacks, stream) for stream in range(self.plan.streams)]
         self.loaders = [self._open(stream, tokens, cache) for stream in range(len(self.left_out))]
 
     def _open(self, stream: int, tokens: str, cache: Cache) -> Loader:
@@ -31,7 +31,7 @@ class Streams:
         return Loader(
             tokens,
             "train",
-            mixes(self.plan, stream, self.left_out[stream]),
+            mixes(self.plan, stream, self.rollbacks),
             seed=self.config.seed,
             sequence_length=stage.sequence_length,
             kind=stage.samples,

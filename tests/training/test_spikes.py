@@ -6,6 +6,7 @@ import math
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from tests.training.test_checkpoint import full_disk
 from training.config import SpikeConfig
+from training.order import Order
 from training.schedule import StagePlan
 from training.spikes import Rollback, Rollbacks, SpikeDetector, mixes, planned, position, windows
 
@@ -99,13 +101,69 @@ def test_ids_pass_over_what_is_left_out_and_over_nothing_else(rollbacks: list[Ro
 
 
 def test_a_mix_begins_at_its_update_also_past_a_window() -> None:
-    """And what was read before the window depends on no phase that is moved: the loader's law for schedules."""
     common = {"sequence_length": 8, "batch": 10, "rate": {"start": 1, "end": 1}}
     changes = [{"sample": 50, "mix": {"web": 1.0}}, {"sample": 80, "mix": {"code": 1.0}}]
     plan = StagePlan.model_validate([{"name": "all", "updates": 10, **common, "mix_changes": changes}])
-    assert mixes(plan, 0, [(60, 75)]) == [(0, None), (50, {"web": 1.0}), (95, {"code": 1.0})]
-    assert mixes(plan, 0, [(0, 10)]) == [(0, None), (60, {"web": 1.0}), (90, {"code": 1.0})]
-    assert mixes(plan, 0, []) == plan.mixes(0)
+
+    def past(*left_out: tuple[int, int]) -> list[tuple[int, dict[str, float] | None]]:
+        return mixes(plan, 0, [Rollback(9, 0, 0, first, end, "") for first, end in left_out])
+
+    web, code = {"web": 1.0}, {"code": 1.0}
+    assert past((60, 75)) == [(0, None), (50, web), (95, code)]
+    assert past((0, 10)) == [(0, None), (60, web), (90, code)]
+    assert past() == plan.mixes(0)
+    # a change in a window, or at its first sample, holds for what is left out as it did when that was read
+    assert past((50, 60)) == [(0, None), (50, web), (90, code)]
+    assert past((40, 60)) == [(0, None), (50, web), (60, None), (70, web), (100, code)]
+    # the second rollback leaves out what the first moved
+    assert past((60, 75), (40, 105)) == [(0, None), (50, web), (95, code), (105, None), (115, web), (145, code)]
+
+
+@given(WINDOWS, st.lists(st.integers(1, 399), max_size=4, unique=True).map(sorted))
+def test_a_rollback_changes_no_id_below_its_window_s_end_and_keeps_to_the_plan_above(
+    rollbacks: list[Rollback], changes: list[int]
+) -> None:
+    common = {"sequence_length": 8, "batch": 10, "rate": {"start": 1, "end": 1}}
+    given = [{"sample": first, "mix": {f"web/{first}": 1.0}} for first in changes]
+    plan = StagePlan.model_validate([{"name": "all", "updates": 40, **common, "mix_changes": given}])
+
+    def at(found: list[tuple[int, dict[str, float] | None]], sample: int) -> dict[str, float] | None:
+        return [mix for first, mix in found if first <= sample][-1]
+
+    for count in range(1, len(rollbacks) + 1):
+        before, found = (mixes(plan, 0, rollbacks[:known]) for known in (count - 1, count))
+        assert found[0][0] == 0
+        assert all(one < other for (one, _), (other, _) in itertools.pairwise(found))
+        out = windows(rollbacks[:count], 0)
+        end = next(end for first, end in out if first <= rollbacks[count - 1].first_sample < end)
+        assert [at(found, sample) for sample in range(end)] == [at(before, sample) for sample in range(end)]
+        for sample in range(400):
+            if position(out, sample) >= end:
+                assert at(found, position(out, sample)) == at(plan.mixes(0), sample)
+
+
+def test_samples_that_were_left_out_never_come_again() -> None:
+    """Spikes beside changes of the mix, which the windows begin at, end at or hold."""
+    common = {"sequence_length": 8, "batch": 10, "rate": {"start": 1, "end": 1}}
+    changes = [{"sample": 100, "mix": {"code": 1.0}}, {"sample": 145, "mix": {"web": 1.0, "code": 1.0}}]
+    plan = StagePlan.model_validate(
+        [{"name": "all", "updates": 20, **common, "mix": {"web": 1.0}, "mix_changes": changes}]
+    )
+    sizes = {"web/a": 1000, "code/b": 1000}
+
+    def read(number: int, rollbacks: list[Rollback]) -> list[tuple[int, int]]:
+        first = position(windows(rollbacks, 0), plan.update(number).first_sample)
+        places = Order(mixes(plan, 0, rollbacks), sizes, 0).locate(np.arange(first, first + 10, dtype=np.int64))
+        return list(zip(places.source_B.tolist(), places.window_B.tolist(), strict=True))
+
+    for spike in (9, 10, 11, 12, 15, 16):
+        to = (spike - 1) // 5 * 5  # a checkpoint every five updates
+        rollbacks = [Rollback(spike, to, 0, 10 * to, 10 * spike, "")]
+        left_out = {sample for number in range(to + 1, spike + 1) for sample in read(number, [])}
+        seen = [sample for number in range(1, 21) for sample in read(number, rollbacks)]
+        assert not left_out & set(seen), spike
+        assert len(set(seen)) == 200
+        assert [source for source, _ in seen[:140]] == [1] * 100 + [0] * 40  # web, then code, as planned
 
 
 def test_rollbacks_are_kept_and_undo_what_was_written_before_them(tmp_path: Path) -> None:
