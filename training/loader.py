@@ -3,7 +3,7 @@
     loader = Loader(tokens_uri, "train", {"web": 0.4, "code": 0.3, "math": 0.2, "knowledge/books": 0.1}, seed=0,
                     sequence_length=4096)
     offset, count = share(global_batch, rank, world)
-    loader.prefetch((step + 1) * global_batch + offset, count)
+    loader.prefetch([((step + 1) * global_batch + offset, count)])
     batch = loader.batch(step * global_batch + offset, count)
 
 `batch` depends on nothing but the ids and the skipped shards, so the global stream is the same for any number of ranks,
@@ -16,7 +16,7 @@ Legend: B samples, S sequence length, D sources, G shards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -180,10 +180,11 @@ class Loader:
             None if rows.documents_BS is None else torch.from_numpy(rows.documents_BS),
         )
 
-    def prefetch(self, first_sample_id: int, count: int) -> None:
-        """Begin to check, and fetch where they are remote, the shards of these samples, in the order of their use;
-        returns at once and changes nothing of what `batch` gives."""
-        _, found = self._locate(first_sample_id, count)
+    def prefetch(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Begin to check, and fetch where they are remote, the shards of the samples of some batches, each (its first
+        id, its count): all that are to be read next, in the order of their use. Returns at once and changes nothing of
+        what `batch` gives."""
+        found = [place for first, count in spans for place in self._locate(first, count)[1]]
         if self._ranges is None:
             self.cache.prefetch(shard.file for shard in dict.fromkeys(shard for shard, _ in found))
         else:

@@ -68,17 +68,25 @@ class Ranges:
         return self._fetch(wanted) if future is None else future.result()
 
     def prefetch(self, ranges: Iterable[Range]) -> None:
-        """Begin to fetch, in this order and without waiting. What was read ahead before and is not asked for yet gives
-        way when the memory for it is full."""
-        for wanted in ranges:
-            with self._lock:
+        """Begin to fetch, in this order and without waiting, all that is wanted from now on, as far as there is memory
+        for it. What was read ahead before and is wanted no more gives way; what is needed sooner does not."""
+        asked = dict.fromkeys(ranges)
+        with self._lock:
+            room = AHEAD_BYTES - sum(held.end - held.start for held in self._ahead)
+            unwanted = [held for held in self._ahead if held not in asked]
+            for wanted in asked:
                 if wanted in self._ahead:
                     continue
+                room -= wanted.end - wanted.start
+                while room < 0 and unwanted:
+                    held = unwanted.pop()
+                    self._ahead.pop(held).cancel()
+                    room += held.end - held.start
+                if room < 0:
+                    return
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(FETCHERS, thread_name_prefix="ranges")
                 self._ahead[wanted] = self._pool.submit(self._fetch, wanted)
-                while sum(held.end - held.start for held in self._ahead) > AHEAD_BYTES:
-                    self._ahead.pop(next(iter(self._ahead))).cancel()
 
     def close(self) -> None:
         """Stop reading ahead; what is under way ends first. Ranges can still be read, as those of `Cache` can."""

@@ -81,10 +81,13 @@ class Streams:
                 )
 
     def prefetch(self, updates: Iterable[Update]) -> None:
-        """Begin to get the shards of some updates."""
+        """Begin to get the shards of the next updates."""
+        spans: dict[int, list[tuple[int, int]]] = {}
         for update in updates:
             share = self.mesh.data.share(update.stage.batch)
-            self.loaders[update.stream].prefetch(self.first_sample(update) + share.start, len(share))
+            spans.setdefault(update.stream, []).append((self.first_sample(update) + share.start, len(share)))
+        for stream, found in spans.items():
+            self.loaders[stream].prefetch(found)
 
     def skip(self, skipped: Iterable[dict[str, int]]) -> None:
         """Leave out bad shards as `skipped` says, by stream."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import threading
 import time
 import uuid
 from contextlib import suppress
@@ -243,6 +244,38 @@ def test_any_range_is_that_of_the_file(
         ranges.prefetch([wanted, wanted])
     assert ranges.read(wanted) == content[start:end]
     assert ranges.fetched_bytes <= end - start + 2 * BLOCK
+    ranges.close()
+
+
+def test_what_is_needed_sooner_never_gives_way_to_what_is_read_further_ahead(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve updates of four blocks each, two of them read ahead with memory for one and a half: each block is fetched
+    once, and only those of the first update while it waits."""
+    content = RANDOM.bytes(48 * BLOCK)
+    (tmp_path / "shard").write_bytes(content)
+    file, blocks = put(memory, "shard", content), put(memory, "blocks", block_digests(tmp_path / "shard"))
+    monkeypatch.setattr("training.ranges.AHEAD_BYTES", 6 * BLOCK)
+    ranges, fetched = Ranges(Cache(tmp_path / "cache")), list[str]()
+    fetch = ranges._fetch
+
+    def noting(wanted: Range) -> bytes:
+        fetched.append(threading.current_thread().name)
+        return fetch(wanted)
+
+    monkeypatch.setattr(ranges, "_fetch", noting)
+    updates = [[Range(file, blocks, n * BLOCK, (n + 1) * BLOCK) for n in range(at, at + 4)] for at in range(0, 48, 4)]
+    for number, update in enumerate(updates):
+        for wanted in update:
+            assert ranges.read(wanted) == content[wanted.start : wanted.end]
+        ranges.prefetch(wanted for later in updates[number + 1 : number + 3] for wanted in later)
+        assert len(ranges._ahead) <= 6
+    assert len(fetched) == 48
+    assert fetched.count(threading.current_thread().name) == 4
+    # what is wanted no more gives way
+    ranges.prefetch(updates[0])
+    ranges.prefetch(updates[5])
+    assert set(updates[5]) <= set(ranges._ahead)
     ranges.close()
 
 

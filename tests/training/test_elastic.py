@@ -39,8 +39,7 @@ def digest(
         for rank, loader in enumerate(ranks):
             offset, count = share(batch, rank, world)
             read = loader.batch(step * batch + offset, count)
-            for ahead in range(step + 1, step + 1 + prefetch):
-                loader.prefetch(ahead * batch + offset, count)
+            loader.prefetch((ahead * batch + offset, count) for ahead in range(step + 1, step + 1 + prefetch))
             for row in range(count):
                 for part in (read.tokens_BS, read.targets_BS, read.document_ids_BS):
                     total.update(part[row].numpy().tobytes())

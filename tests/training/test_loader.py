@@ -178,7 +178,7 @@ def test_shards_that_are_larger_than_the_cache_are_read_in_parts(
     far = Loader(remote, "train", None, 0, 16, kind, cache)
     near = Loader(sources, "train", None, 0, 16, kind, Cache(tmp_path_factory.mktemp("near")))
     for first in range(0, 60, 20):
-        far.prefetch(first, 20)
+        far.prefetch([(first, 20)])
         if first:
             far.close()
         assert far.batch(first, 20).tokens_BS.tolist() == near.batch(first, 20).tokens_BS.tolist()
