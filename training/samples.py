@@ -116,7 +116,8 @@ class BestFit:
         try:
             return _mapped(path)
         except _LOST:
-            _store(path, pack(shard.ends(), self.length, self.document_tokens_min).to_array())
+            end_N, document_N = shard.documents()
+            _store(path, pack(end_N, self.length, self.document_tokens_min, document_N).to_array())
             return _mapped(path)
 
     def tokens(self, stream: Stream) -> int:

@@ -143,6 +143,11 @@ class Shard:
         """Where each document ends, int64: documents touch, and the first begins at 0."""
         return _integers(self._index(["end"]).combine_chunks(), "end")
 
+    def documents(self) -> tuple[np.ndarray, np.ndarray]:
+        """`ends`, and for each document a number that it shares with its copies, int64."""
+        table = self._index(["end", "id"]).combine_chunks()
+        return _integers(table, "end"), _numbers(table["id"])
+
     def _find(self, filters: list[list[tuple[str, str, Any]]]) -> list[dict[str, Any]]:
         import pyarrow.parquet as pq
 
@@ -339,3 +344,23 @@ def _integers(table: pa.Table, name: str) -> np.ndarray:
         return np.empty(0, np.int64)
     (chunk,) = table[name].chunks
     return np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk)]
+
+
+def _numbers(texts: pa.ChunkedArray) -> np.ndarray:
+    """A number of each text, int64, the same for equal ones: a hash where all are of one length, as ids are, which
+    takes a tenth of the time of a dictionary."""
+    if not len(texts):
+        return np.empty(0, np.int64)
+    chunk = texts.chunk(0)
+    _, ends, data = chunk.buffers()
+    end_N = np.frombuffer(ends, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+    width = int(end_N[1] - end_N[0])
+    if texts.num_chunks > 1 or not width or (np.diff(end_N) != width).any():
+        return np.concatenate([part.indices.to_numpy() for part in texts.dictionary_encode().chunks])
+    text_NW = np.zeros((len(chunk), -(-width // 8) * 8), np.uint8)
+    text_NW[:, :width] = np.frombuffer(data, np.uint8)[end_N[0] : end_N[-1]].reshape(-1, width)
+    number_N = np.zeros(len(chunk), np.uint64)
+    for word_N in text_NW.view("<u8").T:
+        number_N = (number_N ^ word_N) * np.uint64(0x9E3779B97F4A7C15)
+        number_N ^= number_N >> np.uint64(32)
+    return number_N.view(np.int64)

@@ -9,11 +9,13 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import psutil
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.shards import folder_of
 from tests.training.data import LENGTHS, MIX, SOURCES, artifact, flip, shard_file
 from tests.training.test_checkpoint import full_disk
 from training import samples
@@ -369,6 +371,18 @@ def test_a_stream_of_long_documents_reads_these_alone(
         one = Loader(uri, "train", {"web": 1}, 3, length, "best_fit", document_tokens_min=least).batch(row, 1)
         assert torch.equal(one.tokens_BS[0], batch.tokens_BS[row])
     assert loader.waste()["web"] == (sum(lengths) + 48, sum(lengths) + 48 - sum(long), batch.padding)
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], ["a", "bb", "ccc"]])  # of one length or not
+def test_a_packed_row_holds_no_document_twice(tmp_path: Path, names: list[str]) -> None:
+    """Each written twice, as a mix says: those of 10 tokens alone would fill a row."""
+    ends = np.cumsum([10, 8, 2] * 2)
+    tokens = np.where(np.isin(np.arange(40), ends - 1), 0, 1)
+    index = pa.table({"id": names * 2, "start": [0, *ends[:-1]], "end": ends})
+    folder = folder_of(tmp_path, {"train/web/made/0": (tokens, index)}, {"vocabulary": 2, "end_of_document": 0})
+    loader = Loader(folder, "train", None, 0, 20, "best_fit")
+    found = [[span.document["id"] for span in loader.describe(sample)] for sample in range(loader.windows["web"])]
+    assert [sorted(row) for row in found] == [names, names]
 
 
 def test_a_full_disk_of_the_cache_names_the_file(uri: str, tmp_path: Path) -> None:
