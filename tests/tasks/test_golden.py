@@ -34,7 +34,7 @@ GOLDEN: dict[str, Golden] = {
     "tasks.corpus.acquire": (6, "7a7e9d110354121e"),
     "tasks.corpus.curation": (9, "85d7032799766a6a"),
     "tasks.corpus.scoring.scores": (2, "904593ed2c7d5c0d"),
-    "tasks.tokens.tokenizer": (1, "a33f630a0aaf93a4"),
+    "tasks.tokens.tokenizer": (2, "a33f630a0aaf93a4"),
     "tasks.corpus.mix.mixing": (1, "bc79980bbfd87462"),
     "tasks.tokens.shards": (1, "e17afcc450861ead"),
     "tasks.agentic.synthesis.tools": (1, "2f06b9d9670dbbee"),

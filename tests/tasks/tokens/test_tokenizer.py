@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from model.vocabulary import K2_SPECIAL_IDS, K2_VOCABULARY, SPECIAL_TOKENS, special_ids
 from tasks.artifact import Artifact, Step
@@ -151,18 +153,50 @@ def test_an_existing_tokenizer_is_used_as_it_is_or_completed(tmp_path: Path, bpe
     with pytest.raises(TokenizerError, match=r"other\.json is no tokenizer\.json"):
         adopt(TokenizerConfig(vocabulary=700, file=str(other), sha256=hashlib.sha256(b"{}").hexdigest()))
 
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
-    foreign = Tokenizer(models.BPE())
-    foreign.pre_tokenizer, foreign.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    foreign.train_from_iterator(TEXTS, trainer)
-    foreign.save(str(file))
+    foreign().save(str(file))
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     completed = adopt(TokenizerConfig(vocabulary=600, file=str(file), sha256=sha256))
     assert {name: completed.token_to_id(name) for name in SPECIAL_TOKENS} == special_ids(600)
-    with pytest.raises(TokenizerError, match="at least 517"):
-        adopt(TokenizerConfig(vocabulary=510, file=str(file), sha256=sha256))
+    with pytest.raises(TokenizerError, match="at least 317"):
+        adopt(TokenizerConfig(vocabulary=310, file=str(file), sha256=sha256))
+
+
+def foreign(cut: Any = None, **model: Any) -> Tokenizer:
+    """A byte-level BPE of other make: 300 entries, GPT-2's pre-tokenizer or `cut`."""
+    bpe = Tokenizer(models.BPE(**model))
+    bpe.pre_tokenizer, bpe.decoder = cut or pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False))
+    return bpe
+
+
+def adopted(folder: Path, other: Tokenizer | dict[str, Any]) -> Tokenizer:
+    """What the stage would publish of a tokenizer (or its tokenizer.json), read again."""
+    text = json.dumps(other) if isinstance(other, dict) else other.to_str()
+    size = Tokenizer.from_str(text).get_vocab_size()
+    file = folder / "theirs.json"
+    file.write_text(text)
+    there = Tokenizer.from_str(text).token_to_id("[PAD]") is not None
+    config = TokenizerConfig(
+        vocabulary=size if there else size + len(SPECIAL_TOKENS),
+        file=str(file),
+        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+    )
+    published = folder / "ours.json"
+    published.write_text(adopt(config).to_str())
+    return Tokenizer.from_file(str(published))
+
+
+def test_truncation_and_padding_of_another_use_cut_and_fill_no_document(tmp_path: Path) -> None:
+    texts = [TEXTS[0] * 3, "a"]
+    whole = [len(ids) for ids in encode_texts(foreign(), texts)]
+    for change in (lambda bpe: bpe.enable_truncation(8), lambda bpe: bpe.enable_padding()):
+        changed = foreign()
+        change(changed)
+        found = adopted(tmp_path, changed)
+        assert (found.truncation, found.padding) == (None, None)
+        assert [len(ids) for ids in encode_texts(found, texts)] == whole
+        assert [len(ids) for ids in encode_texts(tokenizer.load(tmp_path / "theirs.json"), texts)] == whole
 
 
 def test_where_an_existing_tokenizer_lies_is_not_identity() -> None:
