@@ -78,9 +78,9 @@ def _shard(shard: Shard, index: pl.DataFrame, vocabulary: int, end: int) -> dict
     last = np.clip(ends - 1, 0, max(size - 1, 0))
     ended = tokens_T[last] == end if size else np.zeros(len(ends), bool)
     first = np.clip(starts, 0, max(size - 1, 0))
-    # a document may begin with a token of its own ([BOS]); its end has one; between them is ordinary text
+    # a document may begin with [BOS], the first of the special tokens, and ends with one; between them is ordinary text
     special = first_special_id(vocabulary)
-    borders = int((tokens_T[first] >= special).sum() + ended.sum()) if size else 0
+    borders = int((tokens_T[first] == special).sum() + ended.sum()) if size else 0
     largest, outside, endings, reserved = 0, 0, 0, 0
     for offset in range(0, size, 1 << 24):  # 64 MiB at a time, so that a shard of any size fits
         piece = np.asarray(tokens_T[offset : offset + (1 << 24)])

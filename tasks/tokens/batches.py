@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from model.vocabulary import BOS, EOS, special_ids
+from model.vocabulary import BOS, EOS, special_ids, token_name
 from tasks.artifact import Artifact, ArtifactError, Part, Step
 from tasks.tokens.config import TokensConfig
 from tasks.tokens.encoder import Encoder
@@ -246,10 +246,13 @@ def _documents(
         ) from error
     ids_T, end_N = encoder.encode(rows["text"], head, [end_id])
     start_N = np.concatenate([[0], end_N[:-1]])
-    ends_T = np.flatnonzero(ids_T == end_id) + 1
-    if not np.array_equal(ends_T, end_N[end_N > start_N]):
-        # Readers part documents by it.
-        raise ArtifactError(f"a document of {path} has {EOS} inside: the tokenizer must encode it as the text it is")
+    special_T = ids_T >= special[BOS]
+    # a border each, and no others: readers part documents by [EOS], and what lies above it opens turns and tool calls
+    if np.count_nonzero(special_T) != np.count_nonzero(end_N > start_N) * (len(head) + 1):
+        special_T[end_N[end_N > start_N] - 1] = False
+        special_T[start_N[end_N > start_N]] &= not head
+        name = token_name(int(ids_T[np.argmax(special_T)]), encoder.vocabulary)
+        raise ArtifactError(f"a document of {path} has {name} inside: the tokenizer must encode it as the text it is")
     rewrite = "source_id" in rows.schema.names
     # A rewrite goes where its source goes: nothing of a held-out document is ever trained on.
     roots = rows["source_id" if rewrite else "id"].to_pylist()

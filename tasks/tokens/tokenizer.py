@@ -124,8 +124,8 @@ def adopt(config: TokenizerConfig) -> BPE:
 
 
 def with_special_tokens(tokenizer: BPE, vocabulary: int) -> BPE:
-    """Fill `tokenizer` up to `vocabulary` entries: K2's special tokens at their ids, reserved ones between. One that
-    has them there already stays as it is; TokenizerError where they do not fit."""
+    """Fill `tokenizer` up to `vocabulary` entries: K2's special tokens at their ids, reserved ones between. Those that
+    it has there already are flagged special if they were not; TokenizerError where they do not fit."""
     wanted = special_ids(vocabulary)
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     for name, place in wanted.items():
@@ -133,9 +133,13 @@ def with_special_tokens(tokenizer: BPE, vocabulary: int) -> BPE:
         if there is not None and there != place:
             raise TokenizerError(
                 f"the tokenizer has {name} at {there}, a vocabulary of {vocabulary} needs it at {place}: "
-                f"set `tokenizer.vocabulary` to the tokenizer's own size ({size})"
+                f"set `tokenizer.vocabulary` to the tokenizer's own size ({size}), or rename the token in the file"
             )
     missing = [token_name(place, vocabulary) or f"<|unused_token_{place}|>" for place in range(size, vocabulary)]
+    flagged = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+    for token in range(first_special_id(vocabulary), size):
+        if token not in flagged:  # as K2's own tool-call tokens: such a token is found in text
+            missing.append(tokenizer.id_to_token(token) or "")
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in missing])
     misplaced = [name for name, place in wanted.items() if tokenizer.token_to_id(name) != place]
     if misplaced or tokenizer.get_vocab_size(with_added_tokens=True) != vocabulary:

@@ -65,6 +65,10 @@ DEFECTS = {
     "an id beyond the vocabulary": (body(VOCABULARY), {"shards.largest"}),
     "an end token inside a document": (body(END), {"shards.unended", "shards.special"}),
     "a chat marker encoded from text": (body(special_ids(VOCABULARY)["<|im_user|>"]), {"shards.special"}),
+    "a chat marker at the start of a document": (
+        body(special_ids(VOCABULARY)["<|im_system|>"], 0),
+        {"shards.special"},
+    ),
     "a gap between spans": (index(second("start", 1)), {"shards.gaps"}),
     "an overlap of spans": (index(second("start", -1)), {"shards.gaps"}),
     "a span that ends early": (index(second("end", -1)), {"shards.gaps", "shards.unended"}),
@@ -81,6 +85,10 @@ DEFECTS = {
 
 def test_good_shards_pass(tmp_path, passed):
     assert passed(TOKENS_GATE, tokens(tmp_path)).statistics["success"]
+
+
+def test_documents_may_begin_with_their_own_token(tmp_path, passed):
+    passed(TOKENS_GATE, tokens(tmp_path, body(special_ids(VOCABULARY)["[BOS]"], 0)))
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

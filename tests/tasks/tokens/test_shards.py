@@ -414,6 +414,24 @@ def test_a_begin_token_opens_documents_where_asked(
     assert {row["tokens"][0] for row in spans(artifact).values()} == {bpe.token_to_id("[BOS]")}
 
 
+@pytest.mark.parametrize("begin", [False, True])
+@pytest.mark.parametrize("name", ["[EOS]", "<|im_system|>"])
+def test_a_tokenizer_that_finds_a_control_token_in_text_is_not_used(
+    tmp_path: Path, learned: Made, name: str, begin: bool
+) -> None:
+    text = json.loads(learned[1].file("tokenizer").read_text())
+    for token in text["added_tokens"]:
+        token["special"] = token["content"] != name
+    step = Step("tokenizer", TokenizerConfig(vocabulary=700), str(tmp_path))
+    step.put("tokenizer", ".json", lambda path: path.write_text(json.dumps(text)))
+    spoiled = step, step.publish(learned[1].statistics)
+    corpus = publish(tmp_path, "corpus", "documents", {"0": [record("hello", "web"), record(f"{name} hello", "web")]})
+    nothing = publish(tmp_path, "rewrites", "rewrites", {})
+    config = CONFIG.model_copy(update={"begin_documents": begin})
+    with pytest.raises(ArtifactError, match=rf"has {re.escape(name)} inside"):
+        stage(tmp_path, config, corpus, nothing, spoiled)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

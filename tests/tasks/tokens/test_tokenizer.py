@@ -199,6 +199,24 @@ def test_truncation_and_padding_of_another_use_cut_and_fill_no_document(tmp_path
         assert [len(ids) for ids in encode_texts(tokenizer.load(tmp_path / "theirs.json"), texts)] == whole
 
 
+def test_control_tokens_that_are_not_flagged_special_stay_text_in_text(tmp_path: Path) -> None:
+    """K2's own tool-call tokens are not; others may be plain entries of the model."""
+    other = foreign()
+    names = list(special_ids(300 + len(SPECIAL_TOKENS)))
+    other.add_special_tokens(names)
+    record = json.loads(other.to_str())
+    for token in record["added_tokens"]:
+        token["special"] = "tool" not in token["content"]
+    record["model"]["vocab"]["[BOS]"] = 300
+    del record["added_tokens"][0]
+    found = adopted(tmp_path, record)
+    assert {name: found.token_to_id(name) for name in names} == special_ids(300 + len(names))
+    assert all(token.special for token in found.get_added_tokens_decoder().values())
+    found.encode_special_tokens = True
+    (ids,) = encode_texts(found, ["<|tool_call_begin|> [EOS] [BOS]"])
+    assert max(ids) < 300
+
+
 def test_where_an_existing_tokenizer_lies_is_not_identity() -> None:
     one = TokenizerConfig(vocabulary=700, file="/a/tokenizer.json", sha256="0" * 64)
     two = TokenizerConfig(vocabulary=700, file="/b/tokenizer.json", sha256="0" * 64)
