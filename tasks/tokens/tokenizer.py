@@ -1,13 +1,14 @@
 """A byte-level BPE with K2's special tokens, trained on a sample of the corpus.
 
-Every text comes back exactly: nothing is normalised, and all 256 bytes are in the alphabet. Text never encodes to a
-special token: a document that spells `<|im_end|>` stays text.
+Every text comes back exactly: nothing is normalised (an adopted tokenizer may bring it into Unicode's NFC), and all 256
+bytes are in the alphabet. Text never encodes to a special token: a document that spells `<|im_end|>` stays text.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,16 @@ PIECE = 1 << 20
 """Most characters handed to the tokenizer at once; longer documents are cut where their tokens part anyway."""
 MEASURED_BYTES = 256 << 10
 """Bytes of text a domain's compression is measured on."""
+PROBES = (
+    "The LOSS",
+    "  leading and trailing blanks \t",
+    "\r\n\tlines\n\n",
+    "专家越多，损失越低。",
+    "e\u0301 \u212b \ufb01 \uff21 \u2460 \U0001f642\u200d",
+    # every byte that UTF-8 has: all characters of one or two bytes, and one for each first byte of longer ones
+    "".join(map(chr, [*range(0x801), *range(0x1000, 0x10000, 0x1000), *range(0x10000, 0x110000, 0x30000)])),
+)
+"""Texts that an adopted tokenizer must give back."""
 
 
 class TokenizerError(ValueError):
@@ -114,13 +125,44 @@ def train(texts: Iterator[str], config: TokenizerConfig) -> BPE:
 
 
 def adopt(config: TokenizerConfig) -> BPE:
-    """The existing tokenizer that the configuration names, with K2's special tokens at their places."""
+    """The existing tokenizer that the configuration names, with K2's special tokens at their places. TokenizerError for
+    one that cannot have them there, whose ids have holes, or that loses text (Unicode's NFC alone is let pass)."""
     path = local_path(config.file or "")
     if not path.is_file():
         raise TokenizerError(f"{path} does not exist: `tokenizer.file` names a tokenizer.json")
     if sha256_file(path) != config.sha256:
         raise TokenizerError(f"{path} has sha256 {sha256_file(path)}, not the configured {config.sha256}")
-    return with_special_tokens(_read(path), config.vocabulary)
+    tokenizer = _read(path)
+    ids = list(tokenizer.get_vocab(with_added_tokens=True).values())
+    if lacking := set(range(len(ids))) - set(ids):  # what is added then would take the id of another
+        raise TokenizerError(
+            f"{path} has {len(ids)} tokens and none with the id {min(lacking)}: ids must go up from 0, one a token"
+        )
+    with_special_tokens(tokenizer, config.vocabulary)
+    _require_text(tokenizer, path, config.vocabulary)
+    return tokenizer
+
+
+def _require_text(tokenizer: BPE, path: Path, vocabulary: int) -> None:
+    """TokenizerError where a text does not come back, or has a special token; a warning where it comes back in NFC."""
+    tokenizer.encode_special_tokens = True  # as `load` has it; no part of the file
+    matched = [token.content for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
+    probes = [*PROBES, *(f"a  {name}  b" for name in [*special_ids(vocabulary), *matched])]
+    normalised = False
+    for text, ids in zip(probes, encode_texts(tokenizer, probes), strict=True):
+        if ids and max(ids) >= first_special_id(vocabulary):
+            raise TokenizerError(f"{path} makes a special token of the text {text!r}: it must encode it as text")
+        back = tokenizer.decode(ids, skip_special_tokens=False)
+        if back not in (text, unicodedata.normalize("NFC", text)):
+            at = next((place for place, pair in enumerate(zip(text, back, strict=False)) if pair[0] != pair[1]), 0)
+            raise TokenizerError(
+                f"{path} loses text ({text[at : at + 16]!r} comes back as {back[at : at + 16]!r}): adopt a byte-level "
+                "BPE that changes nothing"
+            )
+        decode_bytes(tokenizer, ids)  # lineage reads tokens so
+        normalised |= back != text
+    if normalised:
+        log.warning("%s brings text into Unicode's NFC: a letter with a separate accent comes back as one", path)
 
 
 def with_special_tokens(tokenizer: BPE, vocabulary: int) -> BPE:
@@ -214,7 +256,10 @@ def decode_bytes(tokenizer: BPE, ids: Sequence[int]) -> bytes:
         text = tokenizer.id_to_token(token)
         if text is None:
             raise TokenizerError(f"token {token} is not in the tokenizer's vocabulary")
-        data += text.encode() if token in special else bytes(values[char] for char in text)
+        try:
+            data += text.encode() if token in special else bytes(values[char] for char in text)
+        except KeyError:
+            raise TokenizerError(f"token {token} ({text!r}) stands for no bytes: this is no byte-level BPE") from None
     return bytes(data)
 
 

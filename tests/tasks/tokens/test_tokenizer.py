@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from model.vocabulary import K2_SPECIAL_IDS, K2_VOCABULARY, SPECIAL_TOKENS, special_ids
 from tasks.artifact import Artifact, Step
@@ -215,6 +215,103 @@ def test_control_tokens_that_are_not_flagged_special_stay_text_in_text(tmp_path:
     found.encode_special_tokens = True
     (ids,) = encode_texts(found, ["<|tool_call_begin|> [EOS] [BOS]"])
     assert max(ids) < 300
+
+
+LIKE_GPT_4 = pre_tokenizers.Sequence(
+    [
+        pre_tokenizers.Split(Regex(r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|[^\r\n\p{L}\p{N}]?\p{L}+|\s+"), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+)
+
+
+@pytest.mark.parametrize(("cut_at", "merges"), [(None, False), (LIKE_GPT_4, False), (LIKE_GPT_4, True)])
+def test_tokenizers_like_gpt_2s_qwens_and_tiktokens_are_adopted(tmp_path: Path, caplog, cut_at, merges) -> None:
+    other = foreign(cut_at, ignore_merges=merges)
+    other.add_special_tokens(["<|endoftext|>"])
+    other.add_tokens(["<think>", "    "])  # Qwen's are not special; GPT-NeoX has runs of blanks
+    found = adopted(tmp_path, other)
+    assert not caplog.text
+    other.normalizer = normalizers.NFC()  # as Qwen has it
+    found = adopted(tmp_path, other)
+    (said,) = caplog.messages
+    assert "brings text into Unicode's NFC" in said
+    (ids,) = encode_texts(found, ["e\u0301 损失"])
+    assert decode_bytes(found, ids).decode() == "\xe9 损失"
+
+
+def lowercase(record: dict[str, Any]) -> None:
+    record["normalizer"] = {"type": "Lowercase"}
+
+
+def prefix(record: dict[str, Any]) -> None:
+    record["pre_tokenizer"]["add_prefix_space"] = True
+
+
+def undecoded(record: dict[str, Any]) -> None:
+    record["decoder"] = None
+
+
+def without_byte(record: dict[str, Any]) -> None:
+    """One of the 256 is called something else."""
+    vocabulary = record["model"]["vocab"]
+    vocabulary["unused"] = vocabulary.pop("\u0143")
+
+
+def hole(record: dict[str, Any]) -> None:
+    vocabulary = record["model"]["vocab"]
+    vocabulary[max(vocabulary, key=vocabulary.get)] = len(vocabulary)
+
+
+def stripping(record: dict[str, Any]) -> None:
+    fields = {"single_word": False, "lstrip": True, "rstrip": False, "normalized": False, "special": False}
+    record["added_tokens"] = [{"id": 300, "content": "<mask>"} | fields]
+
+
+def merged(record: dict[str, Any]) -> None:
+    """`[BOS]` is a word that merges make."""
+    vocabulary = record["model"]["vocab"]
+    names = ["[B", "[BO", "[BOS", *special_ids(303 + len(SPECIAL_TOKENS))]
+    vocabulary.update({name: 300 + place for place, name in enumerate(names)})
+    record["pre_tokenizer"]["use_regex"] = False
+    record["model"]["merges"] = [["[", "B"], ["[B", "O"], ["[BO", "S"], ["[BOS", "]"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lowercase, r"loses text \('The LOSS' comes back as 'the loss'\)"),
+        (prefix, r"loses text \('The LOSS' comes back as ' The LOSS'\)"),
+        (undecoded, "loses text"),
+        (without_byte, "loses text"),
+        (stripping, "loses text"),
+        (hole, r"300 tokens and none with the id 299"),
+        (merged, r"makes a special token of the text 'a  \[BOS\]  b'"),
+    ],
+)
+def test_a_tokenizer_that_loses_text_or_shares_ids_is_not_adopted(tmp_path: Path, change, said: str) -> None:
+    record = json.loads(foreign().to_str())
+    change(record)
+    with pytest.raises(TokenizerError, match=said):
+        adopted(tmp_path, record)
+
+
+def test_a_tokenizer_that_is_not_byte_level_is_not_adopted(tmp_path: Path) -> None:
+    other = Tokenizer(models.BPE(byte_fallback=True))
+    other.normalizer = normalizers.Replace(" ", "\u2581")
+    other.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    names = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=names, initial_alphabet=["\u2581"])
+    other.train_from_iterator(["the loss"], trainer)
+    record = json.loads(other.to_str())
+    record["added_tokens"] = []
+    with pytest.raises(TokenizerError, match="this is no byte-level BPE"):
+        adopted(tmp_path, record)
+
+
+def test_the_probes_of_an_adopted_tokenizer_have_every_byte_that_text_has() -> None:
+    never = {0xC0, 0xC1, *range(0xF5, 0x100)}  # in UTF-8
+    assert set("".join(tokenizer.PROBES).encode()) == set(range(256)) - never
 
 
 def test_where_an_existing_tokenizer_lies_is_not_identity() -> None:
